@@ -8,7 +8,7 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "load_weights": "vitlab.training.load",
     "export_weights": "vitlab.models.weights.export",
     "load_results": "vitlab.studies.results",
-    "load_run": "vitlab.training.load",
+    "load_run": "vitlab.training.checkpoints",
     "extract_features": "vitlab.models.base",
     "attention_maps": "vitlab.analysis.capture.attention",
     "attention_distance": "vitlab.analysis.attention_distance",

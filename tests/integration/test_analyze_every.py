@@ -20,7 +20,7 @@ from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies import experiment
 from vitlab.training.callbacks import Clock, Interrupted, PeriodicAnalysis
-from vitlab.training.load import read_checkpoint
+from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.run import Run, prepare
 
 STEPS, EVERY = 14, 4

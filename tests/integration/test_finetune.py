@@ -11,7 +11,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 import vitlab as api
 from tests.integration.commands import TINY, vitlab
-from vitlab.training.load import read_checkpoint
+from vitlab.training.checkpoints import read_checkpoint
 
 GLYPHS = ["data=glyphs", "data.train_images=400", "data.test_images=80", "data.image_size=16", *TINY[1:]]
 

@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -79,6 +81,23 @@ def test_a_corrupt_picture_is_a_line_and_not_the_end(run, pictures, tmp_path):
     alone = vitlab("predict", run, tmp_path / "broken.jpg", "--json")
     assert alone.returncode == 2
     assert json.loads(alone.stdout)["items"][0]["error"]
+
+
+@pytest.mark.parametrize("model", ["vit_nano", "resnet_nano"])
+def test_it_starts_without_what_trains(model, run, pictures, tmp_path):
+    """Those take 10 of the 14 seconds that the start of a training takes."""
+    if model != "vit_nano":
+        words = ["data=imagefolder", f"data.root={pictures}", "data.image_size=16", "budget.steps=2", *TRAINER]
+        assert vitlab("train", f"model={model}", *words, "--out", tmp_path / "run").returncode == 0
+        run = tmp_path / "run"
+    picture = str(next((pictures / "test" / "disc").iterdir()))
+    assert vitlab("predict", run, picture).returncode == 0  # the first start fits the temperature, by scipy
+    start = "import sys; from vitlab.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+    words = [sys.executable, "-c", start, "predict", run, picture]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    heavy = {"lightning", "timm", "torchvision", "torchmetrics", "transformers", "scipy", "pandas", "wandb"}
+    assert "torch" in done.stdout.split(), done.stderr
+    assert not heavy & set(done.stdout.split())
 
 
 def test_without_its_data_it_says_that_it_is_not_calibrated(run, pictures, tmp_path):

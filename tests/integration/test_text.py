@@ -10,7 +10,7 @@ from transformers import GPT2LMHeadModel, GPTNeoXForCausalLM
 
 from tests.integration.commands import Program, vitlab
 from vitlab.config import read_yaml
-from vitlab.training.load import load_run
+from vitlab.training.checkpoints import load_run
 
 WORDS = ["the", "a", "small", "<x>", "red <x>", "cat", "dog", "bird", "sees", "likes", "hears", "and", "it", "runs"]
 TINY = ["task=causal_lm", "model.width=24", "model.depth=2", "data.length=16", "data.vocabulary=300"]

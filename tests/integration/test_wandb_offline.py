@@ -15,8 +15,8 @@ from tests.integration.commands import TINY
 from vitlab.cli import main
 from vitlab.reports.wandb import WAITING, find_upload
 from vitlab.studies.results import RunResults
+from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.files import RunFiles
-from vitlab.training.load import read_checkpoint
 
 ANALYSES = ("attention_distance", "cka")  # one with a plot, one without
 WORDS = [*TINY, f"analyses=[{','.join(ANALYSES)}]", "train_size=97"]

@@ -24,7 +24,8 @@ from vitlab.data.images import decode
 from vitlab.files import replacing
 from vitlab.models.base import before_head
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
-from vitlab.training.load import fingerprint, load_run, place_run
+from vitlab.training.checkpoints import load_run, place_run
+from vitlab.training.load import fingerprint
 
 DEFAULT = (  # features for few labels: self-supervised, supervised, convolutions
     "timm:vit_small_patch14_dinov2.lvd142m",

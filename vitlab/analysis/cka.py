@@ -15,7 +15,7 @@ from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models import build_model
-from vitlab.training.load import load_run
+from vitlab.training.checkpoints import load_run
 
 UNIT = "CKA"
 NEEDS = "images, and layers named as blocks"

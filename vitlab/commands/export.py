@@ -12,7 +12,7 @@ from vitlab.files import write_json
 from vitlab.training.files import RunFiles, refuse_unwritable
 
 if TYPE_CHECKING:
-    from vitlab.training.load import LoadedRun
+    from vitlab.training.checkpoints import LoadedRun
 
 SLACK = 1e-2  # of the largest logit: how far those of an ONNX file may be from the run's
 DESCRIPTION = """Write a finished run's model for other programs.
@@ -46,7 +46,7 @@ def export(run: str, path: Path, *, names: str) -> int:
     with status_line("loading torch, lightning and timm"):
         from vitlab.models.base import as_model
         from vitlab.models.weights.export import compare_onnx, save_onnx, save_safetensors
-        from vitlab.training.load import load_run
+        from vitlab.training.checkpoints import load_run
 
     loaded = load_run(run)
     about, is_text = describe_use(loaded), loaded.config.data.modality == "text"

@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> int:
     files.finished_result()
     reads_text = (files.config().get("data") or {}).get("modality") == "text"
     inputs = list(list_texts(args.inputs) if reads_text else list_pictures(args.inputs))
-    with status_line("loading torch, lightning and timm", quiet=args.json or args.csv):
+    with status_line("loading torch", quiet=args.json or args.csv):
         from vitlab.training.predict import Predictor
 
     predictor = Predictor(args.run)

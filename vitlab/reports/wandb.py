@@ -193,7 +193,7 @@ class Tracker:
         import torch
         import wandb
 
-        from vitlab.training.load import KEYS, read_checkpoint
+        from vitlab.training.checkpoints import KEYS, read_checkpoint
 
         best = self.files.best_path
         state = read_checkpoint(best if best.is_file() else self.files.checkpoint_path)

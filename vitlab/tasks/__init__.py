@@ -17,10 +17,15 @@ MODULES = {  # of kinds that share one; others have the module of their name
 }
 
 
+def build_unmeasured(config: TaskConfig, **parts: Any) -> Any:
+    """The task of `build` without a metric to go by, and without torchmetrics, which takes 8 s to import."""
+    module = MODULES.get(config.kind, config.kind)
+    return implementation("vitlab.tasks", module, "build").build(config, **parts)
+
+
 def build(config: TaskConfig, **parts: Any) -> Any:
     """The task of a configuration: a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
-    module = MODULES.get(config.kind, config.kind)
-    task = implementation("vitlab.tasks", module, "build").build(config, **parts)
+    task = build_unmeasured(config, **parts)
     found = task.metrics(detailed=config.metric is not None)
     measured = {metric.key: metric for metric in list_metrics() if metric.key in found}
     key = next(iter(measured)) if config.metric is None else config.metric

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from torch import Generator, Tensor, nn
-from torchmetrics import MetricCollection
 
 from vitlab.data.base import Split
 
 if TYPE_CHECKING:
+    import torchmetrics
+
     from vitlab.data.text.tokenization import Tokenizer
     from vitlab.tasks.metrics import Metric
 from collections.abc import Callable
@@ -62,11 +63,18 @@ class Task(Protocol):
         What is made small is each sum over the number of its targets, added.
         """
 
-    def metrics(self, detailed: bool = False) -> MetricCollection:
+    def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
         """Fresh metrics, named as in results.csv, that `update` fills; `detailed` ones are for a last look alone."""
 
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: Any) -> None:
+    def update(self, metrics: "torchmetrics.MetricCollection", model: nn.Module, batch: Any) -> None:
         """Add a prepared held-out batch to the metrics."""
+
+
+def collect(metrics: "dict[str, torchmetrics.Metric]") -> "torchmetrics.MetricCollection":
+    """Metrics by name as one. torchmetrics takes 8 s to import, which `vitlab predict` does without."""
+    from torchmetrics import MetricCollection
+
+    return MetricCollection(metrics, compute_groups=False)
 
 
 class TokenInputs(NamedTuple):
@@ -164,7 +172,7 @@ def evaluate(
     detailed: bool = False,
     indices: np.ndarray | None = None,
     progress: Callable[[str, int, int], None] | None = None,
-) -> MetricCollection:
+) -> "torchmetrics.MetricCollection":
     """The task's metrics on a split, without augmentation: scalars, and with `detailed` its tables and texts.
 
     Of the items at `indices` (N,), by default all. On the model's device, with its outputs in the precision of

@@ -4,14 +4,12 @@ Shapes: B batch, C channels, Y x X pixels.
 """
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
-from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import MulticlassCalibrationError
 
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
@@ -19,10 +17,12 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.augment import Mixing, list_augmentations, normalize
 from vitlab.data.base import ImageData
 from vitlab.registry import find_function
-from vitlab.tasks.base import Task
-from vitlab.tasks.measures import Confusion, ItemOutcomes, Mean, Reliability
+from vitlab.tasks.base import Task, collect
 from vitlab.tasks.metrics import CHOICES, IMAGES, LABELS, MEASURES, MOST_CONFUSED, build_metrics
 from vitlab.tasks.metrics.answers import BINS
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric, MetricCollection
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X); labels (B,) or (B, classes), or targets float (B, labels) or (B,)
 
@@ -119,11 +119,11 @@ class Classification(ImageTask):
         counts = np.bincount(self.train.labels[chosen], minlength=self.outputs)
         return torch.from_numpy(counts.sum() / ((counts > 0).sum() * np.maximum(counts, 1))).float()
 
-    def metrics(self, detailed: bool = False) -> MetricCollection:
+    def metrics(self, detailed: bool = False) -> "MetricCollection":
         """accuracy and loss; `detailed` adds what `build_class_metrics` says."""
-        return MetricCollection(build_class_metrics(self.outputs, detailed), compute_groups=False)
+        return collect(build_class_metrics(self.outputs, detailed))
 
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
+    def update(self, metrics: "MetricCollection", model: nn.Module, batch: Batch) -> None:
         update_class_metrics(metrics, self.logits(model, batch), batch[1])
 
 
@@ -141,10 +141,10 @@ class Multilabel(ImageTask):
         """The mean over the labels, summed over the images (1,)."""
         return F.binary_cross_entropy_with_logits(model(batch[0]), batch[1], reduction="sum")[None] / self.outputs
 
-    def metrics(self, detailed: bool = False) -> MetricCollection:
-        return MetricCollection(build_item_metrics(LABELS, self.outputs, detailed), compute_groups=False)
+    def metrics(self, detailed: bool = False) -> "MetricCollection":
+        return collect(build_item_metrics(LABELS, self.outputs, detailed))
 
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
+    def update(self, metrics: "MetricCollection", model: nn.Module, batch: Batch) -> None:
         logits, targets = self.logits(model, batch), batch[1]
         losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
         update_item_metrics(metrics, losses, logits, targets.long())
@@ -166,10 +166,10 @@ class Regression(ImageTask):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return self.objective.loss(model(batch[0]), batch[1])[None]
 
-    def metrics(self, detailed: bool = False) -> MetricCollection:
-        return MetricCollection(build_item_metrics(MEASURES, self.outputs, detailed), compute_groups=False)
+    def metrics(self, detailed: bool = False) -> "MetricCollection":
+        return collect(build_item_metrics(MEASURES, self.outputs, detailed))
 
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
+    def update(self, metrics: "MetricCollection", model: nn.Module, batch: Batch) -> None:
         predicted, targets = self.logits(model, batch)[:, 0], batch[1]
         losses = F.mse_loss(predicted, self.objective.standardise(targets), reduction="none")
         update_item_metrics(metrics, losses, self.objective.restore(predicted), targets)
@@ -202,19 +202,21 @@ class Numbers:
         return F.mse_loss(logits[:, 0].float(), self.standardise(targets), reduction="sum")
 
 
-def build_item_metrics(of: str, outputs: int, detailed: bool) -> dict[str, Metric]:
+def build_item_metrics(of: str, outputs: int, detailed: bool) -> "dict[str, Metric]":
     """The loss and the metrics of `vitlab.tasks.metrics` of a kind; `detailed` adds outcomes (see `ItemOutcomes`)."""
-    metrics: dict[str, Metric] = {**dict(build_metrics(of, outputs, detailed)), "loss": Mean()}
+    from vitlab.tasks.measures import ItemOutcomes, Mean
+
+    metrics = {**dict(build_metrics(of, outputs, detailed)), "loss": Mean()}
     return metrics | ({"outcomes": ItemOutcomes()} if detailed else {})
 
 
-def update_item_metrics(metrics: MetricCollection, losses: Tensor, predicted: Tensor, targets: Tensor) -> None:
+def update_item_metrics(metrics: "MetricCollection", losses: Tensor, predicted: Tensor, targets: Tensor) -> None:
     """Add the loss of each item (B,) to loss and outcomes, what is predicted and the targets to the others."""
     for name, metric in metrics.items():
         metric.update(*((losses,) if name in ("loss", "outcomes") else (predicted, targets)))
 
 
-def build_class_metrics(outputs: int, detailed: bool = False, of: str = IMAGES) -> dict[str, Metric]:
+def build_class_metrics(outputs: int, detailed: bool = False, of: str = IMAGES) -> "dict[str, Metric]":
     """`build_item_metrics` of a choice among as many classes as there are outputs.
 
     `detailed` adds reliability (see `Reliability`), outcomes (which items are right) and, up to MOST_CONFUSED classes
@@ -222,6 +224,8 @@ def build_class_metrics(outputs: int, detailed: bool = False, of: str = IMAGES) 
     """
     metrics = build_item_metrics(of, outputs, detailed)
     if detailed:
+        from vitlab.tasks.measures import Confusion, Reliability
+
         metrics["reliability"] = Reliability(outputs, n_bins=BINS, validate_args=False)
         if of != CHOICES and outputs <= MOST_CONFUSED:
             metrics["confusion_matrix"] = Confusion(outputs)
@@ -229,7 +233,7 @@ def build_class_metrics(outputs: int, detailed: bool = False, of: str = IMAGES) 
 
 
 def update_class_metrics(
-    metrics: MetricCollection, logits: Tensor, labels: Tensor, counted: Tensor | None = None
+    metrics: "MetricCollection", logits: Tensor, labels: Tensor, counted: Tensor | None = None
 ) -> None:
     """Add logits (B, classes) and labels (B,) to metrics of classes.
 
@@ -243,7 +247,7 @@ def update_class_metrics(
         if name == "loss":
             # a mean takes one value per example, so that a short last batch weighs what it should
             metric.update(F.cross_entropy(logits, labels, reduction="none"))
-        elif isinstance(metric, MulticlassCalibrationError):
+        elif name in ("calibration_error", "reliability"):
             metric.update(logits.softmax(dim=1), labels)  # it would take logits in 0..1 for probabilities
         elif name != "outcomes":
             metric.update(logits, labels)

@@ -6,12 +6,12 @@ Shapes: B batch, S sequences of an item (absent where it is one), N tokens, D wi
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
-from torchmetrics import Metric, MetricCollection
 
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
@@ -19,10 +19,12 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import NO_TAG, TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
 from vitlab.tasks import images
-from vitlab.tasks.base import Task, TokenInputs, refuse_image_recipe, sum_cross_entropy
+from vitlab.tasks.base import Task, TokenInputs, collect, refuse_image_recipe, sum_cross_entropy
 from vitlab.tasks.images import build_class_metrics, update_class_metrics
-from vitlab.tasks.measures import MacroF1
 from vitlab.tasks.metrics import CHOICES, NUMBERS, TAGS, TEXTS
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric, MetricCollection
 
 
 class Classes:
@@ -39,35 +41,37 @@ class Classes:
         """(..., C), (...) -> the sum over the items with a label; 0 where none has one."""
         return sum_cross_entropy(logits, labels, self.label_smoothing)
 
-    def metrics(self, detailed: bool) -> dict[str, Metric]:
+    def metrics(self, detailed: bool) -> "dict[str, Metric]":
         return build_class_metrics(self.outputs, detailed, TEXTS)
 
-    def update(self, metrics: MetricCollection, logits: Tensor, labels: Tensor) -> None:
+    def update(self, metrics: "MetricCollection", logits: Tensor, labels: Tensor) -> None:
         update_class_metrics(metrics, logits, labels, labels != NO_TAG)
 
 
 class Tags(Classes):
     """A class of each token that carries one; f1 is the mean over classes, also over two: neither is the one sought."""
 
-    def metrics(self, detailed: bool) -> dict[str, Metric]:
+    def metrics(self, detailed: bool) -> "dict[str, Metric]":
+        from vitlab.tasks.measures import MacroF1
+
         return build_class_metrics(self.outputs, detailed, TAGS) | {"f1": MacroF1(self.outputs)}
 
 
 class Choices(Classes):
     """The right one of as many choices as there are outputs; their order means nothing, so neither does an F1."""
 
-    def metrics(self, detailed: bool) -> dict[str, Metric]:
+    def metrics(self, detailed: bool) -> "dict[str, Metric]":
         return build_class_metrics(self.outputs, detailed, CHOICES)
 
 
 class Numbers(images.Numbers):
     """A number each, measured as standardised."""
 
-    def metrics(self, detailed: bool) -> dict[str, Metric]:
+    def metrics(self, detailed: bool) -> "dict[str, Metric]":
         """loss, of standardised targets, and the metrics of numbers; `detailed` adds `ItemOutcomes`."""
         return images.build_item_metrics(NUMBERS, self.outputs, detailed)
 
-    def update(self, metrics: MetricCollection, logits: Tensor, targets: Tensor) -> None:
+    def update(self, metrics: "MetricCollection", logits: Tensor, targets: Tensor) -> None:
         losses = F.mse_loss(logits[:, 0], self.standardise(targets), reduction="none")
         images.update_item_metrics(metrics, losses, logits[:, 0], targets)
 
@@ -160,16 +164,16 @@ class TextClassification(Task):
         logits = logits.unflatten(0, (-1, self.sequences))
         return logits[..., 0] if isinstance(self.objective, Choices) else logits.sum(dim=1), targets
 
-    def metrics(self, detailed: bool = False) -> MetricCollection:
+    def metrics(self, detailed: bool = False) -> "MetricCollection":
         """loss; of classes accuracy, f1 and matthews, of choices accuracy, of numbers pearson and spearman.
 
         Of tags over the tokens that carry one: a word counts once, an entity of several words as often as it has
         words, so f1 is the mean over tags and not that of whole entities. `detailed` adds what
         `build_class_metrics` says.
         """
-        return MetricCollection(self.objective.metrics(detailed), compute_groups=False)
+        return collect(self.objective.metrics(detailed))
 
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
+    def update(self, metrics: "MetricCollection", model: nn.Module, batch: Batch) -> None:
         self.objective.update(metrics, *self.answer(model, batch))
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
 from torch import distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -78,6 +77,8 @@ def join_ranks(launched: Launched | None) -> Iterator[Ranks]:
         yield ALONE
         return
     if launched.by == "srun":
+        from lightning.pytorch.plugins.environments import SLURMEnvironment
+
         nodes, job, step = (os.environ[f"SLURM_{name}"] for name in ("STEP_NODELIST", "JOB_ID", "STEP_ID"))
         port = PORTS[0] + (int(job) * 10 + int(step)) % (PORTS[1] - PORTS[0])  # the same for all of them
         os.environ |= {"MASTER_ADDR": SLURMEnvironment.resolve_root_node_address(nodes), "MASTER_PORT": str(port)}
@@ -101,27 +102,6 @@ def end_with_launcher(launcher: int) -> None:
 def is_lost_rank(error: BaseException) -> bool:
     """Whether an error is that another rank is gone, which has an error of its own."""
     return isinstance(error, distributed.DistError) or "gloo" in str(error)
-
-
-class Place(LightningEnvironment):
-    """What Lightning asks of a process's place; it starts no others, here or inside SLURM."""
-
-    creates_processes_externally = True
-
-    def __init__(self, ranks: Ranks):
-        super().__init__()
-        self.ranks = ranks
-        self.set_global_rank(ranks.rank)
-        self.set_world_size(ranks.size)
-
-    def local_rank(self) -> int:
-        return self.ranks.local_rank
-
-    def node_rank(self) -> int:
-        return self.ranks.node
-
-    def teardown(self) -> None:
-        """Lightning's own takes WORLD_SIZE out of the environment."""
 
 
 PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)  # that torch replaces by synchronised ones

@@ -1,19 +1,16 @@
-"""Trained weights: checkpoints, timm, runs, files, Hugging Face folders; and the models that are loaded with them.
+"""Trained weights: timm, runs, files, Hugging Face folders; and the models that are loaded with them.
 
-Nothing is unpickled. Checkpoints are written atomically.
+Nothing is unpickled.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as L
 import numpy as np
-import torch
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from safetensors import SafetensorError
 from timm.models import clean_state_dict, load_state_dict
 from torch import Tensor, nn
@@ -24,7 +21,6 @@ from vitlab.config import TrainConfig, UserError, change, compose, first_line
 from vitlab.config.schema.models import is_folder
 from vitlab.data.opening import open_data
 from vitlab.data.text.tokenization import from_file
-from vitlab.files import replacing
 from vitlab.models.captioner import Captioner
 from vitlab.models.counting import count
 from vitlab.models.encoder import TransformerEncoder
@@ -32,56 +28,16 @@ from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
 from vitlab.models.weights.huggingface import interpret, read_huggingface, rename_from_huggingface
 from vitlab.models.weights.load import LoadReport, Weights, describe_weights, fit
 from vitlab.models.weights.options import options_of
+from vitlab.training.checkpoints import (
+    LoadedRun,
+    evaluation_accelerator,
+    load_run,
+    place_run,
+    read_checkpoint,
+    restore_shape,
+)
 from vitlab.training.files import RunFiles, source_problems
 from vitlab.training.settings import evaluation_context
-
-KEYS = ("state_dict", "global_step", "shape", "classes", "scale")
-
-
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes whole files or none; Lightning's own moves files across file systems. Unpickles nothing.
-
-    `check_claim` is called before a file takes the place of another, and raises where it must not.
-    """
-
-    def __init__(self, check_claim: Callable[[], None] = lambda: None):
-        super().__init__()
-        self.check_claim = check_claim
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        with replacing(path) as file:
-            torch.save(checkpoint, file)
-            self.check_claim()
-
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
-        return read_checkpoint(path, map_location)
-
-
-def restore_shape(state: dict[str, Any]) -> dict[str, Any]:
-    """What the checkpoint's model was built for, as `vitlab.models.build` takes it."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in state["shape"].items()}
-
-
-def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint's contents; nothing is unpickled. Raises UserError for a file that is not a checkpoint."""
-    try:
-        state = torch.load(path, map_location=map_location or "cpu", weights_only=True)
-        missing = [key for key in KEYS if key not in state]
-        if missing:
-            raise ValueError(f"it lacks {', '.join(missing)}")
-        return state
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such checkpoint") from None
-    except Exception as error:  # torch raises many kinds for a damaged file
-        reason = first_line(error).partition(". ")[0]
-        raise UserError(f"{path}: not a readable checkpoint ({reason}); delete it to train again") from error
-
-
-def write_weights(path: Path, module: L.LightningModule, step: int) -> None:
-    """Write a checkpoint of the module's weights alone, as those of a step."""
-    state: dict[str, Any] = {"state_dict": module.state_dict(), "global_step": step}
-    module.on_save_checkpoint(state)
-    AtomicCheckpointIO().save_checkpoint(state, path)
 
 
 def load_weights(
@@ -248,40 +204,6 @@ def refuse_other_source(source: str | None, files: RunFiles) -> None:
 
 
 @dataclass(frozen=True)
-class LoadedRun:
-    """A run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
-
-    `shape` is what the model was built for, as `vitlab.models.build` takes it; `classes` are the names of its classes.
-    `scale` is (mean, std) of the targets that it was trained on: a number that it predicts is output * std + mean.
-    """
-
-    config: TrainConfig
-    model: nn.Module
-    shape: dict[str, Any]
-    classes: tuple[str, ...]
-    result: dict[str, Any]
-    metrics: list[dict[str, Any]]
-    scale: tuple[float, float] | None = None
-
-
-def load_run(path: str | Path) -> LoadedRun:
-    """Load a finished run's folder. Raises UserError where there is none; nothing is unpickled."""
-    files = RunFiles(path)
-    config = compose(TrainConfig, base={**files.config(), "analyses": []})  # their files may be gone
-    result = files.finished_result()
-    state = read_checkpoint(files.weights_path)
-    shape = restore_shape(state)
-    model = models.build(config.model, **shape)
-    try:
-        model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})
-    except RuntimeError as error:
-        raise UserError(
-            f"{files.weights_path}: does not fit this run's model ({str(error).splitlines()[0]})"
-        ) from error
-    return LoadedRun(config, model.eval(), shape, tuple(state["classes"]), result, files.metrics(), state["scale"])
-
-
-@dataclass(frozen=True)
 class Subject:
     """A model to evaluate or to analyse, in eval mode on a GPU if there is one, and its data."""
 
@@ -312,15 +234,6 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     return Subject(name, model, autocast, data, step, folder, mismatch, loaded.scale)
 
 
-def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:
-    """A run's model on a GPU if there is one, in its memory format, and the precision of its training."""
-    device, autocast = evaluation_context(loaded.result["precision"], evaluation_accelerator(loaded.config))
-    model = loaded.model.to(device)
-    if loaded.result["settings"]["memory_format"] == "channels_last":
-        model.to(memory_format=torch.channels_last)
-    return model, autocast
-
-
 def load_timm_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
     cfg = pretrained_cfg(source.removeprefix("timm:"))
     if cfg is not None and "data.image_size" not in changed:
@@ -337,11 +250,6 @@ def load_timm_subject(source: str, config: TrainConfig, changed: Set[str]) -> Su
     if cfg is None or not config.model.pretrained or cfg.num_classes != len(data.classes):
         mismatch = f"{source} was not trained on the classes of {data.name}"
     return Subject(source, model, autocast, data, 0, folder, mismatch)
-
-
-def evaluation_accelerator(config: TrainConfig) -> str:
-    """A run that was trained on a GPU can be looked at without one."""
-    return "cpu" if config.trainer.accelerator == "cpu" else "auto"
 
 
 def refuse_misfit(run: LoadedRun, data: Any) -> None:

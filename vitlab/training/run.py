@@ -37,15 +37,10 @@ from vitlab.models.counting import count
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.base import Task
 from vitlab.tasks.metrics import list_metrics
+from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
-from vitlab.training.load import (
-    fingerprint,
-    initialise,
-    read_checkpoint,
-    refuse_other_source,
-    refuse_tokenizer,
-)
+from vitlab.training.load import fingerprint, initialise, refuse_other_source, refuse_tokenizer
 from vitlab.training.optim import build_optimizer, freeze_body, refuse_endless_warmup, refuse_stale_average
 from vitlab.training.settings import HERE, Placement, Settings, resolve
 

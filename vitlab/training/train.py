@@ -7,15 +7,20 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning.pytorch as L
 import numpy as np
+import torch
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.split import examples
+from vitlab.files import replacing
 from vitlab.models.counting.memory import checkpointed
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import evaluate
@@ -29,13 +34,53 @@ from vitlab.training.callbacks import (
     Selection,
     refuse_not_finite,
 )
-from vitlab.training.distributed import PATIENCE, Place, Ranks
+from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.distributed import PATIENCE, Ranks
 from vitlab.training.files import Progress, RunFiles
-from vitlab.training.load import AtomicCheckpointIO, write_weights
 from vitlab.training.module import TrainingModule
 from vitlab.training.optim import build_averages
 from vitlab.training.run import Run, leaves_unused
 from vitlab.training.settings import Settings, evaluation_context
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes whole files or none; Lightning's own moves files across file systems. Unpickles nothing.
+
+    `check_claim` is called before a file takes the place of another, and raises where it must not.
+    """
+
+    def __init__(self, check_claim: Callable[[], None] = lambda: None):
+        super().__init__()
+        self.check_claim = check_claim
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        with replacing(path) as file:
+            torch.save(checkpoint, file)
+            self.check_claim()
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
+        return read_checkpoint(path, map_location)
+
+
+class Place(LightningEnvironment):
+    """What Lightning asks of a process's place; it starts no others, here or inside SLURM."""
+
+    creates_processes_externally = True
+
+    def __init__(self, ranks: Ranks):
+        super().__init__()
+        self.ranks = ranks
+        self.set_global_rank(ranks.rank)
+        self.set_world_size(ranks.size)
+
+    def local_rank(self) -> int:
+        return self.ranks.local_rank
+
+    def node_rank(self) -> int:
+        return self.ranks.node
+
+    def teardown(self) -> None:
+        """Lightning's own takes WORLD_SIZE out of the environment."""
 
 
 def build_trainer(
@@ -76,6 +121,13 @@ def build_trainer(
         enable_model_summary=False,
         **options,
     )
+
+
+def write_weights(path: Path, module: L.LightningModule, step: int) -> None:
+    """Write a checkpoint of the module's weights alone, as those of a step."""
+    state: dict[str, Any] = {"state_dict": module.state_dict(), "global_step": step}
+    module.on_save_checkpoint(state)
+    AtomicCheckpointIO().save_checkpoint(state, path)
 
 
 class JsonLines(Logger):

@@ -23,8 +23,8 @@ from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
 from vitlab.models.heads import LanguageModel
 from vitlab.models.weights.huggingface import load_huggingface
+from vitlab.training.checkpoints import LoadedRun, evaluation_accelerator, load_run
 from vitlab.training.files import RunFiles
-from vitlab.training.load import LoadedRun, evaluation_accelerator, load_run
 from vitlab.training.settings import evaluation_context
 
 MOST_NAMED = 5  # wrong lines that are named one by one

@@ -15,7 +15,7 @@ from vitlab.analysis.cka import MinibatchCKA, cka, compute_gram, hsic, run
 from vitlab.cli import main
 from vitlab.config import UserError
 from vitlab.models import build_model
-from vitlab.training.load import load_run
+from vitlab.training.checkpoints import load_run
 
 N, CONFIG = 11, SimpleNamespace(batch=5, other=None)
 

@@ -15,7 +15,8 @@ from vitlab.data.base import ImageData
 from vitlab.models import build_model, described_shape
 from vitlab.models.counting import count
 from vitlab.studies.launch import start_server
-from vitlab.training.load import LoadedRun, compare_classes, refuse_misfit
+from vitlab.training.checkpoints import LoadedRun
+from vitlab.training.load import compare_classes, refuse_misfit
 
 # class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
 PARAMETERS = {

@@ -15,7 +15,7 @@ from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
 from vitlab.training import optim
 from vitlab.training.callbacks import Checkpointing, Interrupted
-from vitlab.training.load import read_checkpoint
+from vitlab.training.checkpoints import read_checkpoint
 
 DECAY = 0.7
 WORDS = [*TINY, "trainer.evaluations=4", "train_size=40", "recipe.batch_size=16", "wandb.mode=off", "analyses=[]"]

@@ -15,9 +15,9 @@ from vitlab.models.counting import count
 from vitlab.studies.experiment import train_run
 from vitlab.studies.stats import read_outcomes
 from vitlab.studies.store import StudyFiles
+from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import refuse_devices, refuse_parts
 from vitlab.training.files import RunFiles
-from vitlab.training.load import read_checkpoint
 
 FAST = ["train_size=128", "trainer.accelerator=cpu", "trainer.threads=1", "trainer.log_every=1"]
 FAST += ["trainer.precision=32-true"]  # auto is bf16-mixed on some CPUs, whose sums depend on the parts

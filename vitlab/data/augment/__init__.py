@@ -12,7 +12,7 @@ yields what does not fit, a line each.
 
 import random
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -64,22 +64,29 @@ class Mixing:
     """
 
     def __init__(self, recipe: Any, classes: int):
-        from timm.data.random_erasing import RandomErasing
-        from torchvision.transforms import v2
+        self.recipe, self.classes = recipe, classes
 
-        self.erase = recipe.random_erasing and RandomErasing(recipe.random_erasing, mode="pixel", device="cpu")
-        choices = [(v2.CutMix, recipe.cutmix, recipe.cutmix_share), (v2.MixUp, recipe.mixup, 1 - recipe.cutmix_share)]
-        on = [(transform(alpha=alpha, num_classes=classes), share) for transform, alpha, share in choices if alpha]
-        if len(on) == 2:
-            self.mix = v2.RandomChoice([transform for transform, _ in on], p=[share for _, share in on])
-        else:
-            self.mix = on[0][0] if on else None
+    @cached_property
+    def erase(self) -> Any:
+        from timm.data.random_erasing import RandomErasing  # 7 s, which an evaluation does without
+
+        return RandomErasing(self.recipe.random_erasing, mode="pixel", device="cpu")
+
+    @cached_property
+    def mix(self) -> Any:
+        from torchvision.transforms import v2  # 5 s
+
+        share = self.recipe.cutmix_share
+        choices = ((v2.CutMix, self.recipe.cutmix, share), (v2.MixUp, self.recipe.mixup, 1 - share))
+        on = [(transform(alpha=alpha, num_classes=self.classes), share) for transform, alpha, share in choices if alpha]
+        return on[0][0] if len(on) == 1 else v2.RandomChoice([one for one, _ in on], p=[share for _, share in on])
 
     def __call__(self, images: "Tensor", labels: "Tensor", generator: "Generator") -> tuple["Tensor", "Tensor"]:
         """images (B, C, Y, X), which may be changed in place, and labels (B,) -> images (B, C, Y, X) and labels (B,),
         or (B, classes) of shares that sum to 1 where a batch is mixed; the very tensors where nothing is on.
         """
-        if not self.erase and self.mix is None:
+        erases, mixes = self.recipe.random_erasing > 0, self.recipe.mixup > 0 or self.recipe.cutmix > 0
+        if not (erases or mixes):
             return images, labels
         import torch
 
@@ -90,9 +97,9 @@ class Mixing:
             torch.manual_seed(seed)
             random.seed(seed)
             try:
-                if self.erase:
+                if erases:
                     self.erase.device = images.device
                     self.erase(images)
-                return (images, labels) if self.mix is None else self.mix(images, labels)
+                return self.mix(images, labels) if mixes else (images, labels)
             finally:
                 random.setstate(state)
