@@ -510,7 +510,7 @@ class AttentionMaps:
 
 
 class RunResults:
-    """A run's files as values. A file that is gone is empty or None; one that does not parse raises UserError."""
+    """A run's files as values. One that is gone is empty or None; one that does not parse warns or raises UserError."""
 
     def __init__(self, files: RunFiles):
         self.files = files
@@ -533,8 +533,12 @@ class RunResults:
 
     @cached_property
     def outcomes(self) -> Outcomes | None:
-        """What it gave on each test item."""
-        return read_outcomes(self.files.heldout_path)
+        """What it gave on each test item; None with a warning where that is damaged."""
+        try:
+            return read_outcomes(self.files.heldout_path)
+        except UserError as error:
+            warnings.warn(str(error), stacklevel=2)
+            return None
 
     @property
     def generated(self) -> list[dict[str, str]]:

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.config.errors import first_line
 from vitlab.files import replacing
 from vitlab.tasks.metrics import Metric
 
@@ -288,7 +287,8 @@ def read_outcomes(path: Path) -> Outcomes | None:
                 return Outcomes(key, right, np.ones(len(right), dtype=np.int32))
             key = "loss" if "loss" in arrays else "accuracy"
             return Outcomes(key, arrays[key], arrays["tokens"])
-    except Exception as error:  # a damaged file fails in zip, zlib, the header or the shape
+    except Exception:  # a damaged file fails in zip, zlib, the header or the shape
         raise UserError(
-            f"{path}: cannot read it: {first_line(error)}; delete it, and the report compares this run by its values"
+            f"{path}: is damaged, so its run is compared by its result alone; delete the run's folder and start again "
+            "to have it back"
         ) from None

@@ -231,10 +231,10 @@ class RunFiles:
         return data and data["sha256"]
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for a last one that a crash cut."""
+        """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for one that a crash has cut."""
         if not self.metrics_path.is_file():
             return []
-        rows = []
+        rows, damaged, finished = [], [], self.result_path.is_file()
         lines = self.metrics_path.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines, 1):
             try:
@@ -243,8 +243,13 @@ class RunFiles:
                     raise ValueError
                 rows.append(row)
             except (ValueError, TypeError, KeyError):
-                if number < len(lines):
-                    warnings.warn(f"{self.metrics_path}: line {number} is damaged and was skipped", stacklevel=2)
+                if finished or number < len(lines):  # else a crash has cut the last one
+                    damaged.append(number)
+        if damaged or (finished and not rows):
+            what = f"line {damaged[0]} is damaged and was skipped" if damaged else "is empty"
+            more = f", like {len(damaged) - 1:,} more" if damaged[1:] else ""
+            again = "delete the run's folder and start again to have its curves back"
+            warnings.warn(f"{self.metrics_path}: {what}{more}; {again}", stacklevel=2)
         return rows
 
     def read_progress(self) -> Progress | None:

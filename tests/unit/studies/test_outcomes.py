@@ -28,7 +28,7 @@ def test_outcomes_are_read_back(tmp_path, key, most):
 def test_a_damaged_file_is_said_in_a_line(tmp_path):
     assert read_outcomes(tmp_path / "heldout.npz") is None
     (tmp_path / "heldout.npz").write_bytes(b"PK\3\4 no archive")
-    with pytest.raises(UserError, match=r"heldout\.npz: cannot read it: .*delete it"):
+    with pytest.raises(UserError, match=r"heldout\.npz: is damaged, .*; delete the run's folder"):
         read_outcomes(tmp_path / "heldout.npz")
 
 
