@@ -21,6 +21,7 @@ from vitlab.config.schema import BudgetConfig
 
 T = TypeVar("T")
 SLOTS = ("model", "data", "task")
+RESTORE = "restore it from a copy, or start again with another --out"
 FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
@@ -245,10 +246,10 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
         config = load_yaml(read_yaml_text(path))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot read the configuration: {' '.join(str(error).split())}") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{path}: not a configuration")
+        if not isinstance(config, dict):
+            raise ValueError("it has no keys")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: is damaged or was cut ({' '.join(str(error).split())}); {RESTORE}") from None
     return config
 
 
@@ -263,6 +264,11 @@ def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> 
     values = {key: value for key, value in read_yaml(path).items() if key not in without}
     problems = [line for key, value in values.items() for line in assign(config, key, value)]
     problems += choose_groups(config, {})[2]
+    # its last keys are missing, and what is left does not say which runs there are, or ends within a line
+    if missing := [field.name for field in fields(schema) if field.name not in {*values, *without}]:
+        lacks = {"models", "sizes", "seeds"} & {*missing}
+        if problems or lacks or not read_yaml_text(path).endswith("\n"):
+            raise UserError(f"{path}: is damaged or was cut, it lacks {', '.join(missing)}; {RESTORE}")
     if problems:
         raise UserError(f"{path}: {line}" for line in problems)
     return OmegaConf.to_container(config, resolve=True)

@@ -4,13 +4,16 @@ import csv
 import itertools
 import json
 import os
+import warnings
 
 import numpy as np
 import pytest
 
+from tests.unit.reports.written_study import make_study
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
 from vitlab.files import replacing, write_text
 from vitlab.formatting import round_numbers
+from vitlab.studies.results import load_results
 from vitlab.studies.store import COLUMNS, StudyFiles
 from vitlab.training.files import RunFiles, write_analysis
 
@@ -126,6 +129,18 @@ def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
     assert config["models"] == ["a", "b"]
 
 
+def test_a_study_that_was_cut_is_said_to_be(tmp_path):
+    files = StudyFiles(tmp_path)
+    files.write_config(resolved(compose(StudyConfig, ["name=s", "data=digits", "sizes=[500,2000]"])))
+    whole = files.config_path.read_bytes()
+    ends = [0, whole.index(b"sizes"), whole.index(b"seeds"), *range(30, whole.index(b"margin"), 17)]
+    for end in ends:
+        files.config_path.write_bytes(whole[:end])
+        if end in ends[:3] or whole[end - 1 : end] != b"\n":
+            with pytest.raises(UserError, match=r"study\.yaml: is damaged or was cut.*; restore it from a copy, or"):
+                files.config()
+
+
 # ---- a run's files
 
 
@@ -220,6 +235,21 @@ def test_a_damaged_line_does_not_drop_the_rows_after_it(damage, tmp_path):
     with pytest.warns(UserWarning, match="line 2 is damaged"):
         files.keep_metrics(3)
     assert files.metrics() == rows, "a resumed run keeps them too"
+
+
+@pytest.mark.parametrize("content", [b"", b'{"step": 1, "train/lo', b"\x8b\n\x9c\n\xff"])
+def test_a_report_names_the_damaged_files_of_a_finished_run(content, tmp_path):
+    study = make_study(tmp_path / "study", sizes=(500,), seeds=(0,), failed=0)
+    run = study.run("vit_nano-n500-s0")
+    run.metrics_path.write_bytes(content)
+    run.heldout_path.write_bytes(b"PK\3\4 no archive")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        left = load_results(study.folder).run_files[run.folder.name]
+        assert (left.metrics, left.outcomes) == ([], None)
+    said = [str(one.message) for one in caught if one.category is UserWarning]
+    assert [text.partition(": ")[0] for text in said] == [str(run.metrics_path), str(run.heldout_path)]
+    assert all("; delete the run's folder and start again" in text for text in said)
 
 
 def test_rows_past_a_checkpoint_are_dropped_and_the_others_kept(tmp_path):
