@@ -199,10 +199,6 @@ class Problems:
 def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name, Points]":
     """The points of each group, in the order of the file; rows without a y are left out. Raises UserError."""
     columns, rows = read_rows(path)
-    if len(columns) == 1 and (mark := next((mark for mark in (";", "\t") if mark in columns[0]), None)):
-        raise UserError(
-            f"{path}: its columns are separated by {mark!r}; separate them by commas, and write 0.5 for 0,5"
-        )
     missing = [
         f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
         for option, names in (("x", [x]), ("y", [y]), ("group", group))
@@ -256,19 +252,32 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
 
 
 def read_rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """The names of the columns, and (line, cells by column) of each row that is not empty. Raises UserError."""
+    """The names of the columns, and (line, cells by column) of each row that is not empty. Raises UserError.
+
+    A row with fewer cells, or with more that are not empty, is refused: its cells may be under the wrong names.
+    """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            columns = [name.strip() for name in reader.fieldnames or []]
-            reader.fieldnames = columns
-            rows = [(reader.line_num, row) for row in reader]
+            reader = csv.reader(file)
+            columns = [name.strip() for name in next(reader, [])]
+            rows = [(reader.line_num, cells) for cells in reader if cells]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else f"is not a CSV file ({error})"
         raise UserError(f"{path}: {reason}; give a CSV file with the names of its columns in the first line") from None
     if not rows:
         raise UserError(f"{path}: has no rows{' below the names of its columns' if columns else ''}")
-    return columns, rows
+    if len(columns) == 1 and (mark := next((mark for mark in (";", "\t") if mark in columns[0]), None)):
+        raise UserError(
+            f"{path}: its columns are separated by {mark!r}; separate them by commas, and write 0.5 for 0,5"
+        )
+    problems = Problems()
+    for line, cells in rows:
+        if len(cells) < len(columns) or any(cells[len(columns) :]):
+            text = f"not one cell for each of the {len(columns)} columns; correct the row, or delete it"
+            problems.add("cells", text, line)
+    if problems.lines:
+        raise UserError(problems.describe(path))
+    return columns, [(line, dict(zip(columns, cells, strict=False))) for line, cells in rows]
 
 
 def as_number(text: str) -> float | None:

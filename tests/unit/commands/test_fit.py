@@ -124,6 +124,17 @@ def test_a_bad_table_is_refused_in_one_line(tmp_path, capsys, content, words, ex
     assert not (tmp_path / "out").exists()
 
 
+def test_a_row_with_too_few_or_too_many_cells_is_named_and_not_dropped(tmp_path, capsys):
+    lines = ["model,train_size,error", *(f"a,{size},{size**-0.3:.4f}," for size in (100, 200, 400, 800)), "", "a,3200,"]
+    (tmp_path / "cells.csv").write_text("\n".join(lines))
+    assert main(["fit", str(tmp_path / "cells.csv")]) == 0, "empty cells at the end say nothing, nor do empty rows"
+    capsys.readouterr()
+    (tmp_path / "cells.csv").write_text("\n".join([*lines[:3], "a,250", *lines[3:], "a,6400,0.1,7"]))
+    assert main(["fit", str(tmp_path / "cells.csv")]) == 2
+    expected = "cells.csv, 2 lines (4, 9): not one cell for each of the 3 columns; correct the row, or delete it"
+    assert expected in capsys.readouterr().err
+
+
 def test_models_that_never_beat_guessing_are_fitted_and_a_file_is_no_folder(tmp_path, capsys):
     path = tmp_path / "runs.csv"
     lines = [
