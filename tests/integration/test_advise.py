@@ -64,6 +64,17 @@ def test_a_folder_becomes_an_answer(photos, tmp_path):
     assert (out / "data.html").is_file()
 
 
+def test_a_class_of_few_pictures_is_said_before_the_work_and_as_by_data(photos, tmp_path):
+    (photos / "bl\nue").mkdir()
+    for number in range(3):
+        write_noise(photos / "bl\nue" / f"{number}.png", 2, number)
+    done = vitlab("advise", photos, "--hours", "0.017", "--backbones", "none", "--out", tmp_path / "out")
+    (said,) = [line for line in done.stderr.splitlines() if "with fewer than" in line]
+    assert said.startswith("1 of 3 classes with fewer than 10 training pictures: bl\\nue 3; add pictures or")
+    assert done.stderr.index(said) < done.stderr.index("classifiers on pixels")
+    assert f"few: {said}" in vitlab("data", photos).stdout.splitlines()
+
+
 def test_every_answer_belongs_to_the_folder_as_it_is_now(photos, tmp_path):
     """Asked again with the same --out: the same folder gives the same answer, any change in it another one."""
     out = tmp_path / "out"

@@ -17,7 +17,7 @@ from rich.markup import escape
 from vitlab.commands.arguments import CommandParser, number_between, status_line
 from vitlab.commands.data import check_out
 from vitlab.commands.scale import parse_jobs, scale
-from vitlab.config import UserError
+from vitlab.config import UserError, printable
 from vitlab.config.groups import dump_yaml
 from vitlab.console import Console
 from vitlab.data.images import imagefolder
@@ -117,9 +117,15 @@ def main(words: Sequence[str]) -> int:
     console = Console(stderr=True)
     pictures = list_folder(root, out, console) if root else list_table(keys, console)
     counts = np.bincount(pictures.labels, minlength=len(pictures.classes))
+    from vitlab.data.look import describe_few
+
     if len(pictures.paths) < FEWEST or (counts > 0).sum() < 2:
         found = f"{plural(len(pictures.paths), 'picture')} in {plural(int((counts > 0).sum()), 'class', 'classes')}"
         raise UserError(f"{root or keys[0]}: {found}; advise needs {FEWEST} pictures or more, in two classes or more")
+    training = pictures.labels[~pictures.held_out] if pictures.held_out is not None else pictures.labels
+    counts = np.bincount(training, minlength=len(pictures.classes))
+    if few := describe_few(dict(zip(pictures.classes, counts.tolist(), strict=True))):
+        say(few, console)
     return advise(pictures, out, args, begun, console)
 
 
@@ -384,4 +390,4 @@ def gather(name: str, results: Any, steps: int, pictures: Pictures) -> "Network"
 
 
 def say(text: str, console: Console) -> None:
-    console.print(escape(text), soft_wrap=True, highlight=False)
+    console.print(escape(printable(text)), soft_wrap=True, highlight=False)

@@ -251,7 +251,7 @@ def compare(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 WHOLE = "all"  # the name of the one split of a folder that has none
 FEW = 10  # training pictures: a class with fewer is named
-NAMED = 3  # files of each kind that are named where they are skipped
+NAMED = 3  # small classes, and files of each kind that are skipped, that are named
 STEP, LARGEST = 16, 224  # pixels: what a suggested image size is a multiple of, and its limit
 
 
@@ -439,8 +439,8 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "split", "none: no train/ with val/ or test/, so a share of each class is held out (data.test_share)"
     if facts["imbalance"] is not None:
         yield "largest to smallest class", f"{facts['imbalance']:,.1f} to 1"
-    if small := facts["small_classes"]:
-        yield f"classes with fewer than {facts['few']} training pictures", shorten(small)
+    if few := describe_few({name: row[facts["splits"][0]] for name, row in facts["classes"].items()}):
+        yield "few", few
     if facts["pictures"]:
         sizes = [format_size(facts[f"{which}_size"]) for which in ("median", "smallest", "largest")]
         yield f"height {TIMES} width", "median {}, smallest {}, largest {}".format(*sizes)
@@ -452,6 +452,16 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "stored turned (EXIF orientation)", turned
     for skip in facts["skipped"]:
         yield f"skipped {skip['kind']}", f"{skip['count']:,}: {shorten(skip['names'], skip['count'])}"
+
+
+def describe_few(counts: Mapping[str, int]) -> str:
+    """What is to be done about classes with few training pictures, from how many each has; empty where none has few."""
+    small = sorted((count, name) for name, count in counts.items() if count < FEW)
+    if not small:
+        return ""
+    names = shorten([f"{name} {count:,}" for count, name in small[:NAMED]], len(small))
+    having = f"{len(small):,} of {plural(len(counts), 'class', 'classes')} with fewer than {FEW} training pictures"
+    return f"{having}: {names}; add pictures or merge classes, so few neither teach a class nor test it"
 
 
 def describe_duplicates(facts: Mapping[str, Any]) -> str:
