@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from vitlab import models, tasks
 from vitlab.config import UserError, load, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import TrainConfig
@@ -19,8 +20,6 @@ from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.data.split import write_manifest
 from vitlab.files import read_json
-from vitlab.models import MODULES
-from vitlab.registry import list_modules
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import Spec, make_spec, name_run
 from vitlab.studies.launch import Workers, check_executor, find_start
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 LOOK = 0.2  # seconds between two looks at a study's folder, at least
 SHARE = 0.05  # of the watching process's time that the looks may take
-DRAWINGS = "vitlab.reports.figures"
 WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.commands.work")
 
 
@@ -47,10 +45,12 @@ def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
     modules = dict.fromkeys(WORKER_MODULES)
     for run in runs:
         analyses = [load("analysis", name) for name in run.analyses]
-        kinds = [("tasks", run.task.kind), ("models", MODULES.get(run.model.kind, run.model.kind))]
+        kinds = [("tasks", tasks.MODULES.get(run.task.kind, run.task.kind))]
+        kinds += [("models", models.MODULES.get(run.model.kind, run.model.kind))]
         kinds += [("analysis", analysis.kind) for analysis in analyses]
         names = [f"vitlab.{package}.{kind}" for package, kind in kinds if "." not in kind]
-        names += [f"{DRAWINGS}.{name}" for name in list_modules(DRAWINGS)] if analyses else []
+        # not the modules of figures: they import pandas, and with it pyarrow, which starts a thread
+        names += ["vitlab.reports.figures"] if analyses else []
         names += ["wandb"] if run.wandb.mode != "off" else []
         modules |= dict.fromkeys(names)
     return list(modules)
