@@ -6,9 +6,7 @@ compare; without references in its own unit. Every reference is on the axis, so 
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -55,9 +53,6 @@ KEYS = ("step", "layer", "head", "type", "value")
 NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits
 APART = 0.08  # layers between two heads of one layer: equal scores stay visible
 OTHER = ("kind", "step", "value")
-NEAR, CROWD = 0.02, 0.35  # of the picture's height: the least distance of two points, and of many times their root
-ROUNDS = 100
-ASPECT = 2.0  # width of the picture over its height
 NAMED = 60  # classes that can be named in the picture itself
 
 Curve = Sequence[tuple[float, float | None]]  # step, value; None where it is not finite
@@ -72,87 +67,61 @@ def draw(results: Results) -> Iterator[Figure]:
 # ---- heads
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """An analysis of heads, `{"name", "unit", "rows", "references"}`, of one run. `title` is that of its panel."""
 
     analysis: dict[str, Any]
     title: str = ""
     link: str = ""
 
-    @cached_property
-    def references(self) -> dict[str, float]:
-        """name -> value in the analysis's unit; empty where the first, the 100%, is missing or 0."""
-        named = {name: finite(value) for name, value in (self.analysis.get("references") or {}).items()}
-        known = {name: value for name, value in named.items() if value is not None}
-        return known if next(iter(known.values()), 0.0) > 0 else {}
-
-    @property
-    def steps(self) -> list[int]:
-        return sorted({row["step"] for row in self.analysis["rows"]})
-
 
 class Heads:
     """The analyses of one figure: `frame` has a row per head, step and run, `y` what is drawn of its `value`."""
 
     def __init__(self, measured: Sequence[Measured]):
-        first = measured[0]
+        first = measured[0].analysis
         self.measured = measured
-        self.name, self.unit = first.analysis["name"].replace("_", " "), first.analysis["unit"]
-        relative = all(one.references for one in measured)
-        self.references = first.references if relative else {}
-        self.uniform = next(iter(self.references.items()), None)
+        self.name, self.unit = first["name"].replace("_", " "), first["unit"]
+        known = [{k: v for k, v in (one.analysis.get("references") or {}).items() if finite(v)} for one in measured]
+        self.references = known[0] if all(known) else {}  # name -> value in the unit, the first one is the 100%
         rows = [
-            {"panel": one.title, "link": one.link, "last": one.steps[-1], "first": one.steps[0], **row}
-            | {"y": row["value"] / next(iter(one.references.values())) if relative else row["value"]}
-            for one in measured
+            {"panel": one.title, "link": one.link, **row}
+            | {"y": row["value"] / (next(iter(of_run.values())) if self.references else 1)}
+            for one, of_run in zip(measured, known, strict=True)
             for row in one.analysis["rows"]
             if all(finite(row[key]) is not None for key in ("value", "layer", "step"))
         ]
-        columns = ["panel", "link", "first", "last", "step", "layer", "head", "value", "y"]
-        self.frame = self.with_texts(pd.DataFrame(rows, columns=columns))
-        self.layers = sorted(set(self.frame.layer))
+        frame = pd.DataFrame(rows, columns=["panel", "link", "step", "layer", "head", "value", "y"])
+        self.frame = self.with_texts(frame)
+        means = frame.groupby(["panel", "link", "layer", "step"])[["value", "y"]].mean()
+        self.means = self.with_texts(means.reset_index())  # over the heads of each layer at each step
+        self.layers = sorted(set(frame.layer))
         title = f"{self.name} ({self.unit})" if self.unit else self.name
-        title = f"{self.name}, % of uniform" if self.uniform else title
-        self.up = axis(alt.Y, "y", title, percent=bool(self.uniform), zero=not self.uniform)
+        title = f"{self.name}, % of uniform" if self.references else title
+        self.up = axis(alt.Y, "y", title, percent=bool(self.references), zero=not self.references)
 
     def with_texts(self, frame: pd.DataFrame) -> pd.DataFrame:
         """With a column `text`: `15.3 pixels, 83% of uniform attention`."""
         texts = [f"{significant(value)} {self.unit}".rstrip() for value in frame["value"]]
-        if self.uniform:
-            texts = [f"{text}, {y:.0%} of {self.uniform[0]}" for text, y in zip(texts, frame["y"], strict=True)]
+        for uniform in [*self.references][:1]:
+            texts = [f"{text}, {y:.0%} of {uniform}" for text, y in zip(texts, frame["y"], strict=True)]
         return frame.assign(text=texts)
 
-    @cached_property
-    def means(self) -> pd.DataFrame:
-        """The mean over the heads of each layer at each step."""
-        means = self.frame.groupby(["panel", "link", "layer", "step"], sort=False)[["value", "y"]].mean()
-        return self.with_texts(means.reset_index())
-
-    def figure(
-        self,
-        name: str,
-        title: str,
-        layers: Sequence[alt.Chart],
-        data: pd.DataFrame,
-        caption: str,
-        form: Callable[[int, str, str], str],
-    ) -> Figure:
-        """A panel per run: the layers over a line for each reference, with its name at the left end.
-
-        `form` says something of the first and the last layer, by the texts of their first and last step.
-        """
+    def figure(self, name: str, title: str, layers: Sequence[alt.Chart], data: pd.DataFrame, caption: str) -> Figure:
+        """A panel per run: the layers over a line for each reference, with its name at the left end."""
         lines, once = [], alt.Chart().transform_aggregate(heads="count()")
         for reference, value in self.references.items():
-            here = once.encode(y=alt.datum(value / self.uniform[1]))
+            here = once.encode(y=alt.datum(value / next(iter(self.references.values()))))
             text = f"{reference}, {significant(value)} {self.unit}".rstrip()
             label = here.mark_text(dy=-7, dx=3, align="left", fontSize=10, text=text).encode(x=alt.value(0))
             lines += [here.mark_rule().properties(name=reference), label.properties(name=f"{reference}, name")]
         seen = ["Mean over the heads:"]
-        for panel, mine in self.means.groupby("panel", sort=False):
-            by_layer = {layer: some.text.iloc[[0, -1]] for layer, some in mine.sort_values("step").groupby("layer")}
-            ends = "; ".join(form(layer, *by_layer[layer]) for layer in dict.fromkeys((min(by_layer), max(by_layer))))
-            seen.append(f"{f'{panel}: ' if panel else ''}{ends}.")
+        for panel in [one.title for one in self.measured]:
+            mine, ends = self.means[self.means.panel == panel], []
+            for layer in dict.fromkeys((mine.layer.min(), mine.layer.max())):
+                first, *_, last = [*mine.text[mine.layer == layer]] * 2
+                ends.append(f"layer {layer} {f'from {first}, to {last}' if first != last else f'at {last}'}")
+            seen.append(f"{f'{panel}: ' if panel else ''}{'; '.join(ends)}.")
         chart = panels(alt.layer(*lines, *layers, data=data), "panel", [one.title for one in self.measured])
         linked = [(one.title, one.link, quote(one.analysis["name"])) for one in self.measured if one.link]
         files = [(label, f"{link}analysis/{analysis}.json") for label, link, analysis in linked]
@@ -165,12 +134,14 @@ def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str,
     With one step there is nothing to tell apart, and no word for it: step 0 of a pretrained model is a trained one.
     """
     heads = Heads(measured)
-    frame = heads.frame[(heads.frame.step == heads.frame["first"]) | (heads.frame.step == heads.frame["last"])]
-    several = (frame["first"] != frame["last"]).any()
-    untrained = several & (frame.step != frame["last"])
-    frame = frame.assign(heads=untrained.map({True: "untrained heads", False: "trained heads" if several else "heads"}))
-    shown = {"trained heads" if several else "heads": Look(colour)}
-    shown = {"untrained heads": Look("untrained"), **shown} if several else shown
+    steps = heads.frame.groupby("panel").step
+    first, last = steps.transform("min"), steps.transform("max")
+    several = bool((first != last).any())
+    trained = "trained heads" if several else "heads"
+    frame = heads.frame.assign(heads=np.where(heads.frame.step < last, "untrained heads", trained))
+    frame = frame[(frame.step == first) | (frame.step == last)]
+    shown = {"untrained heads": Look("untrained")} if several else {}
+    shown[trained] = Look(colour)
     ends = (heads.layers[0] - 0.4, heads.layers[-1] + 0.4) if heads.layers else (0.0, 1.0)
     base = alt.Chart().encode(
         x=axis(alt.X, "layer", "layer", ends, ticks=heads.layers),
@@ -180,20 +151,15 @@ def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str,
     )
     rings = base.transform_filter("datum.heads === 'untrained heads'").mark_point(**RING).properties(name="untrained")
     points = base.transform_filter("datum.heads !== 'untrained heads'").mark_point().properties(name="trained")
-    near = next((value for one, value in heads.references.items() if one.startswith("3 x 3")), 0.0)
-    if near and near / heads.uniform[1] > COARSE:
-        caption += (
-            " The grid of patches is too coarse to show locality: attention to a 3 x 3 neighbourhood alone is"
-            f" {near / heads.uniform[1]:.0%} of uniform attention."
-        )
-    return heads.figure(
-        name,
-        title,
-        with_legend("heads", shown, [rings, points] if several else [points]),
-        frame[["panel", "layer", "head", "y", "heads", "text", "link"]],
-        caption,
-        lambda layer, _, last: f"{last} in layer {layer}",
-    )
+    for near, value in heads.references.items():
+        share = value / next(iter(heads.references.values()))
+        if near.startswith("3 x 3") and share > COARSE:
+            caption += (
+                " The grid of patches is too coarse to show locality: attention to a 3 x 3 neighbourhood alone is"
+                f" {share:.0%} of uniform attention."
+            )
+    layers = with_legend("heads", shown, [rings, points] if several else [points])
+    return heads.figure(name, title, layers, frame[["panel", "layer", "head", "y", "heads", "text", "link"]], caption)
 
 
 def draw_layers(name: str, title: str, measured: Sequence[Measured], caption: str = "") -> Figure:
@@ -203,17 +169,11 @@ def draw_layers(name: str, title: str, measured: Sequence[Measured], caption: st
     shown = {f"layer {layer}": group_look(place) for place, layer in enumerate(heads.layers)}
     step = axis(alt.X, "step", "training step", zero=True, short=means.step.max() >= 1e4)
     base, look = alt.Chart().encode(x=step, y=heads.up), by_look("layer", shown)
-    lines = base.mark_line().encode(color=look["color"]).properties(name="lines")
     tooltip = ["layer", "step", alt.Tooltip("text", title=heads.name)]
+    lines = base.mark_line().encode(color=look["color"]).properties(name="lines")
     points = base.mark_point().encode(tooltip=tooltip, **look).properties(name="points")
-    return heads.figure(
-        name,
-        title,
-        with_legend("layer", shown, [lines, points]),
-        means[["panel", "layer", "step", "y", "text", "link"]],
-        caption,
-        lambda layer, first, last: f"layer {layer} from {first}, to {last}",
-    )
+    layers = with_legend("layer", shown, [lines, points])
+    return heads.figure(name, title, layers, means[["panel", "layer", "step", "y", "text", "link"]], caption)
 
 
 def draw_measured(results: Results) -> Iterator[Figure]:
@@ -236,10 +196,9 @@ def draw_measured(results: Results) -> Iterator[Figure]:
             if not measured:
                 continue
             # a number where another model's name differs only in what a file name cannot hold
-            unique = stems.count(file_stem(model)) == 1
-            stem = file_stem(f"{name}-{model}") + ("" if unique else f"-{number}")
+            stem = file_stem(f"{name}-{model}") + (f"-{number}" if stems.count(file_stem(model)) > 1 else "")
             yield draw_heads(stem, f"{title} by layer, {model}", measured, style[model].colour, f"{TRAINED}{note}")
-            if any(len(one.steps) > 2 for one in measured):
+            if any(len({row["step"] for row in one.analysis["rows"]}) > 2 for one in measured):
                 heading = f"{title} while training, {model}"
                 yield draw_layers(f"{stem}-by-step", heading, measured, f"{WHILE_TRAINING}{note}")
 
@@ -325,12 +284,14 @@ def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]
     counts = np.add.reduceat(~np.isnan(table), starts, axis=1, dtype=int)
     sums = np.add.reduceat(np.where(np.isnan(table), 0.0, table), starts, axis=1)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    shown = np.stack([np.nanmean(means, axis=0), np.nanmin(means, axis=0), np.nanmax(means, axis=0)], axis=1)
+    gaps = ~np.isfinite(shown[:, 0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = 10.0 ** (3 - np.floor(np.log10(np.abs(shown))))
+        shown = np.where(shown == 0, 0.0, np.round(shown * scale) / scale).astype(object)
+    shown[gaps] = None
     last = [steps[end - 1] for end in (*starts[1:], len(steps))]
-    ends = zip(last, np.nanmean(means, axis=0), np.nanmin(means, axis=0), np.nanmax(means, axis=0), strict=True)
-    return [
-        Point(step, *(float(f"{value:.4g}") if np.isfinite(mean) else None for value in (mean, low, high)))
-        for step, mean, low, high in ends
-    ]
+    return [Point(step, *of_step) for step, of_step in zip(last, shown.tolist(), strict=True)]
 
 
 # ---- recall by class
@@ -408,7 +369,7 @@ def heads(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[F
     """A point per head, of rows with "step", "layer", "head" and "value"; of more than two steps a line per layer."""
     measured = Measured(found.to_dict())
     yield draw_heads(file_stem(found.name), title, [measured], "vit")
-    if len(measured.steps) > 2:
+    if len({row["step"] for row in found.rows}) > 2:
         yield draw_layers(file_stem(f"{found.name}-by-step"), f"{title} while training", [measured])
 
 
@@ -458,7 +419,7 @@ def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator
 
     More classes than colours and markers tell apart are named in their midst, not listed.
     """
-    places = apart(found.array)
+    places = found.array
     labels = np.zeros(len(places), dtype=int) if found.labels is None else found.labels
     present = [int(label) for label in np.unique(labels)]
     names = {label: str(found.classes[label]) if label < len(found.classes) else f"class {label}" for label in present}
@@ -474,32 +435,6 @@ def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator
     images = plural(len(places), "image")
     seen = f"{images} of {plural(len(present), 'class', 'classes')} as points."
     yield Figure(file_stem(found.name), f"{title}, {images}", alt.layer(*layers), alt=seen)
-
-
-def apart(points: np.ndarray) -> np.ndarray:
-    """Points (B, 2) moved so that none hides another: those too near are pushed apart.
-
-    A tight group of fewer images than t-SNE's perplexity becomes one point. Its distances within mean nothing, but
-    how many it holds can be counted so.
-    """
-    from scipy.spatial import KDTree  # 0.2 s
-
-    span = np.ptp(points, axis=0)
-    scale = np.where(span > 0, span, 1) / (ASPECT, 1)
-    moved = (points / scale).astype(float)
-    least = min(NEAR, CROWD / len(points) ** 0.5)
-    angles = np.arange(len(points)) * np.pi * (3 - 5**0.5)  # the golden angle: directions for points in one place
-    moved += 1e-3 * least * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    for _ in range(ROUNDS):
-        pairs = KDTree(moved).query_pairs(least * 0.999, output_type="ndarray")
-        if not len(pairs):
-            break
-        way = moved[pairs[:, 0]] - moved[pairs[:, 1]]
-        far = np.linalg.norm(way, axis=1, keepdims=True)
-        push = way / far * (least - far) / 2
-        np.add.at(moved, pairs[:, 0], push)
-        np.add.at(moved, pairs[:, 1], -push)
-    return moved * scale
 
 
 DRAWINGS = (heads, head_types, line, scatter)
