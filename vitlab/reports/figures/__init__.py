@@ -124,11 +124,6 @@ def house_style() -> alt.theme.ThemeConfig:
     }
 
 
-def band_opacity(models: int) -> float:
-    """Of the band of each model, so that the bands of many, one over another, hide neither lines nor points."""
-    return min(0.15, 0.6 / models)
-
-
 def axis(
     kind: Any,
     field: str,
@@ -164,6 +159,12 @@ def of_field(channel: Any, field: str) -> Any:
     other = channel.copy()
     other.shorthand = f"{field}:Q"
     return other
+
+
+def mark_band(base: alt.Chart, y: alt.Y, models: int = 1) -> alt.Chart:
+    """The band of each model from `low` to `high`; those of many are light, so that they hide no lines and points."""
+    band = base.mark_area(fillOpacity=min(0.15, 0.6 / models)).encode(y=of_field(y, "low"), y2="high:Q")
+    return band.properties(name="bands")
 
 
 def list_log_ticks(low: float, high: float) -> list[float]:

@@ -24,9 +24,8 @@ from vitlab.reports.figures import (
     SOLID,
     Figure,
     axis,
-    band_opacity,
     by_look,
-    of_field,
+    mark_band,
     panels,
     with_legend,
 )
@@ -247,9 +246,7 @@ def draw_training(results: Results) -> Iterator[Figure]:
         marked = base.mark_point().transform_filter("datum.loss === 'validation'")
         layers.append(marked.encode(shape=look["shape"], tooltip=tooltip).properties(name="points"))
     if banded := frame.low.notna().any():
-        band = base.mark_area(fillOpacity=band_opacity(len(style)))
-        band = band.encode(y=of_field(up, "low"), y2="high:Q", detail="loss:N")
-        layers.insert(0, band.properties(name="bands"))
+        layers.insert(0, mark_band(base, up, len(style)).encode(detail="loss:N"))
     lines = "Lines: mean over seeds. Bands: from the lowest seed to the highest." if banded else "A line per run."
     chart = alt.layer(*with_legend("model", style, layers), data=frame)
     yield Figure(
@@ -315,9 +312,8 @@ def draw_classes(results: Results) -> Iterator[Figure]:
     tooltip += [alt.Tooltip(key, format=".1%") for key in ("recall", "low", "high")]
     across = axis(alt.X, "size", sized, log=True, ticks=sorted(set(frame["size"])))
     base = alt.Chart().encode(x=across, y=recall, color=look["color"])
-    band = base.mark_area(fillOpacity=band_opacity(len(style)))
     layers = [
-        band.encode(y=of_field(recall, "low"), y2="high:Q").properties(name="bands"),
+        mark_band(base, recall, len(style)),
         base.mark_line().properties(name="lines"),
         base.mark_point().encode(shape=look["shape"], tooltip=tooltip).properties(name="points"),
     ]

@@ -18,8 +18,8 @@ import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
 from vitlab.config import printable
-from vitlab.data.base import CaptionData, Split, TextData
-from vitlab.data.split import nested_order, training_items
+from vitlab.data.base import CaptionData, TextData
+from vitlab.data.split import nested_items
 from vitlab.files import replacing, write_json
 from vitlab.formatting import TIMES, file_stem, finite, plural
 from vitlab.reports import Look
@@ -401,34 +401,24 @@ def write_samples(task: "Task", data: Any, sizes: Sequence[int], seed: int, fold
     """Write samples.png of images, or samples.json of texts: [{"size", "texts"}, ...], sizes in ascending order."""
     captioned, of_text = isinstance(data, CaptionData), isinstance(data, TextData)
     count = TEXTS if of_text else CAPTIONED if captioned else IMAGES
-    chosen = choose_added(task.train, sizes, seed, count, mixed=not of_text)
+    chosen, before = {}, np.empty(0, dtype=np.int64)
+    for size, items in zip(sizes, nested_items(task.train, sizes, seed), strict=True):
+        added = np.setdiff1d(items, before)
+        chosen[size] = (added if of_text else np.random.default_rng(seed).permutation(added))[:count]
+        before = items
     if of_text:
-        texts = {size: read_excerpts(task, data, items) for size, items in chosen.items()}
-        write_json(folder / "samples.json", [{"size": size, "texts": some} for size, some in texts.items()])
+        texts = [{"size": size, "texts": read_excerpts(task, data, items)} for size, items in chosen.items()]
+        write_json(folder / "samples.json", texts)
         return
-    captions, strips = None, {size: task.train.read(rows) for size, rows in chosen.items()}
+    captions = None
     if captioned:
         first = data.train.targets[:, 0]
         captions = {
             size: [data.tokenizer.decode(first[row][first[row] >= 0]) for row in rows] for size, rows in chosen.items()
         }
-    write_contact_sheet(strips, folder / "samples.png", captions)
-
-
-def choose_added(split: Split, sizes: Sequence[int], seed: int, count: int, *, mixed: bool) -> dict[int, np.ndarray]:
-    """Up to `count` items that each size adds to the one before; the first of them, or `mixed` as they come."""
-    if mixed and split.keys is None:
-        order = nested_order(split.labels, seed)
-        return {
-            size: order[start : min(start + count, size)] for start, size in zip([0, *sizes[:-1]], sizes, strict=True)
-        }
-    chosen, before = {}, np.empty(0, dtype=np.int64)
-    for size in sizes:
-        items = training_items(split, size, seed)
-        added = np.setdiff1d(items, before, assume_unique=mixed)
-        chosen[size] = (np.random.default_rng(seed).permutation(added) if mixed else added)[:count]
-        before = items
-    return chosen
+    write_contact_sheet(
+        {size: task.train.read(rows) for size, rows in chosen.items()}, folder / "samples.png", captions
+    )
 
 
 def read_excerpts(task: "Task", data: TextData, items: np.ndarray) -> list[str]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -24,9 +24,9 @@ from vitlab.reports.figures import (
     SOLID,
     Figure,
     axis,
-    band_opacity,
     by_look,
     find_domain,
+    mark_band,
     of_field,
     panels,
     with_legend,
@@ -62,28 +62,15 @@ def draw(results: Results) -> Iterator[Figure]:
     yield draw_sizes(results, metric.name, metric.name, lambda value: value)
     longest = max(finite(row.get("wall_s")) or 0.0 for row in results.rows)
     unit, short = max((unit for unit in TIME_UNITS if longest >= 5 * unit[0]), default=TIME_UNITS[0])
-    for cost in (
-        Cost("compute", "train_flops", "training compute (FLOPs)", partial(with_prefix, unit="FLOP")),
-        Cost("time", "wall_s", f"time to train and evaluate ({short})", lambda time: duration(time * unit), unit),
+    for choice, key, title, by, text in (
+        ("compute", "train_flops", "training compute (FLOPs)", 1.0, partial(with_prefix, unit="FLOP")),
+        ("time", "wall_s", f"time to train and evaluate ({short})", unit, lambda time: duration(time * unit)),
     ):
-        rows = [row for row in results.rows if cost.of(row) > 0]  # 0 has no place on a log axis
+        cost = lambda row, key=key, by=by: (finite(row.get(key)) or 0.0) / by  # noqa: E731
+        rows = [row for row in results.rows if cost(row) > 0]  # 0 has no place on a log axis
         priced = results if len(rows) == len(results.rows) else Results(rows, outcomes={})
         if priced.sizes:
-            yield draw_costs(results, priced, cost)
-
-
-class Cost(NamedTuple):
-    """`key` is a column of results.csv, in units of `unit` on the axis."""
-
-    choice: str
-    key: str
-    title: str
-    text: Callable[[float], str]
-    unit: float = 1.0
-
-    def of(self, row: Row) -> float:
-        """0 where it is not known."""
-        return (finite(row.get(self.key)) or 0.0) / self.unit
+            yield draw_costs(results, priced, choice, title, cost, text)
 
 
 # ---- points, against whatever
@@ -184,10 +171,9 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
     up = axis(alt.Y, "y", f"held-out {label}", domain, log=log, percent=metric.percent)
     look = by_look("model", style := looks(results.families))
     dash = alt.StrokeDash("beyond:N", scale=alt.Scale(domain=[False, True], range=[SOLID, DASHED]), legend=None)
+    banded = alt.Chart(lines.dropna(subset="low")[["model", "beyond", "x", "low", "high"]])
     of_model = [
-        alt.Chart(lines.dropna(subset="low")[["model", "beyond", "x", "low", "high"]], name="bands")
-        .mark_area(fillOpacity=band_opacity(len(style)))
-        .encode(x=across, y=of_field(up, "low"), y2="high:Q", color=look["color"], detail="beyond:N"),
+        mark_band(banded, up, len(style)).encode(x=across, color=look["color"], detail="beyond:N"),
         alt.Chart(lines[["model", "beyond", "x", "y", "text"]], name="lines")
         .mark_line(point="transparent")
         .encode(x=across, y=up, color=look["color"], strokeDash=dash, tooltip="text:N"),
@@ -293,16 +279,23 @@ def describe_lines(found: StudyFits, means: pd.DataFrame) -> str:
 # ---- against cost
 
 
-def draw_costs(results: Results, known: Results, cost: Cost) -> Figure:
+def draw_costs(
+    results: Results,
+    known: Results,
+    choice: str,
+    title: str,
+    cost: Callable[[Row], float],
+    price: Callable[[float], str],
+) -> Figure:
     """A line per model through the means over seeds of both, from its smallest training set to its largest.
 
     Behind them the frontier of each family and of all. `known` are the runs whose cost is known.
     """
     metric = results.metric
     log = not metric.percent
-    cells, runs = find_points(known, lambda value: value, log=log, x=cost.of, price=cost.text)
+    cells, runs = find_points(known, lambda value: value, log=log, x=cost, price=price)
     reach = find_domain([*cells.x, *runs.x], log=True, percent=False)
-    across = axis(alt.X, "x", cost.title, reach, log=True, short=True)
+    across = axis(alt.X, "x", title, reach, log=True, short=True)
     up = axis(alt.Y, "y", f"held-out {metric.name}", log=log, percent=metric.percent)
     look = by_look("model", style := looks(results.families))
     of_model = [
@@ -323,19 +316,19 @@ def draw_costs(results: Results, known: Results, cost: Cost) -> Figure:
             mark = {"strokeWidth": 1.4, "strokeDash": DOTTED, "color": COLOURS["ink"]}
         stairs.append(steps.mark_line(interpolate="step-after", **mark).encode(x=across, y=up, tooltip="text:N"))
     caption = describe_points(results, cells) + (STAIRS if frontiers else "")
-    if cost.choice == "time":
+    if choice == "time":
         caption += " Wall-clock time from the first step to the last, including evaluations and checkpoints."
         environments = [run.result.get("environment") or {} for run in results.run_files.values()]
         if len({tuple(one.get(key) for key in ("device", "cpu", "cores")) for one in environments}) > 1:
             caption += " The runs were on different machines, so their times are not comparable."
     return Figure(
-        name=f"{metric.key}_against_{cost.choice}",
-        title=f"Held-out {metric.name} against training {cost.choice}",
+        name=f"{metric.key}_against_{choice}",
+        title=f"Held-out {metric.name} against training {choice}",
         chart=alt.layer(*stairs, *with_legend("model", style, of_model)),
         caption=caption,
-        alt=describe_costs(results, cells, frontiers, cost),
+        alt=describe_costs(results, cells, frontiers, price),
         files=FILES,
-        choice=cost.choice,
+        choice=choice,
     )
 
 
@@ -373,16 +366,17 @@ def label_sizes(cells: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(texts, columns=["model", "x", "y", "text", "above"]).astype({"above": bool})
 
 
-def describe_costs(results: Results, cells: pd.DataFrame, frontiers: Mapping[str, pd.DataFrame], cost: Cost) -> str:
+def describe_costs(
+    results: Results, cells: pd.DataFrame, frontiers: Mapping[str, pd.DataFrame], price: Callable[[float], str]
+) -> str:
     """The largest and the smallest training set of each model, and each frontier."""
-    metric, unit = results.metric, f"training {results.metric.sized_by}"
     texts = []
-    for model, line in cells.groupby("model", sort=False):
-        ends = (line.iloc[[-1, 0]] if len(line) > 1 else line).itertuples()
-        priced = [f"{metric.text(e.mean)} for {cost.text(e.x)} with {plural(e.train_size, unit)}" for e in ends]
-        texts.append(f"{model}: {', '.join(priced)}.")
-    for label, frontier in frontiers.items():
-        priced = [f"{metric.text(one.mean)} for {cost.text(one.x)}" for one in frontier.itertuples()]
+    ends = {model: line.iloc[[-1, 0][: len(line)]] for model, line in cells.groupby("model", sort=False)}
+    for label, points in (ends | frontiers).items():
+        priced = [f"{results.metric.text(one.mean)} for {price(one.x)}" for one in points.itertuples()]
+        if label in ends:
+            unit = f"training {results.metric.sized_by}"
+            priced = [f"{p} with {plural(size, unit)}" for p, size in zip(priced, points.train_size, strict=True)]
         texts.append(f"{label}: {', '.join(priced)}.")
     return " ".join(texts)
 
@@ -417,9 +411,7 @@ def plot_fitted_curves(fits: Mapping[Name, GroupFit], x: str, y: str) -> Figure:
     up = axis(alt.Y, "y", y, domain, log=True)
     base, law = alt.Chart().encode(x=across, y=up), "indexof(datum.kind, 'law') === 0"
     layers = [
-        base.encode(y=of_field(up, "low"), y2="high:Q", color=look["color"], detail="kind:N")
-        .mark_area()
-        .transform_filter(law),
+        mark_band(base, up).encode(color=look["color"], detail="kind:N").transform_filter(law),
         base.mark_line().transform_filter(law).encode(color=look["color"], strokeDash=dash),
         base.mark_point(**RING).transform_filter("datum.kind === 'held back'").encode(**look),
         base.mark_point().transform_filter("datum.kind === 'fitted'").encode(**look),
