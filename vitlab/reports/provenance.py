@@ -15,7 +15,7 @@ import yaml
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import WEIGHTS, affecting, select
 from vitlab.files import read_json
-from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
+from vitlab.formatting import TIMES, count, finite, plural, whole, with_prefix
 from vitlab.studies.grid import describe_value, name_models, read_axes
 from vitlab.studies.results import Results, RunResults
 from vitlab.tasks.metrics import main_metric
@@ -58,18 +58,18 @@ def advise_tuning(results: Results) -> str:
     """
     if any(key.startswith("recipe.") for key in results.config.get("tune") or {}):
         return ""
-    data = results.config["data"]["name"]
-    first_runs = {row["model"]: results.run_files[row["run"]] for row in reversed(results.rows)}
-    recipes = [run.config.get("recipe") or {} for run in reversed(first_runs.values())]
-    foreign = {
-        recipe["name"]: recipe
-        for recipe in recipes
-        if 0 < len(recipe.get("tuned_on") or []) < 3 and data not in recipe["tuned_on"]
-    }
+    data, first_runs, foreign = results.config["data"]["name"], {}, {}
+    for row in results.rows:
+        first_runs.setdefault(row["model"], results.run_files[row["run"]])
+    for run in first_runs.values():
+        recipe = run.config.get("recipe") or {}
+        tuned_on = recipe.get("tuned_on") or []
+        if 0 < len(tuned_on) < 3 and data not in tuned_on:
+            foreign[recipe["name"]] = tuned_on
     if not foreign:
         return ""
     were = "recipe {} was" if len(foreign) == 1 else "recipes {} were"
-    elsewhere = " and ".join(dict.fromkeys(name for recipe in foreign.values() for name in recipe["tuned_on"]))
+    elsewhere = " and ".join(dict.fromkeys(chain(*foreign.values())))
     return (
         f"The {were.format(' and '.join(foreign))} tuned on {elsewhere}, not on {data}: with rates chosen for {data} "
         "the result may differ. To choose them on its validation data, add tune.recipe.lr=[x0.5,x1,x2] and give "
@@ -86,21 +86,20 @@ def describe_passes(rows: Rows) -> str:
             passes.setdefault(row["train_size"], []).append(seen / items)
     if not passes:
         return ""
-    texts = {}
-    for size, values in passes.items():
-        ends = (significant(v) if v < 100 else whole(v) for v in (min(values), max(values)))
-        texts[size] = " to ".join(dict.fromkeys(text.removesuffix(".00").removesuffix(".0") for text in ends))
-    first, last = min(passes), max(passes)
-    noun = "pass" if texts[first] == "1" else "passes"
-    text = f": {texts[first]} {noun} over {plural(first, main_metric(rows).sized_by)}"
-    return text + (f", {texts[last]} over {whole(last)}" if last != first else "")
+    texts = []
+    for size in dict.fromkeys((min(passes), max(passes))):
+        ends = (f"{v:.3g}" if v < 100 else whole(v) for v in (min(passes[size]), max(passes[size])))
+        texts.append((" to ".join(dict.fromkeys(ends)), size))
+    (first, size), *larger = texts
+    text = f": {first} {'pass' if first == '1' else 'passes'} over {plural(size, main_metric(rows).sized_by)}"
+    return text + "".join(f", {last} over {whole(size)}" for last, size in larger)
 
 
 def list_choices(config: dict[str, Any]) -> Facts:
     """What the study's configuration sets for every run, the values of each axis, the settings of each variant."""
     data, models = config["data"], config.get("models")
     extent, tokenizer = data.get("image_size"), data.get("tokenizer")
-    sides = extent if isinstance(extent, list) else [extent, extent]
+    sides = extent if isinstance(extent, list) else [extent] * 2
     if tokenizer and not str(tokenizer).endswith(".json"):  # not a file that it was taken from
         tokenizer = f"{tokenizer}, {whole(data.get('vocabulary'))} tokens at most"
     choices = {
@@ -122,9 +121,10 @@ def list_choices(config: dict[str, Any]) -> Facts:
 
 def format_seeds(seeds: Sequence[int]) -> str:
     """`0, 1, 7`, `0 to 499, 1000`: neighbours of more than three are a range."""
-    spans = [[*span] for _, span in groupby(enumerate(sorted(seeds)), key=lambda one: one[1] - one[0])]
-    texts = [[f"{span[0][1]} to {span[-1][1]}"] if len(span) > 3 else [str(seed) for _, seed in span] for span in spans]
-    return ", ".join(chain(*texts))
+    spans = [
+        [str(seed) for _, seed in span] for _, span in groupby(enumerate(sorted(seeds)), lambda one: one[1] - one[0])
+    ]
+    return ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 3 else ", ".join(span) for span in spans)
 
 
 def compare_settings(results: Results) -> list[list[str]]:
@@ -133,22 +133,19 @@ def compare_settings(results: Results) -> list[list[str]]:
     Values that differ between a model's runs are listed.
     """
     runs: dict[str, list[RunResults]] = {}
-    params: dict[str, dict[str, None]] = {}
+    params: dict[str, list[str]] = {}
     for row in results.rows:
         runs.setdefault(row["model"], []).append(results.run_files[row["run"]])
-        params.setdefault(row["model"], {})[count(row.get("params"))] = None
+        params.setdefault(row["model"], []).append(count(row.get("params")))
+    lines = [["parameters", *(", ".join(dict.fromkeys(texts)) for texts in params.values())]]
     recipe = affecting(WEIGHTS)  # the keys that the weights depend on
-    recipes = {
-        model: [flatten(select(run.config.get("recipe") or {}, RecipeConfig, recipe)) for run in some]
-        for model, some in runs.items()
-    }
-    settings = {model: [flatten(run.result.get("settings") or {}) for run in some] for model, some in runs.items()}
-    lines = [["parameters", *map(", ".join, params.values())]]
-    for values, defaults in ((recipes, flatten(asdict(RecipeConfig()))), (settings, {})):
-        for key in dict.fromkeys(key for of_model in values.values() for of_run in of_model for key in of_run):
-            texts = [
-                ", ".join(dict.fromkeys(of_run.get(key, "none") for of_run in of_model)) for of_model in values.values()
-            ]
+    for read, defaults in (
+        (lambda run: select(run.config.get("recipe") or {}, RecipeConfig, recipe), flatten(asdict(RecipeConfig()))),
+        (lambda run: run.result.get("settings") or {}, {}),
+    ):
+        values = [[flatten(read(run)) for run in of_model] for of_model in runs.values()]
+        for key in dict.fromkeys(key for of_model in values for of_run in of_model for key in of_run):
+            texts = [", ".join(dict.fromkeys(of_run.get(key, "none") for of_run in of_model)) for of_model in values]
             in_use = "." not in key and key != "kind" and texts[0] not in OFF
             if in_use or any(text != defaults.get(key) for text in texts):
                 lines.append(["recipe" if key == "name" else key.replace("_", " "), *texts])
@@ -172,15 +169,14 @@ def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
 
 def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
     """Versions, commit and hardware; where runs differ, each value with the number of runs that have it."""
-    environments = [result.get("environment") or {} for result in results]
-    facts = []
-    for key in dict.fromkeys(key for environment in environments for key in environment):
-        values = Counter(str(environment[key]) for environment in environments if environment.get(key) is not None)
-        if len(values) == 1:
-            facts.append((key, next(iter(values))))
-        elif values:
-            facts.append((key, "; ".join(f"{value} ({plural(n, 'run')})" for value, n in values.most_common())))
-    return facts
+    values: dict[str, Counter[str]] = {}
+    for key, value in chain(*((result.get("environment") or {}).items() for result in results)):
+        if value is not None:
+            values.setdefault(key, Counter())[str(value)] += 1
+    return [
+        (key, "; ".join(f"{value} ({plural(n, 'run')})" if len(some) > 1 else value for value, n in some.most_common()))
+        for key, some in values.items()
+    ]
 
 
 def list_commands(results: Results, *, waiting: bool) -> Facts:

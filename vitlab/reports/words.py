@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
@@ -73,10 +73,8 @@ class Comparison:
     @property
     def seeds(self) -> str:
         """`3 seeds`, `4 and 2 seeds`; nothing of one seed each, which the end of a headline speaks of."""
-        best, other = self.gap.seeds
-        if best == other:
-            return f"{best} seeds" if best > 1 else ""
-        return f"{best} and {other} seeds"
+        counts = dict.fromkeys(self.gap.seeds)
+        return "" if [*counts] == [1] else f"{' and '.join(map(str, counts))} seeds"
 
     @property
     def by(self) -> str:
@@ -162,13 +160,12 @@ def say_result(results: Results) -> list[str]:
     starts = ("in ", "the ", "no ", "nobody ", "undecided")  # a name keeps its letters
     written = [[f"{t[0].upper()}{t[1:]}" if t.startswith(starts) else t for t in some] for some in written]
     said = next((some for some in written if len(some[0]) <= WIDTH), None) or shorten(written[-1], names)
-    single = [one for one in comparisons if min(one.gap.seeds) == 1]
-    if single and len(single) < len(comparisons):
-        sizes = join_names([whole(one.size) for one in single])
-        said = [*said, f"One seed at {sizes}: its spread is that of other sizes."]
-    elif single:
-        has_interval = any(one.gap.estimate.half_width is not None for one in single)
-        said = [*said, "One seed: the interval does not cover others." if has_interval else "One seed, no interval."]
+    if single := [one for one in comparisons if min(one.gap.seeds) == 1]:
+        where = f"One seed at {join_names([whole(one.size) for one in single])}: its spread is that of other sizes."
+        if len(single) == len(comparisons):
+            has_interval = any(one.gap.estimate.half_width is not None for one in single)
+            where = "One seed: the interval does not cover others." if has_interval else "One seed, no interval."
+        said = [*said, where]
     if results.by_family and len(results.contenders) < len(results.by_model):
         items = "test items, which flatters a family of several" if results.chosen_on_test else "validation items"
         said = [*said, f"The best model of a family is the best on {items}."]
@@ -191,19 +188,17 @@ def describe_limits(rows: list[dict[str, Any]]) -> str:
     limited = [row for row in rows if limits.get((row["model"], row["train_size"])) == "budget"]
     if not limited:
         return ""
-    sizes = {
-        model: sorted({row["train_size"] for row in rows if row["model"] == model})
-        for model in dict.fromkeys(row["model"] for row in rows)
-    }
+    sizes: dict[str, set[int]] = {}
+    for row in rows:
+        sizes.setdefault(row["model"], set()).add(row["train_size"])
     places: dict[str, list[str]] = {}
     for model, every in sizes.items():
-        here = [size for size in every if limits.get((model, size)) == "budget"]
-        if here:
-            places.setdefault(name_sizes(here, every, main_metric(rows).sized_by), []).append(model)
+        if here := [size for size in sorted(every) if limits.get((model, size)) == "budget"]:
+            places.setdefault(name_sizes(here, sorted(every), main_metric(rows).sized_by), []).append(model)
     if len(places) == 1:
         ((where, models),) = places.items()
-        every = {1: models[0], 2: "both models"}.get(len(sizes), f"all {len(sizes)} models")
-        who = every if len(models) == len(sizes) else join_names(models)
+        every = "both models" if len(sizes) == 2 else f"all {len(sizes)} models"
+        who = every if 1 < len(models) == len(sizes) else join_names(models)
         text = f"{where[0].upper()}{where[1:]} {who} {'is' if len(models) == 1 else 'are'}"
     else:
         text = f"{join_names([f'{join_names(models)} {where}' for where, models in places.items()])} are"
@@ -242,21 +237,18 @@ def describe_order(comparisons: list[Comparison], sizes: list[int]) -> str:
     if len(comparisons) == 1:
         where = f"at {plural(last.size, f'training {last.metric.sized_by}')}"
         return f"{'undecided: ' if last.undecided else ''}{last.claim}{last.by} {where}"
-    spans = find_spans(comparisons)
+    spans, claims = find_spans(comparisons), describe_claims(comparisons)
     if len(spans) == 1:
         compared = "" if len(comparisons) == sizes.index(last.size) + 1 else " compared,"
         text = f"{last.claim} at every size{compared} up to {whole(last.size)}"
         return f"{text}; {describe_gaps(comparisons)}" if last.leader else describe_span(text, last)
+    at = f" at {whole(last.size)}"
     if len(spans) > MOST_CLAIMS:
-        (changes,) = describe_claims(comparisons)
-        at = f" at {whole(last.size)}"
         final = f"{last.claim}{last.by}{at}" if last.leader else describe_span(f"{last.claim}{at}", last)
-        return f"{changes}; {final}"
-    earlier = describe_claims(comparisons)[:-1]
+        return f"{claims[0]}; {final}"
     final = f"{last.claim} {place(spans[-1], comparisons)}"
-    at = f" at {whole(last.size)}" if len(spans[-1]) > 1 else ""
-    final = f"{final},{last.by}{at}" if last.leader else describe_span(final, last)
-    return "; ".join([*earlier, final])
+    final += f",{last.by}{at if len(spans[-1]) > 1 else ''}" if last.leader else describe_span("", last)
+    return "; ".join([*claims[:-1], final])
 
 
 def find_spans(comparisons: list[Comparison]) -> list[list[Comparison]]:
@@ -340,8 +332,7 @@ def format_difference(value: float, metric: Metric) -> str:
 # ---- tables
 
 
-@dataclass(frozen=True)
-class SizeTable:
+class SizeTable(NamedTuple):
     """`body` has a row per training-set size; `note` says what stands in the cells, and what chance is."""
 
     header: list[str]
@@ -359,19 +350,15 @@ def make_size_table(results: Results) -> SizeTable:
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
     several = len({len(cell.rows) for by_size in by_model.values() for cell in by_size.values()}) > 1
     limits = list_limits(rows)
-    header, body = [f"training {metric.sized_by}s", *by_model], []
-    for size in sizes:
-        cells = [
-            cell_text(by_size.get(size), metric, several, limits.get((model, size), ""))
-            for model, by_size in by_model.items()
-        ]
-        body.append([whole(size), *cells])
-        if compared:
-            body[-1].append(compared[size].lead if size in compared else DASH)
+    body = [
+        [whole(size)]
+        + [cell_text(of.get(size), metric, several, limits.get((model, size), "")) for model, of in by_model.items()]
+        + [compared[size].lead if size in compared else DASH] * bool(compared)
+        for size in sizes
+    ]
     note = describe_numbers(results, list(compared.values()))
-    if limits:
-        note = f"{note} (data), (budget): what limits the cell."
-    return SizeTable([*header, AGAINST] if compared else header, body, note)
+    note += " (data), (budget): what limits the cell." if limits else ""
+    return SizeTable([f"training {metric.sized_by}s", *by_model, *[AGAINST] * bool(compared)], body, note)
 
 
 def cell_text(cell: Cell | None, metric: Metric, with_count: bool, limit: str) -> str:
@@ -386,8 +373,7 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     """What ± is after a mean and after a difference, chance, and the number of held-out examples."""
     metric, rows = results.metric, results.rows
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
-    counts = [len(cell.rows) for cell in cells] or [1]
-    fewest, most = min(counts), max(counts)
+    fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
     seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
     texts = ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
     gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]
@@ -396,12 +382,10 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
         over = " and ".join(["seeds"] * over_seeds + ["held-out examples"] * over_items)
         alone = "" if over_seeds else "; other seeds are not covered"
-        if metric.relative:
-            texts.append(f"Differences: percent of the higher {metric.name} (95% interval over {over}{alone}).")
-        else:
-            texts.append(f"Differences: ± half of the 95% interval over {over}{alone}.")
-    chance = max((cell.chance for cell in cells if cell.chance is not None), default=None)
-    if chance is not None:
+        interval = f"95% interval over {over}{alone}"
+        of = f"percent of the higher {metric.name} ({interval})" if metric.relative else f"± half of the {interval}"
+        texts.append(f"Differences: {of}.")
+    if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:
         share = metric.text(chance)
         texts.append(f"Chance, always choosing the largest class: {share} of {items:,} held-out examples.")
     elif items:
@@ -430,26 +414,13 @@ def format_markdown(results: Results) -> str:
 
 def format_latex(results: Results) -> str:
     """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
-    table, caption, notes = build_table(results, LATEX)
-    header, *body = (rf"{' & '.join(line)} \\" for line in table)
-    return "\n".join(
-        [
-            r"% needs \usepackage{booktabs}",
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{{'r' * len(table[0])}}}",
-            r"\toprule",
-            header,
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            *(rf"\par\smallskip\footnotesize {note}" for note in notes),
-            r"\end{table}",
-            "",
-        ]
-    )
+    import pandas as pd
+
+    (header, *body), caption, notes = build_table(results, LATEX)
+    text = pd.DataFrame(body, columns=header).to_latex(index=False, column_format="r" * len(header), caption=caption)
+    text = text.replace(r"\caption", "\\centering\n\\caption")
+    below = "".join(rf"\par\smallskip\footnotesize {note}" + "\n" for note in notes)
+    return "% needs \\usepackage{booktabs}\n" + text.replace(r"\end{table}", below + r"\end{table}")
 
 
 def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[list[str]], str, list[str]]:
@@ -474,11 +445,9 @@ def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[l
     notes = [f"[{place}] {one['source']}: {one['conditions']}." for place, one in enumerate(figures, 1)]
     data = ", ".join(sorted({str(row["data"]) for row in results.rows}))
     caption = f"Held-out {results.metric.name} on {data}. {table.note}"
-    return (
-        [[escape(cell, characters) for cell in line] for line in lines],
-        escape(caption, characters),
-        [escape(note, characters) for note in [*notes, *([CAUTION] if notes else [])]],
-    )
+    notes += [CAUTION] * bool(notes)
+    lines = [[escape(cell, characters) for cell in line] for line in lines]
+    return lines, escape(caption, characters), [escape(note, characters) for note in notes]
 
 
 def escape(text: str, characters: Mapping[str, str]) -> str:
