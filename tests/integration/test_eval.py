@@ -29,6 +29,30 @@ def test_a_runs_probes_are_in_its_result_and_eval_gives_the_same(run):
     assert result["accuracy"] < found["top5_accuracy"] < 1
 
 
+def test_a_study_is_about_a_probe_on_other_data(tmp_path):
+    words = [
+        *(
+            "models=[vit_nano,resnet_nano]",
+            "data=glyphs",
+            "data.train_images=400",
+            "data.image_size=16",
+            "sizes=[50,200]",
+        )
+    ]
+    words += ["data.test_images=100", "seeds=[0]", "budget.steps=5", "analyses=[]", "wandb.mode=off"]
+    words += ["probes=[fewshot@digits,knn@digits]", "--out", tmp_path / "study"]
+    missing = vitlab("scale", *words, "task.metric=fewshot_5@glyphs")
+    assert (missing.returncode, "give probes=[fewshot@glyphs]" in missing.stderr) == (2, True)
+    done = vitlab("scale", *words, "task.metric=fewshot_5@digits")
+    assert done.returncode == 0, done.stderr
+    assert "5-shot accuracy on digits" in done.stdout
+    with (tmp_path / "study" / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert all(0.2 < float(row["fewshot_5@digits"]) < 1 and 0.2 < float(row["knn@digits"]) < 1 for row in rows)
+    other = vitlab("eval", tmp_path / "study" / rows[0]["run"], "probes=[knn@cifar10]", "data.root=nowhere")
+    assert other.returncode == 2
+
+
 @pytest.mark.parametrize("model", [pytest.param("vit_nano", marks=pytest.mark.slow), "resnet_nano"])
 def test_eval_of_a_bf16_run_gives_the_numbers_of_its_result(model, tmp_path):
     words = [*TINY, f"model={model}", "budget.steps=30", "trainer.precision=bf16-mixed", "wandb.mode=off"]

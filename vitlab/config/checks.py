@@ -34,9 +34,17 @@ def find_problems(config: DictConfig) -> list[str]:
             problems += [f"{key}=[]: needs at least one"] * (not listed)
             problems += [f"{key}={values}: '{value}' is given twice" for value in twice]
     problems += [*check_names(config, "models", "model"), *check_names(config, "recipe", "recipe")]
-    for name in config.get("probes", []):
+    for probe in config.get("probes", []):
+        name, _, data = str(probe).partition("@")
         if name not in groups.names("probe"):
-            problems.append(f"probes={name}: unknown probe; {choices_text(name, groups.names('probe'))}")
+            problems.append(f"probes={probe}: unknown probe; {choices_text(name, groups.names('probe'))}")
+        if data and data not in groups.names("data"):
+            problems.append(f"probes={probe}: unknown data; {choices_text(data, groups.names('data'))}")
+    metric, _, data = str(look(config, "task.metric")).partition("@")
+    for probe in groups.names("probe"):
+        wanted = f"{probe}@{data}" if data else probe
+        if metric.startswith(probe) and wanted not in config.get("probes", []):
+            problems.append(f"task.metric={look(config, 'task.metric')}: is a probe's number; give probes=[{wanted}]")
     if isinstance(config.get("recipe"), DictConfig):
         problems += check_recipe(config.recipe, config.get("model"))
     for check in (check_analyses, check_modalities, check_init, check_captioner, check_images, check_data):

@@ -9,6 +9,7 @@ from vitlab.config import UserError, choices_text
 from vitlab.config.schema import TaskConfig
 from vitlab.registry import implementation
 from vitlab.tasks.metrics import list_metrics
+from vitlab.tasks.metrics.answers import PROBES
 
 MODULES = {  # of kinds that share one; others have the module of their name
     **dict.fromkeys(("classification", "multilabel", "regression"), "images"),
@@ -28,7 +29,9 @@ def build(config: TaskConfig, **parts: Any) -> Any:
     task = build_unmeasured(config, **parts)
     found = task.metrics(detailed=config.metric is not None)
     measured = {metric.key: metric for metric in list_metrics() if metric.key in found}
-    key = next(iter(measured)) if config.metric is None else config.metric
+    key = config.metric or next(iter(measured))
+    if key.partition("@")[0] in PROBES:  # measured after the training, of which choices cannot be made
+        key = next(iter(measured))
     if key not in measured:
         raise UserError(f"task.metric={key}: is not measured here; {choices_text(key, measured)}")
     task.metric = measured[key]

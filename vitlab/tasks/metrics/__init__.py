@@ -108,7 +108,10 @@ def list_metrics() -> tuple[Metric, ...]:
 
 
 def find_metric(key: str) -> Metric:
-    return next(metric for metric in list_metrics() if metric.key == key)
+    """The metric of a column; `fewshot_5@digits` is a probe's number on other data."""
+    name, _, data = key.partition("@")
+    found = next(metric for metric in list_metrics() if metric.key == name)
+    return replace(found, key=key, name=f"{found.name} on {data}") if data else found
 
 
 def build_metrics(of: str, outputs: int, detailed: bool) -> Iterator[tuple[str, "torchmetrics.Metric"]]:

@@ -7,6 +7,8 @@ from vitlab.tasks.metrics import CHOICES, CLASSES, LABELS, MEASURES, MOST_CONFUS
 
 BINS = 15  # of confidence
 POINTS: dict[str, Any] = {"percent": True, "gap_unit": "points"}
+PROBES = {"knn": "kNN accuracy", "linear_probe": "linear probe"}
+PROBES |= {f"fewshot_{shots}": f"{shots}-shot accuracy" for shots in (1, 5, 10, 25)}
 EVERY = (*CLASSES, CHOICES)
 NUMBER: dict[str, Any] = {  # of one output
     "loss": "squared error of standardised numbers",
@@ -61,6 +63,7 @@ METRICS = (
     Metric("r2", "R2", priority=40, of=(MEASURES,), **NUMBER),
     Metric("pearson", "Pearson correlation", priority=50, **TEXT),
     Metric("spearman", "Spearman correlation", priority=60, **TEXT),
+    *(Metric(key, name, **POINTS, priority=700, is_compared=False) for key, name in PROBES.items()),
 )
 
 
