@@ -55,25 +55,25 @@ def write_attention_pages(results: Results) -> list[dict[str, Any]]:
     where there are none. A text model's page is that of `vitlab analyze`; a model without attention may have receptive
     fields.
     """
-    written, groups = {run for run in results.run_files if write_page(results, run)}, []
+    groups = []
     for model, rows in groupby(results.rows, key=lambda row: row["model"]):
         pages, mapped = [], False
         for row in rows:
-            name, run = row["run"], results.run_files[row["run"]]
+            run = results.run_files[row["run"]]
             label = f"{plural(row['train_size'], results.metric.sized_by)}, seed {row['seed']}"
-            if name in written:
+            other = "attention.html" if run.reads_text else "receptive_field.png" if run.lacks_attention else ""
+            if write_page(results, row["run"]):
                 mapped = True
-                pages.append((label, link("attention", f"{name}.html")))
-            elif not run.reads_text and not run.lacks_attention:
-                continue
-            elif path := run.find_file("attention.html" if run.reads_text else "receptive_field.png"):
+                pages.append((label, link("attention", f"{row['run']}.html")))
+            elif other and (path := run.find_file(other)):
                 address = link(*path.relative_to(results.files.folder).parts)
                 pages.append((label if run.reads_text else f"receptive fields, {label}", address))
         note = command = ""
         if run.lacks_attention and not mapped:
-            note = "has no attention." if run.reads_text else "has no attention over patches."
+            note = f"has no attention{'' if run.reads_text else ' over patches'}."
         elif not pages:
-            note, command = "has no attention page yet.", format_command(results, name, "" if run.reads_text else MAPS)
+            note = "has no attention page yet."
+            command = format_command(results, row["run"], "" if run.reads_text else MAPS)
         groups.append({"model": model, "pages": pages, "note": note, "command": command})
     return groups
 
@@ -100,21 +100,21 @@ def write_page(results: Results, run: str) -> bool:
     found = {name: results.run_files[run].last_analysis(name) for name in MEASURES}
     analyses = {name: analysis for name, analysis in found.items() if analysis is not None}
     missing = [name for name in MEASURES if name not in analyses]
+    items = [
+        {
+            "name": names[place],
+            "layers": [
+                {"grid": grid, "attention": quantize(one.reshape(heads, -1)), "rollout": quantize(rollout.ravel())}
+                for one, rollout in zip(maps.maps[place], maps.rollout[place], strict=True)
+            ],
+        }
+        for place in range(shown)
+    ]
     text = render_page(
-        [
-            {
-                "name": names[place],
-                "layers": [
-                    {"grid": grid, "attention": quantize(one.reshape(heads, -1)), "rollout": quantize(rollout.ravel())}
-                    for one, rollout in zip(maps.maps[place], maps.rollout[place], strict=True)
-                ],
-            }
-            for place in range(shown)
-        ],
+        items,
         [f"layer {layer} of {layers}" for layer in range(1, layers + 1)],
         [heads] * layers,
-        list_heads(analyses),
-        list_columns(analyses),
+        *list_heads(analyses),
         title=f"Attention maps: {run}",
         name="Attention maps",
         heading=run,
@@ -131,28 +131,26 @@ def write_page(results: Results, run: str) -> bool:
     return True
 
 
-def list_heads(analyses: Mapping[str, Mapping[str, Any]]) -> Rows:
-    """A row per head of every layer, with a cell for each measure: its number, for a type with the name."""
+def list_heads(analyses: Mapping[str, Mapping[str, Any]]) -> tuple[Rows, dict[str, float]]:
+    """A row per head of every layer with a cell for each measure, and the columns: title -> its largest number.
+
+    A cell is the text of the number, for a type with its name, and the number.
+    """
     cells: dict[tuple[int, int], dict[str, tuple[str, float | None]]] = {}
+    columns = {}
     for name, analysis in analyses.items():
         for row in analysis["rows"]:
             of_head = cells.setdefault((row["layer"], row["head"]), dict.fromkeys(analyses, (DASH, None)))
             text = f"{printable(str(row.get('type', '')))} {significant(row['value'])}"
             of_head[name] = text.strip(), finite(row["value"])
-    return [
+        unit = "" if name == "head_types" else printable(str(analysis.get("unit") or ""))
+        title = f"{MEASURES[name]} ({unit})" if unit else MEASURES[name]
+        columns[title] = max(finite(row["value"]) or 0 for row in analysis["rows"]) or 1
+    rows = [
         {"layer": layer, "head": head, "label": "", "cells": list(of_head.values())}
         for (layer, head), of_head in sorted(cells.items())
     ]
-
-
-def list_columns(analyses: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """The title of each measure's column, such as `distance (pixels)`, and its largest number."""
-    columns = {}
-    for name, analysis in analyses.items():
-        unit = "" if name == "head_types" else printable(str(analysis.get("unit") or ""))
-        most = max(finite(row["value"]) or 0 for row in analysis["rows"])
-        columns[f"{MEASURES[name]} ({unit})" if unit else MEASURES[name]] = most or 1
-    return columns
+    return rows, columns
 
 
 # ---- packed texts
@@ -174,24 +172,15 @@ def pack_text(
         for which, some in words.items()
     }
     name = printable(name) or " ".join(tokens["tokens"])
-    packed = {
-        f"{part} {number}": {  # each query's row by its own largest: a causal model's first has one key of weight 1
-            "grid": [len(tokens[queries]), len(tokens[keys])],
-            "queries": queries,
-            "keys": keys,
-            "heads": len(weights),
-            "attention": quantize(weights),
-        }
-        for part, some in layers.items()
-        for number, (weights, queries, keys) in enumerate(some, 1)
-    }
-    return {
-        "name": name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}",
-        "tokens": tokens,
-        "segments": segments,
-        "names": list(packed),
-        "layers": list(packed.values()),
-    }
+    name = name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
+    packed = {}
+    for part, some in layers.items():
+        for number, (weights, queries, keys) in enumerate(some, 1):
+            # each query's row by its own largest: a causal model's first has one key of weight 1
+            of_layer = {"grid": [len(tokens[queries]), len(tokens[keys])], "queries": queries, "keys": keys}
+            packed[f"{part} {number}"] = {**of_layer, "heads": len(weights), "attention": quantize(weights)}
+    of_layers = {"names": list(packed), "layers": list(packed.values())}
+    return {"name": name, "tokens": tokens, "segments": segments, **of_layers}
 
 
 def write_text_page(path: Path, title: str, texts: Rows, heads: Sequence[Mapping[str, Any]] = ()) -> Path:
