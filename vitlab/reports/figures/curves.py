@@ -17,18 +17,7 @@ import pandas as pd
 from vitlab.config import load, names
 from vitlab.formatting import file_stem, finite, folder_link, plural, significant
 from vitlab.reports import ACCENTS, MARKERS, Look, group_look, looks
-from vitlab.reports.figures import (
-    COLOURS,
-    DOTTED,
-    RING,
-    SOLID,
-    Figure,
-    axis,
-    by_look,
-    mark_band,
-    panels,
-    with_legend,
-)
+from vitlab.reports.figures import COLOURS, DOTTED, RING, SOLID, Figure, axis, by_look, mark_band, panels, with_legend
 from vitlab.studies.results import Results
 
 if TYPE_CHECKING:
@@ -40,7 +29,6 @@ COARSE = 0.4  # of uniform attention: a neighborhood with more than that tells n
 TRAINED = "A filled point is a head of the trained model, a ring a head of the untrained one"
 WHILE_TRAINING = "Each line is the mean over the heads of a layer while the model trains"
 MOST_POINTS = 200  # of a curve: more cannot be told apart in a panel
-MANY_RUNS, FEWER_POINTS = 50, 100  # of a study, and then of a curve
 ALL_POINTS = 8_000  # of all curves of a page together: with more it is slow to open
 LEAST_POINTS = 20  # of a curve, however many there are
 MARKED = 25  # points at most that have a marker each
@@ -220,9 +208,8 @@ def draw_training(results: Results) -> Iterator[Figure]:
     for row in results.rows:
         runs.setdefault((row["train_size"], row["model"]), []).append(row["run"])
     sizes = sorted({size for size, _ in runs})
-    most = FEWER_POINTS if len(results.rows) > MANY_RUNS else MOST_POINTS
     curves = len(LOSSES) * len(sizes) * len(results.families)
-    most = max(LEAST_POINTS, min(most, ALL_POINTS // max(1, curves)))
+    most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, curves)))
     points = []
     for size, model in [(size, model) for size in sizes for model in results.families if (size, model) in runs]:
         for loss, key in LOSSES.items():

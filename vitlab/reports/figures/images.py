@@ -442,49 +442,33 @@ def write_contact_sheet(
     """Write a PNG with, for each size in ascending order, its label and its images, uint8 (n, C, H, W), C 1 or 3.
 
     With `captions` each image has its own on its right. The background is transparent. Grey images give a grey file,
-    which is a third as large.
+    which is a third as large. Small images grow by a whole factor, so that pixels stay sharp squares.
     """
     colour = any(strip.shape[1] == 3 for strip in strips.values())
-    mode, ink = ("RGBA", (*[LABEL] * 3, 255)) if colour else ("LA", (LABEL, 255))
-    sheets = {
-        size: tile(strip, mode, ink, None if captions is None else captions[size])
-        for size, strip in sorted(strips.items())
-        if len(strip)
-    }
-    label_height = FONT + 8
-    width = max(CELL * 4, *(sheet.width for sheet in sheets.values()))
-    height = sum(label_height + sheet.height + BELOW for sheet in sheets.values()) - BELOW
-    page = Image.new(mode, (width, height))
-    draw, font, y = ImageDraw.Draw(page), ImageFont.load_default(FONT), 0
-    for size, sheet in sheets.items():
-        draw.text((0, y), plural(size, "example"), font=font, fill=ink)
-        page.paste(sheet, (0, y + label_height))
-        y += label_height + sheet.height + BELOW
+    mode, ink = ("RGBA", (LABEL, LABEL, LABEL, 255)) if colour else ("LA", (LABEL, 255))
+    most, beside = (COLUMNS, 0) if captions is None else (2, SPACE + CAPTION_WIDTH)
+    fonts = [ImageFont.load_default(size) for size in (FONT, CAPTION_FONT)]
+    rows = {size: -(-len(strip) // most) for size, strip in sorted(strips.items()) if len(strip)}
+    page = Image.new(mode, (2 * CELL * COLUMNS, sum(2 * (FONT + CELL * count) for count in rows.values())))
+    draw, y = ImageDraw.Draw(page), 0
+    for size, count in rows.items():
+        draw.text((0, y), plural(size, "example"), font=fonts[0], fill=ink)
+        y += FONT + 8
+        longest, across = max(strips[size].shape[2:]), -(-len(strips[size]) // count)  # as even rows as can be
+        small = longest <= 1.5 * CELL
+        factor = max(1, round(CELL / longest)) if small else 1.5 * CELL / longest
+        height, width = (max(1, round(factor * side)) for side in strips[size].shape[2:])
+        for place, image in enumerate(strips[size]):
+            row, column = divmod(place, across)
+            at = column * (width + beside + SPACE), y + row * (height + SPACE)
+            picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
+            method = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
+            page.paste(picture.resize((width, height), method).convert(mode), at)
+            if captions is not None:
+                lines = textwrap.wrap(
+                    captions[size][place], CAPTION_LETTERS, max_lines=CAPTION_LINES, placeholder=" ..."
+                )
+                draw.text((at[0] + width + 2 * SPACE, at[1]), "\n".join(lines), font=fonts[1], fill=ink, spacing=0)
+        y += count * (height + SPACE) - SPACE + BELOW
     with replacing(path) as file:
-        page.save(file, format="PNG", optimize=True)
-
-
-def tile(strip: np.ndarray, mode: str, ink: tuple[int, ...], captions: Sequence[str] | None) -> Image.Image:
-    """(n, C, H, W) -> rows of at most COLUMNS images, as even as they can be; the space between them transparent.
-
-    Small images grow by a whole factor, so that pixels stay sharp squares. With captions, rows of two.
-    """
-    count, channels, *extent = strip.shape
-    rows = -(-count // (COLUMNS if captions is None else 2))
-    columns = -(-count // rows)
-    small = max(extent) <= 1.5 * CELL
-    factor = max(1, round(CELL / max(extent))) if small else 1.5 * CELL / max(extent)
-    height, width = (max(1, round(factor * side)) for side in extent)
-    method = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
-    beside = 0 if captions is None else SPACE + CAPTION_WIDTH
-    sheet = Image.new(mode, (columns * (width + beside + SPACE) - SPACE, rows * (height + SPACE) - SPACE))
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(CAPTION_FONT)
-    for i, image in enumerate(strip):
-        row, column = divmod(i, columns)
-        x, y = column * (width + beside + SPACE), row * (height + SPACE)
-        picture = Image.fromarray(image[0] if channels == 1 else image.transpose(1, 2, 0))
-        sheet.paste(picture.resize((width, height), method).convert(mode), (x, y))
-        if captions is not None:
-            lines = textwrap.wrap(captions[i], CAPTION_LETTERS, max_lines=CAPTION_LINES, placeholder=" ...")
-            draw.text((x + width + 2 * SPACE, y), "\n".join(lines), font=font, fill=ink, spacing=0)
-    return sheet
+        page.crop((0, 0, *page.getbbox()[2:])).save(file, format="PNG", optimize=True)

@@ -87,8 +87,8 @@ def find_points(
     """The cells, and the runs of them that are shown, with x, y, a text and a link; what a log axis lacks is NaN."""
     metric, cells = results.metric, results.cells
     height = lambda value: math.nan if log and y(value) <= 0 else y(value)  # noqa: E731
-    several = set(cells.model[cells.n > 1])
-    most = limit_rings(len(cells))
+    describe = lambda *lines: "\n".join(filter(None, lines))  # noqa: E731
+    several, most = set(cells.model[cells.n > 1]), limit_rings(len(cells))
     places, texts, links, rings = [], [], [], []
     for cell in cells.itertuples():
         rows = results.by_model[cell.model][cell.train_size].rows
@@ -96,17 +96,14 @@ def find_points(
         spread = f" ± {metric.number(cell.std)} over {cell.n} seeds" if cell.n > 1 else ""
         limit = f"limit: {cell.limit}" if isinstance(cell.limit, str) else ""
         heading = f"{cell.model}, {plural(cell.train_size, f'training {metric.sized_by}')}"
-        lines = (heading, f"{metric.text(cell.mean)}{spread}", price(places[-1]), limit)
-        texts.append("\n".join(filter(None, lines)))
+        texts.append(describe(heading, f"{metric.text(cell.mean)}{spread}", price(places[-1]), limit))
         links.append(folder_link(rows[0]["run"]) if cell.n == 1 else "")
-        if cell.model in several:
-            ordered = sorted(rows, key=metric.value)
-            if len(rows) > most:  # in even steps of their order, with the lowest and the highest
-                ordered = [ordered[round(place)] for place in np.linspace(0, len(rows) - 1, most)]
-            for row in ordered:
-                lines = (row["run"], metric.text(metric.value(row)), price(x(row)))
-                shown = (x(row), height(metric.value(row)), "\n".join(filter(None, lines)), folder_link(row["run"]))
-                rings.append((cell.model, cell.train_size, *shown))
+        ordered = sorted(rows, key=metric.value) if cell.model in several else []
+        # of many runs some in even steps of their order, with the lowest and the highest
+        for place in sorted({round(place) for place in np.linspace(0, len(ordered) - 1, most)} if ordered else ()):
+            row, value = ordered[place], metric.value(ordered[place])
+            text = describe(row["run"], metric.text(value), price(x(row)))
+            rings.append((cell.model, cell.train_size, x(row), height(value), text, folder_link(row["run"])))
     found = cells.assign(x=places, y=[height(mean) for mean in cells["mean"]], text=texts, link=links)
     return found, pd.DataFrame(rings, columns=["model", "train_size", "x", "y", "text", "link"]).dropna(subset="y")
 
@@ -348,22 +345,10 @@ def find_frontiers(cells: pd.DataFrame, lead: Callable[[float, float], float]) -
 
 
 def label_sizes(cells: pd.DataFrame) -> pd.DataFrame:
-    """The smallest and the largest training set of each model: above the better end of its line, below the other.
-
-    Of models that begin or end near each other the first is labelled.
-    """
-    texts: list[tuple[str, float, float, str, bool]] = []
-    tall = (cells.y.max() - cells.y.min()) or 1.0
-    for model, line in cells.groupby("model", sort=False):
-        ends = line.iloc[[0, -1]] if len(line) > 1 else line[:0]
-        rises = line.y.iloc[0] <= line.y.iloc[-1]
-        for one, above in zip(ends.itertuples(), (not rises, rises), strict=False):
-            if any(abs(math.log(one.x / x)) < 0.25 and abs(one.y - y) < 0.07 * tall for _, x, y, *_ in texts):
-                continue
-            size = float(f"{one.train_size:.3g}")
-            text = with_prefix(size, "").replace(" ", "").replace(".0", "") if size >= 1e4 else f"{one.train_size:,}"
-            texts.append((model, one.x, one.y, text, bool(above)))
-    return pd.DataFrame(texts, columns=["model", "x", "y", "text", "above"]).astype({"above": bool})
+    """The smallest and the largest training set of the first model, above its line's higher end and below the lower."""
+    line = cells[cells.model == cells.model.iloc[0]].iloc[[0, -1]].drop_duplicates("train_size")
+    rises = line.y.iloc[0] <= line.y.iloc[-1]
+    return line.assign(text=[f"{size:,}" for size in line.train_size], above=[not rises, rises][-len(line) :])
 
 
 def describe_costs(
