@@ -152,7 +152,7 @@ def scale(
             files.refuse(config)
         missing = study_runs.find_missing(files, plan, console)
         study_runs.prepare_folder(files, plan)
-    if detach and (number := min(plan.jobs, len(missing.to_train) + len(missing.to_complete))):
+    if detach and (number := min(plan.jobs, plan.trials * len(missing.to_train) + len(missing.to_complete))):
         study_runs.start_workers(files, plan, number)
         print(f"Started {plural(number, 'worker')}; 'vitlab status {folder}' says how the runs go")
         return 0

@@ -25,7 +25,7 @@ from vitlab.studies.grid import Spec, make_spec, name_run
 from vitlab.studies.launch import Workers, check_executor, find_start
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.status import Display, StatusReader
-from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect, find_missing_parts
+from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect, find_missing_parts, list_trials
 from vitlab.training.files import refuse_changes
 
 if TYPE_CHECKING:
@@ -72,15 +72,16 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> Missing:
     """
     data = contents(plan.config.data, plan.data)
     lacking = {spec.name: find_missing_parts(files.run(spec.name), spec.config, data) for spec in plan.specs}
-    to_train = [spec for spec in plan.specs if lacking[spec.name] == ["training"]]
-    to_complete = [spec for spec in plan.specs if lacking[spec.name] not in ([], ["training"])]
+    to_train = [spec for spec in plan.specs if "training" in lacking[spec.name]]
+    to_complete = [spec for spec in plan.specs if lacking[spec.name] and "training" not in lacking[spec.name]]
     refuse_other_runs(files, to_train)
     for damage in filter(None, (files.run(spec.name).read_result()[1] for spec in to_train)):
         console.print(escape(damage), soft_wrap=True, highlight=False)
     refuse_other_data(files, plan, data)
     if to_train or to_complete:
         check_executor(plan.config.executor)
-    for run in (files.run(spec.name) for spec in (*to_train, *to_complete)):
+    todo = [files.run(spec.name) for spec in (*to_train, *to_complete)]
+    for run in chain(todo, *map(list_trials, todo)):
         claim = read_claim(run.folder)
         if run.error_path.exists() or (claim and claim.is_dead):
             with suppress(Held), hold(run.folder):  # which takes the claims of dead processes away
@@ -213,7 +214,7 @@ def train_all(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, 
                 for view in (table, live):
                     view.update(changed)
                 alive = sum(crew.count() for crew in crews)
-                if (room := min(plan.jobs - alive, status.counts["waiting"])) > 0:
+                if (room := min(plan.jobs - alive, sum(run.free for run in status.runs))) > 0:
                     now = status.counts["finished"] + status.counts["failed"]
                     fruitless, ended = (0 if alive or now > ended else fruitless + 1), now
                     if fruitless > plan.jobs * (plan.config.executor.retries + 1) + 1:

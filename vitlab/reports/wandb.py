@@ -210,16 +210,10 @@ class RunReporter:
     """
 
     tracker: Tracker | None = None
-    trial_of = ""  # the name of the run that a trial of `tune` is for
-
-    def observe_trial(self, run: str) -> "RunReporter":
-        reporter = RunReporter()
-        reporter.trial_of = run
-        return reporter
 
     def on_start(self, run: "Run") -> Sequence["Logger"]:
         of_model = {"family": run.prepared.family, "params": run.prepared.params}
-        self.tracker = Tracker(run.config, run.files, **of_model, trial_of=self.trial_of)
+        self.tracker = Tracker(run.config, run.files, **of_model, trial_of=run.trial_of)
         self.tracker.replay(run.files.metrics(), min(run.resumed_step, run.last_step - 1))  # the end is analysed again
         return self.tracker.loggers
 

@@ -1,6 +1,7 @@
-"""One experiment: a run trained in its folder, analysed before, while and after, with whoever observes it.
+"""One experiment: the parts that a run lacks (training with its test, analyses, probes), and whoever observes it.
 
-An analysis or a probe that is asked for later is computed from the finished run; nothing is trained again.
+A finished run lacks an analysis or a probe that is asked for later; nothing is trained again. A trial of `tune` is a
+run without a test; the run that it is for begins as the best one.
 """
 
 import itertools
@@ -8,8 +9,8 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from lightning.pytorch.loggers import Logger
 from vitlab import analysis
 from vitlab.analysis import probes
 from vitlab.analysis.capture.findings import Findings
-from vitlab.config import UserError, compose, identity, load, resolved
+from vitlab.config import UserError, compose, load, resolved
 from vitlab.config.checks import list_settings, read_choice
 from vitlab.config.schema import AnalysisConfig, TrainConfig, TrainerConfig
 from vitlab.data.cache import contents
@@ -29,13 +30,13 @@ from vitlab.formatting import round_numbers
 from vitlab.studies.claims import Borrowed, Hold, hold
 from vitlab.studies.grid import read_varied
 from vitlab.studies.stats import Outcomes, write_outcomes
-from vitlab.studies.store import Trial, TrialFiles
+from vitlab.studies.store import find_missing_parts
 from vitlab.tasks.base import Task
 from vitlab.training.callbacks import Diverged, Interrupted, score
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
-from vitlab.training.run import Prepared, Run, make_result, prepare
+from vitlab.training.run import Run, make_result, prepare
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.train import Hooks, compare_splits, test, train
 
@@ -43,11 +44,7 @@ MOST_CLASSES = 1000  # whose right answers a result counts
 
 
 class Observer:
-    """Watches an experiment; a subclass overrides what it wants to know. One observer watches one experiment."""
-
-    def observe_trial(self, run: str) -> "Observer":
-        """Another observer, of a trial of `tune` for the run of this name."""
-        return Observer()
+    """Watches an experiment, and the trials before it; a subclass overrides what it wants to know."""
 
     def on_start(self, run: Run) -> Sequence[Logger]:
         """Training begins, or resumes from `run.resumed_step`; gives Lightning's loggers of the training's rows."""
@@ -96,54 +93,58 @@ def run_experiment(
     config: TrainConfig,
     claim: Hold | Borrowed,
     *,
+    trial_of: str = "",
     placement: Placement = HERE,
     ranks: Ranks = ALONE,
     observer: Observer | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any] | None:
-    """The same in a folder that rank 0 has claimed, on every rank; gives the result on rank 0.
+    """Do what a run lacks, in a folder that rank 0 has claimed; gives the result on rank 0. Call it on every rank.
 
-    Raises UserError, `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so,
-    `Diverged`.
+    A run that tunes trains its trials first, those that no worker has trained. `trial_of` names the run that a trial is
+    for. Raises UserError, `ClaimLost` when another process has taken the run
+    over, `Interrupted` when `stop` says so, `Diverged`.
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
-    config = recall_choice(config, files) if config.tune else config
-    observer = observer or Observer()
-    hooks = Hooks(progress, stop, claim.check) if ranks.is_main else Hooks()
+    if config.tune:
+        options = {"placement": placement, "ranks": ranks, "observer": observer, "progress": progress, "stop": stop}
+        config = choose_settings(config, files, data, options)
     refuse_other_source(source_of(config.init), files)
-    finished = ranks.share(files.has_finished(resolved(config), contents(config.data, data)))
-    if finished:
-        ranks.leave()
-        lacks = any(files.find_lacking(resolved(config)).values())
-        if not ranks.is_main or not lacks:
-            return files.result()
-        files.remove_leftovers()
-        return add_missing(Run(prepare(config, data, placement), files.folder), observer, hooks)
-    if ranks.is_main:
+    lacking = ranks.share(find_missing_parts(files, resolved(config), contents(config.data, data)))
+    if lacking and ranks.is_main:
         files.remove_leftovers()
         files.set_aside_damaged_result()
-    prepared = prepare(config, data, placement)
-    if config.tune and not ranks.share(files.config_path.is_file()):
-        observe_trial = partial(observer.observe_trial, files.folder.resolve().name)
-        chosen = choose_settings(prepared, files, placement, ranks, observe_trial, hooks)
-        prepared = prepare(chosen, data, placement)
-    run = Run(prepared, files.folder, ranks)
+        if trial_of:  # it may be that of a study which was about another metric
+            files.result_path.unlink(missing_ok=True)
+    if "training" not in lacking and not trial_of:
+        ranks.leave()
+    if not lacking or not (ranks.is_main or "training" in lacking):
+        return files.result()
+    run = Run(prepare(config, data, placement), files.folder, ranks, trial_of)
     if ranks.is_main:
-        return train_and_test(run, observer, hooks)
-    train(run)
-    ranks.leave()
+        return complete(run, lacking, observer or Observer(), Hooks(progress, stop, claim.check))
+    with suppress(Diverged) if trial_of else nullcontext():
+        train(run)
+    if not trial_of:
+        ranks.leave()
     return None
 
 
-def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]:
-    """What rank 0 does: train, then test and analyse when the other ranks have left; gives the result."""
-    config, files = run.config, run.files
-    run.write_start()
-    if run.init is not None:
-        print(run.init, file=sys.stderr)
-    loggers = observer.on_start(run)
-    names = list_applicable(run, config.analyses)
+def complete(run: Run, lacking: Sequence[str], observer: Observer, hooks: Hooks) -> dict[str, Any]:
+    """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; gives the result."""
+    files, training = run.files, "training" in lacking
+    names = list_applicable(run, [name for name in run.config.analyses if name in lacking])
+    probed = [name for name in run.config.probes if name in lacking]
+    total, done = 2 * len(names) + bool(probed), itertools.count(1)
+
+    def advance() -> None:
+        if not training:
+            hooks.check_claim()
+            if hooks.progress:
+                hooks.progress(Progress(next(done), total))
+            if hooks.stop and hooks.stop():
+                raise Interrupted
 
     def analyze(step: int) -> None:
         hooks.check_claim()
@@ -151,7 +152,7 @@ def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]
             try:
                 add_analysis(run, observer, name, step)
             except Exception as error:
-                if step == 0:
+                if step == 0 or not training:
                     raise
                 # a run that is trained must not be lost
                 if isinstance(error, UserError):
@@ -159,31 +160,61 @@ def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]
                 else:
                     print(f"{name}, step {step}: failed; the run goes on without it", file=sys.stderr)
                     traceback.print_exc()
+            advance()
 
+    if training:
+        return train_and_test(run, observer, replace(hooks, analyze=analyze))
+    result, before = files.finished_result(), files.config()
+    run.last_step = result["steps"]
+    analyze(0)
+    run.load_weights(files.weights_path)
+    analyze(run.last_step)
+    if probed:
+        result |= round_numbers(measure_probes(run, probed))
+        write_json(files.result_path, result)
+        advance()
+    # last: whatever ends this process, the next start does what is left
+    added = {"analyses": names, "probes": probed}
+    files.write_config({**before, **{key: [*before[key], *new] for key, new in added.items()}})
+    return result
+
+
+def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]:
+    """Train and measure a run or a trial, on rank 0; gives the result, by which it is finished."""
+    run.write_start()
+    if run.init is not None:
+        print(run.init, file=sys.stderr)
+    hooks = replace(hooks, loggers=observer.on_start(run))
     try:
-        analyze(0)
-        trained = train(run, replace(hooks, analyze=analyze, loggers=loggers))
-        run.ranks.leave()
-        tested = test(run)
-        compared = compare_splits(run, trained.validation)
-        analyze(run.last_step)
-        probed = measure_probes(run, config.probes)
-        result = make_result(run, {**tested.columns, **trained.columns, **compared, **probed})
-        result |= list_columns(config, files) if config.tune else {}
+        result = try_settings(run, hooks) if run.trial_of else measure(run, hooks)
         hooks.check_claim()
         result |= observer.on_result(run, result)
     except BaseException:
         observer.on_failure(run)
         raise
-    key = next((key for key in ("accuracy", "exact_match") if result.get(key) is not None), "loss")
-    outcomes = Outcomes(key, *tested.outcomes)
-    write_outcomes(files.heldout_path, outcomes)
-    result |= count_right(run.task, outcomes)
-    if tested.texts is not None:
-        write_json(files.generated_path, tested.texts)
-    result = files.write_result(result)
+    result = run.files.write_result(result)
     observer.on_end(run)
     return result
+
+
+def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
+    """Train; then test and analyze, when the other ranks have left."""
+    config, files = run.config, run.files
+    hooks.analyze(0)
+    trained = train(run, hooks)
+    run.ranks.leave()
+    tested = test(run)
+    compared = compare_splits(run, trained.validation)
+    hooks.analyze(run.last_step)
+    result = make_result(run, {**tested.columns, **trained.columns, **compared, **measure_probes(run, config.probes)})
+    result |= list_columns(config, files) if config.tune else {}
+    key = next((key for key in ("accuracy", "exact_match") if result.get(key) is not None), "loss")
+    outcomes = Outcomes(key, *tested.outcomes)
+    hooks.check_claim()
+    write_outcomes(files.heldout_path, outcomes)
+    if tested.texts is not None:
+        write_json(files.generated_path, tested.texts)
+    return result | count_right(run.task, outcomes)
 
 
 def count_right(task: Task, outcomes: Outcomes) -> dict[str, Any]:
@@ -193,39 +224,6 @@ def count_right(task: Task, outcomes: Outcomes) -> dict[str, Any]:
     labels, classes = task.test.labels, len(task.strata)
     right, items = (np.bincount(labels, weights=weights, minlength=classes) for weights in (outcomes.means, None))
     return {"by_class": {name: [int(r), int(n)] for name, r, n in zip(task.strata, right, items, strict=True)}}
-
-
-def add_missing(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]:
-    """Add to a finished run the analyses and probes that it lacks; gives its result.
-
-    config.yaml names them last: whatever ends this process, the next start does what is left.
-    """
-    files, lacking = run.files, run.files.find_lacking(resolved(run.config))
-    result, before = files.finished_result(), files.config()
-    run.last_step = result["steps"]
-    names = list_applicable(run, lacking["analyses"])
-    total = 2 * len(names) + bool(lacking["probes"])
-    done = itertools.count(1)
-
-    def advance() -> None:
-        if hooks.progress:
-            hooks.progress(Progress(next(done), total))
-        hooks.check_claim()
-        if hooks.stop and hooks.stop():
-            raise Interrupted
-
-    for step in (0, run.last_step):
-        if step:
-            run.load_weights(files.weights_path)
-        for name in names:
-            add_analysis(run, observer, name, step)
-            advance()
-    if lacking["probes"]:
-        result |= round_numbers(measure_probes(run, lacking["probes"]))
-        write_json(files.result_path, result)
-        advance()
-    files.write_config({**before, **{key: [*before[key], *names] for key, names in lacking.items()}})
-    return result
 
 
 def list_applicable(run: Run, names: Sequence[str]) -> list[str]:
@@ -263,80 +261,57 @@ def set_values(config: TrainConfig, values: Mapping[str, Any], **changes: Any) -
     return compose(TrainConfig, [*values.items()], base={**resolved(config), **changes})
 
 
-def recall_choice(config: TrainConfig, files: RunFiles) -> TrainConfig:
-    """The configuration with the values that were chosen for the run, where they were."""
-    if not files.config_path.is_file():
-        return config
-    return set_values(config, read_choice(files.config(), config.tune))
+def list_trials(config: TrainConfig, folder: Path) -> list[tuple[RunFiles, TrainConfig, dict[str, Any]]]:
+    """The trials of a run that tunes: their files below its folder, their configurations, the values of tuned keys."""
+    trials = []
+    for values in list_settings(config.tune):
+        name = ",".join(f"{key}-{value}" for key, value in values.items())
+        files = RunFiles(folder / "tune" / re.sub(r"[^A-Za-z0-9_.,+-]", "_", name))
+        trials.append((files, set_values(config, values, tune={}, analyses=[], probes=[]), values))
+    return trials
 
 
-def choose_settings(
-    prepared: Prepared,
-    files: RunFiles,
-    placement: Placement,
-    ranks: Ranks,
-    observe_trial: Callable[[], Observer],
-    hooks: Hooks,
-) -> TrainConfig:
-    """Train the trials that are not finished; the configuration with the best one's values.
-
-    The best has the highest `vitlab.training.callbacks.score` on the validation data; of equal ones it is the first.
-    Raises Diverged when all trials do, Interrupted when `hooks.stop` says so.
-    """
-    config = prepared.config
-    settings, trials = list_settings(resolved(config)["tune"]), []
-    for place, values in enumerate(settings):
-        note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
-        note = f"{note} ({place + 1} of {len(settings)})"
-        progress = hooks.progress and track_trial(hooks.progress, note, place, len(settings))
-        trial = set_values(config, values, tune={}, analyses=[], probes=[])
-        trial_folder = trial_files(files, values)
-        trial_folder.refuse(trial)
-        run = Run(prepare(trial, prepared.data, placement), trial_folder.folder, ranks)
-        trials.append(train_trial(run, trial_folder, values, observe_trial(), replace(hooks, progress=progress)))
-    finished = [trial for trial in trials if trial["status"] == "finished"]
-    if not finished:
-        raise Diverged(f"all {len(trials)} settings of tune diverged: {trials[0]['error']}")
-    best = max(finished, key=lambda trial: score(trial["validation"], prepared.task.metric))
-    if can_reuse_best_trial(config) and ranks.is_main:
-        source = trial_files(files, best["settings"])
-        for name in ("metrics.jsonl", "checkpoints/last.ckpt"):
-            with replacing(files.folder / name) as file:
-                file.write((source.folder / name).read_bytes())
-    return set_values(config, ranks.share(best["settings"]))  # the others go on when its files are there
-
-
-def train_trial(run: Run, files: TrialFiles, values: dict[str, Any], observer: Observer, hooks: Hooks) -> Trial:
-    """Train a trial unless it is finished; gives what its result.json holds."""
-    ranks, config = run.ranks, resolved(run.config)
-    finished = ranks.share(files.result() if files.has_finished(config, run.contents) else None)
-    # one that finished when the study was about another metric is only evaluated again
-    if finished is not None and run.task.metric.key in finished.get("validation", [run.task.metric.key]):
-        return finished
-    result: Trial = {"settings": values, "id": identity(config, run.contents)}
-    if ranks.is_main:
-        run.write_start()
-        hooks = replace(hooks, loggers=observer.on_start(run))
+def try_settings(run: Run, hooks: Hooks) -> dict[str, Any]:
+    """Train a trial. What it gives on validation is all that is read of it."""
     try:
         trained = train(run, hooks)
-        result |= {"status": "finished", "steps": run.last_step, "validation": trained.validation}
     except Diverged as error:
-        steps = max((row["step"] for row in files.metrics()), default=0)
-        result |= {"status": "diverged", "steps": steps, "error": str(error)}
-    except BaseException:
-        if ranks.is_main:
-            observer.on_failure(run)
-        raise
-    result["train_flops"] = run.prepared.flops_per_example * result["steps"] * run.config.recipe.batch_size
-    if ranks.is_main:
-        write_json(files.result_path, {**result, **observer.on_result(run, result)})
-        observer.on_end(run)
-    return ranks.share(result)
+        run.last_step = max((row["step"] for row in run.files.metrics()), default=0)
+        return {**make_result(run, {}), "status": "diverged", "diverged": str(error)}
+    return {**make_result(run, trained.columns), "validation": trained.validation}
 
 
-def trial_files(files: RunFiles, values: Mapping[str, Any]) -> TrialFiles:
-    name = ",".join(f"{key}-{value}" for key, value in values.items())
-    return TrialFiles(files.folder / "tune" / re.sub(r"[^A-Za-z0-9_.,+-]", "_", name))
+def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Mapping[str, Any]) -> TrainConfig:
+    """The configuration with the values of the best trial, once all are trained; with those that were chosen before.
+
+    The best has the highest `vitlab.training.callbacks.score` on the validation data; of equal ones it is the first.
+    `options` are those of `run_experiment`. Raises Diverged when all trials do, Interrupted.
+    """
+    ranks: Ranks = options["ranks"]
+    chosen = ranks.share(read_choice(files.config(), config.tune) if files.config_path.is_file() else None)
+    if chosen is not None:
+        return set_values(config, chosen)
+    metric = prepare(config, data, options["placement"]).task.metric
+    trials = list_trials(config, files.folder)
+    for number, (of_trial, trial, values) in enumerate(trials, 1):
+        note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
+        note = f"{note} ({number} of {len(trials)})"
+        report = options["progress"] and (lambda far, note=note: options["progress"](replace(far, note=note)))
+        of_trial.refuse(trial)
+        with hold(of_trial.folder) if ranks.is_main else nullcontext(Borrowed(of_trial.folder)) as claim:
+            name = files.folder.resolve().name
+            run_experiment(trial, claim, trial_of=name, **{**options, "progress": report})
+    results = ranks.share([of_trial.result() for of_trial, *_ in trials])
+    finished = [place for place, result in enumerate(results) if result["status"] == "finished"]
+    if not finished:
+        raise Diverged(f"all {len(trials)} settings of tune diverged: {results[0]['diverged']}")
+    best, _, values = trials[max(finished, key=lambda place: score(results[place]["validation"], metric))]
+    if can_reuse_best_trial(config) and ranks.is_main:
+        for name in ("metrics.jsonl", "checkpoints/last.ckpt"):
+            with replacing(files.folder / name) as file:
+                file.write((best.folder / name).read_bytes())
+    ranks.share(None)  # the others go on when its files are there
+    return set_values(config, values)
 
 
 def can_reuse_best_trial(config: TrainConfig) -> bool:
@@ -346,24 +321,8 @@ def can_reuse_best_trial(config: TrainConfig) -> bool:
 
 def list_columns(config: TrainConfig, files: RunFiles) -> dict[str, Any]:
     """The columns of a tuned run: each tuned key, and `tune_flops`, what tuning cost beside the run's train_flops."""
-    tune = resolved(config)["tune"]
-    chosen, spent = read_choice(resolved(config), tune), 0
-    for values in list_settings(tune):
-        trial = trial_files(files, values)
-        if not (can_reuse_best_trial(config) and read_choice(trial.config(), tune) == chosen):
-            spent += trial.result()["train_flops"]
-    return {**read_varied(resolved(config), [*tune]), "tune_flops": spent}
-
-
-def track_trial(progress: Callable[[Progress], None], note: str, place: int, trials: int) -> Callable[[Progress], None]:
-    """Reports the progress of one trial as that of all of them."""
-
-    def report(one: Progress) -> None:
-        left = one.seconds_left
-        if left is not None and one.step < one.steps:
-            left *= (trials * one.steps - place * one.steps - one.step) / (one.steps - one.step)
-        progress(
-            replace(one, step=place * one.steps + one.step, steps=trials * one.steps, seconds_left=left, note=note)
-        )
-
-    return report
+    chosen, spent = read_choice(resolved(config), config.tune), 0
+    for of_trial, trial, _ in list_trials(config, files.folder):
+        if not (can_reuse_best_trial(config) and read_choice(resolved(trial), config.tune) == chosen):
+            spent += of_trial.result()["train_flops"]
+    return {**read_varied(resolved(config), [*config.tune]), "tune_flops": spent}

@@ -175,8 +175,9 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
         raise UserError(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in given_sizes]
     specs = expand(config, sizes, first)
-    most = choose_jobs(by_variant, len(specs)) if is_on_this_machine(config.executor) else len(specs)
-    jobs = min(jobs or most, len(specs))
+    at_once = len(specs) * len(list_settings(config.tune))
+    most = choose_jobs(by_variant, at_once) if is_on_this_machine(config.executor) else at_once
+    jobs = min(jobs or most, at_once)
     plan = Plan(config, data, task, sizes, specs, by_variant, jobs)
     for spec in specs:
         plan.steps(spec)
@@ -272,7 +273,7 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
 def summarize(plan: Plan, spent: Sequence[dict[str, float]], startup: float, flops: float) -> str:
     """The sums of a plan that was timed; `spent` are the seconds of each run."""
     seconds = [sum(parts.values()) for parts in spent]
-    wall = startup + pack(seconds, plan.jobs) + REPORT
+    wall = startup + pack([each / plan.trials for each in seconds for _ in range(plan.trials)], plan.jobs) + REPORT
     shares = [f"{name} {sum(parts[name] for parts in spent) / sum(seconds):.0%}" for name in spent[0]]
     return (
         f"total {flops:.2e} FLOPs, about {duration(wall)} with {plural(plan.jobs, 'worker')} "

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vitlab.config import identity, resolved
+from vitlab.config import resolved
 from vitlab.config.checks import list_settings
 from vitlab.config.schema import StudyConfig
 from vitlab.console import Console
@@ -24,7 +24,7 @@ from vitlab.data.opening import open_data
 from vitlab.files import read_stamp
 from vitlab.formatting import duration, finite, plural
 from vitlab.studies.claims import Claim, read_claim
-from vitlab.studies.grid import compose_models, name_run
+from vitlab.studies.grid import compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles, describe_asked, find_missing_parts, list_trials
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import Progress, RunFiles
@@ -51,13 +51,16 @@ class RunState:
     claim: Claim | None = None
     result: dict[str, Any] | None = None
     error: str = ""
+    workers: int = 1  # that train it or its trials, where it runs
+    free: int = 1  # of its trials, or itself, that a worker may take
 
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """All runs that were ever asked for, in the order of the study."""
+    """All runs that were ever asked for, in the order of the study; each is trained so many times, by its trials."""
 
     runs: list[RunState]
+    trainings: int = 1
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -79,12 +82,13 @@ class StudyStatus:
         left = [self.estimate_left(run) for run in self.of_state("running", "waiting")]
         if not running or None in left:
             return None
-        return max(sum(left) / len(running), *(self.estimate_left(run) for run in running))
+        alone = (self.estimate_left(run) / run.workers for run in running)
+        return max(sum(left) / sum(run.workers for run in running), *alone)
 
     def estimate_left(self, run: RunState) -> float | None:
         """What is left of a run: what it says itself, else the mean time of finished ones that are most like it."""
         progress = run.progress
-        if progress and run.state == "running":
+        if progress and run.state == "running" and progress.seconds_left is not None:
             return progress.seconds_left
         share = 1 - progress.step / progress.steps if progress and progress.steps else 1.0
         likest = next((key for key in ((run.variant, run.size), run.variant, None) if key in self.times), "")
@@ -97,12 +101,13 @@ class StudyStatus:
         By finished runs; without any of those, by the pace of the running ones.
         """
         timed = [
-            (run, seconds)
+            (run, self.trainings * seconds)
             for run in self.of_state("finished")
             if (seconds := finite((run.result or {}).get("wall_s"))) is not None
         ]
         if not timed:
-            paced = [(run, run.progress) for run in self.of_state("running") if run.progress]
+            running = self.of_state("running")
+            paced = [(run, run.progress) for run in running if run.progress and run.progress.seconds_left is not None]
             timed = [
                 (run, far.seconds_left * far.steps / (far.steps - far.step))
                 for run, far in paced
@@ -134,40 +139,52 @@ class StatusReader:
 
     def read(self) -> StudyStatus:
         """Raises UserError for a folder that is not a study."""
-        settings = len(list_settings(self.files.config().get("tune") or {}))
-        return StudyStatus([self.read_run(*cell, settings) for cell in self.files.cells()])
+        tune = self.files.config().get("tune")
+        settings = len(list_settings(tune)) if tune else 0
+        return StudyStatus([self.read_run(*cell, settings) for cell in self.files.cells()], settings or 1)
 
-    def read_run(self, variant: str, size: int, seed: int, settings: int = 1) -> RunState:
+    def read_run(self, variant: str, size: int, seed: int, settings: int = 0) -> RunState:
+        """The state of a run, which trains while one of its trials does: `settings` of `tune`, until it has chosen."""
         run = RunState(name_run(variant, size, seed), variant, size)
         files = self.files.run(run.run)
         stamp, (known, finished) = read_stamp(files.result_path), self.finished.get(run.run, (None, None))
         if stamp is not None and stamp == known:
             return finished
-        claim = read_claim(files.folder)  # before the result, which its owner writes first
-        if claim and not (claim.is_dead or (not claim.is_here and claim.age > LOST)):
-            # a finished run, too, while analyses are added to it
-            return replace(run, state="running", progress=read_progress(files, settings), claim=claim)
+        settings = 0 if files.config_path.exists() else settings
+        trials = list_trials(files) if settings else []
+        claims = {part: claim for part in (files, *trials) if (claim := read_claim(part.folder)) and is_heard(claim)}
+        ended = [trial for trial in trials if trial.result_path.exists()]  # after the claims: a result is written first
+        run = replace(run, free=settings - len({*ended, *claims} - {files}) or int(not claims), workers=len(claims))
+        if claims:  # a finished run, too, while analyses are added to it
+            claim = next(iter(claims.values()))
+            return replace(run, state="running", progress=read_progress(files, trials, settings), claim=claim)
         result, damage = files.read_result()
         if result is not None and not find_missing_parts(files, self.variants.get(variant)):
-            self.finished[run.run] = stamp, replace(run, state="finished", result=result)
+            self.finished[run.run] = stamp, replace(run, state="finished", result=result, free=0)
             return self.finished[run.run][1]
-        progress = read_progress(files, settings)
-        if claim is None and (error := files.error()) is not None:
-            return replace(run, state="failed", progress=progress, error=error)
-        return replace(run, progress=progress, error=damage)
+        run = replace(run, progress=read_progress(files, trials, settings))
+        if (error := files.error()) is not None:
+            return replace(run, state="failed", error=error, free=0)
+        return replace(run, error=damage)
 
 
-def read_progress(files: RunFiles, settings: int) -> Progress | None:
-    """How far a run is; one that is tuned trains `settings` trials, one after the other."""
-    trials = list_trials(files) if settings > 1 and not files.metrics_path.exists() else []
-    if not trials:
+def is_heard(claim: Claim) -> bool:
+    """Whether the process of a claim seems to live, by one look."""
+    return not claim.is_dead and (claim.is_here or claim.age <= LOST)
+
+
+def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) -> Progress | None:
+    """How far a run is; while it tries settings that is the sum of its trials."""
+    if not settings:
         return files.read_progress()
-    progress = next((trial for trial in trials if not trial.result_path.exists()), trials[-1]).read_progress()
-    if progress is None:
+    begun = [progress for trial in trials if (progress := trial.read_progress())]
+    if not begun:
         return None
-    step, steps = (len(trials) - 1) * progress.steps + progress.step, settings * progress.steps
-    left = progress.seconds_left / max(1, progress.steps - progress.step) * (steps - step)
-    return replace(progress, step=step, steps=steps, seconds_left=left, note=f"setting {len(trials)} of {settings}")
+    step, steps = sum(far.step for far in begun), settings * begun[0].steps
+    paces = [far.seconds_left / (far.steps - far.step) for far in begun if far.step < far.steps]
+    left = max(paces) * (steps - step) if paces else None
+    ended = sum(trial.result_path.exists() for trial in trials)
+    return replace(begun[-1], step=step, steps=steps, seconds_left=left, note=f"{ended} of {settings} settings tried")
 
 
 def make_table(status: StudyStatus, console: Console, runs: Sequence[RunState], *, where: bool = False) -> Table:
@@ -273,16 +290,13 @@ def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> boo
     start = files.last_start()
     if start is None or start.asked != describe_asked(resolved(config)) or not files.report_path.is_file():
         return False
-    data, models = contents(config.data, open_data(config.data, console)), compose_models(config)
-    drawn = files.report_path.stat().st_mtime
+    data, drawn = contents(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
+    asked = {variant: resolved(model) for variant, model in compose_models(config).items()}
     for variant, size, seed in start.cells:
         run = files.run(name_run(variant, size, seed))
-        result, _ = run.read_result()
-        if result is None or not run.config_path.is_file() or result["id"] != identity(run.config(), data):
+        if not run.config_path.is_file() or find_missing_parts(run, make_spec(asked[variant], size, seed).config, data):
             return False
         paths = (run.result_path, run.analysis_folder)
         if any(path.exists() and path.stat().st_mtime > drawn for path in paths):
-            return False
-        if find_missing_parts(run, resolved(models[variant])):
             return False
     return True

@@ -9,19 +9,17 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from vitlab.config import StudyConfig, UserError, first_line, read_config, resolved
+from vitlab.config import StudyConfig, UserError, first_line, identity, read_config, resolved
 from vitlab.config.groups import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.formatting import finite, round_numbers
 from vitlab.studies.grid import list_study_changes, list_varied_keys, merge_variants, name_run, read_varied
 from vitlab.training.files import (
     COLUMNS,
-    RETRAINED,
     TEXT_COLUMNS,
     RunFiles,
     refuse_changes,
@@ -79,7 +77,6 @@ TABLE_SHARE = 0.02  # of the time that rewriting results.csv may take
 Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
 NO_COLUMNS = ("id", "finished_at")  # of result.json
-Trial = dict[str, Any]  # settings, status, steps, train_flops, validation: what its result.json holds
 
 
 @dataclass(frozen=True)
@@ -246,16 +243,21 @@ class StudyFiles:
 
 
 def find_missing_parts(run: RunFiles, config: Mapping[str, Any] | None = None, data: str | None = None) -> list[str]:
-    """What a run lacks of its resolved configuration: `training` (and its test), or names of analyses and probes.
+    """What a run lacks of its resolved configuration: `training` (with its test), names of analyses and of probes.
 
     Nothing is missing of a finished run. `data` are the contents of its data set; without them, or without a
-    configuration, any result counts.
+    configuration, any result counts. A trial that was not evaluated by the study's metric has to be.
     """
-    if run.read_result()[0] is None or (data and not run.has_finished(config, data)):
-        return ["training"]
+    result, asked = run.read_result()[0], [] if config is None else [*config["analyses"], *config["probes"]]
+    if result is None or (data and result.get("id") != identity(config, data)):
+        return ["training", *asked]
     if config is None:
         return []
-    return [*chain(*run.find_lacking(config).values())] if run.config_path.is_file() else ["training"]
+    metric = config["task"].get("metric")
+    if not run.config_path.is_file() or metric not in (None, *result.get("validation", [metric])):
+        return ["training", *asked]
+    before = run.config()
+    return [name for name in asked if name not in (*before["analyses"], *before["probes"])]
 
 
 def summarize_error(error: BaseException) -> str:
@@ -298,24 +300,9 @@ def parse_cell(key: str, value: str | None) -> Any:
     return int(value) if math.isfinite(number) and value.lstrip("-").isdecimal() else number
 
 
-class TrialFiles(RunFiles):
-    """The files of a trial, whose result is no row of a table."""
-
-    def result(self) -> Trial | None:
-        return read_json(self.result_path, check_trial, RETRAINED)
-
-
-def check_trial(trial: Any) -> Trial:
-    """Raises ValueError for what is no trial's result."""
-    keys = ("id", "settings", "status", "steps", "train_flops")
-    if not isinstance(trial, dict) or not trial.keys() >= {*keys}:
-        raise ValueError(f"it lacks one of {', '.join(keys)}")
-    return trial
-
-
-def list_trials(files: RunFiles) -> list[TrialFiles]:
+def list_trials(files: RunFiles) -> list[RunFiles]:
     """The trials of a run that have begun, by their names."""
-    return [TrialFiles(folder) for folder in sorted((files.folder / "tune").glob("*/"))]
+    return [RunFiles(folder) for folder in sorted((files.folder / "tune").glob("*/"))]
 
 
 class LiveTable:

@@ -25,7 +25,7 @@ from vitlab.files import read_stamp
 from vitlab.hardware import count_cores, find_launched
 from vitlab.signals import Stopping
 from vitlab.studies.claims import Borrowed, ClaimLost, Held, Hold, find_own, hold, read_claim
-from vitlab.studies.experiment import Observer, run_experiment
+from vitlab.studies.experiment import Observer, list_trials, run_experiment
 from vitlab.studies.grid import compose_models, configure_run, name_run
 from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
 from vitlab.training.callbacks import Diverged, Interrupted
@@ -41,11 +41,16 @@ GRACE = 10.0  # seconds that rank 0 has to write why a run has failed
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was asked for: its folder, its configuration and the trainer's settings of its variant."""
+    """A run that was asked for, or a trial of `tune`, whose `of` are the files of the run that it is for."""
 
     files: RunFiles
     config: TrainConfig
-    settled: Mapping[str, Any]
+    settled: Mapping[str, Any]  # the trainer's settings of its variant
+    of: RunFiles  # of a run its own: they hold log.txt and error.json
+
+    @property
+    def trial_of(self) -> str:
+        return "" if self.of is self.files else self.of.folder.name
 
 
 class Study:
@@ -55,6 +60,7 @@ class Study:
         self.files = StudyFiles(folder)
         self.config: dict[str, Any] = {}
         self.ended: dict[str, Any] = {}  # the stamp of each run's result that lacks nothing
+        self.trials: dict[str, list[Run]] = {}  # of each run that is not finished
 
     def read(self) -> None:
         """Raises UserError where the study has been deleted, or is not seen from this host."""
@@ -63,30 +69,38 @@ class Study:
             study = compose(StudyConfig, base=self.config)
             self.models = compose_models(study)
             self.contents = contents(study.data, open_data(study.data))
-            self.ended = {}
+            self.ended, self.trials = {}, {}
             executor = read_yaml(self.files.config_path).get("executor") or {}
             self.retries = executor.get("retries", ExecutorConfig.retries)
 
-    def make_run(self, variant: str, size: int, seed: int) -> Run:
-        files = self.files.run(name_run(variant, size, seed))
-        return Run(files, configure_run(self.models[variant], size, seed), self.config["settled"].get(variant, {}))
+    def list_parts(self, variant: str, size: int, seed: int) -> list[Run]:
+        """A run, behind the trials that choose its settings."""
+        files, settled = self.files.run(name_run(variant, size, seed)), self.config["settled"].get(variant, {})
+        config = configure_run(self.models[variant], size, seed)
+        if config.tune and files.folder.name not in self.trials:
+            trials = list_trials(config, files.folder)
+            self.trials[files.folder.name] = [Run(of_trial, trial, settled, files) for of_trial, trial, _ in trials]
+        return [*self.trials.get(files.folder.name, []), Run(files, config, settled, files)]
 
     def list_missing(self, run: Run) -> list[str]:
         return find_missing_parts(run.files, resolved(run.config), self.contents)
 
     def find_free(self) -> Run | None:
-        """The smallest run that lacks something, has not failed and has no other worker."""
+        """The smallest run or trial that lacks something, has not failed and has no other worker."""
         self.read()
         for cell in sorted(self.files.cells(), key=lambda cell: cell[1]):
             files = self.files.run(name_run(*cell))
             stamp = read_stamp(files.result_path)
-            if stamp is not None and stamp == self.ended.get(files.folder.name):
+            if files.error_path.exists() or (stamp is not None and stamp == self.ended.get(files.folder.name)):
                 continue
-            run = self.make_run(*cell)
+            *trials, run = self.list_parts(*cell)
             if stamp is not None and not self.list_missing(run):
                 self.ended[files.folder.name] = stamp
-            elif not files.error_path.exists() and ((claim := read_claim(files.folder)) is None or claim.is_dead):
-                return run
+                continue
+            untried = [] if files.config_path.is_file() else [trial for trial in trials if self.list_missing(trial)]
+            for part in untried or [run]:
+                if (claim := read_claim(part.files.folder)) is None or claim.is_dead:
+                    return part
         return None
 
 
@@ -104,26 +118,26 @@ def work(
     os.chdir(study.files.start_folder())  # relative paths in configurations are meant from there
     while not stop() and (run := study.find_free()):
         with contextlib.suppress(Held, ClaimLost), hold(run.files.folder) as claim:
-            if not study.list_missing(run) or run.files.error_path.exists():  # another worker has ended it since
+            if not study.list_missing(run) or run.of.error_path.exists():  # another worker has ended it since
                 continue
             if (died := claim.number - 1) > study.retries:
                 why = f"its process was ended {died} times (out of memory?); executor.retries={study.retries}"
-                run.files.write_error(why)
+                run.of.write_error(why)
                 continue
             devices = run.config.trainer.devices
             try:
                 if devices > 1:
                     launch_ranks(run, claim, study.retries - died, cores, observe, stop)
                 else:
-                    with log_to(run.files.folder / LOG):
+                    with log_to(run.of.folder / LOG):
                         train(run, claim, cores, observe, stop)
             except Interrupted:
                 return
             except (Held, ClaimLost):
                 raise
             except Exception as error:  # its file says which
-                if not run.files.error_path.exists():
-                    run.files.write_error(summarize_error(error))
+                if not run.of.error_path.exists():
+                    run.of.write_error(summarize_error(error))
 
 
 def train(
@@ -138,10 +152,12 @@ def train(
     doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
     if run.files.read_result()[0] is not None:
         doing, done = "completing", "completed"
+    if run.trial_of:
+        doing, done = (f"{what} {run.files.folder.name}" for what in (doing, done))
     log(doing)
     options = {"placement": Placement(cores or count_cores(), run.settled), "observer": observe(), "stop": stop}
     try:
-        run_experiment(run.config, claim, ranks=ranks, **options)
+        run_experiment(run.config, claim, trial_of=run.trial_of, ranks=ranks, **options)
         log(done)
     except ClaimLost as error:
         log(str(error))
@@ -152,7 +168,7 @@ def train(
     except Exception as error:
         traceback.print_exc()
         if not is_lost_rank(error):  # `launch_ranks` knows more of those
-            run.files.write_error(summarize_error(error))
+            run.of.write_error(summarize_error(error))
         raise
 
 
@@ -168,7 +184,7 @@ def launch_ranks(
     command = [sys.executable, "-m", "vitlab.training.launch", str(run.config.trainer.devices)]
     command += ["vitlab.studies.worker", str(run.files.folder), str(cores or count_cores()), str(claim.number)]
     command += [f"{observe.__module__}:{observe.__name__}"]
-    log_path = run.files.folder / LOG
+    log_path = run.of.folder / LOG
     while True:
         with log_path.open("a") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
             while process.poll() is None:
@@ -177,7 +193,7 @@ def launch_ranks(
                     process.terminate()
                     process.wait()
                     raise Interrupted
-        if process.returncode == 0 or run.files.error_path.exists():
+        if process.returncode == 0 or run.of.error_path.exists():
             return
         claim.check()
         if process.returncode != KILLED or not retries:
@@ -188,11 +204,12 @@ def launch_ranks(
 
 def run_rank(folder: str, cores: str, number: str, observe: str) -> int:
     """What each rank of a run does under torchrun; the exit code. The worker that launched them holds the folder."""
-    files, launched = RunFiles(folder), find_launched()
+    launched, path = find_launched(), Path(folder)
     module, _, attribute = observe.partition(":")
-    study = Study(files.folder.parent)
+    study = Study(next(above for above in path.parents if (above / "study.yaml").is_file()))
     study.read()
-    run = next(study.make_run(*cell) for cell in study.files.cells() if name_run(*cell) == files.folder.name)
+    parts = (part for cell in study.files.cells() for part in study.list_parts(*cell))
+    run = next(part for part in parts if part.files.folder == path)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
             if ranks.is_main:
@@ -200,7 +217,8 @@ def run_rank(folder: str, cores: str, number: str, observe: str) -> int:
                 train(run, Borrowed(folder, int(number)), int(cores), observer, stopping.asked, ranks)
             else:
                 placement = Placement(int(cores), run.settled)
-                run_experiment(run.config, Borrowed(folder), placement=placement, ranks=ranks)
+                options = {"trial_of": run.trial_of, "placement": placement, "ranks": ranks}
+                run_experiment(run.config, Borrowed(folder), **options)
     except (Diverged, Interrupted):
         return int(launched.rank == 0)
     except Exception as error:

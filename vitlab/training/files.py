@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitlab.config import TrainConfig, UserError, identity, read_yaml, resolved
+from vitlab.config import TrainConfig, UserError, read_yaml, resolved
 from vitlab.config.groups import dump_yaml
 from vitlab.config.identity import PARTS, count_parts, list_changes, weight_settings
 from vitlab.config.schema import InitConfig
@@ -44,7 +44,8 @@ def refuse_folder(folder: Path, marker: str) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--out {folder}: is a file; give a folder")
-        others = [path for path in folder.glob("[!.]*") if not path.match("claim.*")]  # left by a start that was killed
+        left = ("claim.*", "tune")  # by a start that was killed
+        others = [path for path in folder.glob("[!.]*") if not any(map(path.match, left))]
         if others and not (folder / marker).exists():
             raise UserError(f"--out {folder}: is not empty and holds no {marker} of vitlab; give another folder")
     except OSError as error:
@@ -152,16 +153,6 @@ class RunFiles:
         if old == config:
             return []
         return list_changes(*(weight_settings(c, contents_known=contents_known) for c in (config, old)))
-
-    def has_finished(self, config: dict[str, Any], contents: str) -> bool:
-        """Whether the folder holds the result of this resolved configuration with data of these contents."""
-        result, _ = self.read_result()
-        return result is not None and result.get("id") == identity(config, contents)
-
-    def find_lacking(self, config: Mapping[str, Any]) -> dict[str, list[str]]:
-        """The "analyses" and "probes" of a configuration that the finished run was not given yet."""
-        before = self.config()
-        return {key: [name for name in config[key] if name not in before[key]] for key in ("analyses", "probes")}
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration. Raises UserError when the folder holds no run."""

@@ -163,8 +163,8 @@ class Run:
     The model has its first weights, by the run's seed or from the source that the configuration names.
     """
 
-    def __init__(self, prepared: Prepared, folder: str | Path, ranks: Ranks = ALONE):
-        self.prepared = prepared
+    def __init__(self, prepared: Prepared, folder: str | Path, ranks: Ranks = ALONE, trial_of: str = ""):
+        self.prepared, self.trial_of = prepared, trial_of  # the name of the run that a trial of `tune` is for
         self.config, self.task, self.settings = prepared.config, prepared.task, prepared.settings
         self.files = RunFiles(folder)
         self.ranks = ranks  # the processes that train it

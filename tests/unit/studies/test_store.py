@@ -14,7 +14,7 @@ from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
 from vitlab.files import replacing, write_text
 from vitlab.formatting import round_numbers
 from vitlab.studies.results import load_results
-from vitlab.studies.store import COLUMNS, StudyFiles
+from vitlab.studies.store import COLUMNS, StudyFiles, find_missing_parts
 from vitlab.training.files import RunFiles, write_analysis
 
 NASTY = ["comma, quote \" and '", "two\nlines", "both\r\n", "ünï 模型 💥", "1e5x"]
@@ -200,7 +200,7 @@ def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, 
     run.write_config({"seed": 0})
     run.result_path.write_bytes(content)
     assert files.finished_rows() == []
-    assert not run.has_finished({"seed": 0}, "57d1")
+    assert find_missing_parts(run) == ["training"]
     with pytest.raises(
         UserError, match=rf"result\.json: cannot read it \({says}.*\); the run counts as not finished"
     ) as one:

@@ -9,15 +9,9 @@ import pytest
 import vitlab as api
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.opening import open_data
-from vitlab.studies import experiment as tuning
-from vitlab.studies.experiment import Observer, train_run
-from vitlab.training import train as training
+from vitlab.studies.experiment import train_run
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.distributed import ALONE
 from vitlab.training.files import RunFiles
-from vitlab.training.run import Run, prepare
-from vitlab.training.settings import HERE
-from vitlab.training.train import Hooks
 
 RATES = [1e-6, 0.05, 0.01]
 
@@ -57,10 +51,11 @@ def fitted(monkeypatch):
 
 def test_the_best_trial_is_the_run_and_the_others_are_its_cost(whole, tmp_path, fitted):
     out, result = whole
-    trials = [json.loads(path.read_text()) for path in sorted((out / "tune").glob("*/result.json"))]
-    assert {trial["settings"]["recipe.lr"] for trial in trials} == set(RATES)
-    best = max(trials, key=lambda trial: (trial["validation"]["accuracy"], -trial["validation"]["loss"]))
-    assert result["recipe.lr"] == best["settings"]["recipe.lr"] != RATES[0]
+    trials = {RunFiles(path).config()["recipe"]["lr"]: RunFiles(path).result() for path in (out / "tune").iterdir()}
+    assert {*trials} == {*RATES}
+    found = {rate: trial["validation"] for rate, trial in trials.items()}
+    best = max(found, key=lambda rate: (found[rate]["accuracy"], -found[rate]["loss"]))
+    assert result["recipe.lr"] == best != RATES[0]
     assert result["tune_flops"] == 2 * result["train_flops"] > 0
     alone = train_run(config(f"recipe.lr={result['recipe.lr']}", tune="{}"), tmp_path / "alone")
     for key in ("accuracy", "loss", "train_loss", "steps"):
@@ -86,12 +81,10 @@ def test_no_choice_reads_the_test_data(whole, tmp_path, monkeypatch):
 
     monkeypatch.setitem(vars(data.test), "read", refuse)
     monkeypatch.setitem(vars(data.test), "labels", data.test.labels[::-1].copy())
-    files = RunFiles(tmp_path / "run")
-    found = tuning.choose_settings(prepare(chosen, data), files, HERE, ALONE, Observer, Hooks())
-    with pytest.raises(TestIsRead):
-        training.test(Run(prepare(found, data), tmp_path / "test"))
+    with pytest.raises(TestIsRead):  # by the run's own test, when it has chosen
+        train_run(chosen, tmp_path / "run")
     monkeypatch.undo()
-    assert found.recipe.lr == whole[1]["recipe.lr"]
+    assert RunFiles(tmp_path / "run").config()["recipe"]["lr"] == whole[1]["recipe.lr"]
 
 
 def test_an_interrupted_tuning_goes_on_where_it_was(whole, tmp_path, fitted):
@@ -99,7 +92,7 @@ def test_an_interrupted_tuning_goes_on_where_it_was(whole, tmp_path, fitted):
     reported = []
     with pytest.raises(Interrupted):
         train_run(config(), tmp_path / "run", stop=lambda: next(asked), progress=reported.append)
-    assert reported[-1].steps == 48
+    assert reported[-1].steps == 16
     assert reported[-1].note.startswith("lr=0.05 (2 of 3)")
     first, second = (f"recipe.lr-{rate}" for rate in RATES[:2])
     assert fitted == [first, second]

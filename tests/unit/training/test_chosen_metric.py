@@ -56,8 +56,8 @@ def test_the_best_weights_and_the_end_go_by_the_metric_of_the_study(trained):
 
 def test_tuning_goes_by_it(trained):
     result, folder, _ = trained("task.metric=macro_f1", "tune={recipe.class_weights: [null, balanced]}")
-    trials = [json.loads(path.read_text()) for path in (folder / "tune").glob("*/result.json")]
-    found = {trial["settings"]["recipe.class_weights"]: trial["validation"] for trial in trials}
+    trials = map(RunFiles, (folder / "tune").iterdir())
+    found = {trial.config()["recipe"]["class_weights"]: trial.result()["validation"] for trial in trials}
     assert found[None]["accuracy"] > found["balanced"]["accuracy"], "the set cannot tell them apart"
     assert found[None]["macro_f1"] < found["balanced"]["macro_f1"]
     assert result["recipe.class_weights"] == "balanced"
