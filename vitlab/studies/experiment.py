@@ -103,8 +103,8 @@ def run_experiment(
     """Do what a run lacks, in a folder that rank 0 has claimed; gives the result on rank 0. Call it on every rank.
 
     A run that tunes trains its trials first, those that no worker has trained. `trial_of` names the run that a trial is
-    for. Raises UserError, `ClaimLost` when another process has taken the run
-    over, `Interrupted` when `stop` says so, `Diverged`.
+    for. Raises UserError, `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so,
+    `Diverged`.
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
     if config.tune:
