@@ -88,7 +88,6 @@ class WebDatasetConfig(ImageDataConfig):
     train: Any = setting(None, path=True)
     validation: Any = setting(None, path=True)
     test: Any = setting(None, path=True)
-    expected: dict[str, Any] = setting({}, affects=NO_EFFECT)
 
 
 @dataclass(frozen=True)

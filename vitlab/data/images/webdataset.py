@@ -427,10 +427,6 @@ class ShardImages:
     samples: np.ndarray
     size: tuple[int, int]
 
-    @property
-    def stored_bytes(self) -> int:
-        return int(self.samples["sizes"].sum(dtype=np.int64))
-
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         from vitlab.data.images import decode
 
