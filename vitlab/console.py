@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import IO, Any
 
 from rich import console
+from rich.markup import escape
 from rich.segment import Segment
 
 from vitlab.terminal import show_controls, unwrap
@@ -21,6 +22,10 @@ class Console(console.Console):
         super().__init__(**options)
         if not self.is_terminal and "width" not in options:
             self.width = UNLIMITED
+
+    def say(self, text: str) -> None:
+        """Print a line as it is, however long."""
+        self.print(escape(text), soft_wrap=True, highlight=False)
 
     def render(
         self, renderable: console.RenderableType, options: console.ConsoleOptions | None = None

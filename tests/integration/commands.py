@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.cli import main
-from vitlab.commands.study_runs import list_worker_modules
+from vitlab.commands.scale import list_worker_modules
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import OPENED
 from vitlab.studies.launch import start_server

@@ -105,7 +105,9 @@ def show(counts: dict[str, Any]) -> None:
     facts += [f"{counts['layers']} layers"] if counts["layers"] else []
     target = f" and {counts['target_length']} of a target" if "target_length" in counts else ""
     facts += [f"{counts['tokens']} tokens{target}"] if counts["tokens"] else []
-    print_line(console, f"[bold]{escape(counts['model'])}[/bold]  {escape(', '.join(facts))}")
+    console.print(
+        f"[bold]{escape(counts['model'])}[/bold]  {escape(', '.join(facts))}", soft_wrap=True, highlight=False
+    )
     show_parts(console, counts)
     print_line(
         console,
@@ -155,11 +157,7 @@ def show_stacks(console: Console, counts: dict[str, Any]) -> None:
         kind = "decoder" if stack["cross"] else "encoder"
         wide = f" at {stack['width']} wide" if stack["width"] else ""
         params = f"{stack['params_per_layer'] / 1e6:.3g}M"  # as papers give it
-        print_line(console, f"{escape(stack['name'])}: {params} per {kind} layer{wide}")
+        console.say(f"{stack['name']}: {params} per {kind} layer{wide}")
     terms = [f"{stack['layers']} x {stack['params_per_layer']:,}" for stack in counts["stacks"]]
-    terms += [f"{escape(part)} {number:,}" for part, number in counts["params_outside_stacks"].items()]
-    print_line(console, f"{counts['params']:,} = {' + '.join(terms)}")
-
-
-def print_line(console: Console, text: str) -> None:
-    console.print(text, soft_wrap=True, highlight=False)
+    terms += [f"{part} {number:,}" for part, number in counts["params_outside_stacks"].items()]
+    console.say(f"{counts['params']:,} = {' + '.join(terms)}")

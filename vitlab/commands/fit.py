@@ -161,13 +161,13 @@ def show(
     for (first, second), crossing in crossovers.items():
         sentence = describe_crossover(crossing, join(first), join(second))
         if crossing.size is not None or len(crossovers) <= MOST_PAIRS:
-            console.print(escape(f"{sentence}."), soft_wrap=True, highlight=False)
+            console.say(f"{sentence}.")
     if len(crossovers) > MOST_PAIRS and (rest := sum(crossing.size is None for crossing in crossovers.values())):
         console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
     for (first, second), found in multipliers.items() if len(multipliers) <= MOST_PAIRS else ():
         if found.ratio is not None:
             sentence = describe_multiplier(found, join(first), join(second), axes[1])
-            console.print(escape(f"{sentence}."), soft_wrap=True, highlight=False)
+            console.say(f"{sentence}.")
     ways = sorted({group_fit.fit.measured_by for group_fit in fits.values()})
     console.print(
         f"Intervals: {'; '.join(ways)}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True

@@ -4,8 +4,10 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,25 +15,35 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
+from vitlab import models, tasks
 from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
-from vitlab.config import UserError
+from vitlab.config import UserError, load, resolved
 from vitlab.config.errors import first_line
-from vitlab.config.schema import StudyConfig
+from vitlab.config.identity import subset_seed
+from vitlab.config.schema import StudyConfig, TrainConfig
 from vitlab.console import UNLIMITED, Console
-from vitlab.data.opening import progress_bar
-from vitlab.files import write_text
+from vitlab.data.cache import contents
+from vitlab.data.opening import open_data, progress_bar
+from vitlab.data.split import write_manifest
+from vitlab.files import read_json, write_text
 from vitlab.formatting import plural
-from vitlab.studies.claims import hold
-from vitlab.studies.grid import compose_models, compose_study
-from vitlab.studies.launch import find_start, is_on_this_machine, start_server
-from vitlab.studies.rounds import Target
-from vitlab.studies.status import is_finished
-from vitlab.studies.store import StudyFiles, collect
-from vitlab.training.files import source_of, source_problems
+from vitlab.studies.claims import Held, hold, read_claim
+from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
+from vitlab.studies.launch import Workers, check_executor, find_start, is_on_this_machine, start_server
+from vitlab.studies.stats import Target, plan_round
+from vitlab.studies.status import Display, StatusReader, is_finished
+from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect, find_missing_parts, list_trials
+from vitlab.training.files import refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
+    from vitlab.reports.pages import LiveReport
     from vitlab.reports.words import SizeTable
+    from vitlab.studies.plan import Plan
     from vitlab.studies.results import Results
+
+LOOK = 0.2  # seconds between two looks at a study's folder, at least
+SHARE = 0.05  # of the watching process's time that the looks may take
+WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.commands.work")
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
@@ -87,7 +99,7 @@ def main(words: Sequence[str]) -> int:
         )
     files = StudyFiles(folder)
     if not (args.dry_run or target) and is_finished(files, config, console := Console(stderr=True)):
-        say(files.last_start().headline, console)
+        console.say(files.last_start().headline)
         from vitlab.studies.results import load_results
 
         show(load_results(folder))
@@ -97,7 +109,8 @@ def main(words: Sequence[str]) -> int:
         sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
         if problems := [line for source in sources for line in source_problems(source)]:
             raise UserError(problems)
-    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run, detach=args.detach, target=target)
+    options = {"jobs": args.jobs, "dry_run": args.dry_run, "detach": args.detach, "target": target}
+    return scale(config, folder, **options)
 
 
 def parse_jobs(text: str) -> int | None:
@@ -122,12 +135,10 @@ def scale(
     runs cost. Raises UserError before anything is written.
     """
     began, console, files = time.perf_counter(), Console(stderr=True), StudyFiles(folder)
-    from vitlab.commands import study_runs
-
-    if is_on_this_machine(config.executor) and not dry_run:
-        start_server(study_runs.list_worker_modules(compose_models(config).values()))  # it imports beside this process
     if dry_run:
-        say(f"{config.name}: timing the first steps of each model here; nothing is kept", console)
+        console.say(f"{config.name}: timing the first steps of each model here; nothing is kept")
+    elif is_on_this_machine(config.executor):
+        start_server(list_worker_modules(compose_models(config).values()))  # it imports beside this process
     with status_line("loading torch, lightning and timm"):
         from vitlab.reports.pages import live_report
         from vitlab.studies.plan import plan_study, show_plan, time_variants
@@ -135,9 +146,10 @@ def scale(
         config = replace(config, settled=files.config().get("settled") or {})
     plan = plan_study(config, jobs=jobs, console=console)
     if warning := plan.warn_of_unseen():
-        say(f"vitlab: {warning}", console)
+        console.say(f"vitlab: {warning}")
     if target and continued:  # what earlier rounds asked for comes before the next one
-        study_runs.add_earlier_cells(files, plan)
+        earlier = [cell for cell in files.cells() if cell[0] in plan.by_variant and cell[1] in plan.sizes]
+        add_specs(plan, earlier)
     if dry_run:
         startup = time.perf_counter() - began
         elsewhere = config.executor.gpus and not is_on_this_machine(config.executor)
@@ -150,22 +162,192 @@ def scale(
     with hold(folder, wait=True):  # another start of this study may prepare its own
         if not continued and files.config_path.exists():
             files.refuse(config)
-        missing = study_runs.find_missing(files, plan, console)
-        study_runs.prepare_folder(files, plan)
-    if detach and (number := min(plan.jobs, plan.trials * len(missing.to_train) + len(missing.to_complete))):
-        study_runs.start_workers(files, plan, number)
+        missing = find_missing(files, plan, console)
+        add_runs(files, plan)
+    to_train = sum("training" in parts for parts in missing.values())
+    to_complete = len(missing) - to_train
+    if detach and (number := min(plan.jobs, plan.trials * to_train + to_complete)):
+        start_workers(files, plan, number)
         print(f"Started {plural(number, 'worker')}; 'vitlab status {folder}' says how the runs go")
         return 0
+    console.say(plan.headline(to_train))
+    if to_complete:
+        added = dict.fromkeys(chain(*(parts for parts in missing.values() if "training" not in parts)))
+        console.say(f"Adding {', '.join(added)} to {plural(to_complete, 'finished run')}")
     with live_report(folder) as live:
-        say(plan.headline(len(missing.to_train)), console)
-        if missing.to_complete:
-            say(f"Adding {', '.join(missing.additions)} to {plural(len(missing.to_complete), 'finished run')}", console)
-        failed = study_runs.train_all(files, plan, live)
-        if target:
-            failed |= study_runs.run_rounds(files, plan, target, {*failed}, live, console)
+        failed = watch(files, plan, live)
+        while target and (cells := choose_seeds(files, plan, target, failed, console)):
+            with hold(folder, wait=True):
+                files.add_cells(cells)
+            add_specs(plan, cells)
+            write_manifests(files, plan)
+            failed |= watch(files, plan, live)
         with hold(folder, wait=True):  # of two starts that end at once the later one writes all results
             collect(files)
             return max(finish(files, failed), 1 if failed else 0)
+
+
+def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
+    """What the server of the workers imports beside the parent's planning: all that runs need before their first step.
+
+    A user's own modules are left to the workers: one may start threads, which do not survive a fork.
+    """
+    modules = dict.fromkeys(WORKER_MODULES)
+    for run in runs:
+        analyses = [load("analysis", name) for name in run.analyses]
+        kinds = [("tasks", tasks.MODULES.get(run.task.kind, run.task.kind))]
+        kinds += [("models", models.MODULES.get(run.model.kind, run.model.kind))]
+        kinds += [("analysis", analysis.kind) for analysis in analyses]
+        names = [f"vitlab.{package}.{kind}" for package, kind in kinds if "." not in kind]
+        # not the modules of figures: they import pandas, and with it pyarrow, which starts a thread
+        names += ["vitlab.reports.figures"] if analyses else []
+        names += ["wandb"] if run.wandb.mode != "off" else []
+        modules |= dict.fromkeys(names)
+    return list(modules)
+
+
+def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str, list[str]]:
+    """The parts that runs lack, by the run's name, from the files alone; without those that lack none.
+
+    Raises UserError where they cannot be done in this folder or from here. What failed in an earlier start, or was
+    killed too often, is tried again.
+    """
+    data, missing, problems = contents(plan.config.data, plan.data), {}, []
+    for spec in plan.specs:
+        run = files.run(spec.name)
+        if parts := find_missing_parts(run, spec.config, data):
+            missing[spec.name] = parts
+        if "training" in parts and run.config_path.exists():
+            try:
+                refuse_changes(run.folder, run.changes(spec.config))
+            except UserError as error:
+                problems += error.problems
+    if problems:
+        raise UserError(problems)
+    for name in missing:
+        if "training" in missing[name] and (damage := files.run(name).read_result()[1]):
+            console.say(damage)
+    refuse_other_data(files, plan, data)
+    if missing:
+        check_executor(plan.config.executor)
+    todo = [*map(files.run, missing)]
+    for run in chain(todo, *map(list_trials, todo)):
+        claim = read_claim(run.folder)
+        if run.error_path.exists() or (claim and claim.is_dead):
+            with suppress(Held), hold(run.folder):  # which takes the claims of dead processes away
+                run.error_path.unlink(missing_ok=True)
+    return missing
+
+
+def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
+    """Raise UserError when the data are no longer those of the study's subsets and of all its runs, finished or not.
+
+    `now` is the SHA-256 of their contents.
+    """
+    train = plan.task.train
+    for path in files.subsets.glob("*.json"):
+        there, here = read_json(path)[f"train_{train.unit}s"], train.total
+        if there != here:
+            raise UserError(
+                f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "
+                "now; give another --out"
+            )
+    names = [spec.name for spec in plan.specs]
+    if files.config_path.exists():  # runs that this start leaves out are compared with its own in the report
+        names += [name_run(*cell) for cell in files.cells()]
+    changed = [name for name in names if files.run(name).contents() not in (None, now)]
+    if changed:
+        raise UserError(
+            f"--out {files.folder}: data={plan.data.name} has changed since {changed[0]} began; restore the files, or "
+            "give another --out"
+        )
+
+
+def add_runs(files: StudyFiles, plan: "Plan") -> None:
+    """Write study.yaml and cells.json (all that was ever asked for here), the subsets' manifests, the samples."""
+    from vitlab.reports.figures.images import write_samples
+
+    runs = [spec.config for spec in plan.specs]
+    cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
+    settled = {name: model.settled for name, model in plan.by_variant.items()}
+    config = files.add_start({**resolved(plan.config), "settled": settled}, cells, plan.headline(0))
+    seeds = write_manifests(files, plan)
+    write_samples(plan.task, plan.data, config["sizes"], min(seeds), files.figures)
+
+
+def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
+    """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
+    written = {
+        manifest["seed"]: manifest["sizes"] for path in files.subsets.glob("*.json") if (manifest := read_json(path))
+    }
+    seeds, sizes = {*written, *(subset_seed(spec.config) for spec in plan.specs)}, files.config()["sizes"]
+    repeated = vars(plan.config.data).get("holdout") == "repeated"  # each seed has a training set of its own
+    for seed in sorted(seed for seed in seeds if written.get(seed) != sizes):
+        train = open_data(replace(plan.config.data, holdout=seed)).train if repeated else plan.task.train
+        path = files.subsets / f"{plan.data.name}-seed{seed}.json"
+        write_manifest(path, train, plan.task.strata, sizes, seed, name=plan.data.name)
+    return seeds
+
+
+def add_specs(plan: "Plan", cells: Iterable[Cell]) -> None:
+    """Add to a plan the runs that it lacks."""
+    variants = {name: resolved(model.config) for name, model in plan.by_variant.items()}
+    planned = {spec.name for spec in plan.specs}
+    specs = [make_spec(variants[variant], size, seed) for variant, size, seed in cells]
+    plan.specs.extend(spec for spec in specs if spec.name not in planned)
+
+
+def choose_seeds(
+    files: StudyFiles, plan: "Plan", target: Target, failed: Mapping[str, str], console: Console
+) -> list[Cell]:
+    """The runs of another round of seeds, none where every cell is as sure as asked for; says why.
+
+    A cell with a failed run gets no more.
+    """
+    rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
+    stopped = {(spec.config["variant"], spec.config["train_size"]) for spec in plan.specs if spec.name in failed}
+    step = plan_round(rows, target, stopped)
+    console.say(step.text)
+    return step.added
+
+
+def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Workers:
+    config = plan.config.executor
+    return find_start(config.kind)(files.folder, number, replace(config, cpus=plan.cores))
+
+
+def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]:
+    """Start workers, and watch the folder until every run has ended, also those of other starts.
+
+    While runs are free, workers that have died are replaced. results.csv and the report grow with each run that ends.
+    Gives the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
+    """
+    reader = StatusReader(files, {name: resolved(model.config) for name, model in plan.by_variant.items()})
+    table, crews, ended, fruitless = LiveTable(files), list[Workers](), -1, 0
+    with redirect_stdout(sys.stderr), Display(Console(stderr=True)) as display:  # Ray's own lines, too
+        try:
+            while (began := time.monotonic()) and (status := reader.read()).of_state("waiting", "running"):
+                pause = max(LOOK, (time.monotonic() - began) / SHARE)
+                changed = display.show(status)
+                for view in (table, live):
+                    view.update(changed)
+                alive = sum(crew.count() for crew in crews)
+                if (room := min(plan.jobs - alive, sum(run.free for run in status.runs))) > 0:
+                    now = status.counts["finished"] + status.counts["failed"]
+                    fruitless, ended = (0 if alive or now > ended else fruitless + 1), now
+                    if fruitless > plan.jobs * (plan.config.executor.retries + 1) + 1:
+                        raise UserError(f"executor={plan.config.executor.kind}: workers end before a run does")
+                    crews.append(start_workers(files, plan, room))
+                time.sleep(pause)
+            display.show(status)
+        except BaseException:
+            for crew in crews:
+                crew.stop()
+            raise
+        finally:
+            collect(files)
+    names = {spec.name for spec in plan.specs}
+    return {run.run: run.error for run in status.of_state("failed") if run.run in names}
 
 
 def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
@@ -206,13 +388,13 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
         console.print(escape(text), highlight=False)
     for run, error in (failed or {}).items():
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)
-    say(f"report   {files.report_path}", console)
-    say(f"results  {files.results_path}", console)
+    console.say(f"report   {files.report_path}")
+    console.say(f"results  {files.results_path}")
     if any(state == WAITING for _, state, _ in list_uploads(results)):
-        say(f"W&B      vitlab sync {files.folder}", console)
+        console.say(f"W&B      vitlab sync {files.folder}")
     urls = {run.wandb["url"].partition("/runs/")[0] for run in results.run_files.values() if run.wandb.get("url")}
     for url in sorted(urls):
-        say(f"W&B      {url}", console)
+        console.say(f"W&B      {url}")
 
 
 def print_table(sizes: "SizeTable") -> None:
@@ -250,7 +432,3 @@ def make_long_table(sizes: "SizeTable") -> Table:
         for name, cell in zip(sizes.header[1:], cells, strict=True):
             table.add_row(f"  {escape(name)}", escape(cell))
     return table
-
-
-def say(text: str, console: Console) -> None:
-    console.print(escape(text), soft_wrap=True, highlight=False)

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose, first_line, printable
 from vitlab.config.schema import TrainerConfig
@@ -113,7 +111,7 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
             return train_with_progress(config, folder, console, ranks)
     except Exception as error:
         if launched is not None and is_lost_rank(error):
-            console.print("failed: the process of another device has ended", soft_wrap=True, highlight=False)
+            console.say("failed: the process of another device has ended")
             return 1
         raise
 
@@ -140,7 +138,7 @@ def train_with_progress(config: TrainConfig, folder: Path, console: Console, ran
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:
-            console.print(escape(f"failed: {error}"), soft_wrap=True, highlight=False)
+            console.say(f"failed: {error}")
             return 1
     show(result, RunFiles(folder))
     return 0
@@ -164,10 +162,10 @@ def show(result: dict[str, Any], files: RunFiles) -> None:
     metrics |= {k: f"{result[k]:.4g}" for k in shown if result.get(k)}
     texts = [f"{name} {value}" for name, value in metrics.items()]
     line = f"{result['run']}: {', '.join(texts)} ({result['params']:,} parameters, {result['budget']})"
-    console.print(escape(line), soft_wrap=True, highlight=False)
-    console.print(escape(f"files    {files.folder}"), soft_wrap=True, highlight=False)
+    console.say(line)
+    console.say(f"files    {files.folder}")
     tracked = result.get("wandb") or {}
     if tracked.get("mode") == "offline":
-        console.print(escape(f"W&B      wandb sync {files.folder}/wandb/latest-run"), soft_wrap=True, highlight=False)
+        console.say(f"W&B      wandb sync {files.folder}/wandb/latest-run")
     elif tracked.get("url"):
-        console.print(escape(f"W&B      {tracked['url']}"), soft_wrap=True, highlight=False)
+        console.say(f"W&B      {tracked['url']}")

@@ -262,12 +262,12 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
         cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.flops_per_example:.2e}")
         table.add_row(escape(spec.name), *cells, *([duration(sum(spent[place].values()))] if times else []))
     console = consoles.Console()
-    console.print(escape(plan.headline(len(plan.specs))), soft_wrap=True, highlight=False)
+    console.say(plan.headline(len(plan.specs)))
     console.print(table)
     total = f"total {flops:.2e} FLOPs; how long they take says --dry-run on a machine where they train"
     if times:
         total = summarize(plan, spent, startup, flops)
-    console.print(escape(total), soft_wrap=True, highlight=False)
+    console.say(total)
 
 
 def summarize(plan: Plan, spent: Sequence[dict[str, float]], startup: float, flops: float) -> str:

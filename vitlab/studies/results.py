@@ -19,8 +19,8 @@ from vitlab.config import UserError, read_yaml
 from vitlab.config.errors import first_line
 from vitlab.files import read_json
 from vitlab.formatting import finite, round_numbers
-from vitlab.studies.fits import StudyFits, fit_study
-from vitlab.studies.grid import list_varied_keys, name_run
+from vitlab.studies.crossover import StudyFits, fit_study
+from vitlab.studies.grid import list_varied_keys
 from vitlab.studies.stats import (
     Estimate,
     Outcomes,
@@ -31,6 +31,7 @@ from vitlab.studies.stats import (
     paired_difference,
     read_outcomes,
 )
+from vitlab.studies.status import StatusReader, StudyStatus
 from vitlab.studies.store import StudyFiles, list_limits
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import RunFiles
@@ -406,25 +407,24 @@ class Results:
         return str(self.config.get("name") or self.files.folder.resolve().name)
 
     @cached_property
-    def unfinished(self) -> list[str]:
-        """Names of the runs that were asked for and have neither finished nor failed."""
-        ended = {*self.run_files, *(failure["run"] for failure in self.failures)}
-        return [name for cell in self.files.cells() if (name := name_run(*cell)) not in ended]
+    def status(self) -> StudyStatus:
+        """The state of every run that was asked for."""
+        return StatusReader(self.files).read()
 
     @property
-    def asked_for(self) -> int:
-        """The number of runs, finished, failed or neither."""
-        return len(self.rows) + len(self.failures) + len(self.unfinished)
+    def unfinished(self) -> list[str]:
+        """Names of the runs that were asked for and have neither finished nor failed."""
+        return [run.run for run in self.status.of_state("running", "waiting") if run.run not in self.run_files]
+
+    @property
+    def failures(self) -> list[dict[str, str]]:
+        """`{"run", "error"}` of each run that failed."""
+        return [{"run": run.run, "error": run.error} for run in self.status.of_state("failed")]
 
     @cached_property
     def varied(self) -> list[str]:
         """The keys that its variants and axes set, each a column of the runs."""
         return list_varied_keys(self.config)
-
-    @cached_property
-    def failures(self) -> list[dict[str, str]]:
-        """`{"run", "error"}` of each run that failed."""
-        return self.files.failures()
 
     @cached_property
     def sample_texts(self) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """How a study goes, from its files alone: the state of each run, the time left, a table. Imports no torch."""
 
+import io
 import statistics
 import time
 from collections import Counter, defaultdict
@@ -223,6 +224,24 @@ def make_table(status: StudyStatus, console: Console, runs: Sequence[RunState], 
     return table
 
 
+def make_board(status: StudyStatus, console: Console, room: int) -> Table:
+    """The state of a study above a line for each run; where there is no room for all, running and failed ones first."""
+    runs = sorted(status.runs, key=lambda run: SHOWN.index(run.state))
+    shown = status.runs if len(runs) <= room else runs[: room - 1]
+    table = make_table(status, console, shown)
+    table.title, table.title_justify, table.title_style = escape(status.describe()), "left", "bold"
+    if len(shown) < len(runs):
+        table.add_row(Text(f"and {len(runs) - len(shown)} more", style="dim"), "", "", "")
+    return table
+
+
+def write_board(status: StudyStatus, room: int = 30) -> str:
+    """The same as plain text."""
+    console = Console(file=io.StringIO(), width=100, force_terminal=False)
+    console.print(make_board(status, console, room))
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
 class Display:
     """Shows a study that runs, on stderr: a table redrawn in place, or in a log a line for each run that ends."""
 
@@ -240,14 +259,7 @@ class Display:
         self.live.stop()
 
     def render(self) -> Table:
-        runs = sorted(self.status.runs, key=lambda run: SHOWN.index(run.state))
-        room = max(3, self.console.height - 4)
-        shown = self.status.runs if len(runs) <= room else runs[: room - 1]
-        table = make_table(self.status, self.console, shown)
-        table.title, table.title_justify, table.title_style = escape(self.status.describe()), "left", "bold"
-        if len(shown) < len(runs):
-            table.add_row(Text(f"and {len(runs) - len(shown)} more", style="dim"), "", "", "")
-        return table
+        return make_board(self.status, self.console, max(3, self.console.height - 4))
 
     def show(self, status: StudyStatus) -> bool:
         """Show the state that was just read; whether a run has ended since the last one."""
@@ -275,7 +287,7 @@ class Display:
 
     def print(self, text: str) -> None:
         self.last = time.monotonic()
-        self.console.print(escape(text), soft_wrap=True, highlight=False)
+        self.console.say(text)
 
 
 def read_status(folder: Path) -> StudyStatus:

@@ -17,7 +17,7 @@ from vitlab.config import StudyConfig, UserError, first_line, identity, read_con
 from vitlab.config.groups import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.formatting import finite, round_numbers
-from vitlab.studies.grid import list_study_changes, list_varied_keys, merge_variants, name_run, read_varied
+from vitlab.studies.grid import list_study_changes, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import (
     COLUMNS,
     TEXT_COLUMNS,
@@ -174,15 +174,6 @@ class StudyFiles:
 
     def run(self, name: str) -> RunFiles:
         return RunFiles(self.folder / name)
-
-    def failures(self) -> list[dict[str, str]]:
-        """`{"run", "error"}` of each run whose last attempt failed."""
-        errors = []
-        for cell in self.cells():
-            run = self.run(name_run(*cell))
-            if run.read_result()[0] is None and (error := run.error()) is not None:
-                errors.append({"run": run.folder.name, "error": error})
-        return errors
 
     def rows(self) -> list[dict[str, Any]]:
         """results.csv with numbers as numbers; an empty cell is None. Raises UserError if it does not parse."""

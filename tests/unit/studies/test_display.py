@@ -4,8 +4,8 @@ import io
 import random
 
 import pytest
-from rich.console import Console
 
+from vitlab.console import Console
 from vitlab.studies.status import Display, RunState, StudyStatus
 from vitlab.training.files import Progress
 

@@ -9,7 +9,7 @@ import pytest
 PRELOADED = """
 import os
 import torch
-from vitlab.commands.study_runs import list_worker_modules
+from vitlab.commands.scale import list_worker_modules
 from vitlab.studies.grid import compose_models, compose_study
 
 def fail(*args):

@@ -14,7 +14,7 @@ from vitlab.config import TrainConfig, compose, resolved
 from vitlab.reports.pages import study as study_page
 from vitlab.reports.words import say_result
 from vitlab.studies.results import Results, load_results
-from vitlab.studies.rounds import Target, plan_round
+from vitlab.studies.stats import Target, plan_round
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vitlab.studies.rounds import Target, measure_certainty, plan_round
+from vitlab.studies.stats import Target, measure_certainty, plan_round
 
 SPREADS = {
     ("vit", 250): 0.03,

@@ -8,10 +8,10 @@ import sys
 import time
 
 import pytest
-from rich.console import Console
 
-from vitlab.commands.study_runs import find_missing
+from vitlab.commands.scale import find_missing
 from vitlab.config import TrainConfig, compose
+from vitlab.console import Console
 from vitlab.studies import claims
 from vitlab.studies.claims import hold, path_of
 from vitlab.studies.experiment import train_run
@@ -32,7 +32,7 @@ WORDS += ["analyses=[]", "trainer.threads=1", "trainer.evaluations=2", "trainer.
 WORDS += ["trainer.checkpoint_every=0"]
 SLOW = f"""
 import sys, time
-from vitlab.commands.study_runs import find_missing
+from vitlab.commands.scale import find_missing
 from vitlab.config import TrainConfig, compose
 from vitlab.studies.claims import ClaimLost
 from vitlab.studies.experiment import train_run
@@ -104,7 +104,7 @@ def test_a_start_forgets_why_a_run_has_failed_but_not_of_one_that_another_start_
     for run in (failed, held):
         run.write_error("ValueError: as it was there")
     with hold(held.folder):
-        assert len(find_missing(files, plan, Console()).to_train) == 2
+        assert len(find_missing(files, plan, Console())) == 2
         assert (failed.error(), held.error()) == (None, "ValueError: as it was there")
     find_missing(files, plan, Console())
     assert (held.error(), list(held.folder.iterdir())) == (None, [])

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from tests.integration import commands
-from vitlab.commands import study_runs
+from vitlab.commands import scale
 from vitlab.commands.work import work
 from vitlab.config import UserError
+from vitlab.console import Console
 from vitlab.studies.claims import hold, path_of, read_claim
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
@@ -34,7 +34,7 @@ def prepare(tmp_path, monkeypatch):
     def write(*words):
         plan = plan_study(compose_study("quick", [*WORDS, *words]), jobs=1, console=Console())
         files = StudyFiles(tmp_path / "study")
-        study_runs.prepare_folder(files, plan)
+        scale.add_runs(files, plan)
         return files
 
     return write
@@ -105,7 +105,7 @@ def test_a_worker_that_is_stopped_gives_its_run_back_and_one_that_is_killed_is_r
     second.kill()
     second.communicate()
     assert read_claim(run.folder).is_dead
-    study_runs.find_missing(files, plan_of(files), Console())  # a start of the study counts anew
+    scale.find_missing(files, plan_of(files), Console())  # a start of the study counts anew
     work(files.folder, 1, lambda: False)
     assert run.result()["steps"] == 40
     assert [row["step"] for row in run.metrics() if "train/loss" in row] == [*range(1, 41)]

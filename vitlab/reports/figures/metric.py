@@ -32,8 +32,7 @@ from vitlab.reports.figures import (
     with_legend,
 )
 from vitlab.reports.words import describe_model, join_names
-from vitlab.studies.crossover import GroupFit, Name, describe_crossover, rounded
-from vitlab.studies.fits import StudyFits
+from vitlab.studies.crossover import GroupFit, Name, StudyFits, describe_crossover, rounded
 from vitlab.studies.results import Results, family_name
 
 PLACE = 1

@@ -20,6 +20,7 @@ from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import find_tables, headline, make_size_table, write_tables
 from vitlab.studies.crossover import list_params
 from vitlab.studies.results import Results
+from vitlab.studies.status import write_board
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
@@ -82,7 +83,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         about=[*([rows[0]["data"]] if rows else []), format_date(study, run_results)],
         heading=conclusion,
         details=details,
-        running=f"{len(rows)} of {results.asked_for} runs finished" if running else "",
+        running=write_board(results.status) if running else "",
         caveats=[] if running else collect_caveats(results),
         tiles=make_tiles(results),
         figures=figures,
@@ -118,11 +119,10 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
         means = [results.by_model[model][size].mean for size, model in by_size.items()]
         best[results.name_of(name)] = max(means, key=lambda mean: metric.lead(mean, 0.0))
     time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
-    planned = results.asked_for
     return [
         {
             "label": "finished runs",
-            "value": f"{len(rows)} of {planned}" if planned > len(rows) else f"{len(rows)}",
+            "value": f"{len(rows)} of {len(cells)}" if len(cells) > len(rows) else f"{len(rows)}",
             "note": ", ".join(plural(len({cell[place] for cell in cells}), n) for place, n in enumerate(axes)),
         },
         {"label": f"best {metric.name}", "entries": [(metric.text(value), name) for name, value in best.items()]},

@@ -80,7 +80,7 @@ def test_user_text_is_never_markup(tmp_path, page):
     for row in rows:
         row["data"] = EVIL
     study.write_rows(rows)
-    (failure,) = study.failures()
+    (failure,) = load_results(study.folder).failures
     study.run(failure["run"]).write_error(f"{EVIL}\u2028{{{{ 1 + 1 }}}}")
     write_report(load_results(study.folder))
     found = Page(study.report_path.read_text())
