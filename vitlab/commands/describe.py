@@ -105,18 +105,15 @@ def show(counts: dict[str, Any]) -> None:
     facts += [f"{counts['layers']} layers"] if counts["layers"] else []
     target = f" and {counts['target_length']} of a target" if "target_length" in counts else ""
     facts += [f"{counts['tokens']} tokens{target}"] if counts["tokens"] else []
-    console.print(
-        f"[bold]{escape(counts['model'])}[/bold]  {escape(', '.join(facts))}", soft_wrap=True, highlight=False
-    )
+    name, about = escape(counts["model"]), escape(", ".join(facts))
+    console.print(f"[bold]{name}[/bold]  {about}", soft_wrap=True, highlight=False)
     show_parts(console, counts)
-    print_line(
-        console,
+    console.say(
         f"FLOPs for one {counts['example']}: {counts['forward_flops'] / 1e9:.4g} G forward, "
         f"{counts['train_flops'] / 1e9:.4g} G for a training step (2 per multiply-add)",
     )
     assumed = ", fused attention: its N x N weights are not stored" if counts["tokens"] else ""
-    print_line(
-        console,
+    console.say(
         f"Memory in fp32: {with_prefix(counts['weight_bytes'], 'B')} of weights, "
         f"{with_prefix(counts['train_state_bytes'], 'B')} with gradients and the state of {counts['optimizer']};\n"
         f"{with_prefix(counts['activation_bytes_per_image'], 'B')} of activations for each {counts['example']} of a "
