@@ -1,41 +1,109 @@
-"""A benchmark of learning curves as they are: how well do scaling laws predict them, and where two of them cross?
+"""Learning curves as they are, docs/real-curves.csv: a line for each run of a learner on a subset of its task's pool.
 
-    uv run --with matplotlib python scripts/real_curves make [CSV] [--tasks NAME ...]    # 15 minutes on one core
-    uv run python scripts/real_curves evaluate  [CSV] [--jobs 2]            # the tables of docs/rules.md
+    uv run --with matplotlib python scripts/real_curves [CSV] [--tasks NAME ...]    # 15 minutes on one core
 
-`make` trains scikit-learn's learners, n-gram models and vitlab's smallest networks on data that need no download:
-vitlab's own sets, the samples that scikit-learn and matplotlib bring, the names of Unicode's characters, and the source
-code of Python's library. `evaluate` fits the first sizes of each curve and looks at the others.
+scikit-learn's learners, n-gram models and vitlab's smallest networks on data that need no download: vitlab's own sets,
+the samples that scikit-learn and matplotlib bring, the names of Unicode's characters, and the source code of Python's
+library.
 """
 
 import argparse
+import csv
+import io
 import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # before NumPy's
+
+import numpy as np
+from images import TASKS as IMAGES
+from sequences import TASKS as SEQUENCES
+from task import Data, Task, measure_error
+from texts import TASKS as TEXTS
+
+from vitlab.files import write_text
+from vitlab.formatting import duration
+
 CSV = Path(__file__).resolve().parents[2] / "docs" / "real-curves.csv"
+TASKS = {task.name: task for task in (*IMAGES, *TEXTS, *SEQUENCES)}
+SEEDS, SEEDS_OF_HEAVY = 5, 3
+COLUMNS = ("task", "model", "train_size", "seed", "error", "measure", "chance", "test_items")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    making = commands.add_parser("make", help="train the learners and write their errors")
-    making.add_argument("csv", type=Path, nargs="?", default=CSV)
-    making.add_argument("--tasks", nargs="+", default=[])
-    judging = commands.add_parser("evaluate", help="fit the first sizes and look at the others")
-    judging.add_argument("csv", type=Path, nargs="?", default=CSV)
-    judging.add_argument("--jobs", type=int, default=2)
-    args = parser.parse_args()
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # before NumPy is imported
-    if args.command == "make":
-        from make import make
+def make(path: Path, names: list[str]) -> None:
+    """Trains the named tasks, or all; the rows of other tasks that the file already has are kept."""
+    tasks = [TASKS[name] for name in names or TASKS]
+    rows = [row for row in read_rows(path) if row["task"] in TASKS and row["task"] not in {task.name for task in tasks}]
+    total, done, begin = sum(len(task.learners) for task in tasks), 0, time.monotonic()
+    cpu = time.process_time()
+    for task in tasks:
+        data = task.load()
+        for name in task.learners:
+            started = time.process_time()
+            rows += train_curve(task, name, data)
+            done += 1
+            spent = time.monotonic() - begin
+            print(
+                f"{done}/{total} {task.name} {name}: {time.process_time() - started:.1f} s; "
+                f"about {duration(spent / done * (total - done))} left",
+                file=sys.stderr,
+                flush=True,
+            )
+        write_rows(path, rows)
+    print(f"{total} curves of {len(tasks)} tasks, {duration(time.process_time() - cpu)} of CPU time", file=sys.stderr)
 
-        make(args.csv, args.tasks)
-    else:
-        from evaluate import evaluate
 
-        evaluate(args.csv, args.jobs)
+def train_curve(task: Task, name: str, data: Data) -> Iterator[dict[str, object]]:
+    """A row for each run of one learner: its sizes, and its seeds."""
+    heavy = task.heavy or {}
+    limit, seeds = (heavy[name], SEEDS_OF_HEAVY) if name in heavy else (np.inf, SEEDS)
+    for seed in range(seeds):
+        order = data.draw_order(seed)
+        for size in task.sizes:
+            if size > limit:
+                break
+            chosen = order[:size]
+            learner = task.learners[name](seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a fixed number of iterations, and classes with few items
+                learner.fit(data.inputs[chosen], data.targets[chosen])
+            error = measure_error(task.measure, learner, data.test_inputs, data.test_targets)
+            yield {
+                "task": task.name,
+                "model": name,
+                "train_size": size,
+                "seed": seed,
+                "error": f"{error:.5g}",
+                "measure": task.measure,
+                "chance": f"{data.chance:.4g}" if task.measure == "error" else "",
+                "test_items": len(data.test_targets),
+            }
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_rows(path: Path, rows: list[dict]) -> None:
+    """In the order of the tasks, whichever were trained last."""
+    ranks = {name: rank for rank, name in enumerate(TASKS)}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(sorted(rows, key=lambda row: ranks[row["task"]]))
+    write_text(path, text.getvalue())
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", type=Path, nargs="?", default=CSV)
+    parser.add_argument("--tasks", nargs="+", default=[])
+    args = parser.parse_args()
+    make(args.csv, args.tasks)

@@ -2,7 +2,7 @@
 cells of a study need more seeds.
 
 Two things would be others if a study were done again, the seeds (of the subset, the first weights, the order) and the
-test items. Both are taken as random and crossed. Coverage, measured: docs/rules.md, scripts/coverage_of_intervals.py.
+test items. Both are taken as random and crossed. Coverage, measured: docs/rules.md.
 """
 
 import math

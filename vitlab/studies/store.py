@@ -26,7 +26,7 @@ from vitlab.training.files import (
     refuse_folder,
 )
 
-# ---- what limits a cell: its data or its budget (docs/rules.md; measured by scripts/data_or_budget.py)
+# ---- what limits a cell: its data or its budget (measured: docs/rules.md)
 
 
 Rows = Sequence[Mapping[str, Any]]
