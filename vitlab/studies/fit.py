@@ -1,8 +1,7 @@
 """Scaling laws fitted to the errors of one model at several training-set sizes, with their uncertainty."""
 
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -51,10 +50,15 @@ class Curve:
         return highest, 1.0 if highest <= 1 else 10 * highest
 
 
-class Law(ABC):
-    """A law on one curve's scale."""
+class Law:
+    """A law on one curve's scale; theta (B, P) are its parameters as they are searched for.
+
+    `bounds` are the lowest and the highest theta, (P) each. `starts` gives thetas to begin from, `evaluate` log e and
+    its derivative by each column of theta, (B, N) each, `params` the law's own parameters by name, (B) each.
+    """
 
     names: tuple[str, ...]
+    bounds: tuple[np.ndarray, np.ndarray]
 
     def __init__(self, curve: Curve):
         self.curve = curve
@@ -64,23 +68,6 @@ class Law(ABC):
         """The number of parameters that are fitted."""
         low, high = self.bounds
         return int((low < high).sum())
-
-    @property
-    @abstractmethod
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The lowest and the highest theta, (P) each."""
-
-    @abstractmethod
-    def starts(self) -> Iterator[tuple[float, ...]]:
-        """Thetas to begin the search from."""
-
-    @abstractmethod
-    def evaluate(self, theta: np.ndarray, log_sizes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """log e, and its derivative by each column of theta."""
-
-    @abstractmethod
-    def params(self, theta: np.ndarray) -> dict[str, np.ndarray]:
-        """The law's own parameters, each (B)."""
 
     def centred(self, log_sizes: np.ndarray) -> np.ndarray:
         return log_sizes - self.curve.middle
@@ -361,35 +348,6 @@ class Noise:
         return np.sqrt(self.freedom / generator.chisquare(self.freedom, number))
 
 
-def noise_between_seeds(runs: Runs) -> Noise:
-    """By the scatter of seeds within sizes, n / (n - 1) times their mean square, pooled as far as sizes agree.
-
-    The standardised residuals of all sizes are resampled together: three seeds show too little of their distribution.
-    """
-    sizes = np.exp(runs.log_sizes)
-    spreads = moderated_spreads(dict(zip(sizes, np.split(runs.log_errors, np.cumsum(runs.counts)[:-1]), strict=True)))
-    deviations = np.array([spreads[size].std if spreads else 0.0 for size in sizes])
-    freedom = min((spread.degrees for spread in spreads.values()), default=1.0)
-    several = (runs.counts > 1)[runs.place]
-    residuals = runs.log_errors - runs.means[runs.place]
-    residuals = np.divide(residuals, deviations[runs.place], out=np.zeros_like(residuals), where=spreads != {})
-    scaled = residuals * np.sqrt(runs.counts / np.maximum(runs.counts - 1, 1))[runs.place]
-    return Noise(runs, deviations, unit(np.resize(scaled[several], len(scaled))), freedom)
-
-
-def noise_about_law(runs: Runs, predicted: np.ndarray, parameters: int) -> Noise:
-    """By the distance from a fitted law's log errors (N), where there are too few seeds to tell."""
-    residuals = runs.log_errors - predicted[runs.place]
-    freedom = max(1, len(residuals) - parameters)
-    deviation = np.sqrt((residuals**2).sum() / freedom)
-    return Noise(runs, np.full(len(runs.counts), deviation), unit(residuals), float(freedom))
-
-
-def unknown_noise(runs: Runs) -> Noise:
-    """Where neither seeds nor a law tell: all draws are NaN, and nothing is clear."""
-    return Noise(runs, np.full(len(runs.counts), np.nan), np.zeros(len(runs.log_errors)), 1.0)
-
-
 def unit(residuals: np.ndarray) -> np.ndarray:
     """The residuals with mean 0 and mean square 1; zeros stay zeros."""
     centred = residuals - residuals.mean()
@@ -403,30 +361,19 @@ def unit(residuals: np.ndarray) -> np.ndarray:
 FIRST_FOLD = 4  # sizes of the first fold; 3 of a curve with 4 sizes
 MOST_FOLDS = 6  # folds
 PRIOR = 0.02  # miss per doubling, as of one more hold-out
-
-
-@dataclass(frozen=True)
-class Holdout:
-    """Of one fold, for each held-out size: log predicted less log measured error (K), and how far it is (K)."""
-
-    misses: np.ndarray
-    doublings: np.ndarray  # beyond the largest size that was fitted
+Holdout = tuple[np.ndarray, np.ndarray]  # of held-out sizes: log predicted less log measured error, doublings beyond
 
 
 def list_folds(sizes: int) -> list[int]:
     """How many sizes each fold is fitted to; of many sizes some folds, evenly spaced."""
     folds = np.arange(FIRST_FOLD if sizes > FIRST_FOLD else FIRST_FOLD - 1, sizes)
-    return (
-        sorted({int(folds[i]) for i in np.linspace(0, len(folds) - 1, MOST_FOLDS).round().astype(int)})
-        if len(folds)
-        else []
-    )
+    places = np.linspace(0, len(folds) - 1, MOST_FOLDS).round().astype(int) if len(folds) else []
+    return sorted({int(folds[place]) for place in places})
 
 
 def miss_per_doubling(holdouts: Sequence[Holdout]) -> float:
     """The root mean square over the folds of the miss per doubling, pooled with a prior one of .02."""
-    rates = [holdout.misses @ holdout.doublings / (holdout.doublings @ holdout.doublings) for holdout in holdouts]
-    return root_mean_square(np.array([*rates, PRIOR]))
+    return root_mean_square(np.array([*(misses @ far / (far @ far) for misses, far in holdouts), PRIOR]))
 
 
 def root_mean_square(values: np.ndarray) -> float:
@@ -468,12 +415,6 @@ class LawFit:
         slack = np.minimum(0.01 * (high - low), 0.1)
         ended = (low < high) & ((self.theta <= low + slack) | (self.theta >= high - slack))
         return [name for name, at_end in zip(self.form.names, ended, strict=True) if at_end]
-
-    @property
-    def known(self) -> list[str]:
-        """The parameters that were given, such as e_0 by chance."""
-        low, high = self.form.bounds
-        return [name for name, given in zip(self.form.names, low == high, strict=True) if given]
 
     def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
         """(N)"""
@@ -536,18 +477,12 @@ class Fit:
     @cached_property
     def theta_draws(self) -> list[np.ndarray]:
         """Of each law (draws / laws, P): fitted again to its own curve with other noise, one law in each draw."""
-        x = self.runs.log_sizes
-        return [
-            minimise(
-                law.form,
-                x,
-                law.log_errors(x) + noise,
-                self.weights,
-                np.repeat(law.theta[None], len(noise), 0),
-                steps=15,
-            )[0]
-            for law, noise in ((law, self.noise_of_means[k :: len(self.laws)]) for k, law in enumerate(self.laws))
-        ]
+        x, draws = self.runs.log_sizes, []
+        for k, law in enumerate(self.laws):
+            noise = self.noise_of_means[k :: len(self.laws)]
+            begin = np.repeat(law.theta[None], len(noise), 0)
+            draws.append(minimise(law.form, x, law.log_errors(x) + noise, self.weights, begin, steps=15)[0])
+        return draws
 
     @cached_property
     def drift_draws(self) -> np.ndarray:
@@ -568,15 +503,12 @@ class Fit:
         """
         key = log_sizes.tobytes()
         if key not in self.drawn:
-            self.drawn[key] = self.evaluate_draws(log_sizes)
+            drawn = np.full((DRAWS, len(log_sizes)), np.nan)
+            for k, (law, thetas) in enumerate(zip(self.laws, self.theta_draws, strict=True)):
+                drawn[k :: len(self.laws)] = law.form.evaluate(thetas, log_sizes)[0]
+            doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
+            self.drawn[key] = drawn + self.drift_draws[:, None] * doublings
         return self.drawn[key]
-
-    def evaluate_draws(self, log_sizes: np.ndarray) -> np.ndarray:
-        drawn = np.full((DRAWS, len(log_sizes)), np.nan)
-        for k, (law, thetas) in enumerate(zip(self.laws, self.theta_draws, strict=True)):
-            drawn[k :: len(self.laws)] = law.form.evaluate(thetas, log_sizes)[0]
-        doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
-        return drawn + self.drift_draws[:, None] * doublings
 
     def read_means(self, log_sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The log mean error at log sizes (N), (N), and draws of it, (draws, N).
@@ -645,7 +577,9 @@ def fit_scaling_law(
     if law == "auto" and count < FEWEST_AVERAGED:
         return Fit(None, (), runs, runs.counts, estimate_noise((), runs))
     names = AVERAGED if law == "auto" else (law,)
-    weights = decay(runs) if law == "auto" else runs.counts
+    weights = runs.counts
+    if law == "auto":  # the largest sizes count most: curves leave their laws slowly
+        weights = runs.counts * 0.5 ** ((runs.log_sizes[-1] - runs.log_sizes) / np.log(2) / HALVING)
     laws = fit_laws(names, runs, weights, chance)
     if not laws:
         free = FORMS[law](Curve(runs.log_sizes, runs.means, chance)).free
@@ -659,14 +593,9 @@ def fit_scaling_law(
         runs=runs,
         weights=weights,
         noise=estimate_noise(laws, runs),
-        rmse_holdout=root_mean_square(np.array([holdout.misses[0] for holdout in holdouts])) if holdouts else None,
+        rmse_holdout=root_mean_square(np.array([misses[0] for misses, _ in holdouts])) if holdouts else None,
         drift=DRIFT * miss_per_doubling(holdouts) if law == "auto" else 0.0,
     )
-
-
-def decay(runs: Runs) -> np.ndarray:
-    """(N): the runs of each size, weighted so that the largest sizes count most: curves leave their laws slowly."""
-    return runs.counts * 0.5 ** ((runs.log_sizes[-1] - runs.log_sizes) / np.log(2) / HALVING)
 
 
 def fit_laws(
@@ -691,16 +620,32 @@ def hold_out(names: Sequence[str], runs: Runs, weights: np.ndarray, chance: floa
         return None
     rest = runs.log_sizes[first:]
     predicted = np.mean([law.log_errors(rest) for law in laws], axis=0)
-    return Holdout(predicted - runs.means[first:], (rest - runs.log_sizes[first - 1]) / np.log(2))
+    return predicted - runs.means[first:], (rest - runs.log_sizes[first - 1]) / np.log(2)
 
 
 def estimate_noise(laws: Sequence[LawFit], runs: Runs) -> Noise:
-    if runs.repeated:
-        return noise_between_seeds(runs)
-    if not laws:
-        return unknown_noise(runs)
-    predicted = np.mean([law.log_errors(runs.log_sizes) for law in laws], axis=0)
-    return noise_about_law(runs, predicted, min(law.form.free for law in laws))
+    """By the scatter of seeds, else by the distance from fitted laws; where neither tells, all draws are NaN.
+
+    The scatter is n / (n - 1) times the mean square of seeds within sizes, pooled as far as sizes agree. The
+    standardised residuals of all sizes are resampled together: three seeds show too little of their distribution.
+    """
+    if not runs.repeated:
+        deviation, residuals, freedom = np.nan, np.zeros(len(runs.log_errors)), 1.0
+        if laws:
+            predicted = np.mean([law.log_errors(runs.log_sizes) for law in laws], axis=0)
+            residuals = runs.log_errors - predicted[runs.place]
+            freedom = float(max(1, len(residuals) - min(law.form.free for law in laws)))
+            deviation = np.sqrt((residuals**2).sum() / freedom)
+        return Noise(runs, np.full(len(runs.counts), deviation), unit(residuals), freedom)
+    sizes = np.exp(runs.log_sizes)
+    spreads = moderated_spreads(dict(zip(sizes, np.split(runs.log_errors, np.cumsum(runs.counts)[:-1]), strict=True)))
+    deviations = np.array([spreads[size].std if spreads else 0.0 for size in sizes])
+    freedom = min((spread.degrees for spread in spreads.values()), default=1.0)
+    several = (runs.counts > 1)[runs.place]
+    residuals = runs.log_errors - runs.means[runs.place]
+    residuals = np.divide(residuals, deviations[runs.place], out=np.zeros_like(residuals), where=spreads != {})
+    scaled = residuals * np.sqrt(runs.counts / np.maximum(runs.counts - 1, 1))[runs.place]
+    return Noise(runs, deviations, unit(np.resize(scaled[several], len(scaled))), freedom)
 
 
 def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> Runs:
