@@ -107,7 +107,9 @@ def crossover(
     clear = np.flatnonzero(leading)
     if not len(clear):
         return replace(none, reason=OPEN_ORDER if (differences > 0).any() and (differences < 0).any() else NO_LEADER)
-    turned_early = find_early_turns(differences, draws, clear[0])
+    turned_early = np.zeros(len(draws), bool)  # where the order before the first clear lead is, on the whole, opposite
+    if first_clear := clear[0]:
+        turned_early = draws[:, :first_clear].mean(1) * differences[first_clear] < 0
     if turned_early.mean() > EARLY:
         none = replace(none, below=float(np.exp(sizes[clear[0]])))
     turns = [(i, j) for i, j in pairwise(clear) if differences[i] * differences[j] < 0]
@@ -123,13 +125,6 @@ def crossover(
     else:
         every, places, ahead = extrapolate(first, second, sizes, int(clear[-1]), grid)
     return conclude(none, every, places, ahead, turned_early)
-
-
-def find_early_turns(differences: np.ndarray, draws: np.ndarray, first_clear: int) -> np.ndarray:
-    """(draws): whether the order at the sizes before the first clear lead is, over all of them, the opposite one."""
-    if not first_clear:
-        return np.zeros(len(draws), bool)
-    return draws[:, :first_clear].mean(1) * differences[first_clear] < 0
 
 
 def read_off(
@@ -175,7 +170,9 @@ def extrapolate(
     fitted = first.log_errors(path) - second.log_errors(path)
     within, beyond = draw_differences(first, second, sizes), draw_differences(first, second, grid)
     drawn = np.concatenate([within, beyond[:, 1:]], axis=1)[:, last_clear:]
-    every = np.maximum(list_zeros(path, fitted), grid[0])
+    i = np.flatnonzero(fitted[:-1] * fitted[1:] < 0)
+    zeros = path[i] + (path[i + 1] - path[i]) * fitted[i] / (fitted[i] - fitted[i + 1])
+    every = np.maximum(zeros, grid[0])
     places = find_ends(path, drawn, np.sign(fitted[0]) or 1.0)
     return every, np.maximum(places, grid[0]), int(fitted[-1] > 0)
 
@@ -208,12 +205,6 @@ def conclude(none: Crossover, every: np.ndarray, places: np.ndarray, ahead: int,
     )
 
 
-def list_zeros(places: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Where the line through (places, values), each (N), changes its sign."""
-    i = np.flatnonzero(values[:-1] * values[1:] < 0)
-    return places[i] + (places[i + 1] - places[i]) * values[i] / (values[i] - values[i + 1])
-
-
 def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Where each line of values (B, N), positive at first, turns negative for good.
 
@@ -233,7 +224,15 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
     Without names `the curves cross at ...`.
     """
     if crossing.size is None:
-        return f"{first} and {second}: {describe_absence(crossing)}" if first else describe_absence(crossing)
+        text = f"no crossover is seen: {crossing.reason}"
+        if crossing.reason == OPEN_ORDER:
+            text = f"no crossover is claimed: {crossing.reason}"
+        elif crossing.below is not None:
+            text = f"a crossover, if any, is below {rounded(crossing.below)}"
+        elif crossing.p_none is not None:
+            share = f"{crossing.p_none:.0%}" if crossing.p_none < 0.995 else "above 99%"
+            text = f"no crossover is seen within {NEAR:g}x of the data (probability of none: {share})"
+        return f"{first} and {second}: {text}" if first else text
     ahead, behind = (second, first) if crossing.ahead else (first, second)
     low, high = rounded(crossing.low), crossing.high and rounded(crossing.high)
     if crossing.claim == "likely":
@@ -245,20 +244,6 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
     if crossing.factor > NEAR:
         where += f", not within {NEAR:g}x of the data"
     return f"{verb} at {rounded(crossing.size)} training {unit}s (90% interval {low} {end}), {where}"
-
-
-def describe_absence(crossing: Crossover) -> str:
-    """Why no crossover is claimed, and where one may be all the same."""
-    if crossing.reason == OPEN_ORDER:
-        return f"no crossover is claimed: {crossing.reason}"
-    if crossing.p_none is None:
-        text = f"no crossover is seen: {crossing.reason}"
-    else:
-        share = f"{crossing.p_none:.0%}" if crossing.p_none < 0.995 else "above 99%"
-        text = f"no crossover is seen within {NEAR:g}x of the data (probability of none: {share})"
-    if crossing.below is None:
-        return text
-    return f"a crossover, if any, is below {rounded(crossing.below)}"
 
 
 def rounded(size: float) -> str:
@@ -432,15 +417,12 @@ def fit_groups(
     for name, points in track(list(groups.items())):
         fitted = select_points(points, lambda size: limit is None or size <= limit)
         rest = select_points(points, lambda size: limit is not None and size > limit)
-        fit = fit_scaling_law(fitted.sizes, fitted.errors, law, choose_chance(fitted), fitted.seeds)
+        lowest = np.exp(order_runs(fitted.sizes, fitted.errors, fitted.seeds).means.min())
+        # a model that only guesses tells nothing by the error of guessing
+        chance = fitted.chance if fitted.chance is not None and fitted.chance > lowest else None
+        fit = fit_scaling_law(fitted.sizes, fitted.errors, law, chance, fitted.seeds)
         fits[name] = GroupFit(fit, rest)
     return fits
-
-
-def choose_chance(points: Points) -> float | None:
-    """The error of guessing, where some size has a lower one: a model that only guesses tells nothing by it."""
-    lowest = np.exp(order_runs(points.sizes, points.errors, points.seeds).means.min())
-    return points.chance if points.chance is not None and points.chance > lowest else None
 
 
 def select_points(points: Points, wanted: Callable[[float], bool]) -> Points:
@@ -475,7 +457,9 @@ def make_law_table(fits: Mapping[str, GroupFit], error: str) -> list[list[str]]:
         at = f" at {whole(group.shown)}" if group.shown != size else ""
         miss = DASH if group.rmse_holdout is None else significant(group.rmse_holdout)
         slopes = describe_slopes(group.fit) if group.fit.holds else DASH
-        rows.append([name, name_law(group.fit), slopes, miss, describe_prediction(group) + at])
+        laws = [law.name.upper() for law in group.fit.laws] or [DASH]
+        law = f"mean of {', '.join(laws)}" if group.fit.law == MEAN else laws[0]
+        rows.append([name, law, slopes, miss, describe_prediction(group) + at])
     return rows
 
 
@@ -509,12 +493,6 @@ def describe_prediction(group: GroupFit) -> str:
         return f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
     low, high = map(float, fit.prediction_interval(group.shown))
     return f"{significant(float(fit.predict(group.shown)))} ({significant(low)} to {significant(high)})"
-
-
-def name_law(fit: Fit) -> str:
-    """`M2`, or `mean of M2, M3, M4`."""
-    names = [law.name.upper() for law in fit.laws]
-    return f"mean of {', '.join(names)}" if fit.law == MEAN else (names or [DASH])[0]
 
 
 # ---- what to run next

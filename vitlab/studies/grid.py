@@ -8,7 +8,7 @@ from typing import Any
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, parse_override, resolved
 from vitlab.config.errors import to_text
-from vitlab.config.groups import assign, read, short_name, structured
+from vitlab.config.groups import assign, read, structured
 from vitlab.config.identity import flatten, get_value, list_changes, weight_settings
 from vitlab.config.schema.fields import Choice, keys_per_study
 
@@ -49,11 +49,6 @@ def name_models(models: Any) -> dict[str, Settings]:
     if problems:
         raise UserError(problems)
     return named
-
-
-def name_stems(models: Any) -> dict[str, Settings]:
-    """`name_models` with models of files and folders called as these."""
-    return {short_name("model", name): model for name, model in name_models(models).items()}
 
 
 def compose_variant(study: Mapping[str, Any], name: str, settings: Settings) -> TrainConfig:

@@ -34,22 +34,17 @@ DATA, BUDGET = 0.15, 0.3  # loss on training items over loss on validation items
 FALL = 0.2  # of the error by twice the budget, the median of cells of Fashion-MNIST that the budget limits
 
 
-def fitted_share(rows: Rows) -> float | None:
-    """The loss on the run's own training items as a share of its validation loss, a mean over runs that have both."""
-    pairs = [(finite(row.get("train_sample_loss")), finite(row.get("validation_loss"))) for row in rows]
-    shares = [seen / unseen for seen, unseen in pairs if seen is not None and unseen]
-    return fmean(shares) if shares else None
-
-
 def limit_of(rows: Rows) -> str | None:
     """`data`, `budget` or `undecided`: what limits the runs of one model, size and budget; None where nothing tells.
 
     A model that fits its own training items hardly better than new ones has not used up its data; one that is right
     in every validation item has nothing left to gain.
     """
-    share = fitted_share(rows)
-    if share is None:
+    pairs = [(finite(row.get("train_sample_loss")), finite(row.get("validation_loss"))) for row in rows]
+    shares = [seen / unseen for seen, unseen in pairs if seen is not None and unseen]
+    if not shares:
         return None
+    share = fmean(shares)  # of the loss on validation items, the loss on the run's own training items
     if all(row.get("validation_accuracy") == 1 for row in rows):
         return "undecided"
     return "budget" if share > BUDGET else "data" if share < DATA else "undecided"
