@@ -1,6 +1,8 @@
 """Does a study survive kills? One of 12 runs, with processes killed -9 at random moments, against an undisturbed one.
 
-python scripts/kill_cells.py [--kill worker,parent,group] [--times 5] [--seed 0] [--steps 150]
+python scripts/kill_cells.py [key=value ...] [--kill worker,parent,group] [--times 5] [--seed 0] [--steps 150]
+
+`key=value` are more settings of the study, such as "tune={recipe.lr: [0.001, 0.01]}".
 
 - worker: a process that trains a run, chosen at random; the study must come to its end all the same.
 - parent: the process of `vitlab scale`; its workers must end, and the same command is given again.
@@ -46,8 +48,8 @@ def finish(process: subprocess.Popen, folder: Path) -> None:
 
 
 def list_claims(folder: Path) -> list[Claim]:
-    """Those of the runs that are being trained."""
-    claims = [read_claim(path) for path in folder.glob("*-n*-s*")]
+    """Those of the runs and trials that are being trained."""
+    claims = [read_claim(path) for pattern in ("*-n*-s*", "*-n*-s*/tune/*") for path in folder.glob(pattern)]
     return [claim for claim in claims if claim and claim.owner and not claim.is_dead]
 
 
@@ -155,22 +157,22 @@ def train_undisturbed(folder: Path, words: list[str]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="key=value")
     parser.add_argument("--kill", default=",".join(KILLS), help=f"some of {','.join(KILLS)}")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/kill_cells"))
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     random.seed(args.seed)
-    steps = f"budget.steps={args.steps}"
+    words = [*args.words, f"budget.steps={args.steps}", "--jobs", "2"]
     shutil.rmtree(args.folder, ignore_errors=True)
     args.folder.mkdir(parents=True)
 
     alone = args.folder / "undisturbed"
-    span = train_undisturbed(alone, [steps, "--jobs", "2"])
+    span = train_undisturbed(alone, words)
     expected = read_table(alone)
     print(f"undisturbed on this machine: {len(expected)} runs, {span:.0f} s", flush=True)
-    words = [steps, "--jobs", "2"]
     failed = 0
     for kind in args.kill.split(","):
         for number in range(args.times):
