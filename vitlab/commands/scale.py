@@ -32,7 +32,7 @@ from vitlab.studies.grid import compose_models, compose_study, make_spec, name_r
 from vitlab.studies.launch import Workers, check_executor, find_start, is_on_this_machine, start_server
 from vitlab.studies.stats import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
-from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect, find_missing_parts, list_trials
+from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect, find_missing_parts, find_trials
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
     if missing:
         check_executor(plan.config.executor)
     todo = [*map(files.run, missing)]
-    for run in chain(todo, *map(list_trials, todo)):
+    for run in chain(todo, *map(find_trials, todo)):
         claim = read_claim(run.folder)
         if run.error_path.exists() or (claim and claim.is_dead):
             with suppress(Held), hold(run.folder):  # which takes the claims of dead processes away

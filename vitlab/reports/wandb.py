@@ -20,7 +20,7 @@ from vitlab.config import resolved
 from vitlab.config.schema import AnalysisConfig, TrainConfig
 from vitlab.files import replacing, write_text
 from vitlab.studies.results import Results, RunResults
-from vitlab.studies.store import list_trials
+from vitlab.studies.store import find_trials
 from vitlab.training.files import RunFiles
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def list_uploads(results: Results) -> list[tuple[str, str, Path | None]]:
     """
     found = []
     for name, run in results.run_files.items():
-        trials = {f"{name}, trial {files.folder.name}": RunResults(files) for files in list_trials(run.files)}
+        trials = {f"{name}, trial {files.folder.name}": RunResults(files) for files in find_trials(run.files)}
         found += [(trial, *find_upload(of)) for trial, of in trials.items() if of.wandb]
         found.append((name, *find_upload(run)))
     return found

@@ -294,13 +294,20 @@ def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Ma
     metric = prepare(config, data, options["placement"]).task.metric
     trials = list_trials(config, files.folder)
     for number, (of_trial, trial, values) in enumerate(trials, 1):
-        note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
-        note = f"{note} ({number} of {len(trials)})"
-        report = options["progress"] and (lambda far, note=note: options["progress"](replace(far, note=note)))
+        named = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
+        note = f"{named} ({number} of {len(trials)})"
+
+        def report(far: Progress, before: int = number - 1, note: str = note) -> None:
+            """Of a trial, as that of all of them."""
+            step, steps, left = before * far.steps + far.step, len(trials) * far.steps, far.seconds_left
+            if left is not None and far.step < far.steps:
+                left *= (steps - step) / (far.steps - far.step)
+            options["progress"](replace(far, step=step, steps=steps, seconds_left=left, note=note))
+
         of_trial.refuse(trial)
         with hold(of_trial.folder) if ranks.is_main else nullcontext(Borrowed(of_trial.folder)) as claim:
             name = files.folder.resolve().name
-            run_experiment(trial, claim, trial_of=name, **{**options, "progress": report})
+            run_experiment(trial, claim, trial_of=name, **{**options, "progress": options["progress"] and report})
     results = ranks.share([of_trial.result() for of_trial, *_ in trials])
     finished = [place for place, result in enumerate(results) if result["status"] == "finished"]
     if not finished:

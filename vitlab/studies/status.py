@@ -26,7 +26,7 @@ from vitlab.files import read_stamp
 from vitlab.formatting import duration, finite, plural
 from vitlab.studies.claims import Claim, read_claim
 from vitlab.studies.grid import compose_models, make_spec, name_run
-from vitlab.studies.store import StudyFiles, describe_asked, find_missing_parts, list_trials
+from vitlab.studies.store import StudyFiles, describe_asked, find_missing_parts, find_trials
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import Progress, RunFiles
 
@@ -152,7 +152,7 @@ class StatusReader:
         if stamp is not None and stamp == known:
             return finished
         settings = 0 if files.config_path.exists() else settings
-        trials = list_trials(files) if settings else []
+        trials = find_trials(files) if settings else []
         claims = {part: claim for part in (files, *trials) if (claim := read_claim(part.folder)) and is_heard(claim)}
         ended = [trial for trial in trials if trial.result_path.exists()]  # after the claims: a result is written first
         run = replace(run, free=settings - len({*ended, *claims} - {files}) or int(not claims), workers=len(claims))

@@ -286,7 +286,7 @@ def parse_cell(key: str, value: str | None) -> Any:
     return int(value) if math.isfinite(number) and value.lstrip("-").isdecimal() else number
 
 
-def list_trials(files: RunFiles) -> list[RunFiles]:
+def find_trials(files: RunFiles) -> list[RunFiles]:
     """The trials of a run that have begun, by their names."""
     return [RunFiles(folder) for folder in sorted((files.folder / "tune").glob("*/"))]
 
