@@ -398,37 +398,22 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
 
 
 def print_table(sizes: "SizeTable") -> None:
-    """On a terminal too narrow for a column a model, each model has a line."""
-    console, table = Console(), make_wide_table(sizes)
-    if (
-        Measurement.get(Console(width=UNLIMITED), console.options.update(width=UNLIMITED), table).maximum
-        > console.width
-    ):
-        table = make_long_table(sizes)
-    console.print()
-    console.print(table)
-    console.print(escape(sizes.note), highlight=False, style="dim")
-    console.print()
-
-
-def make_wide_table(sizes: "SizeTable") -> Table:
-    """A row for each size, a column for each model."""
-    table = Table(box=None, pad_edge=False)
+    """A row for each size, a column for each model; on a terminal too narrow for that a line for each of both."""
+    console, wide, table = Console(), Console(width=UNLIMITED), Table(box=None, pad_edge=False)
     for index, name in enumerate(sizes.header):
         heading = escape(name) if index == 0 else escape(name).replace(" ", "\n")  # an axis a line
         table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=True)
     for line in sizes.body:
         table.add_row(*map(escape, line))
-    return table
-
-
-def make_long_table(sizes: "SizeTable") -> Table:
-    """A row for each size and model, for a narrow terminal."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for size, *cells in sizes.body:
-        table.add_row(f"[bold]{escape(sizes.header[0])} {escape(size)}")
-        for name, cell in zip(sizes.header[1:], cells, strict=True):
-            table.add_row(f"  {escape(name)}", escape(cell))
-    return table
+    if Measurement.get(wide, wide.options, table).maximum > console.width:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for size, *cells in sizes.body:
+            table.add_row(f"[bold]{escape(sizes.header[0])} {escape(size)}")
+            for name, cell in zip(sizes.header[1:], cells, strict=True):
+                table.add_row(f"  {escape(name)}", escape(cell))
+    console.print()
+    console.print(table)
+    console.print(escape(sizes.note), highlight=False, style="dim")
+    console.print()
