@@ -260,13 +260,6 @@ def is_folder_choice(group: str, choice: str) -> bool:
     return group == "model" and (Path(choice) / "config.json").is_file() and choice not in names(group)
 
 
-def short_name(group: str, choice: str) -> str:
-    """What tables call a choice: its name, or that of its file or folder."""
-    if is_file_choice(choice):
-        return Path(choice).stem
-    return Path(choice).resolve().name if is_folder_choice(group, choice) else choice
-
-
 def read(group: str, choice: str, key: str) -> dict[str, Any]:
     """The mapping of a choice: a shipped YAML file or your own; for models also `timm:NAME`, or a Hugging Face folder.
 
