@@ -1,8 +1,10 @@
 """`vitlab describe`: a model's layers, parameters, tokens, FLOPs and memory."""
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -16,7 +18,8 @@ from vitlab.formatting import with_prefix
 
 DESCRIPTION = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
   vitlab describe model=vit_b16
-  vitlab describe model=timm:resnet50 image_size=[192,256] --json"""
+  vitlab describe model=timm:resnet50 image_size=[192,256] --json
+  vitlab describe model=vit_nano model.positions=sincos2d --positions      # pictures of its position embeddings"""
 SHAPES = {"image": ("image_size", "num_classes", "channels"), "text": ("length", "vocabulary")}  # of a model's input
 FLOAT = 4  # bytes in fp32, which all memory figures assume
 MOST_STACKS = 2  # shown weight by weight; of a model with more, each has one line
@@ -26,11 +29,16 @@ def main(words: Sequence[str]) -> int:
     parser = CommandParser("describe", DESCRIPTION)
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_json()
+    parser.add_argument("--positions", action="store_true", help="draw the position embeddings before any training")
+    parser.add_out("where to draw them (default: positions)")
     args = parser.parse_intermixed_args(words)
     config = compose(DescribeConfig, args.overrides)
     if problems := list(shape_problems(config, args.overrides)):
         raise UserError(problems)
-    return describe(config, as_json=args.json)
+    code = describe(config, as_json=args.json)
+    for path in draw_positions(config, args.out or Path("positions")) if args.positions else ():
+        print(path, file=sys.stderr if args.json else sys.stdout)
+    return code
 
 
 def shape_problems(config: DescribeConfig, overrides: Sequence[str]) -> Iterator[str]:
@@ -44,6 +52,26 @@ def shape_problems(config: DescribeConfig, overrides: Sequence[str]) -> Iterator
             yield f"{word}: data={config.data.name} sets it too; give {key} or data, not both"
         else:
             yield f"{word}: model={config.model.name} does not have this; choices: {', '.join(allowed)}"
+
+
+def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
+    """Write the table of position embeddings, position by dimension, and how far apart and how alike they are.
+
+    Raises UserError for a model that adds none.
+    """
+    from vitlab import models
+    from vitlab.analysis.position_similarity import position_distances, position_similarities
+    from vitlab.models.base import as_model
+    from vitlab.reports.figures import images, save_figure
+
+    model = models.build(config.model, **models.described_shape(config))
+    table = as_model(model).position_table if config.model.modality == "image" else model.text.embed.positions
+    if table is None:
+        raise UserError(f"--positions: model={config.model.name} adds no position embeddings to its tokens")
+    table = table.detach().flatten(0, -2)
+    found = {"table": table, "distance": position_distances(table), "similarity": position_similarities(table)}
+    figures = [images.plot_positions(what, values.tolist(), config.model.name) for what, values in found.items()]
+    return [path for figure in figures for path in save_figure(figure, folder)]
 
 
 def describe(config: DescribeConfig, *, as_json: bool) -> int:

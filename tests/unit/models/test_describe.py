@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab.commands.describe import describe
-from vitlab.config import DescribeConfig, compose
+from vitlab.commands.describe import describe, draw_positions
+from vitlab.config import DescribeConfig, UserError, compose
 from vitlab.models import build_model
 from vitlab.models.counting import count
 from vitlab.models.encoder import TransformerEncoder, feed_forward
@@ -132,3 +132,12 @@ def test_people_see_each_weight_of_a_layer_in_80_columns(capsys):
     rows = [line for line in shown if line.split()[0:1] and line.split()[0] in ("part", "mlp", "mlp.fc1", "layer")]
     assert len(rows) == 4
     assert all(len(line) <= 80 for line in rows)
+
+
+def test_position_embeddings_are_drawn_before_any_training(tmp_path):
+    words = ["model=transformer_base", "length=20", "vocabulary=100"]
+    paths = draw_positions(compose(DescribeConfig, words), tmp_path)
+    assert {path.stem for path in paths} == {"position_table", "position_distance", "position_similarity"}
+    assert all(path.stat().st_size > 1000 for path in paths)
+    with pytest.raises(UserError, match="model=gpt_nano adds no position embeddings"):
+        draw_positions(compose(DescribeConfig, ["model=gpt_nano"]), tmp_path)

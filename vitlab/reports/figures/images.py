@@ -385,12 +385,16 @@ def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subje
 
 
 def plot_positions(what: str, values: Matrix, subject: str) -> Figure:
-    """The (N, N) Euclidean "distance" or cosine "similarity" of position embeddings."""
-    scale, ends = "cosine similarity", (-1.0, 1.0)
-    if what == "distance":
-        scale, ends = "Euclidean distance", (0.0, max(map(max, values)) or 1.0)
-    places = [str(place) for place in range(len(values))]
-    chart = draw_cells(values, places, places, x="position", y="position", scale=scale, ends=ends)
+    """The "table" (N, D) of position embeddings, or their Euclidean "distance" or cosine "similarity" (N, N)."""
+    largest = max(abs(value) for line in values for value in line) or 1.0
+    scale, ends = {
+        "table": ("value", (-largest, largest)),
+        "distance": ("Euclidean distance", (0.0, largest)),
+        "similarity": ("cosine similarity", (-1.0, 1.0)),
+    }[what]
+    rows, columns = ([str(place) for place in range(count)] for count in (len(values), len(values[0])))
+    x = "dimension" if what == "table" else "position"
+    chart = draw_cells(values, rows, columns, x=x, y="position", scale=scale, ends=ends)
     return Figure(f"position_{what}", f"{what.title()} of position embeddings, {subject}", chart)
 
 
