@@ -91,13 +91,20 @@ def differences(folder: Path, expected: list[dict[str, str]]) -> Iterator[str]:
 
 
 def list_group(process: subprocess.Popen) -> list[int]:
-    """The processes of a study that have not ended: its parent, the server of its workers, these."""
-    found = []
+    """The processes of a study that have not ended 10 s after it: its parent, the server of its workers, these."""
+    found, end = [process.pid], time.monotonic() + 10
+    while found and time.monotonic() < end:
+        found = [*find_group(process)]
+        time.sleep(0.1)
+    return found
+
+
+def find_group(process: subprocess.Popen) -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
             state, _, group = path.read_text().rpartition(")")[2].split()[:3]
-            found += [int(path.parent.name)] if int(group) == process.pid and state != "Z" else []
-    return found
+            if int(group) == process.pid and state != "Z":
+                yield int(path.parent.name)
 
 
 def kill_worker(folder: Path, process: subprocess.Popen, words: list[str]) -> str:
