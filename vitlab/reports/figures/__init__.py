@@ -76,8 +76,9 @@ def load_modules() -> list[Any]:
 def draw_study(results: "Results") -> Iterator[Figure]:
     """Every figure of a study."""
     drawing = [module for module in load_modules() if hasattr(module, "PLACE")]
-    for module in sorted(drawing, key=lambda module: module.PLACE):
-        yield from module.draw(results)
+    with alt.utils.schemapi.debug_mode(False):  # no check of each part against Vega-Lite's schema, which takes as long
+        for module in sorted(drawing, key=lambda module: module.PLACE):
+            yield from module.draw(results)
 
 
 def draw_findings(findings: "Findings", config: "AnalysisConfig", source: str) -> Iterator[Figure]:

@@ -258,6 +258,9 @@ def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]
     A point is of neighboring steps: each seed's mean over those that it has logged, then mean, lowest and highest
     of these means. Where a seed has a gap, the point is one.
     """
+    if len(curves) == 1 and len(curves[0]) <= most:
+        means = [(step, None if value is None else float(f"{value:.4g}")) for step, value in curves[0]]
+        return [Point(step, value, value, value) for step, value in means]
     steps = sorted({step for curve in curves for step, _ in curve})
     if not steps:
         return []
@@ -268,14 +271,12 @@ def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]
     counts = np.add.reduceat(~np.isnan(table), starts, axis=1, dtype=int)
     sums = np.add.reduceat(np.where(np.isnan(table), 0.0, table), starts, axis=1)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    shown = np.stack([np.nanmean(means, axis=0), np.nanmin(means, axis=0), np.nanmax(means, axis=0)], axis=1)
-    gaps = ~np.isfinite(shown[:, 0])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = 10.0 ** (3 - np.floor(np.log10(np.abs(shown))))
-        shown = np.where(shown == 0, 0.0, np.round(shown * scale) / scale).astype(object)
-    shown[gaps] = None
     last = [steps[end - 1] for end in (*starts[1:], len(steps))]
-    return [Point(step, *of_step) for step, of_step in zip(last, shown.tolist(), strict=True)]
+    ends = zip(last, np.nanmean(means, axis=0), np.nanmin(means, axis=0), np.nanmax(means, axis=0), strict=True)
+    return [
+        Point(step, *(float(f"{value:.4g}") if np.isfinite(mean) else None for value in (mean, low, high)))
+        for step, mean, low, high in ends
+    ]
 
 
 # ---- recall by class
