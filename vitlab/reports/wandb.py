@@ -87,16 +87,18 @@ class Tracker:
         self.fresh = not id_path.exists()  # whether W&B has nothing of this run yet
         if self.fresh:  # one run in W&B however often training was interrupted
             write_text(id_path, secrets.token_hex(4))
-        tags = [config.variant, family, config.data.name, f"n={config.train_size}", "tune" if self.trial_of else ""]
+        job = "tune" if self.trial_of else "train"
+        tags = [config.variant, family, config.data.name, f"n={config.train_size}", job.replace("train", "")]
         tags += os.environ.get("WANDB_TAGS", "").split(",")
-        asked, own = os.environ.get("WANDB_NAME"), [self.trial_of, self.files.folder.resolve().name]
-        alone = asked and not (config.study or self.trial_of)  # a study's runs need names of their own
+        name = [os.environ.get("WANDB_NAME"), self.trial_of, self.files.folder.resolve().name]
+        if name[0] and not (config.study or self.trial_of):  # a study's runs need names of their own
+            name = name[:1]
         options = {
             "project": config.wandb.project,
             "id": id_path.read_text().strip(),
-            "name": asked if alone else " ".join(filter(None, [asked, *own])),
+            "name": " ".join(filter(None, name)),
             "group": config.study or None,
-            "job_type": "tune" if self.trial_of else "train",
+            "job_type": job,
             "tags": list(dict.fromkeys(filter(None, (tag.strip()[:LONGEST_TAG] for tag in tags)))),
             "config": {**resolved(config), "params": params},
             "dir": self.files.folder,
@@ -140,20 +142,16 @@ class Tracker:
             self.run.log({STEP if key == "step" else key: value for key, value in row.items()})
         for step, path in sorted((int(path.parent.name), path) for path in self.figures.glob("[0-9]*/*.png")):
             if step <= last_step:
-                self.log_kept(path, step)
+                self.log_picture(path, step)
 
     @harmless
-    def log_picture(self, picture: Path, step: int) -> None:
+    def log_picture(self, path: Path, step: int) -> None:
         """Log the PNG of a figure at a step, and keep it for `replay`."""
-        path = self.figures / str(step) / picture.name
-        with replacing(path) as file:
-            file.write(picture.read_bytes())
-        self.log_kept(path, step)
-
-    def log_kept(self, path: Path, step: int) -> None:
         import wandb
         from PIL import Image
 
+        with replacing(self.figures / str(step) / path.name) as file:
+            file.write(path.read_bytes())
         with Image.open(path) as picture:
             image = wandb.Image(picture, caption=picture.text.get("Title"))
         self.run.log({f"{path.stem}/picture": image, STEP: step})
@@ -164,10 +162,9 @@ class Tracker:
         import wandb
 
         columns, plain = list(dict.fromkeys(key for row in rows for key in row)), (str, int, float, type(None))
-        cells = [[row.get(key) for key in columns] for row in rows]
-        values = [[cell if isinstance(cell, plain) else str(cell) for cell in row] for row in cells]
+        cells = [[one if isinstance(one := row.get(key), plain) else str(one) for key in columns] for row in rows]
         if rows:
-            self.run.log({f"{name}/rows": wandb.Table(columns, values), STEP: step})
+            self.run.log({f"{name}/rows": wandb.Table(columns, cells), STEP: step})
 
     def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
         """Write the summary and end the run; return where it is, for result.json."""

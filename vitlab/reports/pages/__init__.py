@@ -89,10 +89,11 @@ def draw_picture(image: np.ndarray) -> str:
 class LiveReport:
     """Rewrites report.html of a study's folder when runs have finished, but not too often."""
 
+    changed = started = False
+    due = 0.0
+
     def __init__(self, folder: Path):
         self.folder = folder
-        self.changed = self.started = False
-        self.due = 0.0
 
     def update(self, changed: bool) -> None:
         """At every event of the study; `changed`: a run has finished or failed. Between two events it may write."""

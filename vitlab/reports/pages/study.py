@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,12 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
     With `running` the page says so and reloads itself; compare.html begins with the runs `compared`. Raises UserError.
     """
     figures: list[list[Figure]] = []  # neighbours with a `choice` are views of one
-    for has_choice, group in groupby(draw_study(results), key=lambda figure: bool(figure.choice)):
-        some = list(group)
-        figures += [some] if has_choice else [[figure] for figure in some]
-    for figure in chain(*figures):
+    for figure in draw_study(results):
         save_figure(figure, results.files.figures)
+        if figure.choice and figures and figures[-1][0].choice:
+            figures[-1].append(figure)
+        else:
+            figures.append([figure])
     write_tables(results)
     if results.fits.groups:
         lines = io.StringIO()
@@ -59,20 +60,14 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
     manifests = [(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))]
     if len(manifests) > MOST_MANIFESTS:
         manifests = [(f"{len(manifests):,} files, one for each seed", folder_link("subsets"))]
-    failed = [
-        {
-            **failure,
-            "href": folder_link(failure["run"]) if (study.folder / failure["run"]).is_dir() else None,
-            "log": link(failure["run"], "log.txt") if (study.folder / failure["run"] / "log.txt").is_file() else None,
-        }
-        for failure in results.failures
-    ]
+    failed = []
+    for failure in results.failures:
+        folder, run = study.folder / failure["run"], failure["run"]
+        log = link(run, "log.txt") if (folder / "log.txt").is_file() else None
+        failed.append({**failure, "href": folder_link(run) if folder.is_dir() else None, "log": log})
     conclusion, details = headline(results)
-    fixed = [
-        provenance.describe_budget(config, rows),
-        provenance.describe_tuning(config, rows),
-        provenance.advise_tuning(results),
-    ]
+    fixed = [provenance.describe_budget(config, rows), provenance.describe_tuning(config, rows)]
+    fixed.append(provenance.advise_tuning(results))
     return render(
         "report.html.j2",
         styles=["report.css"],
@@ -101,9 +96,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         held_fixed=" ".join(filter(None, fixed)),
         study_facts=provenance.list_choices(config),
         by_model=provenance.compare_settings(results),
-        commands=provenance.list_commands(
-            results, waiting=any(state == WAITING for _, state, _ in list_uploads(results))
-        ),
+        commands=provenance.list_commands(results, waiting=WAITING in [state for _, state, _ in list_uploads(results)]),
         start=os.path.relpath(study.start_folder(), study.folder.resolve()),
         machine=provenance.describe_machines(run_results),
         **make_runs_table(results, list_columns(rows), study.folder),
@@ -119,12 +112,10 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
         means = [results.by_model[model][size].mean for size, model in by_size.items()]
         best[results.name_of(name)] = max(means, key=lambda mean: metric.lead(mean, 0.0))
     time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
+    planned = f" of {len(cells)}" if len(cells) > len(rows) else ""
+    asked = ", ".join(plural(len({cell[place] for cell in cells}), noun) for place, noun in enumerate(axes))
     return [
-        {
-            "label": "finished runs",
-            "value": f"{len(rows)} of {len(cells)}" if len(cells) > len(rows) else f"{len(rows)}",
-            "note": ", ".join(plural(len({cell[place] for cell in cells}), n) for place, n in enumerate(axes)),
-        },
+        {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
         {"label": f"best {metric.name}", "entries": [(metric.text(value), name) for name, value in best.items()]},
         {"label": "training time", "value": duration(time), "note": "summed over runs"},
         {"label": "training compute", "value": with_prefix(compute, "FLOP"), "note": "summed over runs"},
@@ -146,9 +137,6 @@ def collect_caveats(results: Results) -> list[str]:
 def format_date(study: StudyFiles, run_results: list[dict[str, Any]]) -> str:
     """When the last run ended, otherwise when the study was last written: `21 November 2025`."""
     ends = [text for run_result in run_results if isinstance(text := run_result.get("finished_at"), str)]
-    try:
-        when = datetime.fromisoformat(max(ends))
-    except ValueError:
-        path = study.results_path if study.results_path.is_file() else study.config_path
-        when = datetime.fromtimestamp(path.stat().st_mtime)
+    written = datetime.fromtimestamp(study.config_path.stat().st_mtime)
+    when = datetime.fromisoformat(max(ends)) if ends else written
     return f"{when.day} {when:%B %Y}"
