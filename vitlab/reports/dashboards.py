@@ -1,7 +1,4 @@
-"""A study's workspace and report in W&B, with panels for what its runs logged.
-
-Both are W&B's own objects (wandb-workspaces): their JSON is what W&B stores, and no network is needed to write it.
-"""
+"""A study's workspace and report in W&B, by its own objects (wandb-workspaces); no network is needed to write them."""
 
 import os
 from pathlib import Path

@@ -51,11 +51,7 @@ def describe_tuning(config: dict[str, Any], rows: Rows) -> str:
 
 
 def advise_tuning(results: Results) -> str:
-    """A sentence where recipes were tuned on other data than the study's, with the words that tune them; else empty.
-
-    The recipe itself says on which data (`tuned_on`); one that names none, such as a published one, is not mentioned,
-    and one that names three or more has shown that it carries over.
-    """
+    """A sentence where one or two other data sets than the study's are what a recipe was tuned on; else empty."""
     if any(key.startswith("recipe.") for key in results.config.get("tune") or {}):
         return ""
     data, first_runs, foreign = results.config["data"]["name"], {}, {}
@@ -128,10 +124,7 @@ def format_seeds(seeds: Sequence[int]) -> str:
 
 
 def compare_settings(results: Results) -> list[list[str]]:
-    """A line per setting: its name, then each model's value. What all models leave off at its default is left out.
-
-    Values that differ between a model's runs are listed.
-    """
+    """A line per setting: its name, then each model's values. What all models leave off at its default is left out."""
     runs: dict[str, list[RunResults]] = {}
     params: dict[str, list[str]] = {}
     for row in results.rows:
@@ -180,10 +173,7 @@ def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
 
 
 def list_commands(results: Results, *, waiting: bool) -> Facts:
-    """(what it does, command), to be given in the folder where the study was started.
-
-    `waiting`: whether runs that were logged offline can be uploaded.
-    """
+    """(what it does, command), for the folder where the study was started; `waiting`: whether runs can be uploaded."""
     path = results.files.path_from_start()
     folder, study = shlex.quote(path), shlex.quote(os.path.join(path, "study.yaml"))
     again = shlex.quote(os.path.normpath(os.path.join(path, os.pardir, f"{results.files.folder.resolve().name}-again")))
@@ -209,11 +199,7 @@ CAUTION = (
 
 
 def find_published(results: Results) -> tuple[list[dict[str, str]], int | None]:
-    """The entries of published.yaml on the study's data set and metric, of models that have a run.
-
-    Beside them the size of the whole training set, where a manifest of the study's subsets tells it. Raises UserError
-    for one that it cannot read.
-    """
+    """The entries of published.yaml on the study's data, metric and models, and the size of the whole training set."""
     data = results.config.get("data")
     name = recognise_data(data) if isinstance(data, Mapping) else None
     here, models = (name, results.metric.key), {row["model"] for row in results.rows}

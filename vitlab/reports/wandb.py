@@ -201,10 +201,7 @@ class Tracker:
 
 
 class RunReporter:
-    """A `studies.experiment.Observer` that draws the analyses of a run and mirrors a training in W&B.
-
-    What is added to a finished run is only drawn.
-    """
+    """A `studies.experiment.Observer` that draws the analyses of a run and mirrors a training in W&B."""
 
     tracker: Tracker | None = None
 
@@ -244,10 +241,7 @@ class RunReporter:
 
 
 def list_uploads(results: Results) -> list[tuple[str, str, Path | None]]:
-    """`(name, state, file)` of every finished run in the order of results.csv, each behind its trials.
-
-    The state is WAITING where the file is not uploaded, or why there is nothing to do.
-    """
+    """`(name, state, file)` of every finished run, behind its trials; WAITING is a state, or why nothing is to do."""
     found = []
     for name, run in results.run_files.items():
         trials = {f"{name}, trial {files.folder.name}": RunResults(files) for files in find_trials(run.files)}

@@ -127,12 +127,7 @@ def headline(results: Results) -> tuple[str, str]:
 
 
 def say_result(results: Results) -> list[str]:
-    """Sentences that hold for the finished runs, and say no more than they do; the first has at most WIDTH characters.
-
-    Families are compared by the best model of each at each size (`Results.contenders`); within one family, its models
-    are compared. The 95% interval of the difference decides whether one leads: over seeds, and over the test items
-    where the runs kept them. Models are level where that interval lies within the study's margin.
-    """
+    """Sentences that hold for the finished runs (docs/rules.md says when); the first has at most WIDTH characters."""
     if not results.rows:
         return ["No run has finished yet."]
     metric = results.metric
@@ -341,10 +336,7 @@ class SizeTable(NamedTuple):
 
 
 def make_size_table(results: Results) -> SizeTable:
-    """A column per model, `84.2 ± 0.6% (data)`, the spread from two seeds on; last the best model's lead over the next.
-
-    In brackets stands what limits the cell, where its runs tell.
-    """
+    """A column per model, `84.2 ± 0.6% (data)`, in brackets what limits a cell; last the best model's lead."""
     metric, rows, by_model = results.metric, results.rows, results.by_model
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
@@ -424,10 +416,7 @@ def format_latex(results: Results) -> str:
 
 
 def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[list[str]], str, list[str]]:
-    """The header and a row per size; what the numbers are; where each published figure is from. All escaped.
-
-    Right of a model are its published figures, in the row of the whole training set.
-    """
+    """The header and a row per size, with published figures right of their model; caption; notes. All escaped."""
     table, (figures, size) = make_size_table(results), find_published(results)
     lines = [table.header, *table.body]
     if figures:

@@ -116,10 +116,7 @@ class Heads:
 
 
 def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str, caption: str = "") -> Figure:
-    """A panel per run: a point per head against the layer, the untrained model's as rings behind.
-
-    With one step there is nothing to tell apart, and no word for it: step 0 of a pretrained model is a trained one.
-    """
+    """A panel per run: a point per head against the layer, behind it rings of the untrained model where it was measured."""
     heads = Heads(measured)
     steps = heads.frame.groupby("panel").step
     first, last = steps.transform("min"), steps.transform("max")
@@ -320,10 +317,9 @@ def draw_classes(results: Results) -> Iterator[Figure]:
 
 
 def estimate_share(runs: list[list[int]]) -> tuple[float, float, float] | None:
-    """The mean share of right items over runs [right, all] of the same test items, and its 95% interval.
+    """The mean share of right items over runs [right, all] of the same items, and its 95% interval; None without items.
 
-    Wilson's interval (1927) for as many items as have the variance that the items and the seeds give together. None
-    without items.
+    Wilson's interval (1927) for as many items as have the variance that the items and the seeds give together.
     """
     items = runs[0][1]
     if not items:
@@ -381,10 +377,7 @@ def head_types(found: "Findings", config: "AnalysisConfig", title: str) -> Itera
 
 
 def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Values against a number, such as the layer: a figure per "kind" of rows.
-
-    Of rows with "value", a number under another key, and perhaps "kind"; `config.axes` names the axis of each.
-    """
+    """Values against a number: a figure per "kind" of rows with "value" and a number under another key, as "layer"."""
     for kind in dict.fromkeys(row.get("kind") for row in found.rows):
         rows = [row for row in found.rows if row.get("kind") == kind]
         key = next(key for key in rows[0] if key not in OTHER)
@@ -399,10 +392,7 @@ def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Fi
 
 
 def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Images as points in the plane, of an array (B, 2), in the colour and marker of their class.
-
-    More classes than colours and markers tell apart are named in their midst, not listed.
-    """
+    """Images as points of an array (B, 2), in the look of their class; very many classes are named in their midst."""
     places = found.array
     labels = np.zeros(len(places), dtype=int) if found.labels is None else found.labels
     present = [int(label) for label in np.unique(labels)]

@@ -1,7 +1,4 @@
-"""Shaded cells and small pictures: drawings of analyses, the figures of one model, samples of a study's data.
-
-Above VECTORS cells a table is a picture with axes around it: as single marks they would be megabytes.
-"""
+"""Shaded cells and small pictures: drawings of analyses, the figures of one model, samples of a study's data."""
 
 import base64
 import io
@@ -261,10 +258,7 @@ def alignment(found: "Findings", config: "AnalysisConfig", title: str) -> Iterat
 
 
 def attention_overlay(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Maps of attention over their pictures: a picture a row, a head a column; of one map the other way.
-
-    Of an array (B, gy, gx), or the last layer of (B, layers, heads, gy, gx).
-    """
+    """Maps of attention (B, gy, gx), or the last layer of (B, layers, heads, gy, gx), over their pictures."""
     maps = found.array[:MOST]
     maps = maps[:, None] if maps.ndim == 3 else maps[:, -1]
     pairs = [(to_pixels(image), of_heads) for image, of_heads in zip(found.images[:MOST], maps, strict=False)]
@@ -287,10 +281,7 @@ def overlay(picture: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def filters(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Filters, of an array (n, C, Y, X), in colour where they read red, green and blue.
-
-    Each is between its largest value's two signs: 0 is a middle grey.
-    """
+    """Filters, of an array (n, C, Y, X), each between its largest value's two signs: 0 is a middle grey."""
     largest = np.abs(found.array).max(axis=(1, 2, 3), keepdims=True)
     shown = (127.5 + 127.5 * found.array / np.where(largest > 0, largest, 1)).round().astype(np.uint8)
     tiles = [to_pixels(component) for component in shown]
@@ -302,10 +293,7 @@ def filters(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator
 
 
 def receptive_fields(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """A picture per layer, each from 0 to its peak.
-
-    Of an array (n, Y, X) with values from 0 on, and as many rows with "layer" and "grid", the units of its map.
-    """
+    """A picture per layer, each from 0 to its peak, of an array (n, Y, X) and as many rows with "layer" and "grid"."""
     chart = draw_tiles(
         np.stack([shade_values(field, (0.0, float(field.max()))) for field in found.array])[None],
         columns=[f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows],
@@ -329,10 +317,9 @@ DRAWINGS = (matrix, alignment, attention_overlay, filters, receptive_fields, sim
 
 
 def plot_confusion_matrix(counts: np.ndarray, classes: Sequence[str], subject: str) -> Figure:
-    """A row per true class: the share of its images by predicted class, and their number where there is room.
+    """A row per true class: the share of its images by predicted class, and their number, of `counts` int (C, C).
 
-    `counts` int (C, C). Of more than MOST_CLASSES those are shown that are right least often, and all other predictions
-    are one column.
+    Of more than MOST_CLASSES those that are right least often; all other predictions are one column.
     """
     title, rows = f"Predicted by true class, {subject}", list(classes)
     columns, totals = rows, counts.sum(axis=1)

@@ -149,10 +149,7 @@ def describe_points(results: Results, cells: pd.DataFrame) -> str:
 
 
 def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], float]) -> Figure:
-    """A model has one line with one band: its law where it holds, dashed beyond the data, else its means.
-
-    A crossover is an upright line in the strip of its interval.
-    """
+    """A model has one line with one band: its law where it holds, dashed beyond the data, else its means."""
     metric, found, as_error = results.metric, results.fits, choice == "error"
     log = as_error or not metric.percent
     cells, runs = find_points(results, y, log=log)
@@ -329,10 +326,7 @@ def draw_costs(
 
 
 def find_frontiers(cells: pd.DataFrame, lead: Callable[[float, float], float]) -> dict[str, pd.DataFrame]:
-    """Of each family, and of all where there are several: the cells better than every other of no more cost.
-
-    The cheapest first (the Pareto frontier).
-    """
+    """The Pareto frontier of each family, and of all: cells better than every other of no more cost, by their cost."""
     groups = {f"best of {family_name(family)}": some for family, some in cells.groupby("family", sort=False)}
     if len(groups) > 1:
         groups["best of all"] = cells
@@ -369,11 +363,7 @@ def describe_costs(
 
 
 def plot_fitted_curves(fits: Mapping[Name, GroupFit], x: str, y: str) -> Figure:
-    """A panel for each value of all columns of the groups but the last; within it a curve for each of the last.
-
-    Points are measured, open ones held back; lines are the laws that hold, dashed beyond what was fitted, with their
-    90% bands.
-    """
+    """A curve per value of the groups' last column, a panel per value of the others; open points are held back."""
     parts = []
     for name, one in fits.items():
         fit, runs = one.fit, one.fit.runs

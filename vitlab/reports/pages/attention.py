@@ -52,8 +52,7 @@ def write_attention_pages(results: Results) -> list[dict[str, Any]]:
     """Write the page of each run that has maps. Raises UserError.
 
     Gives for the report each model's `model`, `pages` (label, address), and a `note` and the `command` that adds some
-    where there are none. A text model's page is that of `vitlab analyze`; a model without attention may have receptive
-    fields.
+    where there are none. A text model's page is that of `vitlab analyze`.
     """
     groups = []
     for model, rows in groupby(results.rows, key=lambda row: row["model"]):
@@ -132,10 +131,7 @@ def write_page(results: Results, run: str) -> bool:
 
 
 def list_heads(analyses: Mapping[str, Mapping[str, Any]]) -> tuple[Rows, dict[str, float]]:
-    """A row per head of every layer with a cell for each measure, and the columns: title -> its largest number.
-
-    A cell is the text of the number, for a type with its name, and the number.
-    """
+    """A row per head of every layer with a cell (text, number) per measure; the columns: title -> largest number."""
     cells: dict[tuple[int, int], dict[str, tuple[str, float | None]]] = {}
     columns = {}
     for name, analysis in analyses.items():
@@ -359,8 +355,7 @@ def render_page(
 ) -> str:
     """The document of pictures or texts, `items` as the script reads them, with the heads of each layer.
 
-    `rows` are of the table of heads, whose cells are (text, number); `columns` are their titles, each with the number
-    that has a bar of full length.
+    `rows` are of the table of heads; `columns` are their titles with the number whose bar has full length.
     """
     return render(
         "attention.html.j2",

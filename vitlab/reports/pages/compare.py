@@ -1,8 +1,4 @@
-"""Compares any number of runs, of one study or of several, on a page that its address chooses: `compare.html#RUN,RUN`.
-
-Means and intervals are those of the studies' own tables, over all seeds of a model at a size, chosen or not. The table
-of runs is that of the report, too.
-"""
+"""Compares any number of runs, of one study or of several, which the page's address chooses: compare.html#RUN,RUN."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -84,10 +80,7 @@ def list_columns(rows: Rows) -> list[Column]:
 
 
 def make_runs_table(results: Results, columns: list[Column], page_folder: Path) -> dict[str, Any]:
-    """What runs.html.j2 takes: `columns`, `choices`, and a row per run, as a page in that folder links it.
-
-    A row's cells are (text, value to sort by); a value that is no number has none, and stays at the end.
-    """
+    """What runs.html.j2 takes, as a page in that folder links it; cells are (text, number to sort by or "")."""
     style, rows, runs = looks(results.families), results.rows, []
     for row in rows:
         folder = results.run_files[row["run"]].files.folder
@@ -121,10 +114,7 @@ def make_runs_table(results: Results, columns: list[Column], page_folder: Path) 
 
 
 def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = ()) -> Path | None:
-    """Write the page, which begins with the runs `compared`; give its path, or None for fewer than two runs.
-
-    Raises UserError.
-    """
+    """Write the page, which begins with the runs `compared`; None for fewer than two runs. Raises UserError."""
     if sum(len(results.rows) for results in studies.values()) < 2:
         path.unlink(missing_ok=True)  # of an earlier report with more runs
         return None
