@@ -74,8 +74,7 @@ def make_workspace(results: Results, place: dict[str, str]) -> ws.Workspace:
         sections=[ws.Section(name=title, panels=made, is_open=True) for title, made in make_panels(results).items()],
         settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
         runset_settings=ws.RunsetSettings(
-            pinned_columns=["run:displayName", *(f"summary:{key}" for key in columns)],
-            **choose_runs(results, ws),
+            pinned_columns=["run:displayName", *(f"summary:{key}" for key in columns)], **choose_runs(results, ws)
         ),
     )
 

@@ -116,7 +116,7 @@ class Heads:
 
 
 def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str, caption: str = "") -> Figure:
-    """A panel per run: a point per head against the layer, behind it rings of the untrained model where it was measured."""
+    """A panel per run: a point per head against the layer, behind it rings of the untrained model, if measured."""
     heads = Heads(measured)
     steps = heads.frame.groupby("panel").step
     first, last = steps.transform("min"), steps.transform("max")

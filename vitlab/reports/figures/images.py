@@ -211,17 +211,13 @@ def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[
     rows, columns = (sorted({pair[side] for pair in cells}) for side in (0, 1))
     against = vars(config).get("other")
     values = [[cells.get((row, column)) for column in columns] for row in rows]
-    chart = draw_cells(
-        values,
-        label_layers({row["layer"]: row.get("name", "") for row in found.rows}),
-        label_layers({row["other"]: row.get("other_name", "") for row in found.rows}),
-        x=f"layer of {Path(against).name}" if against else "layer",
-        y="layer",
-        texts=[["" if value is None else f"{value:.2f}" for value in line] for line in values],
-        scale=found.unit,
-        ends=(0.0, 1.0),
+    texts = [["" if value is None else f"{value:.2f}" for value in line] for line in values]
+    down, across = (
+        label_layers({row[side]: row.get(name, "") for row in found.rows})
+        for side, name in (("layer", "name"), ("other", "other_name"))
     )
-    yield Figure(file_stem(found.name), title, chart)
+    words = {"x": f"layer of {Path(against).name}" if against else "layer", "y": "layer", "scale": found.unit}
+    yield Figure(file_stem(found.name), title, draw_cells(values, down, across, texts=texts, ends=(0.0, 1.0), **words))
 
 
 def label_layers(names: dict[int, str]) -> list[str]:
@@ -244,16 +240,10 @@ def alignment(found: "Findings", config: "AnalysisConfig", title: str) -> Iterat
         for head, values in list(zip(heads, weights, strict=True))[0 if pair == 1 else -1 :]:
             name = {"mean": ", mean of the heads", 1: ""}.get(head if len(heads) > 1 else 1, f", head {head}")
             values = values[: len(targets), : len(sources)].astype(float)
-            chart = draw_cells(
-                values.tolist(),
-                targets,
-                sources,
-                x="source",
-                y="target",
-                texts=[[f"{100 * value:.0f}" if value >= 0.005 else "" for value in row] for row in values],
-                scale="attention of the target token",
-            )
+            texts = [[f"{100 * value:.0f}" if value >= 0.005 else "" for value in row] for row in values]
+            words = {"x": "source", "y": "target", "scale": "attention of the target token"}
             suffix = "" if head in ("mean", heads[-1]) else f"-head{head}"
+            chart = draw_cells(values.tolist(), targets, sources, texts=texts, **words)
             yield Figure(file_stem(f"{found.name}-{pair}{suffix}"), f"{title}{name}", chart)
 
 
@@ -294,13 +284,10 @@ def filters(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator
 
 def receptive_fields(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
     """A picture per layer, each from 0 to its peak, of an array (n, Y, X) and as many rows with "layer" and "grid"."""
-    chart = draw_tiles(
-        np.stack([shade_values(field, (0.0, float(field.max()))) for field in found.array])[None],
-        columns=[f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows],
-        x="what the middle unit of each layer's map sees",
-        scale="share of the peak",
-    )
-    yield Figure(file_stem(found.name), title, chart)
+    fields = np.stack([shade_values(field, (0.0, float(field.max()))) for field in found.array])[None]
+    columns = [f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows]
+    words = {"x": "what the middle unit of each layer's map sees", "scale": "share of the peak"}
+    yield Figure(file_stem(found.name), title, draw_tiles(fields, columns=columns, **words))
 
 
 def similarity_grid(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
@@ -330,17 +317,12 @@ def plot_confusion_matrix(counts: np.ndarray, classes: Sequence[str], subject: s
         rows, totals = [classes[place] for place in worst], totals[worst]
         among = counts[np.ix_(worst, worst)]
         counts, columns = np.column_stack([among, totals - among.sum(axis=1)]), [*rows, OTHERS]
-    pairs = zip(counts.tolist(), totals.tolist(), strict=True)
-    chart = draw_cells(
-        [[n / total if total else None for n in row] for row, total in pairs],
-        rows,
-        columns,
-        x="predicted class",
-        y="true class",
-        texts=[[f"{n}" if n else "" for n in row] for row in counts.tolist()],
-        scale="share of the true class's images",
-    )
-    return Figure("confusion_matrix", title, chart)
+    shares = [
+        [n / total if total else None for n in row] for row, total in zip(counts.tolist(), totals.tolist(), strict=True)
+    ]
+    texts = [[f"{n}" if n else "" for n in row] for row in counts.tolist()]
+    words = {"x": "predicted class", "y": "true class", "scale": "share of the true class's images"}
+    return Figure("confusion_matrix", title, draw_cells(shares, rows, columns, texts=texts, **words))
 
 
 def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subject: str) -> Figure:
@@ -352,18 +334,15 @@ def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subje
     frame["share of all images"] = frame.images / frame.images.sum()
     suffix = "" if finite(error) is None else f" (expected calibration error {error:.1%})"
     shown = {"accuracy": Look("vit"), "share of all images": Look("third", "square")}
-    ticks = [i / 5 for i in range(6)]
-    x, y = (
-        axis(channel, field, title, (0, 1), percent=True, ticks=ticks)
-        for channel, field, title in (
-            (alt.X, "confidence", "confidence: the probability of the predicted class"),
-            (alt.Y, "share", "share of the images, dashed: perfectly calibrated"),
-        )
+    of_axis: Any = {"domain": (0, 1), "percent": True, "ticks": [i / 5 for i in range(6)]}
+    base = alt.Chart().encode(
+        x=axis(alt.X, "confidence", "confidence: the probability of the predicted class", **of_axis),
+        y=axis(alt.Y, "share", "share of the images, dashed: perfectly calibrated", **of_axis),
     )
     look, perfect = by_look("label", shown), pd.DataFrame({"confidence": [0.0, 1.0], "share": [0.0, 1.0]})
-    points = alt.Chart(frame.melt("confidence", [*shown], "label", "share")).encode(x=x, y=y)
+    points = base.properties(data=frame.melt("confidence", [*shown], "label", "share"))
     chart = alt.layer(
-        alt.Chart(perfect, name="perfect").mark_line(strokeDash=DASHED, color=COLOURS["untrained"]).encode(x=x, y=y),
+        base.mark_line(strokeDash=DASHED, color=COLOURS["untrained"]).properties(data=perfect, name="perfect"),
         points.mark_line().encode(color=look["color"]).properties(name="lines"),
         points.mark_point().encode(**look).properties(name="points"),
     )

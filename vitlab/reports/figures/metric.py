@@ -301,9 +301,8 @@ def draw_costs(
     frontiers = find_frontiers(cells, metric.lead) if len(style) > 1 else {}
     stairs = []
     for label, frontier in frontiers.items():
-        end = frontier.tail(1).assign(x=cells.x.max())
-        text = [f"{label}: {text}" for text in frontier.text]
-        steps = alt.Chart(pd.concat([frontier.assign(text=text), end])[["x", "y", "text"]], name=label)
+        steps = pd.concat([frontier, frontier.tail(1).assign(x=cells.x.max())])[["x", "y", "text"]]
+        steps = alt.Chart(steps.assign(text=f"{label}: " + steps.text), name=label)
         mark = {"strokeWidth": 7, "strokeOpacity": 0.25, "color": COLOURS[style[frontier.model.iloc[0]].colour]}
         if label == "best of all":
             mark = {"strokeWidth": 1.4, "strokeDash": DOTTED, "color": COLOURS["ink"]}

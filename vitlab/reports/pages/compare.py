@@ -30,7 +30,7 @@ FILES = (
     ("log", "log.txt"),
 )
 MOST_LINKED = 200  # runs up to which their files are linked one by one; a run's name links its folder
-CHOICES = {"model": "model", "train_size": "examples", "seed": "seed"}  # what the table can be narrowed down to
+CHOICES = {"model": "model", "train_size": "size", "seed": "seed"}  # what the table can be narrowed down to
 MOST_POINTS, LEAST_POINTS, ALL_POINTS = 200, 20, 120_000  # of a curve, of a curve of very many, and of the page
 MOST_MODELS = 24  # at a size, the best ones, whose differences the page holds
 MOST_SHOWN = 12  # runs that are chosen where the address chooses none
@@ -60,18 +60,13 @@ FURTHER = (  # columns that the report's table of runs has no room for
 def list_columns(rows: Rows) -> list[Column]:
     """The main metric first, then every other metric that some run has."""
     main = main_metric(rows)
-    measured = [
-        m
-        for m in list_metrics()
-        if m.key == main.key or (m.key != "loss" and m.is_compared and any(m.value(row) is not None for row in rows))
-    ]
-    measured.sort(key=lambda metric: metric.key != main.key)
-    shown = [Column("train_size", f"{main.sized_by}s", whole), Column("seed", "seed", whole)]
-    shown += [Column(m.key, m.name, lambda v, m=m: m.text(finite(v))) for m in measured]
-    if main.key != "loss":
-        shown.append(Column("loss", "held-out loss", significant))
+    others = [m for m in list_metrics() if m.is_compared and m.key not in (main.key, "loss")]
+    measured = [main, *(m for m in others if any(m.value(row) is not None for row in rows))]
     return [
-        *shown,
+        Column("train_size", f"{main.sized_by}s", whole),
+        Column("seed", "seed", whole),
+        *(Column(m.key, m.name, lambda v, m=m: m.text(finite(v))) for m in measured),
+        *([Column("loss", "held-out loss", significant)] if main.key != "loss" else []),
         Column("train_loss", "train loss", significant),
         Column("train_flops", "FLOPs", lambda value: with_prefix(value, "")),
         Column("images_per_s", "examples/s", whole),
@@ -101,12 +96,11 @@ def make_runs_table(results: Results, columns: list[Column], page_folder: Path) 
             }
         )
     choices = []
-    for key, label in CHOICES.items():
-        values = list(dict.fromkeys(row[key] for row in rows if row[key] is not None))
+    for key, label in {**CHOICES, "train_size": f"{results.metric.sized_by}s"}.items():
+        values = dict.fromkeys(row[key] for row in rows if row[key] is not None)
+        numbers = [] if key == "model" else [(value, whole(value)) for value in sorted(values)]
         if len(values) > 1:
-            values = values if key == "model" else sorted(values)
-            label = f"{results.metric.sized_by}s" if key == "train_size" else label
-            choices.append((key, label, [(value, value if key == "model" else whole(value)) for value in values]))
+            choices.append((key, label, numbers or [(model, model) for model in values]))
     return {"columns": columns, "choices": choices, "runs": runs}
 
 
@@ -148,29 +142,24 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
     largest = {model: of_cell for (model, _), of_cell in cells.items()}.values()  # the sizes ascend
     seeds = max(1, MOST_SHOWN // len(largest))  # where the address chooses none, as many of every model
     style = looks(results.families)
-    settings = [
-        provenance.flatten(select(run.config, TrainConfig, affecting(WEIGHTS))) for run in results.run_files.values()
-    ]
-    keys = [
-        key
-        for key in dict.fromkeys(key for of_run in settings for key in of_run)
-        if len({of_run.get(key, DASH) for of_run in settings}) > 1
-    ]
+    affect, of_runs = affecting(WEIGHTS), results.run_files.values()
+    settings = [provenance.flatten(select(run.config, TrainConfig, affect)) for run in of_runs]
+    keys = dict.fromkeys(key for of_run in settings for key in of_run)
+    keys = [key for key in keys if len({of_run.get(key, DASH) for of_run in settings}) > 1]
     most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // (3 * len(rows))))
     grids: dict[tuple[float, ...], int] = {}  # what lies along the x axis; most runs log the same steps
-    runs = [
-        {
-            "name": row["run"],
-            "cell": places[row["model"], row["train_size"]],
-            "settings": [of_run.get(key, DASH) for key in keys],
-            "curves": {
-                name: [grids.setdefault(tuple(xs), len(grids)), ys]
-                for name, xs, ys in read_curves(results.run_files[row["run"]], metric.key, most)
-            },
-            "attention": find_attention_page(results.run_files[row["run"]], folder),
-        }
-        for row, of_run in zip(rows, settings, strict=True)
-    ]
+    runs = []
+    for row, of_run, run in zip(rows, settings, of_runs, strict=True):
+        curves = read_curves(run, metric.key, most)
+        runs.append(
+            {
+                "name": row["run"],
+                "cell": places[row["model"], row["train_size"]],
+                "settings": [of_run.get(key, DASH) for key in keys],
+                "curves": {name: [grids.setdefault(tuple(xs), len(grids)), ys] for name, xs, ys in curves},
+                "attention": find_attention_page(run, folder),
+            }
+        )
     titles = {
         "train": f"loss while training ({metric.loss})",
         "validation": f"validation loss ({metric.loss})",
@@ -217,11 +206,9 @@ def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Itera
     for column in columns:
         values = [value for row in rows if (value := finite(row.get(column.key))) is not None]
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        if column.key == results.metric.key and cell:
-            yield cell_text(cell, results.metric, False, "")
-        else:
-            text = column.text(float(np.mean(values)) if values else None)
-            yield f"{text} ± {column.text(spread)}" if spread else text
+        text = column.text(float(np.mean(values)) if values else None)
+        text = f"{text} ± {column.text(spread)}" if spread else text
+        yield cell_text(cell, results.metric, False, "") if column.key == results.metric.key and cell else text
 
 
 def list_gaps(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, str, int, str]]:
@@ -239,17 +226,14 @@ def list_gaps(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> Iterat
 
 
 def list_comparable(studies: Studies) -> list[tuple[str, str]]:
-    """Pairs of studies that measure the same metric on the same test items."""
-    tested = {name: identify_test(results) for name, results in studies.items() if len(studies) > 1}
-    return [(a, b) for a, b in combinations(tested, 2) if tested[a] and tested[a] == tested[b]]
-
-
-def identify_test(results: Results) -> tuple[Any, ...] | None:
-    """The metric, the data and the test items of a study; None where they are not known or differ."""
-    contents = {run.files.contents() for run in results.run_files.values()}
-    items = {(row.get("holdout"), row.get("test_items")) for row in results.rows}
-    known = len(contents) == len(items) == 1 and None not in contents
-    return (results.metric.key, contents, items) if known else None
+    """Pairs of studies that are known to measure the same metric on the same data and test items."""
+    tested = {}
+    for name, results in studies.items() if len(studies) > 1 else ():
+        contents = {run.files.contents() for run in results.run_files.values()}
+        items = {(row.get("holdout"), row.get("test_items")) for row in results.rows}
+        if len(contents) == len(items) == 1 and None not in contents:
+            tested[name] = (results.metric.key, contents, items)
+    return [(a, b) for a, b in combinations(tested, 2) if tested[a] == tested[b]]
 
 
 def describe_studies(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> list[str]:
@@ -262,12 +246,9 @@ def describe_studies(studies: Studies, comparable: Sequence[tuple[str, ...]]) ->
             text += f" Differences are those of the best {MOST_MODELS} models at each size."
         said.setdefault(text, []).append(name)
     notes = [f"{join_names(names)}: {text}" if len(said) > 1 else text for text, names in said.items()]
-    for pair in combinations(studies, 2):
-        if pair not in comparable:
-            notes.append(
-                f"{join_names([*pair])}: not the same metric, data and test items, so no differences between them."
-            )
-    return notes
+    others = [join_names([*pair]) for pair in combinations(studies, 2) if pair not in comparable]
+    said_of_others = "not the same metric, data and test items, so no differences between them."
+    return notes + [f"{pair}: {said_of_others}" for pair in others]
 
 
 def read_curves(run: RunResults, metric: str, most: int) -> Iterator[tuple[str, list[float], list[float | None]]]:
