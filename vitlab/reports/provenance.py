@@ -217,14 +217,11 @@ def read_published() -> dict[str, Any]:
 
 
 def recognise_data(config: Mapping[str, Any]) -> str | None:
-    """The published name of a study's data set; None for one that nothing is known of."""
+    """The published name of a study's data set, by the last parts of its values; None for one that is not known."""
     for name, places in read_published()["data"].items():
-        if any(all(ends_in(config.get(key), value) for key, value in place.items()) for place in places):
-            return name
+        for place in places:
+            wanted = {key: PurePath(value.lower()).parts for key, value in place.items()}
+            given = {key: PurePath(str(config.get(key)).lower()).parts[-len(wanted[key]) :] for key in place}
+            if wanted == given:
+                return name
     return None
-
-
-def ends_in(value: Any, wanted: str) -> bool:
-    """Whether a value's last parts, as of a path, are those wanted, in any case."""
-    parts = PurePath(wanted.lower()).parts
-    return isinstance(value, str) and PurePath(value.lower()).parts[-len(parts) :] == parts

@@ -52,11 +52,6 @@ class Comparison:
         return self.ranking[0] if self.verdict == LEAD else None
 
     @property
-    def undecided(self) -> bool:
-        """Whether the best is ahead, but neither clearly nor by so little that they are level."""
-        return self.verdict == UNDECIDED
-
-    @property
     def claim(self) -> str:
         """`A leads`, `A ahead` where undecided, `A and B are level within 1 point`, `no model beats chance (10.0%)`."""
         if self.verdict == CHANCE:
@@ -79,7 +74,7 @@ class Comparison:
     @property
     def by(self) -> str:
         """` by 2.0 ± 0.6 points` of a lead, with its seeds if undecided; `, difference 0.3 ± 0.4 points` if level."""
-        if self.undecided:
+        if self.verdict == UNDECIDED:
             return f" by {format_gap(self.gap.estimate, self.metric, self.seeds)}"
         return {LEAD: f" by {self.difference}", LEVEL: f", difference {self.difference}"}.get(self.verdict, "")
 
@@ -231,7 +226,7 @@ def describe_order(comparisons: list[Comparison], sizes: list[int]) -> str:
     last = comparisons[-1]
     if len(comparisons) == 1:
         where = f"at {plural(last.size, f'training {last.metric.sized_by}')}"
-        return f"{'undecided: ' if last.undecided else ''}{last.claim}{last.by} {where}"
+        return f"{'undecided: ' if last.verdict == UNDECIDED else ''}{last.claim}{last.by} {where}"
     spans, claims = find_spans(comparisons), describe_claims(comparisons)
     if len(spans) == 1:
         compared = "" if len(comparisons) == sizes.index(last.size) + 1 else " compared,"
@@ -260,13 +255,13 @@ def describe_claims(comparisons: list[Comparison]) -> list[str]:
             return [f"the lead changes {plural(len(leaders) - 1, 'time')} over {len(comparisons)} sizes"]
         who, where = (leaders[0], "some") if leaders else ("nobody", "any")
         return [f"{who} leads at {where} of {len(comparisons)} sizes"]
-    doubts = [" (undecided)" if span[-1].undecided else "" for span in spans]
+    doubts = [" (undecided)" if span[-1].verdict == UNDECIDED else "" for span in spans]
     return [f"{span[-1].claim} {place(span, comparisons)}{doubt}" for span, doubt in zip(spans, doubts, strict=True)]
 
 
 def describe_span(text: str, last: Comparison) -> str:
     """A claim that is no lead, with the difference at its largest size: `A ahead (undecided: 2 ± 4 points at 500)`."""
-    if last.undecided:
+    if last.verdict == UNDECIDED:
         where = f"{last.difference} at {whole(last.size)}"
         return f"{text} (undecided: {', '.join(filter(None, [where, last.seeds]))})"
     return f"{text} ({last.by.lstrip(', ')})" if last.by else text
