@@ -87,7 +87,7 @@ def find_points(
     metric, cells = results.metric, results.cells
     height = lambda value: math.nan if log and y(value) <= 0 else y(value)  # noqa: E731
     describe = lambda *lines: "\n".join(filter(None, lines))  # noqa: E731
-    several, most = set(cells.model[cells.n > 1]), limit_rings(len(cells))
+    several, most = set(cells.model[cells.n > 1]), max(3, min(MOST_RUNS, ALL_RUNS // len(cells)))
     places, texts, links, rings = [], [], [], []
     for cell in cells.itertuples():
         rows = results.by_model[cell.model][cell.train_size].rows
@@ -105,11 +105,6 @@ def find_points(
             rings.append((cell.model, cell.train_size, x(row), height(value), text, folder_link(row["run"])))
     found = cells.assign(x=places, y=[height(mean) for mean in cells["mean"]], text=texts, link=links)
     return found, pd.DataFrame(rings, columns=["model", "train_size", "x", "y", "text", "link"]).dropna(subset="y")
-
-
-def limit_rings(cells: int) -> int:
-    """How many runs of a model at a size have a ring."""
-    return max(3, min(MOST_RUNS, ALL_RUNS // max(1, cells)))
 
 
 def layer_points(cells: pd.DataFrame, runs: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
@@ -138,7 +133,7 @@ def layer_texts(texts: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
 def describe_points(results: Results, cells: pd.DataFrame) -> str:
     """What the markers are."""
     text = "Filled markers: means. Thin open ones: single runs." if cells.n.max() > 1 else "Each marker is one run."
-    if cells.n.max() > (most := limit_rings(len(cells))):
+    if cells.n.max() > (most := max(3, min(MOST_RUNS, ALL_RUNS // len(cells)))):
         text = f"{text[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
     if cells.limit.eq("budget").any():
         text += " Hollow, thick: limited by the budget."

@@ -99,16 +99,14 @@ def write_page(results: Results, run: str) -> bool:
     found = {name: results.run_files[run].last_analysis(name) for name in MEASURES}
     analyses = {name: analysis for name, analysis in found.items() if analysis is not None}
     missing = [name for name in MEASURES if name not in analyses]
-    items = [
-        {
-            "name": names[place],
-            "layers": [
-                {"grid": grid, "attention": quantize(one.reshape(heads, -1)), "rollout": quantize(rollout.ravel())}
-                for one, rollout in zip(maps.maps[place], maps.rollout[place], strict=True)
-            ],
-        }
-        for place in range(shown)
-    ]
+    items = []
+    for name, *of_image in zip(names, maps.maps, maps.rollout, strict=False):  # the first ones, as many as are shown
+        packed = [
+            (quantize(of_heads.reshape(heads, -1)), quantize(rollout.ravel()))
+            for of_heads, rollout in zip(*of_image, strict=True)
+        ]
+        of_layers = [{"grid": grid, "attention": attention, "rollout": rollout} for attention, rollout in packed]
+        items.append({"name": name, "layers": of_layers})
     text = render_page(
         items,
         [f"layer {layer} of {layers}" for layer in range(1, layers + 1)],
@@ -121,7 +119,9 @@ def write_page(results: Results, run: str) -> bool:
         compare=f"compare.html#{link(run)}" if len(results.rows) > 1 else "",
         class_token=maps.class_token,
         grid=grid,
-        pictures=[{"src": draw_picture(maps.pictures[place]), "name": names[place]} for place in range(shown)],
+        pictures=[
+            {"src": draw_picture(picture), "name": name} for picture, name in zip(maps.pictures, names, strict=False)
+        ],
         left_out=count - shown,
         missing=missing,
         command=format_command(results, run, " ".join(missing)),
@@ -271,8 +271,9 @@ def read_validation(task: "Task") -> list[TextInput]:
     inputs = task.inputs(task.prepare(Items(task.validation).__getitems__(numbers)))
     texts = []
     for row in range(len(numbers)):
-        parts = {"tokens": inputs.tokens, "segments": inputs.segments}
-        parts = {name: part[row, : int(inputs.mask[row].sum())] for name, part in parts.items() if part is not None}
+        count = int(inputs.mask[row].sum())
+        parts = {"tokens": inputs.tokens[row, :count]}
+        parts |= {} if inputs.segments is None else {"segments": inputs.segments[row, :count]}
         if inputs.following is not None:
             count = int((inputs.following[row] != IGNORE_INDEX).sum())
             parts |= {"given": inputs.given[row, :count], "following": inputs.following[row, :count]}
