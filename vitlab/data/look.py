@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from vitlab.config import UserError
 from vitlab.data.cache import walk_files
@@ -111,7 +111,7 @@ def read_picture(root: str, path: str) -> Picture:
 def shrink(image: Image.Image) -> np.ndarray:
     """float16 (SIDE, SIDE, 3) of an opened image, from 0 to 255: upright, transparency on white, not cropped."""
     image.draft(None, (FULL_SCALE, FULL_SCALE))
-    image = decode.to_mode(ImageOps.exif_transpose(image), "RGB")
+    image = decode.upright(image, "RGB", 4 * FULL_SCALE)
     pixels = np.asarray(image.resize((FINE * SIDE, FINE * SIDE), Image.Resampling.BILINEAR))
     return pixels.reshape(SIDE, FINE, SIDE, FINE, 3).mean(axis=(1, 3)).astype(np.float16)
 

@@ -3,6 +3,7 @@
 Resizing is bilinear, antialiased where images shrink.
 """
 
+import warnings
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,6 +13,8 @@ from PIL import Image, ImageOps
 from vitlab.config import first_line
 
 PAPER = "white"  # seen through transparent pixels
+HUGE = 32_000_000  # pixels: what has more is reduced before it is copied; Pillow holds four bytes of each
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # twice as many are an error
 
 
 def read(path: str | Path | BinaryIO, size: tuple[int, int], channels: int) -> np.ndarray:
@@ -34,12 +37,22 @@ def explain(error: Exception) -> str:
 
 def convert(image: Image.Image, size: tuple[int, int], channels: int) -> np.ndarray:
     """uint8 (channels, *size) of an opened image, which is turned upright in place."""
-    ImageOps.exif_transpose(image, in_place=True)
     mode, stored = ("L", "L") if channels == 1 else ("RGB", "RGBX")
-    image = to_mode(image, mode)
+    image = upright(image, mode, 4 * max(size))
     # Pillow stores a colour in four bytes: there is nothing to pack, and torch resizes four channels faster than three
     pixels = np.frombuffer(image.tobytes("raw", stored), dtype=np.uint8)
     return cover(pixels.reshape(image.height, image.width, -1), size)[:channels]
+
+
+def upright(image: Image.Image, mode: str, least: int) -> Image.Image:
+    """An opened image, which is turned in place, in mode L or RGB; a huge one reduced, to `least` pixels or more."""
+    ImageOps.exif_transpose(image, in_place=True)
+    factor = min(image.size) // least
+    if factor > 1 and image.width * image.height > HUGE and image.mode in ("L", "RGB", "RGBA"):
+        left, top = (side % factor // 2 for side in image.size)
+        width, height = (side // factor * factor for side in image.size)
+        image = image.reduce(factor, (left, top, left + width, top + height))
+    return to_mode(image, mode)
 
 
 def to_mode(image: Image.Image, mode: str) -> Image.Image:

@@ -17,7 +17,7 @@ from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import choose_by_hash
 
-VERSION = 2  # of the decoding
+VERSION = 3  # of the decoding
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 TRAIN = "train"
 VALIDATION = ("val", "valid", "validation")  # the first that is there
@@ -183,4 +183,5 @@ def explain(path: str, error: Exception) -> str:
         return "the file is empty; replace or delete it"
     from vitlab.data.images import decode
 
-    return f"{decode.explain(error)}; replace or delete it"
+    text = decode.explain(error)
+    return text if text.endswith("shrink it") else f"{text}; replace or delete it"

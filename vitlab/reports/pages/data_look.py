@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageOps
+from PIL import Image
 
 from vitlab.config import printable
 from vitlab.data.images import decode
@@ -84,7 +84,7 @@ def draw_thumbnail(path: Path) -> str:
     try:
         with Image.open(path) as image:
             image.draft(None, (2 * SIDE, 2 * SIDE))
-            image = decode.to_mode(ImageOps.exif_transpose(image), "RGB")
+            image = decode.upright(image, "RGB", 4 * SIDE)
     except Exception:  # Pillow's readers raise a dozen types; the file has changed since it was read
         return ""
     image.thumbnail((SIDE, SIDE))

@@ -1,6 +1,8 @@
 """Folders of real image files of many kinds, with and without a split, whole and broken."""
 
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from PIL import Image
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.cache import contents
+from vitlab.data.images import decode, imagefolder
 
 RED, GREEN, BLUE = (220, 30, 20), (10, 200, 60), (20, 40, 210)
 
@@ -158,6 +161,39 @@ def test_pictures_are_resized_as_by_pillow(root, width, height):
     expected = np.asarray(box.resize((23, 31), Image.Resampling.BILINEAR)).astype(int)
     found = one(root, root / "cat" / "noise.png", size=(31, 23)).transpose(1, 2, 0)
     assert np.abs(found - expected).max() <= 1
+
+
+def test_a_huge_picture_takes_its_own_memory_and_not_twice_that(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (75, 100, 3), dtype=np.uint8)
+    Image.fromarray(pixels).resize((8000, 6000), Image.Resampling.BILINEAR).save(tmp_path / "a.png", compress_level=1)
+    code = """
+import resource, sys, warnings, torch
+from vitlab.data.images import decode
+from vitlab.data.look import read_picture
+warnings.simplefilter("error")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert read_picture(sys.argv[1], "a.png").width == 8000
+decode.read(f"{sys.argv[1]}/a.png", (32, 48), 3)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    assert int(done.stdout) < 1.5 * 4 * 8000 * 6000 / 1024, "Pillow holds four bytes of a pixel"
+
+
+def test_a_reduced_picture_looks_the_same_and_a_larger_one_is_to_be_shrunk(tmp_path, monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pixels = np.random.default_rng(0).integers(0, 255, (9, 12, 3), dtype=np.uint8)
+    large = Image.fromarray(pixels).resize((1200, 900), Image.Resampling.BICUBIC)
+    large.save(tmp_path / "a.png", exif=exif)
+    whole = decode.read(tmp_path / "a.png", (48, 32), 3).astype(int)
+    monkeypatch.setattr(decode, "HUGE", 10**6)
+    assert np.abs(decode.read(tmp_path / "a.png", (48, 32), 3) - whole).mean() < 3
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5 * 10**5)
+    with pytest.raises(Image.DecompressionBombError) as error:
+        decode.read(tmp_path / "a.png", (48, 32), 3)
+    text = imagefolder.explain(str(tmp_path / "a.png"), error.value)
+    assert text == "it has more than 1 million pixels; shrink it"
 
 
 def test_wrong_folders(tmp_path):
