@@ -128,7 +128,7 @@ BRIGHTER = 1.12  # by a factor of at most this
 APART = 3.2  # and besides by so many levels of 255, root mean square
 CLIPPED = 243.0  # levels: what is brighter in both pictures is not compared, a brighter copy ends at 255
 FLAT = 2.0  # levels, standard deviation: below this a thumbnail is a single colour, and only equal bytes count
-BLOCK = 256  # pictures that are compared with all others at a time
+BLOCK, WIDE = 256, 8192  # pictures that are compared, and those before them: so many at a time
 GREY = np.array([0.299, 0.587, 0.114], np.float32)  # brightness of red, green and blue, ITU-R BT.601
 
 
@@ -163,30 +163,35 @@ def find_pairs(
         hashes[rows], colours[rows], spread[rows] = hash_thumbnails(some), mean_colours(some), find_spread(some)
     is_flat = spread < FLAT
     for start in range(0, count, BLOCK):
-        stop = min(start + BLOCK, count)
-        rows, before = np.arange(start, stop), np.arange(stop)
-        same = digests[rows, None] == digests[:stop]
-        near = np.bitwise_count(hashes[rows, None] ^ hashes[:stop]) <= NEAR
-        near &= ~(is_flat[rows, None] | is_flat[:stop])
-        candidates = (near | same) & (before < rows[:, None])
-        left, right = rows[candidates.any(axis=1)], before[candidates.any(axis=0)]
-        if not len(left):
-            progress("comparing pictures", stop, count)
-            continue
-        inside = np.ix_(left - start, right)
-        these, those = (thumbnails[places].astype(np.float32) for places in (left, right))
-        likeness = correlate(find_edges(these), find_edges(those))
-        alike = near[inside] & (compare(colours[left], colours[right]) <= APART)
-        smooth = np.minimum(SMOOTH[0], SMOOTH[1] * spread[left])[:, None]
-        alike &= (likeness >= ALIKE) | (compare(these.reshape(len(left), -1), those.reshape(len(right), -1)) <= smooth)
-        likeness[same[inside]] = 1
-        is_copy = (alike | same[inside]) & candidates[inside]
-        order = np.where(is_copy, likeness - 3 * splits[right], -np.inf)  # a likeness is between -1 and 1
-        for row in np.flatnonzero(is_copy.any(axis=1)):
-            best = order[row].argmax()
-            first, second = int(right[best]), int(left[row])
-            pairs.append(Pair(first, second, float(likeness[row, best]), bool(digests[first] == digests[second])))
-        progress("comparing pictures", stop, count)
+        rows = np.arange(start, min(start + BLOCK, count))
+        best, copied = np.full(len(rows), -np.inf), np.zeros(len(rows), int)  # of each row, and the place of which
+        for first in range(0, rows[-1], WIDE):
+            before = np.arange(first, min(first + WIDE, rows[-1]))
+            same = digests[rows, None] == digests[before]
+            near = np.bitwise_count(hashes[rows, None] ^ hashes[before]) <= NEAR
+            near &= ~(is_flat[rows, None] | is_flat[before])
+            candidates = (near | same) & (before < rows[:, None])
+            inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
+            left, right = rows[inside[0][:, 0]], before[inside[1][0]]
+            candidates[inside] &= same[inside] | (compare(colours[left], colours[right]) <= APART)  # it takes least
+            inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
+            left, right = rows[inside[0][:, 0]], before[inside[1][0]]
+            if not len(left):
+                continue
+            these, those = (thumbnails[places].astype(np.float32) for places in (left, right))
+            likeness = correlate(find_edges(these), find_edges(those))
+            smooth = np.minimum(SMOOTH[0], SMOOTH[1] * spread[left])[:, None]
+            alike = compare(these.reshape(len(left), -1), those.reshape(len(right), -1)) <= smooth
+            likeness[same[inside]] = 1
+            is_copy = candidates[inside] & (same[inside] | alike | (likeness >= ALIKE))
+            order = np.where(is_copy, likeness - 3 * splits[right], -np.inf)  # a likeness is between -1 and 1
+            better = order.max(axis=1) > best[left - start]
+            best[left[better] - start] = order.max(axis=1)[better]
+            copied[left[better] - start] = right[order.argmax(axis=1)[better]]
+        for place in np.flatnonzero(best > -np.inf):
+            one, other = int(copied[place]), start + int(place)
+            pairs.append(Pair(one, other, float(best[place] + 3 * splits[one]), bool(digests[one] == digests[other])))
+        progress("comparing pictures", start + len(rows), count)
     return pairs
 
 
