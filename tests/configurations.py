@@ -3,12 +3,7 @@
 import pytest
 import yaml
 
-from vitlab.config import (
-    TrainConfig,
-    UserError,
-    compose,
-    resolved,
-)
+from vitlab.config import TrainConfig, UserError, compose, resolved
 
 
 def train(*overrides, **base):

@@ -38,10 +38,7 @@ MODELS = {
     "own, mean": (lambda: own(pool="mean"), 0),
     "own, token": (lambda: own(pool="token"), 1),
     "own, no bias": (lambda: own(pool="token", mixer={"name": "attention", "qkv_bias": False}), 1),
-    "own, rotary, wide heads, registers": (
-        lambda: own(pool="token", positions="rotary", head_width=8, registers=2),
-        3,
-    ),
+    "own, rotary, wide heads, registers": (lambda: own(pool="token", positions="rotary", head_width=8, registers=2), 3),
     "own, qk_norm, distilled": (
         lambda: own(pool="token", distillation=True, mixer={"name": "attention", "qk_norm": True}),
         2,

@@ -147,10 +147,7 @@ MISTAKES = [
         "recipe.batch_size: 'recipe' has no keys in a study; give "
         '"set=[model.dropout=0.2,recipe.batch_size=4]" for every run',
     ),
-    (
-        ("scale", "model.depth=4"),
-        "model.depth: no key 'model' in a study; give \"set=[model.depth=4]\" for every run",
-    ),
+    (("scale", "model.depth=4"), "model.depth: no key 'model' in a study; give \"set=[model.depth=4]\" for every run"),
 ]
 
 

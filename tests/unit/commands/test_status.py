@@ -97,10 +97,7 @@ def test_a_run_whose_process_of_this_machine_was_killed_waits(study, capsys):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("cells.json", "[[1]]"), (f"{FAILED}/error.json", "3")],
-)
+@pytest.mark.parametrize(("name", "text"), [("cells.json", "[[1]]"), (f"{FAILED}/error.json", "3")])
 def test_a_file_of_something_else_is_one_line(study, capsys, name, text):
     path = study.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,16 +9,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from tests.configurations import composed, problem, problems, train
-from vitlab.config import (
-    DescribeConfig,
-    UserError,
-    change,
-    compose,
-    groups,
-    load,
-    names,
-    resolved,
-)
+from vitlab.config import DescribeConfig, UserError, change, compose, groups, load, names, resolved
 from vitlab.config.groups import load_node
 from vitlab.config.schema import BudgetConfig
 from vitlab.studies.grid import compose_study, expand, name_models

@@ -6,12 +6,7 @@ import sys
 import pytest
 
 from tests.configurations import composed, problem, roundtrip, train
-from vitlab.config import (
-    TrainConfig,
-    UserError,
-    compose,
-    resolved,
-)
+from vitlab.config import TrainConfig, UserError, compose, resolved
 from vitlab.studies.grid import compose_study
 
 

@@ -220,10 +220,7 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
             whole.rstrip(b"\0") + bytes(-len(whole.rstrip(b"\0")) % 512),
             "is damaged, cut off or still being written at byte",
         ),
-        "small.tar": (
-            gzip.compress(whole),
-            "is compressed, so no image can be read by its place; decompress it",
-        ),
+        "small.tar": (gzip.compress(whole), "is compressed, so no image can be read by its place; decompress it"),
         "text.tar": (b"hello " * 500, "is not a tar"),
         "empty.tar": (b"", "is not a tar"),
         "bare.tar": (bytes(10240), "holds no samples (files named KEY.EXTENSION)"),

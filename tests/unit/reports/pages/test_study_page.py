@@ -145,10 +145,7 @@ def test_times_of_different_machines_are_marked_as_not_comparable(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [
-        ("vit_nano-n500-s0/analysis/attention_distance.json", "{"),
-        ("vit_nano-n500-s0/config.yaml", "recipe: ["),
-    ],
+    [("vit_nano-n500-s0/analysis/attention_distance.json", "{"), ("vit_nano-n500-s0/config.yaml", "recipe: [")],
 )
 def test_a_file_that_does_not_parse_is_named(study, name, content):
     path = study.folder / name

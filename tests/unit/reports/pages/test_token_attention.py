@@ -129,11 +129,7 @@ def pages(tmp_path_factory):
         if name == "bert":
             texts.append(pack(["\u201cx\u201d"] * 5, random_weights(tokens=5), None, "second"))
         rows = found.rows()
-        paths[name] = (
-            write_text_page(folder / f"{name}.html", f"A tiny {name} {EVIL}", texts, rows),
-            weights,
-            rows,
-        )
+        paths[name] = (write_text_page(folder / f"{name}.html", f"A tiny {name} {EVIL}", texts, rows), weights, rows)
     return paths
 
 
