@@ -5,10 +5,9 @@ from tests.integration import commands
 
 
 @pytest.fixture(autouse=True, scope="session")
-def private_cache(tmp_path_factory):
-    """Decoded images go below the test's own folder, and nobody is logged in to W&B."""
+def offline(private_cache):
+    """Nobody is logged in to W&B."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VITLAB_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("WANDB_MODE", "offline")
         commands.serve()
         yield

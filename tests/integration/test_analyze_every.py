@@ -1,9 +1,7 @@
 """Analyses while a run trains: at which steps, of which weights, and that training does not notice."""
 
 import json
-import random
 from contextlib import nullcontext
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -19,7 +17,7 @@ from vitlab.config import TrainConfig, compose, load
 from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies import experiment
-from vitlab.training.callbacks import Clock, Interrupted, PeriodicAnalysis
+from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.run import Run, prepare
 
@@ -91,20 +89,6 @@ def test_it_looks_at_the_weights_that_are_evaluated(ema, tmp_path):
     expected = examine(run.model, run.task, load("analysis", "attention_distance"), 4).rows
     assert [row for row in found(tmp_path / "run") if row["step"] == 4] == expected
     assert expected != [{**row, "step": 4} for row in found(tmp_path / "run") if row["step"] == 0]
-
-
-def test_random_numbers_are_those_without_it():
-    def look(step):
-        random.random(), np.random.random(), torch.rand(1)
-
-    looking = PeriodicAnalysis(look, 3, Clock(), lambda module: nullcontext())
-    random.seed(5), np.random.seed(5), torch.manual_seed(5)
-    drawn = []
-    for step in (3, 4):
-        looking.on_train_batch_end(SimpleNamespace(global_step=step), SimpleNamespace(steps=9))
-        drawn.append((random.random(), np.random.random(), torch.rand(1).item()))
-    random.seed(5), np.random.seed(5), torch.manual_seed(5)
-    assert drawn == [(random.random(), np.random.random(), torch.rand(1).item()) for _ in drawn]
 
 
 def test_a_resumed_run_has_every_picture_of_every_step_in_wandb(tmp_path):

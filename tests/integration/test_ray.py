@@ -6,12 +6,11 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.integration import commands
-from tests.integration.test_scale import results
+from tests.integration.test_scale import table
 from vitlab.studies.status import read_status
 
 STUDY = ["quick", "data=digits", "sizes=[60,150]", "seeds=[0]", "budget.steps=120", "trainer.checkpoint_every=0.2"]
 STUDY += ["trainer.evaluations=1", "trainer.threads=1", "set=[recipe.batch_size=16]", "wandb.mode=off", "analyses=[]"]
-TIMES = {"wall_s", "images_per_s"}
 NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
@@ -26,10 +25,6 @@ def cluster():
         cluster.second = cluster.add_node(**NODE)
         yield cluster
         cluster.shutdown()
-
-
-def table(folder):
-    return [{key: value for key, value in row.items() if key not in TIMES} for row in results(folder)]
 
 
 def list_training(folder):

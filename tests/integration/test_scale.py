@@ -2,13 +2,15 @@
 
 import csv
 import hashlib
+import html
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import threading
 
-import numpy as np
 import pytest
 
 from tests.integration import commands
@@ -18,7 +20,7 @@ from vitlab.data import load as load_data
 from vitlab.data.split import subset
 from vitlab.studies.experiment import train_run
 from vitlab.studies.stats import read_outcomes
-from vitlab.studies.store import COLUMNS
+from vitlab.studies.store import COLUMNS, StudyFiles
 from vitlab.training.files import RunFiles
 
 GRID = ["data=digits", "sizes=[60,150]", "budget.steps=6", "trainer.evaluations=1", "trainer.log_every=2"]
@@ -39,6 +41,11 @@ LONG = [
 def results(folder):
     with (folder / "results.csv").open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def table(folder):
+    """Without the times."""
+    return [{k: v for k, v in row.items() if k not in ("wall_s", "images_per_s")} for row in results(folder)]
 
 
 def contents(folder):
@@ -127,9 +134,10 @@ def test_the_manifest_says_which_images_each_size_holds(study):
     manifest = json.loads((folder / "subsets" / "digits-seed0.json").read_text())
     labels = load_data(load("data", "digits")).train.labels
     for entry, size in zip(manifest["subsets"], (60, 150), strict=True):
-        indices = np.sort(subset(labels, size, 0)).astype("<i8")
+        indices = subset(labels, size, 0).astype("<i8")
         assert entry["sha256"] == hashlib.sha256(indices.tobytes()).hexdigest()
-        assert sum(entry["per_class"].values()) == size
+        assert entry["per_class"] == {str(digit): (labels[indices] == digit).sum() for digit in range(10)}
+        assert sum(entry["per_class"].values()) == entry["size"] == size
 
 
 def test_given_again_it_says_the_same_at_once_and_writes_nothing_but_a_report_that_is_gone(study):
@@ -328,3 +336,34 @@ def test_what_only_the_data_can_tell_is_one_line_each(tmp_path, words, expected)
     assert len(lines) == len(expected)
     assert all(text in line for text, line in zip(expected, lines, strict=True))
     assert not (tmp_path / "study").exists()
+
+
+# ---- the commands that a report prints
+
+STUDY = ["data=imagefolder", "data.image_size=16", "sizes=[8]", "seeds=[0]", "budget.steps=2", "trainer.evaluations=1"]
+STUDY += ["models=[resnet_nano]", "analyses=[]", "wandb.mode=off"]
+
+
+@pytest.mark.slow  # five commands, a minute of processor time
+def test_printed_commands_work_with_a_relative_root(photos, tmp_path, monkeypatch):
+    started = tmp_path / "started"
+    started.mkdir()
+    monkeypatch.chdir(started)
+    done = commands.vitlab("scale", *STUDY, "data.root=../photos", "--jobs", "1", "--out", "a b/study")
+    assert done.returncode == 0, done.stderr
+    study = StudyFiles(started / "a b" / "study")
+    monkeypatch.chdir("/")  # where the page is written again does not matter
+    assert commands.vitlab("report", study.folder).returncode == 0
+    page = study.report_path.read_text()
+    section = page[page.index('<section id="repeat">') :].partition("</section>")[0]
+    (place,) = re.findall(r"in <code>(.*?)</code>", section)
+    assert (study.folder / place).resolve() == started
+    monkeypatch.chdir(study.folder / place)
+    printed = [shlex.split(text) for text in re.findall(r"<dd><code>(.*?)</code>", html.unescape(section))]
+    assert {words[1] for words in printed} == {"scale", "report", "eval"}
+    for program, *words in printed:
+        assert program == "vitlab"
+        done = commands.vitlab(*words)
+        assert done.returncode == 0, done.stderr
+    again = StudyFiles(started / "a b" / "study-again")
+    assert [row["run"] for row in again.rows()] == [row["run"] for row in study.rows()]

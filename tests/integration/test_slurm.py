@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.integration import commands
-from tests.integration.test_scale import results
+from tests.integration.test_scale import table
 from tests.slurm import one_node
 
 STUDY = [
@@ -20,7 +20,6 @@ STUDY = [
     "analyses=[]",
 ]
 STUDY += ["wandb.mode=off", "trainer.threads=1"]
-TIMES = {"wall_s", "images_per_s"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,10 +33,6 @@ def status(folder):
     done = commands.vitlab("status", folder, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def table(folder):
-    return [{key: value for key, value in row.items() if key not in TIMES} for row in results(folder)]
 
 
 @pytest.mark.slow

@@ -17,9 +17,8 @@ SAMPLES, BATCH = 60, 8
 
 
 @pytest.fixture
-def shards(tmp_path, monkeypatch):
+def shards(tmp_path):
     """12 samples a shard; each is a class of its own, so a step's targets say which ones it saw."""
-    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
     with webdataset.ShardWriter(f"{tmp_path}/%d.tar", maxcount=12, verbose=0) as writer:
         for k in range(SAMPLES):
             file = io.BytesIO()

@@ -142,9 +142,6 @@ def test_masks_context_and_causal_of_the_forward_pass_count(causal):
         torch.testing.assert_close(part.proj(mixed), out, rtol=1e-4, atol=1e-5)
 
 
-# ---- the model is left as it was
-
-
 # ---- layers, and what has none
 
 

@@ -46,25 +46,10 @@ def brute_force(weights, grid, patch, prefix, renormalize):
 # ---- values that are known
 
 
-@pytest.mark.parametrize("prefix", [0, 1, 5])
-def test_uniform_attention_is_the_mean_pairwise_distance(prefix):
-    weights = torch.full((B, HEADS, PATCHES + prefix, PATCHES + prefix), 1 / PATCHES)
-    weights[..., :prefix] = 0  # all of the mass on patches
-    pairs = [math.dist(place(a), place(b)) for a in range(PATCHES) for b in range(PATCHES)]
-    expected = torch.full((HEADS,), sum(pairs) / len(pairs))
-    torch.testing.assert_close(attention_distance(weights, GRID, PATCH, prefix), expected)
-
-
 def test_the_mean_distance_on_a_square_grid_of_two_is_known():
     weights = torch.full((1, 1, 4, 4), 1 / 4)
     expected = 16 * (1 + 1 + 2**0.5) / 4  # to itself 0, beside 1, below 1, across sqrt 2
     assert attention_distance(weights, (2, 2), 16, prefix_tokens=0).item() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("prefix", [0, 1])
-def test_attention_to_oneself_is_zero(prefix):
-    weights = torch.eye(PATCHES + prefix).expand(B, HEADS, -1, -1)
-    assert torch.equal(attention_distance(weights, GRID, PATCH, prefix), torch.zeros(HEADS))
 
 
 def neighbours(down, right, prefix=1):

@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from PIL import Image
 
+from tests.unit.commands.test_cli_light import run_elsewhere
 from tests.unit.data.drawn import copy, draw_many, encode, put
 from tests.unit.reports.chromium import Browser
 from tests.unit.reports.html_page import Page
@@ -115,14 +114,7 @@ def test_mistakes_are_a_line_each(folder, tmp_path, monkeypatch, capsys, words, 
 
 
 def test_neither_torch_nor_what_draws_charts_is_imported(folder):
-    code = f"""
-import sys
-from vitlab.cli import main
-main(["data", {str(folder)!r}, "--out", {str(folder.parent / "look")!r}])
-print(*sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = set(done.stdout.splitlines()[-1].split())
+    _, modules = run_elsewhere([["data", str(folder), "--out", str(folder.parent / "look")]], folder)
     assert "vitlab.reports.pages.data_look" in modules
     assert not {"torch", "altair", "vl_convert", "sklearn", "scipy"} & modules
 

@@ -265,5 +265,3 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     assert problem("model=nowhere.yaml") == "model=nowhere.yaml: no such file"
     (tmp_path / "folder.yaml").mkdir()
     assert "no such file" in problem(f"model={tmp_path / 'folder.yaml'}")
-    with pytest.raises(UserError, match=r"study=qick: unknown study; did you mean 'quick'\?"):
-        compose_study("qick", [])

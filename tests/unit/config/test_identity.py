@@ -1,12 +1,11 @@
 """What is part of a run's identity."""
 
-import pickle
 import re
 
 import pytest
 
 from tests.configurations import leaves, problem, roundtrip, train
-from vitlab.config import UserError, identity, resolved
+from vitlab.config import identity, resolved
 from vitlab.config.identity import get_value
 
 CONTENTS = "57d18f90"  # the SHA-256 of some data
@@ -124,8 +123,3 @@ def test_of_devices_nodes_and_accumulate_the_product_counts():
     two, four = "trainer.accumulate=2", "trainer.accumulate=4"
     assert identify("trainer.devices=2") == identify("trainer.nodes=2") == identify(two) != identify()
     assert identify("trainer.devices=2", two) == identify(four) != identify(two)
-
-
-def test_the_error_crosses_processes_whole():
-    error = pickle.loads(pickle.dumps(UserError(["a", "b"])))
-    assert (error.problems, str(error)) == (["a", "b"], "a\nb")

@@ -4,17 +4,17 @@ import json
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields
 
 import pytest
 
 from scripts.write_keys import write_page
-from tests.configurations import problem, problems, train
+from tests.configurations import problem, train
 from vitlab.config import UserError, groups, identity, resolved
 from vitlab.config.checks import REASONS, find_excluded
 from vitlab.config.groups import list_keys, read_comments
-from vitlab.config.schema import RecipeConfig, StudyConfig, TrainConfig, TrainerConfig
-from vitlab.config.schema.fields import CACHE, COST, WEIGHTS, affecting, keys_per_study, select, setting
+from vitlab.config.schema import RecipeConfig, StudyConfig, TrainerConfig
+from vitlab.config.schema.fields import setting
 from vitlab.studies.grid import compose_study
 
 OWN = """
@@ -66,19 +66,6 @@ def test_a_config_that_is_no_dataclass_of_its_group_is_one_line(own_module, tmp_
 def test_an_own_module_that_cannot_be_imported_is_typed_by_its_file(own_module, tmp_path):
     (tmp_path / "mine" / "slim.py").write_text("import no_such_library\n")
     assert train(f"model={own_module}", "model.depth=4").model.depth == 4
-
-
-@pytest.mark.parametrize("what", [WEIGHTS, COST, CACHE])
-def test_select_keeps_what_a_field_affects_and_keys_that_no_class_declares(what):
-    parent = make_dataclass(
-        "P", [("a", int, setting(1, affects=what)), ("b", int, setting(1, affects=""))], frozen=True
-    )
-    assert select({"a": 1, "b": 2, "c": {"d": 3}}, parent, affecting(what)) == {"a": 1, "c": {"d": 3}}
-
-
-def test_what_a_study_settles_once_are_the_settings_of_the_machine():
-    assert set(keys_per_study(TrainerConfig)) == {"accelerator", "precision", "memory_format", "threads"}
-    assert {"seed", "train_size", "wandb"} <= set(keys_per_study(TrainConfig))
 
 
 def test_every_exclusion_has_a_reason_and_names_the_value_to_give():
@@ -160,7 +147,3 @@ def test_the_list_of_keys_is_that_of_the_classes_with_their_comments():
 def test_the_reference_of_all_keys_is_up_to_date():
     written = (groups.config_dir().parent / "docs" / "keys.md").read_text()
     assert written == write_page(), "run python scripts/write_keys.py"
-
-
-def test_several_mistakes_are_several_lines():
-    assert len(problems("recipe.lr=-1", "trainer.threads=x", "no.such=1")) == 3

@@ -1,7 +1,6 @@
 """Nested stratified subsets, their sizes and their manifest."""
 
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -78,21 +77,6 @@ def test_size_problems_are_all_reported_with_value_and_limit():
     ]
     assert size_problems([36, 500, "all"], split(32_000), [str(i) for i in range(36)]) == []
     assert size_problems([7], split(5), "ab", key="train_size")[0].startswith("train_size=7: ")
-
-
-def test_the_manifest_says_what_the_subsets_hold(tmp_path):
-    y, classes = labels(), ("a", "b", "c", "d", "e")
-    path = tmp_path / "subsets" / "toy-seed4.json"
-    written = write_manifest(path, Split(y, None), classes, ["all", 53, 0.5], seed=4)
-    manifest = json.loads(path.read_text())
-    assert manifest == written
-    assert (manifest["data"], manifest["seed"], manifest["sizes"]) == ("toy", 4, [53, 177, 354])
-    for entry in manifest["subsets"]:
-        indices = subset(y, entry["size"], seed=4)
-        assert entry["sha256"] == hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest()
-        assert entry["per_class"] == {name: int((y[indices] == k).sum()) for k, name in enumerate(classes)}
-        assert sum(entry["per_class"].values()) == entry["size"]
-    assert list(tmp_path.rglob("*.tmp")) == []
 
 
 def test_sizes_in_tokens_are_whole_sequences():

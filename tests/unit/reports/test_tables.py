@@ -176,6 +176,3 @@ def test_every_published_figure_stands_in_the_header_of_a_recipe(one):
     ]
     numbers = re.findall(r"[\d.]+", one["value"])
     assert any(all(re.search(rf"\b{re.escape(number)}\b", header) for number in numbers) for header in headers)
-
-
-# ---- LaTeX

@@ -102,9 +102,6 @@ def test_models_whose_runs_would_share_a_folder_are_refused(tmp_path):
     (tmp_path / "vit_nano.yaml").write_text("kind: vit\npatch_size: auto\n")
     (line,) = refused(f"models=[vit_nano,{tmp_path}/vit_nano.yaml]")
     assert "models: two are named 'vit_nano'" in line
-    (tmp_path / "other.yaml").write_text("kind: vit\npatch_size: auto\nname: timm/resnet18\n")
-    (line,) = refused(f"models=[timm:resnet18,{tmp_path}/other.yaml]")
-    assert "'timm:resnet18' and 'timm/resnet18' are alike; their runs would share a folder" in line
 
 
 @pytest.mark.parametrize("key", ["data=digits", "data.image_size=8", "seed=1", "train_size=5", "budget.steps=3"])

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 
-from vitlab.studies.stats import estimate_mean, moderated_spreads, paired_difference
+from vitlab.config import UserError
+from vitlab.studies.stats import (
+    Outcomes,
+    estimate_mean,
+    moderated_spreads,
+    paired_difference,
+    read_outcomes,
+    write_outcomes,
+)
+from vitlab.tasks.metrics import list_metrics
 
 
 def test_values_per_seed_give_the_interval_of_the_paired_t_test():
@@ -66,22 +75,6 @@ def test_items_and_seeds_each_widen_the_interval():
     assert estimate_mean(table.mean(axis=1)).half_width < 0.8 * truth
 
 
-def test_two_points_on_every_seed_are_a_difference_and_copies_of_a_model_are_level():
-    rng = np.random.default_rng(0)
-    level = 0
-    for _ in range(100):
-        ease = rng.random(2000)
-        first, second = ({s: (rng.random(2000) ** 6 < ease).astype(float) for s in range(3)} for _ in range(2))
-        level += not paired_difference(first, second).clear
-    assert level >= 90
-    worse = {seed: values.copy() for seed, values in first.items()}
-    for values in worse.values():
-        values[np.flatnonzero(values)[rng.choice(1500, 40, replace=False)]] = 0.0
-    found = paired_difference(first, worse)
-    assert found.mean == pytest.approx(0.02)
-    assert found.clear
-
-
 def test_spreads_that_are_alike_are_pooled_and_others_are_not():
     rng = np.random.default_rng(1)
     alike = {size: list(rng.normal(0.5, 0.02, 3)) for size in range(1, 41)}
@@ -108,3 +101,51 @@ def test_spreads_that_fall_with_the_size_are_covered_at_the_noisiest():
         widths.append([one.half_width for one in estimates])
     assert 0.92 <= np.mean(held) <= 0.98
     assert np.mean(widths, axis=0)[0] < 0.9 * np.mean(widths, axis=0)[1]
+
+
+# ---- what runs keep of each test item
+
+BY_KEY = {metric.key: metric for metric in list_metrics()}
+
+
+@pytest.mark.parametrize(("key", "most"), [("accuracy", 1), ("accuracy", 5), ("loss", 7)])
+def test_outcomes_are_read_back(tmp_path, key, most):
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, most + 1, 1009)
+    means = rng.random(1009) if key == "loss" else rng.binomial(counts, 0.7) / counts
+    path = tmp_path / "heldout.npz"
+    write_outcomes(path, Outcomes(key, means, counts))
+    found = read_outcomes(path)
+    assert found.key == key
+    np.testing.assert_allclose(found.means, means, rtol=1e-6)
+    np.testing.assert_array_equal(found.counts, counts)
+    if most == 1:
+        assert path.stat().st_size < 1009 / 8 + 500
+
+
+def test_a_damaged_file_is_said_in_a_line(tmp_path):
+    assert read_outcomes(tmp_path / "heldout.npz") is None
+    (tmp_path / "heldout.npz").write_bytes(b"PK\3\4 no archive")
+    with pytest.raises(UserError, match=r"heldout\.npz: is damaged, .*; delete the run's folder"):
+        read_outcomes(tmp_path / "heldout.npz")
+
+
+def test_items_influence_the_metric_as_leaving_one_out_does():
+    rng = np.random.default_rng(0)
+    counts, losses = rng.integers(1, 60, 500), rng.gamma(3, 1, 500)
+    outcomes = Outcomes("loss", losses, counts)
+    perplexity = float(np.exp(np.average(losses, weights=counts)))
+    items = outcomes.of_metric(BY_KEY["perplexity"], perplexity)
+    assert items.mean() == pytest.approx(perplexity)
+    without = [np.exp(np.average(np.delete(losses, i), weights=np.delete(counts, i))) for i in range(500)]
+    jackknife = 500 * perplexity - 499 * np.array(without)
+    assert items.std() == pytest.approx(jackknife.std(), rel=0.03)
+    assert outcomes.of_metric(BY_KEY["pearson"], 0.5) is None
+
+
+def test_what_a_run_generated_right_is_kept_under_its_metric(tmp_path):
+    write_outcomes(tmp_path / "heldout.npz", Outcomes("exact_match", np.array([1.0, 0, 1, 1]), np.ones(4, dtype=int)))
+    found = read_outcomes(tmp_path / "heldout.npz")
+    assert found.means.tolist() == [1, 0, 1, 1]
+    assert found.of_metric(BY_KEY["exact_match"], 0.75).tolist() == [1, 0, 1, 1]
+    assert found.of_metric(BY_KEY["accuracy"], 0.75) is None

@@ -1,6 +1,7 @@
 """The files of runs and studies: whole or not there, and read back as they were written."""
 
 import csv
+import errno
 import itertools
 import json
 import os
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 from tests.unit.reports.written_study import make_study
+from vitlab.cli import report_full_disk
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
 from vitlab.files import replacing, write_text
 from vitlab.formatting import round_numbers
+from vitlab.studies import store
 from vitlab.studies.results import load_results
-from vitlab.studies.store import COLUMNS, StudyFiles, find_missing_parts
+from vitlab.studies.store import COLUMNS, LiveTable, StudyFiles, find_missing_parts
 from vitlab.training.files import RunFiles, write_analysis
 
 NASTY = ["comma, quote \" and '", "two\nlines", "both\r\n", "ünï 模型 💥", "1e5x"]
@@ -156,13 +159,6 @@ def test_a_configuration_comes_back_as_it_was(tmp_path):
         assert files.config() == config
 
 
-def test_a_folder_without_a_run_or_study_is_the_users_mistake(tmp_path):
-    with pytest.raises(UserError, match=r"not a run, it holds no config\.yaml"):
-        RunFiles(tmp_path / "nowhere").config()
-    with pytest.raises(UserError, match=r"not a study, it holds no study\.yaml"):
-        StudyFiles(tmp_path).config()
-
-
 @pytest.mark.parametrize("content", [b"- a", b"a: [", b"\xff\xfe\x00", b"", b"3"])
 def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
     (tmp_path / "config.yaml").write_bytes(content)
@@ -207,7 +203,7 @@ def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, 
         run.finished_result()
     assert files.damaged == {"m-n7-s0": str(one.value)}
     run.write_error("the loss is nan")
-    assert files.failures() == [{"run": "m-n7-s0", "error": "the loss is nan"}]
+    assert load_results(tmp_path).failures == [{"run": "m-n7-s0", "error": "the loss is nan"}]
 
 
 def test_metrics_leave_out_a_last_line_that_was_cut(tmp_path):
@@ -289,3 +285,54 @@ def test_arrays_of_an_analysis_lie_beside_its_rows(tmp_path):
     with np.load(paths[1], allow_pickle=False) as arrays:
         assert arrays["maps"].shape == (2, 3), "a failed write leaves the old file"
     assert sorted(path.name for path in files.analysis_folder.iterdir()) == ["rollout.json", "rollout.npz"]
+
+
+# ---- a full disk
+
+
+def save_on_a_full_disk(path):
+    """What torch.save does there: its archive ends with an error of its own."""
+    with replacing(path) as file:
+        file.write(b"new")
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            raise RuntimeError("unexpected pos 221568 vs 221456")  # noqa: B904
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path):
+    path = tmp_path / "last.ckpt"
+    path.write_text("old")
+    with pytest.raises(UserError, match=r"last\.ckpt: No space left on device; free some space"), report_full_disk():
+        save_on_a_full_disk(path)
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]
+
+
+# ---- results.csv of a study that runs
+
+
+@pytest.fixture
+def study(tmp_path):
+    return make_study(tmp_path, models={"a": "vit"}, sizes=(100,), seeds=range(5), failed=0)
+
+
+def test_the_table_takes_a_share_of_the_time(study, monkeypatch):
+    clock, written = [100.0], []
+    monkeypatch.setattr(store.time, "monotonic", lambda: clock[0])
+
+    def write(files):
+        written.append(clock[0])
+        clock[0] += 1.0
+
+    monkeypatch.setattr(store, "collect", write)
+    table = LiveTable(study)
+    table.update(changed=False)
+    for _ in range(1000):  # a run ends every half second
+        table.update(changed=True)
+        clock[0] += 0.5
+    assert written[:3] == [100.0, 150.0, 200.0]
+    table.update(changed=False)
+    clock[0] += 60.0
+    count = len(written)
+    table.update(changed=False)
+    assert len(written) == count + 1, "what ended last is written at the next event"

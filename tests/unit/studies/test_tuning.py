@@ -16,13 +16,6 @@ from vitlab.training.files import RunFiles
 RATES = [1e-6, 0.05, 0.01]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def private_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VITLAB_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        yield
-
-
 def config(*words, tune=f"{{recipe.lr: {RATES}}}"):
     tiny = ["data=digits", "model=resnet_nano", "train_size=200", "recipe.batch_size=32", "wandb.mode=off"]
     steps = ["analyses=[]", "budget.steps=16", "trainer.evaluations=2", f"tune={tune}"]

@@ -28,7 +28,6 @@ DEADLINE = 300  # seconds after which something hangs, also where other programs
 @pytest.fixture
 def prepare(tmp_path, monkeypatch):
     """Writes a study's folder as `vitlab scale` does before it starts workers; gives its files."""
-    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
     def write(*words):

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 import vitlab as api
-from tests.integration.commands import TINY
+from tests.integration.commands import TINY, vitlab
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
@@ -20,13 +20,6 @@ from vitlab.training.checkpoints import read_checkpoint
 DECAY = 0.7
 WORDS = [*TINY, "trainer.evaluations=4", "train_size=40", "recipe.batch_size=16", "wandb.mode=off", "analyses=[]"]
 STEPS = 6
-
-
-@pytest.fixture(autouse=True, scope="module")
-def private_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VITLAB_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def weights(folder, key="state_dict"):
@@ -92,22 +85,8 @@ def test_the_average_is_the_one_by_hand_and_is_what_counts(tmp_path, monkeypatch
     validation = {row["step"]: row["validation/loss"] for row in rows if "validation/loss" in row}
     assert sorted(validation) == [2, 4, 6]
     assert result["loss"] != pytest.approx(validation[6]), "of other images"
-    assert result["loss"] == pytest.approx(evaluated(averaged, tmp_path / "ema"), rel=1e-5), "of the average"
-
-
-def evaluated(config, folder):
-    """The held-out loss of a finished run's saved weights."""
-    from vitlab import tasks
-    from vitlab.data.loader import eval_loader
-    from vitlab.data.opening import open_data
-
-    data = open_data(config.data)
-    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-    metrics, model = task.metrics(), api.load_run(folder).model
-    with torch.inference_mode():
-        for batch in eval_loader(data.test, batch_size=256):
-            task.update(metrics, model, task.prepare(batch))
-    return metrics.compute()["loss"].item()
+    evaluated = json.loads(vitlab("eval", tmp_path / "ema", "--json").stdout)
+    assert result["loss"] == pytest.approx(evaluated["loss"], rel=1e-5), "of the average"
 
 
 def test_a_run_that_ended_without_its_last_lines_has_the_average_too(tmp_path):

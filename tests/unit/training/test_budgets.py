@@ -4,6 +4,7 @@ import pytest
 
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.training import run as budgets
+from vitlab.training.run import find_peak
 
 
 def budget(unit, value):
@@ -46,3 +47,22 @@ def test_a_budget_of_operations_below_one_step_is_the_users_mistake():
 )
 def test_a_budget_in_words_is_the_unit_that_was_given(unit, value, text):
     assert budgets.format_budget(budget(unit, value)) == text
+
+
+# ---- the share of a GPU's peak
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bf16-mixed", 989e12),
+        ("NVIDIA H100 PCIe", "bf16-mixed", 756e12),
+        ("NVIDIA A100-SXM4-80GB", "32-true", 156e12),
+        ("NVIDIA L40S", "bf16-mixed", 362e12),
+        ("NVIDIA L4", "bf16-mixed", 121e12),
+        ("Tesla T4", "32-true", None),
+        ("cpu", "bf16-mixed", None),
+    ],
+)
+def test_the_peak_is_that_of_the_chip(device, precision, peak):
+    assert find_peak(device, precision) == peak

@@ -24,9 +24,8 @@ def load(config):
 
 
 @pytest.fixture
-def trained(tmp_path, monkeypatch):
+def trained(tmp_path):
     """Trains a run; gives its result, its folder and the last step and metrics of each evaluation."""
-    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
     (tmp_path / "uneven.yaml").write_text(f"kind: {__name__}\n")
     tiny = [f"data={tmp_path / 'uneven.yaml'}", "model=resnet_nano", "recipe.batch_size=32", "wandb.mode=off"]
     tiny += ["analyses=[]", "budget.steps=24", "trainer.evaluations=8", "seed=2"]

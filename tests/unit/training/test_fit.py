@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import lightning.pytorch as L
 import pytest
 import torch
 
@@ -58,14 +57,27 @@ def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch)
     assert not any("validation/loss" in row for row in run.files.metrics())
 
 
-def test_a_runs_callback_metrics_are_the_rows_that_it_logs(tmp_path, monkeypatch):
-    trainers = []
-    fit = L.Trainer.fit
-    monkeypatch.setattr(L.Trainer, "fit", lambda self, *a, **k: (trainers.append(self), fit(self, *a, **k)))
-    run = prepare_run(tmp_path / "run", "trainer.log_every=2")
-    validation = train(run).validation
-    found = {name: value.item() for name, value in trainers[0].callback_metrics.items()}
-    assert found["validation/loss"] == pytest.approx(validation["loss"])
-    assert found["validation/accuracy"] == pytest.approx(validation["accuracy"])
-    assert all("epoch" not in row for row in run.files.metrics()), "each row is written once"
-    assert [row["step"] for row in run.files.metrics()] == [2, 2, 4, 4]
+# ---- the numbers of a step
+
+TINY = ("recipe=adamw", "model.depth=1", "model.width=16", "model.heads=2", "recipe.batch_size=4")
+
+
+def rows(folder, *words):
+    run = prepare_run(folder, *TINY, "trainer.log_every=1", *words)
+    train(run)
+    return [{k: v for k, v in row.items() if not k.endswith(("_s", "per_s"))} for row in run.files.metrics()]
+
+
+def test_rows_have_the_gradients_norm_with_and_without_clipping(tmp_path):
+    plain = rows(tmp_path / "plain", "recipe.clip_norm=null")
+    assert plain == rows(tmp_path / "loose", "recipe.clip_norm=1e6"), "which clips nothing"
+    assert len({row["train/grad_norm"] for row in plain if "train/grad_norm" in row}) == 4
+    clipped = rows(tmp_path / "clipped", "recipe.clip_norm=0.01")
+    assert clipped[0]["train/grad_norm"] == plain[0]["train/grad_norm"], "the norm is that before clipping"
+    assert clipped != plain
+
+
+def test_a_training_loss_that_is_not_finite_ends_the_run_at_the_next_row(tmp_path):
+    run = prepare_run(tmp_path / "run", *TINY, "trainer.log_every=3", "recipe.lr=1e30", "trainer.evaluations=1")
+    with pytest.raises(Diverged, match=r"the loss is nan at step 3: try a lower recipe\.lr \(now 1e\+30\)"):
+        train(run)

@@ -12,7 +12,6 @@ from tests.conftest import ROOT
 from vitlab.config import TrainConfig, UserError, compose, groups, names, resolved
 from vitlab.config.identity import get_value
 from vitlab.studies.grid import compose_study, expand
-from vitlab.training.optim import compute_peak_rate
 
 # they reproduce nothing that was published
 OWN = {
@@ -73,19 +72,7 @@ def test_a_recipe_resolves_to_the_published_numbers_and_every_number_of_it_is_pu
             assert value in [float(x) for x in source.partition("one of")[2].split(",")]
     written = yaml.safe_load((Path(groups.config_dir()) / "recipe" / f"{recipe}.yaml").read_text())
     assert {key for key, _ in leaves(written)} <= {key for key, *_ in rows}
-
-
-@pytest.mark.parametrize("recipe", PUBLISHED)
-def test_a_recipes_header_says_what_to_expect(recipe):
-    assert re.search(r"Expect [^.]*\d", " ".join(header(recipe)))
-
-
-def test_deits_rate_is_linear_in_the_batch():
-    for batch, rate in ((1024, 1e-3), (512, 5e-4), (128, 1.25e-4)):
-        config = compose(TrainConfig, ["recipe=deit", f"recipe.batch_size={batch}"])
-        assert compute_peak_rate(config.recipe) == pytest.approx(rate)
-    config = compose(TrainConfig, ["recipe=deit", "recipe.batch_size=128", "recipe.lr_batch=null"])
-    assert compute_peak_rate(config.recipe) == 5e-4
+    assert re.search(r"Expect [^.]*\d", " ".join(header(recipe))), "its header says what to expect"
 
 
 # ---- budgets

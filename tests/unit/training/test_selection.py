@@ -14,9 +14,8 @@ LOSSES = [3.0, 2.0, 1.0, 1.5, 1.2, 0.5]  # of the evaluations, every second step
 
 
 @pytest.fixture(autouse=True)
-def evaluated(tmp_path_factory, monkeypatch):
+def evaluated(monkeypatch):
     """The weights that were evaluated, by their step; evaluations say LOSSES, whatever the model is worth."""
-    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     step, end, found = TrainingModule.validation_step, TrainingModule.on_validation_epoch_end, {}
 
     def look(module, batch, number):

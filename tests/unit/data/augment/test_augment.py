@@ -62,16 +62,6 @@ def test_every_image_is_one_of_the_padded_crops(dtype, flip):
     assert {mirrored for mirrored, _, _ in used} == ({0, 1} if flip else {0})
 
 
-@pytest.mark.parametrize("change", [lambda x, g: augment(x, True, 3, g), lambda x, g: crop(x, (0.3, 1), g)])
-def test_the_same_generator_state_gives_the_same_batch(change):
-    x = images()
-    torch.manual_seed(0)
-    first = change(x, generator(7))
-    torch.manual_seed(1)
-    assert torch.equal(first, change(x, generator(7)))
-    assert not torch.equal(first, change(x, generator(8)))
-
-
 # ---- random resized crop
 
 

@@ -1,4 +1,4 @@
-"""Framed texts: known sequences, truncation as BERT's own loop does it, planes that fit each other."""
+"""Framed texts: known sequences, planes that fit each other."""
 
 import pickle
 from types import SimpleNamespace
@@ -46,16 +46,6 @@ def test_a_pair_has_a_separator_and_segments():
         [[1, 13, 2, 22, 23, 24, 3, X], [0, 0, 0, 1, 1, 1, 1, 0]],
     ]
     assert read(*pair, length=8, tokenizer=BERT)[0][0] == [1, 11, 12, 2, 21, 2, X, X]
-
-
-def by_tokens(first, second, room):
-    """BERT's loop (run_classifier.py): of two equally long ones the second is cut."""
-    while first + second > room:
-        if first > second:
-            first -= 1
-        else:
-            second -= 1
-    return first, second
 
 
 def test_each_choice_is_a_pair_with_the_text():

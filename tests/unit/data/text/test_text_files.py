@@ -78,12 +78,6 @@ def test_a_column_named_label_is_the_label(tmp_path):
     ]
 
 
-def test_one_text_file_is_enough_for_masked_lm(tmp_path):
-    path = write(tmp_path / "book.txt", *(f"line {n} of a book with {n} lines." for n in range(2000)))
-    task = build_task(composed("task=masked_lm", "data=textfile", f"data.path={path}"))
-    assert min(len(task.train), len(task.test)) > 10
-
-
 def test_extensions_and_paragraphs(folder):
     assert len(load("textfile", path=str(folder), extensions=["csv", ".MD"]).train) == 1
     found = load("textfile", path=str(folder), split_on="blank_line")

@@ -3,16 +3,27 @@
 import base64
 import io
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.captioned import captioned
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import load, names
 from vitlab.reports.figures import Figure, draw_findings, save_figure
-from vitlab.reports.figures.images import VECTORS, draw_cells, draw_tiles, shade_values, to_pixels
+from vitlab.reports.figures.curves import estimate_share
+from vitlab.reports.figures.images import (
+    CAPTION_WIDTH,
+    VECTORS,
+    draw_cells,
+    draw_tiles,
+    shade_values,
+    to_pixels,
+    write_samples,
+)
 
 B, LAYERS, HEADS, GRID, SIZE = 3, 2, 5, (2, 3), (10, 21)
 CLASSES = ("<a> $x$ & b", "c")
@@ -189,3 +200,33 @@ def test_shades_go_from_dark_to_bright_between_their_ends():
     shades = shade_values(np.array([-1.0, 0.0, 1.0]), (-1, 1)).astype(int).sum(axis=-1)
     assert shades[0] < shades[1] < shades[2]
     assert (shade_values(np.zeros((2, 2))) == shade_values(np.array([0.0]), (0, 1))).all()
+
+
+# ---- the share of right items of a class
+
+
+def test_one_seed_has_wilsons_interval():
+    share, low, high = estimate_share([[8, 10]])
+    assert (share, low, high) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)  # Wilson, 1927, by hand
+
+
+def test_seeds_that_differ_widen_it_and_all_right_is_not_certain():
+    alike, apart = estimate_share([[50, 100], [50, 100]]), estimate_share([[20, 100], [80, 100]])
+    assert apart[0] == alike[0] == 0.5
+    assert apart[2] - apart[1] > 2 * (alike[2] - alike[1])
+    assert estimate_share([[9, 9]])[1:] == pytest.approx((0.7009, 1.0), abs=1e-3)
+    assert estimate_share([[0, 0]]) is None
+
+
+# ---- captions beside their pictures
+
+
+def test_captions_are_written_right_of_their_pictures(tmp_path):
+    data = captioned()
+    write_samples(SimpleNamespace(train=data.train), data, [3, 8], 0, tmp_path)
+    sheet = np.asarray(Image.open(tmp_path / "samples.png"))
+    side = Image.open(tmp_path / "samples.png").width - CAPTION_WIDTH
+    assert side > CAPTION_WIDTH  # two columns of a picture and its caption each
+    ink = sheet[..., -1] > 128  # the paper is transparent
+    assert ink[34:, -CAPTION_WIDTH:].any()
+    assert 0.02 < ink[34:, -CAPTION_WIDTH:].mean() < 0.3  # letters, not a picture

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.figures import Figure, curves, draw_study, metric, save_figure
+from vitlab.reports.figures import Figure, curves, metric, save_figure
 from vitlab.studies.results import Results, load_results
 
 
@@ -128,16 +128,6 @@ def test_runs_without_a_cost_are_left_out(value):
 
 
 # ---- files
-
-
-def test_every_figure_of_a_study_is_drawn_to_files(tmp_path):
-    study = make_study(tmp_path / "quick")
-    figures = list(draw_study(load_results(study.folder)))
-    assert len({figure.name for figure in figures}) == len(figures)
-    for figure in figures:
-        svg, png = save_figure(figure, tmp_path / "figures")
-        assert min(svg.stat().st_size, png.stat().st_size) > 5000
-        assert figure.title in svg.read_text()
 
 
 def test_names_are_text_not_markup(tmp_path):

@@ -150,6 +150,3 @@ def test_a_run_lacks_attention_where_an_analysis_of_it_did_not_apply(tmp_path, m
     if there:
         write_analysis(run.analysis_folder, {"name": there, "unit": "", "rows": []})
     assert RunResults(run).lacks_attention is lacks
-
-
-# ---- what is malformed or too much

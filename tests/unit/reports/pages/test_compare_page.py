@@ -11,7 +11,6 @@ from tests.unit.reports.html_page import Page, read_script_data
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.files import write_json
-from vitlab.reports.figures.curves import thin_curves
 from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.words import make_size_table
 from vitlab.studies.results import load_results
@@ -115,15 +114,6 @@ def test_many_lines_differ_in_colour_or_dash(browser, study):
     keys = browser.run("[...document.querySelectorAll('#keys path')].map(p => p.outerHTML)")
     assert len(set(keys)) == len(keys) == 24
     wait_for_lines(browser, train=24, metric=24)
-
-
-def test_a_study_of_many_runs_has_short_curves_and_the_start_is_short():
-    values = [(step, None if step == 900 else 2.0 * step) for step in range(1000)]
-    points = thin_curves([values], 20)
-    assert len(points) == 20
-    assert (points[0].step, points[0].mean) == (49, 49.0)
-    assert points[18].mean is None
-    assert [(point.step, point.mean) for point in thin_curves([values[:20]], 20)] == values[:20]
 
 
 # ---- from the command line
