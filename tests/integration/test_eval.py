@@ -30,16 +30,8 @@ def test_a_runs_probes_are_in_its_result_and_eval_gives_the_same(run):
 
 
 def test_a_study_is_about_a_probe_on_other_data(tmp_path):
-    words = [
-        *(
-            "models=[vit_nano,resnet_nano]",
-            "data=glyphs",
-            "data.train_images=400",
-            "data.image_size=16",
-            "sizes=[50,200]",
-        )
-    ]
-    words += ["data.test_images=100", "seeds=[0]", "budget.steps=5", "analyses=[]", "wandb.mode=off"]
+    words = ["models=[vit_nano,resnet_nano]", "data=glyphs", "data.train_images=400", "data.image_size=16"]
+    words += ["sizes=[50,200]", "data.test_images=100", "seeds=[0]", "budget.steps=5", "analyses=[]", "wandb.mode=off"]
     words += ["probes=[fewshot@digits,knn@digits]", "--out", tmp_path / "study"]
     missing = vitlab("scale", *words, "task.metric=fewshot_5@glyphs")
     assert (missing.returncode, "give probes=[fewshot@glyphs]" in missing.stderr) == (2, True)

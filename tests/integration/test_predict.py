@@ -122,15 +122,10 @@ def test_texts_are_decided_as_in_eval(tmp_path):
         other = words["bad" if rng.random() < 0.25 else label]
         lines.append(f"{' '.join([*rng.choice(words[label], 2), *rng.choice(other, 2)])} item {number}\t{label}")
     (tmp_path / "texts.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
-    data = [
-        "data=tsv",
-        f"data.path={tmp_path / 'texts.tsv'}",
-        "data.label=label",
-        "data.length=16",
-        "data.vocabulary=400",
-    ]
+    data = ["data=tsv", f"data.path={tmp_path / 'texts.tsv'}", "data.label=label", "data.length=16"]
     out = tmp_path / "run"
-    done = vitlab("train", "task=text_classification", *data, "budget.steps=8", *TRAINER, "--out", out)
+    data += ["data.vocabulary=400", "task=text_classification"]
+    done = vitlab("train", *data, "budget.steps=8", *TRAINER, "--out", out)
     assert done.returncode == 0, done.stderr
     task_data = open_data(compose(TrainConfig, base=RunFiles(out).config()).data)
     right = read_outcomes(out / "heldout.npz").means

@@ -26,16 +26,8 @@ from vitlab.training.files import RunFiles
 GRID = ["data=digits", "sizes=[60,150]", "budget.steps=6", "trainer.evaluations=1", "trainer.log_every=2"]
 GRID += ["seeds=[0]", "probes=[knn,fewshot]"]
 PROBED = ("knn", "fewshot_1", "fewshot_5", "fewshot_10", "fewshot_25")
-LONG = [
-    "models=[vit_nano]",
-    "seeds=[0]",
-    "data=digits",
-    "sizes=[60,150]",
-    "analyses=[]",
-    "budget.steps=60",
-    "trainer.evaluations=1",
-    "trainer.checkpoint_every=0.3",
-]
+LONG = ["models=[vit_nano]", "seeds=[0]", "data=digits", "sizes=[60,150]", "analyses=[]", "budget.steps=60"]
+LONG += ["trainer.evaluations=1", "trainer.checkpoint_every=0.3"]
 
 
 def results(folder):
@@ -274,15 +266,8 @@ def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):
     for path in photos.glob("*/*"):
         if int(path.stem) > 4:
             path.unlink()
-    words = [
-        "models=[resnet_nano]",
-        "data=imagefolder",
-        f"data.root={photos}",
-        "--dry-run",
-        "--out",
-        tmp_path / "study",
-    ]
-    done = commands.vitlab("scale", *words)
+    words = ["models=[resnet_nano]", "data=imagefolder", f"data.root={photos}", "--dry-run"]
+    done = commands.vitlab("scale", *words, "--out", tmp_path / "study")
     assert done.returncode == 0, done.stderr
     assert "resnet_nano-n2-s0" in done.stdout
 

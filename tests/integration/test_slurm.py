@@ -10,16 +10,8 @@ from tests.integration import commands
 from tests.integration.test_scale import table
 from tests.slurm import one_node
 
-STUDY = [
-    "quick",
-    "data=digits",
-    "sizes=[60,150]",
-    "seeds=[0]",
-    "budget.steps=20",
-    "trainer.evaluations=1",
-    "analyses=[]",
-]
-STUDY += ["wandb.mode=off", "trainer.threads=1"]
+STUDY = ["quick", "data=digits", "sizes=[60,150]", "seeds=[0]", "budget.steps=20", "trainer.evaluations=1"]
+STUDY += ["analyses=[]", "wandb.mode=off", "trainer.threads=1"]
 
 
 @pytest.fixture(scope="module", autouse=True)

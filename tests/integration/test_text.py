@@ -15,6 +15,7 @@ from vitlab.training.checkpoints import load_run
 WORDS = ["the", "a", "small", "<x>", "red <x>", "cat", "dog", "bird", "sees", "likes", "hears", "and", "it", "runs"]
 TINY = ["task=causal_lm", "model.width=24", "model.depth=2", "data.length=16", "data.vocabulary=300"]
 TINY += ["trainer.evaluations=2", "trainer.log_every=3", "recipe.batch_size=8"]
+HALF = ["data=textfile", "budget.steps=90", "train_size=0.5"]
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,7 @@ def corpus(tmp_path_factory):
 def run(corpus, tmp_path_factory):
     """A finished run of a tiny GPT."""
     folder = tmp_path_factory.mktemp("text") / "gpt"
-    done = vitlab(
-        "train", *TINY, "data=textfile", f"data.path={corpus}", "budget.steps=90", "train_size=0.5", "--out", folder
-    )
+    done = vitlab("train", *TINY, *HALF, f"data.path={corpus}", "--out", folder)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -122,16 +121,7 @@ def test_attention_is_drawn_of_held_out_and_of_given_texts(run, tmp_path):
 
 def test_a_killed_run_ends_with_the_same_weights(corpus, run, tmp_path):
     folder = tmp_path / "killed"
-    words = [
-        "train",
-        *TINY,
-        "data=textfile",
-        f"data.path={corpus}",
-        "budget.steps=90",
-        "train_size=0.5",
-        "--out",
-        folder,
-    ]
+    words = ["train", *TINY, *HALF, f"data.path={corpus}", "--out", folder]
     slow = Program(*words, "trainer.checkpoint_every=0")
     slow.wait_for(lambda: (folder / "checkpoints" / "last.ckpt").exists())
     slow.kill()
@@ -201,10 +191,8 @@ def test_a_language_model_goes_to_hugging_face_and_comes_back(positions, transfo
     ours = load_run(tmp_path / "run").model
     tokens = torch.randint(ours.vocabulary, (2, 11))
     torch.testing.assert_close(ours(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)
-    texts = [
-        vitlab("generate", tmp_path / name, "--prompt", "the", "--temperature", "0").stdout
-        for name in ("run", "folder")
-    ]
+    words_of = ["--prompt", "the", "--temperature", "0"]
+    texts = [vitlab("generate", tmp_path / name, *words_of).stdout for name in ("run", "folder")]
     assert texts[0] == texts[1] != ""
     given = [f"data.tokenizer={tmp_path}/folder/tokenizer.json", "budget.steps=3", f"init={tmp_path}/folder"]
     again = vitlab(*words, *given, "--out", tmp_path / "again")
@@ -213,14 +201,8 @@ def test_a_language_model_goes_to_hugging_face_and_comes_back(positions, transfo
 
 
 def test_an_encoder_goes_from_text_to_images_and_back(corpus, tmp_path):
-    sizes = [
-        "model.width=24",
-        "model.mlp_width=48",
-        "model.depth=2",
-        "model.heads=4",
-        "budget.steps=4",
-        "wandb.mode=off",
-    ]
+    sizes = ["model.width=24", "model.mlp_width=48", "model.depth=2", "model.heads=4"]
+    sizes += ["budget.steps=4", "wandb.mode=off"]
     text = ["task=masked_lm", "data=textfile", f"data.path={corpus}", "data.length=16", "data.vocabulary=300"]
     images = ["model=vit_nano", "data=digits"]
     assert vitlab("train", *text, *sizes, "--out", tmp_path / "text").returncode == 0

@@ -58,10 +58,8 @@ def assert_same_training(one, other):
 def test_what_is_looked_at_changes_no_weights(tmp_path):
     words = [*TINY, "budget.steps=8", "train_size=60", "wandb.mode=off", *RANDOM]
     looked = ["trainer.evaluations=4", "analyses=[attention_distance]", "trainer.analyze_every=3", "probes=[knn]"]
-    for folder, more in (
-        ("one", ["trainer.evaluations=1", "analyses=[]"]),
-        ("other", [*looked, "trainer.log_every=1"]),
-    ):
+    looked.append("trainer.log_every=1")
+    for folder, more in {"one": ["trainer.evaluations=1", "analyses=[]"], "other": looked}.items():
         assert main(["train", *words, *more, "--out", str(tmp_path / folder)]) == 0
     one, other = weights(tmp_path / "one"), weights(tmp_path / "other")
     assert all(torch.equal(one[key], other[key]) for key in one)
@@ -211,15 +209,8 @@ def test_analyze_reads_no_test_data(run, tmp_path, read_of_test):
 
 
 def test_analyze_a_model_of_timm(tmp_path):
-    words = [
-        "analyze",
-        "timm:vit_tiny_patch16_224",
-        "attention_distance",
-        "data=digits",
-        "data.image_size=32",
-        "model.pretrained=false",
-    ]
-    assert main([*words, "--out", str(tmp_path / "timm")]) == 0
+    words = ["timm:vit_tiny_patch16_224", "attention_distance", "data=digits", "data.image_size=32"]
+    assert main(["analyze", *words, "model.pretrained=false", "--out", str(tmp_path / "timm")]) == 0
     found = json.loads((tmp_path / "timm" / "attention_distance.json").read_text())["rows"]
     assert len(found) == 12 * 3
     assert all(0 < r["value"] <= 16 * 2**0.5 for r in found)
@@ -286,9 +277,7 @@ def test_a_folder_of_image_files_needs_only_its_path(tmp_path, photos):
     assert main(["train", "data=imagefolder", f"data.root={photos}", "budget.steps=4", "--out", str(out)]) == 0
     result = json.loads((out / "result.json").read_text())
     assert result["data"] == "imagefolder"
-    assert (
-        result["train_size"] == 20
-    )  # 28 files, a fifth of each class for the test, a tenth of the others for validation
+    assert result["train_size"] == 20, "28 files but a fifth of each class to test, a tenth of the others to validate"
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path, capsys):

@@ -1,8 +1,4 @@
-import shutil
-
 import pytest
-
-from vitlab.studies.store import StudyFiles
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +33,3 @@ def few_runs(tmp_path_factory):
 def compare(few_runs):
     """Its page that compares runs."""
     return few_runs.folder / "compare.html"
-
-
-@pytest.fixture
-def copy(few_runs, tmp_path):
-    """The same study to change, in a folder whose name a shell must quote."""
-    return StudyFiles(shutil.copytree(few_runs.folder, tmp_path / "a b"))

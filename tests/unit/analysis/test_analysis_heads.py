@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.learning import randomized
 from vitlab.analysis import attention_entropy as attention_entropy_module
 from vitlab.analysis import head_types
 from vitlab.analysis.attention_entropy import query_entropies
@@ -26,9 +27,7 @@ SIZE, OPTIONS = (10, 21), SimpleNamespace()
 def model(**changes):
     options = {"depth": 2, "width": 33, "heads": HEADS, "patch_size": [2, 3], **changes}
     made = build_model("vit_nano", image_size=SIZE, num_classes=3, **options)
-    for parameter in made.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return made.eval()
+    return randomized(made)
 
 
 # ---- entropy
@@ -99,9 +98,7 @@ def test_uniform_attention_of_a_text_has_the_entropy_of_its_own_tokens(build, mo
 
 @pytest.mark.parametrize("build", [bert, language_model])
 def test_what_is_in_the_padding_and_how_much_of_it_is_no_matter(build):
-    made = build(17, length=11, width=12, depth=2, heads=3).eval()
-    for parameter in made.parameters():
-        nn.init.normal_(parameter, std=0.4)
+    made = randomized(build(17, length=11, width=12, depth=2, heads=3))
     given = texts()
     rows = attention_entropy_module.run(made, given, OPTIONS)["rows"]
     longer = given._replace(

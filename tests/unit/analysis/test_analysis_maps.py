@@ -8,6 +8,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+from tests.learning import randomized
 from vitlab.analysis import attention_maps as attention_maps_module
 from vitlab.analysis import position_similarity, rgb_filters, rollout
 from vitlab.analysis.capture.attention import attention_maps
@@ -18,16 +19,12 @@ from vitlab.models.mixers.attention import Attention
 from vitlab.models.positions import sincos1d
 
 B, HEADS, GRID, PATCH, SIZE, D, DEPTH, N = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3, 11
-PATCHES = GRID[0] * GRID[1]
-OPTIONS = SimpleNamespace()
 
 
 def model(**changes):
     options = {"depth": DEPTH, "width": D, "heads": HEADS, "patch_size": list(PATCH), **changes}
     made = build_model("vit_nano", image_size=SIZE, num_classes=3, **options)
-    for parameter in made.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return made.eval()
+    return randomized(made)
 
 
 def theirs(**changes):

@@ -5,6 +5,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+from tests.learning import randomized
 from vitlab.analysis.capture.attention import attention_maps, find_attention_layers, find_patches
 from vitlab.config import UserError
 from vitlab.models import build_model
@@ -13,12 +14,6 @@ from vitlab.models.mixers.attention import Attention
 
 B, CHANNELS, SIZE, PATCH, CLASSES, DEPTH, HEADS, D = 2, 3, (10, 21), (5, 7), 11, 3, 5, 35
 PATCHES = 2 * 3
-
-
-def randomized(model):
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return model.eval()
 
 
 def own(**changes):

@@ -11,9 +11,9 @@ from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.vision_transformer import ParallelScalingBlock, VisionTransformer
 from timm.models.vision_transformer_relpos import VisionTransformerRelPos
-from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from tests.learning import randomized
 from vitlab.analysis import attention_distance
 from vitlab.analysis.capture import attention as module
 from vitlab.analysis.capture.attention import (
@@ -46,13 +46,7 @@ MODELS = {
 
 @pytest.fixture(params=MODELS.values(), ids=MODELS)
 def model(request):
-    return randomized(request.param())
-
-
-def randomized(model):
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    return randomized(request.param(), 0.3)
 
 
 def images():
@@ -97,7 +91,7 @@ def test_a_compiled_model_is_the_model(model):
 
 @pytest.mark.parametrize("autocast", [True, False])
 def test_bfloat16_queries_and_keys_are_multiplied_and_normalized_in_float32(autocast):
-    model, x = randomized(MODELS["class token"]()), images()
+    model, x = randomized(MODELS["class token"](), 0.3), images()
     if not autocast:
         model, x = model.bfloat16(), x.bfloat16()
     seen = []
@@ -137,7 +131,7 @@ def test_blocks_are_what_the_kernel_weighs_values_with(kind, size):
 
 @pytest.mark.parametrize("make", [language_model, bert])
 def test_a_text_models_padding_and_order_count(make):
-    model = randomized(make(17, length=7, width=D, depth=DEPTH, heads=HEADS, mlp_width=13))
+    model = randomized(make(17, length=7, width=D, depth=DEPTH, heads=HEADS, mlp_width=13), 0.3)
     tokens, mask = torch.randint(17, (B, 7)), torch.ones(B, 7, dtype=torch.bool)
     mask[1, 4:] = False
     causal = make is language_model
@@ -151,7 +145,7 @@ def test_a_text_models_padding_and_order_count(make):
 
 
 def test_only_the_asked_layers_are_reduced_while_the_model_runs():
-    model, order = randomized(MODELS["class token"]()), []
+    model, order = randomized(MODELS["class token"](), 0.3), []
     for index, block in enumerate(model.blocks):
         block.mlp.register_forward_hook(lambda *_, index=index: order.append(f"mlp {index}"))
     found = reduce_attention(model, images(), lambda w, _: order.append("reduced") or w[..., 0], layers=[2, 0])

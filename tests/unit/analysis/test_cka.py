@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
+from tests.learning import randomized
 from tests.unit.reports.few_runs import FOUR, RESNET
 from vitlab.analysis import cka as module
 from vitlab.analysis.capture.layers import find_layers
@@ -23,16 +23,12 @@ def vit(**changes):
     made = build_model(
         "vit_nano", image_size=(10, 21), num_classes=3, depth=3, width=33, heads=3, patch_size=[5, 7], **changes
     )
-    for parameter in made.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return made.eval()
+    return randomized(made, 0.3)
 
 
 def resnet():
     made = build_model("resnet_nano", image_size=(10, 21), num_classes=3, layers=[2, 1], widths=[5, 7])
-    for parameter in made.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return made.eval()
+    return randomized(made, 0.5)
 
 
 def images(n=N):
@@ -43,10 +39,6 @@ def linear_cka(x, y):
     found = MinibatchCKA()
     found.update(compute_gram(x)[None], compute_gram(y)[None])
     return found.compute().item()
-
-
-def rotation(width):
-    return torch.linalg.qr(torch.randn(width, width, dtype=torch.float64)).Q
 
 
 # ---- the measure

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
+from tests.learning import randomized
 from vitlab.analysis.attention_distance import attention_distance, reference_distances, run
 from vitlab.analysis.capture import heads
 from vitlab.analysis.capture.attention import Patches, attention_maps
@@ -127,9 +127,7 @@ def model(**changes):
     made = build_model(
         "vit_nano", image_size=SIZE, num_classes=3, depth=2, width=33, heads=3, patch_size=[5, 7], **changes
     )
-    for parameter in made.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return made.eval()
+    return randomized(made)
 
 
 @pytest.mark.parametrize("pool", ["mean", "token"])

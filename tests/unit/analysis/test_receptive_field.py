@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.learning import randomized
 from vitlab.analysis.receptive_field import effective_size, measure_grids, receptive_fields
 from vitlab.models import build_model
 
@@ -59,9 +60,7 @@ def test_the_size_is_the_side_of_the_square_above_the_papers_share():
 def vit(**changes):
     options = {"depth": 2, "width": 33, "heads": 3, "patch_size": [5, 7], **changes}
     made = build_model("vit_nano", image_size=(15, 35), num_classes=3, **options)
-    for parameter in made.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return made.eval()
+    return randomized(made, 0.3)
 
 
 @pytest.mark.parametrize("pool", ["mean", "token"])

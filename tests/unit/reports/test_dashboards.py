@@ -54,17 +54,8 @@ def panels_of(board):
 PANELS = {  # section -> every panel in it, by kind and title: what the page of a study of images has
     "Result": [("ScatterPlot", "accuracy against train_size by family")],
     "Curves": [
-        ("LinePlot", key)
-        for key in (
-            *(
-                "train/loss",
-                "validation/loss",
-                "validation/accuracy",
-                "train/lr",
-                "train/grad_norm",
-                "train/images_per_s",
-            ),
-        )
+        *(("LinePlot", key) for key in ("train/loss", "validation/loss", "validation/accuracy")),
+        *(("LinePlot", f"train/{key}") for key in ("lr", "grad_norm", "images_per_s")),
     ],
     "Analyses": [("MediaBrowser", "mean attention distance")],
     "Compute": [("ScatterPlot", "accuracy against train_flops by family"), ("BarPlot", "train_flops of each run")],

@@ -18,18 +18,9 @@ MODELS = {"vit_nano": "vit", "resnet_nano": "resnet"}
 ACCURACY = {"vit_nano": (0.424, 0.641, 0.797, 0.879), "resnet_nano": (0.806, 0.893, 0.931, 0.957)}
 PARAMS = {"vit_nano": 214_180, "resnet_nano": 46_036}
 STEPS, BATCH = 1000, 128
-ENVIRONMENT = {
-    "vitlab": "0.1.0",
-    "python": "3.11.9",
-    "torch": "2.15.0",
-    "lightning": "2.6.6",
-    "timm": "1.0.31",
-    "platform": "Linux-6.1-x86_64",
-    "device": "cpu",
-    "cpu": "AMD EPYC 9R14",
-    "cores": 2,
-    "commit": "0cba5fa91d2e",
-}
+ENVIRONMENT = {"vitlab": "0.1.0", "python": "3.11.9", "torch": "2.15.0", "lightning": "2.6.6", "timm": "1.0.31"}
+ENVIRONMENT |= {"platform": "Linux-6.1-x86_64", "device": "cpu", "cpu": "AMD EPYC 9R14", "cores": 2}
+ENVIRONMENT |= {"commit": "0cba5fa91d2e"}
 SETTINGS = {"accelerator": "cpu", "precision": "32-true", "memory_format": "contiguous", "threads": 1}
 RECIPE = {"name": "adamw", "optimizer": "adamw", "lr": 0.004, "schedule": "cosine", "warmup": 0.1, "batch_size": BATCH}
 
@@ -37,18 +28,9 @@ RECIPE = {"name": "adamw", "optimizer": "adamw", "lr": 0.004, "schedule": "cosin
 def make_study(folder, *, name="quick", models=MODELS, sizes=SIZES, seeds=SEEDS, failed=1):
     """Write a study of models (name -> family) whose last `failed` runs failed; gives its StudyFiles."""
     study = StudyFiles(folder)
-    study.write_config(
-        {
-            "name": name,
-            "models": list(models),
-            "data": {"name": "glyphs", "image_size": 24},
-            "sizes": list(sizes),
-            "seeds": list(seeds),
-            "budget": {"steps": STEPS, "epochs": None, "examples": None, "flops": None},
-            "set": [],
-            "task": {"name": "classification"},
-        }
-    )
+    config = {"name": name, "models": list(models), "data": {"name": "glyphs", "image_size": 24}}
+    config |= {"sizes": list(sizes), "seeds": list(seeds), "set": [], "task": {"name": "classification"}}
+    study.write_config(config | {"budget": {"steps": STEPS, "epochs": None, "examples": None, "flops": None}})
     write_json(study.cells_path, [(model, size, seed) for model in models for size in sizes for seed in seeds])
     grid = [(model, place, seed) for seed in seeds for place in range(len(sizes)) for model in models]
     for seed in seeds:
@@ -103,28 +85,11 @@ def write_run(study, study_name, model, family, size, place, seed):
     write_text(run.metrics_path, "".join(json.dumps(line) + "\n" for line in lines))
     if family == "vit":
         write_attention(run, generator, place)
-    row = {
-        "study": study_name,
-        "run": name,
-        "model": model,
-        "family": family,
-        "data": "glyphs",
-        "train_size": size,
-        "seed": seed,
-        "budget": f"steps={STEPS}",
-        "steps": STEPS,
-        "examples_seen": STEPS * BATCH,
-        "params": PARAMS.get(model, 100_000),
-        "train_flops": 2.1e12 if family == "vit" else 3.4e12,
-        "accuracy": accuracy,
-        "error": 1 - accuracy,
-        "loss": lines[-1]["validation/loss"],
-        "train_loss": floor,
-        "images_per_s": 4100.0,
-        "wall_s": 31.2,
-        "precision": "32-true",
-        "status": "finished",
-    }
+    row = {"study": study_name, "run": name, "model": model, "family": family, "data": "glyphs", "train_size": size}
+    row |= {"seed": seed, "budget": f"steps={STEPS}", "steps": STEPS, "examples_seen": STEPS * BATCH}
+    row |= {"params": PARAMS.get(model, 100_000), "train_flops": 2.1e12 if family == "vit" else 3.4e12}
+    row |= {"accuracy": accuracy, "error": 1 - accuracy, "loss": lines[-1]["validation/loss"], "train_loss": floor}
+    row |= {"images_per_s": 4100.0, "wall_s": 31.2, "precision": "32-true", "status": "finished"}
     result = {**row, "environment": ENVIRONMENT, "settings": SETTINGS, "finished_at": "2025-11-21T09:30:00+00:00"}
     write_json(run.result_path, {**result, "wandb": {"mode": "offline", "path": "wandb/offline-run-1/files"}})
     return row

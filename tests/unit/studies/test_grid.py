@@ -30,24 +30,10 @@ def test_every_model_size_and_seed_is_one_run_small_sizes_first():
 
 
 def test_a_run_is_what_train_would_compose():
-    specs = expand(
-        study(
-            "data=digits", "budget.epochs=3", "seeds=[5]", "set=[recipe.lr=0.01,model.name=mine]", "models=[vit_nano]"
-        ),
-        [100],
-    )
-    alone = compose(
-        TrainConfig,
-        [
-            "model=vit_nano",
-            "model.name=mine",
-            "data=digits",
-            "budget.epochs=3",
-            "seed=5",
-            "train_size=100",
-            "recipe.lr=0.01",
-        ],
-    )
+    shared = ["data=digits", "budget.epochs=3"]
+    specs = expand(study(*shared, "seeds=[5]", "set=[recipe.lr=0.01,model.name=mine]", "models=[vit_nano]"), [100])
+    words = ["model=vit_nano", "model.name=mine", "seed=5", "train_size=100", "recipe.lr=0.01"]
+    alone = compose(TrainConfig, [*shared, *words])
     assert identity(specs[0].config, "") == identity(resolved(alone), ""), "so that its result counts"
     assert resolved(compose(TrainConfig, base=specs[0].config)) == specs[0].config, "and comes back from its file"
 

@@ -20,15 +20,8 @@ from vitlab.studies.plan import plan_study
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
-WORDS = [
-    "model=resnet_nano",
-    "data=digits",
-    "train_size=60",
-    "recipe.batch_size=8",
-    "budget.steps=60",
-    "wandb.mode=off",
-]
-WORDS += ["analyses=[]", "trainer.threads=1", "trainer.evaluations=2", "trainer.log_every=1"]
+WORDS = ["model=resnet_nano", "data=digits", "train_size=60", "recipe.batch_size=8", "budget.steps=60"]
+WORDS += ["wandb.mode=off", "analyses=[]", "trainer.threads=1", "trainer.evaluations=2", "trainer.log_every=1"]
 WORDS += ["trainer.checkpoint_every=0"]
 SLOW = f"""
 import sys, time

@@ -47,14 +47,8 @@ def groups(model, *overrides):
 def test_norms_biases_positions_and_class_tokens_are_not_decayed(optimizer):
     vit = build_model("vit_nano", image_size=8, patch_size=4, num_classes=3, depth=1, pool="token")
     found = groups(vit, f"optimizer={optimizer}", "weight_decay=0.25")
-    assert found[0.25] == {
-        "patch_embed.proj.weight",
-        "encoder.blocks.0.mixer.qkv.weight",
-        "encoder.blocks.0.mixer.proj.weight",
-        "encoder.blocks.0.mlp.fc1.weight",
-        "encoder.blocks.0.mlp.fc2.weight",
-        "head.weight",
-    }
+    matrices = {f"encoder.blocks.0.{part}.weight" for part in ("mixer.qkv", "mixer.proj", "mlp.fc1", "mlp.fc2")}
+    assert found[0.25] == matrices | {"patch_embed.proj.weight", "head.weight"}
     assert found[0.0] == {name for name, _ in vit.named_parameters()} - found[0.25]
     assert {"cls_token", "pos_embed", "encoder.norm.weight", "encoder.blocks.0.norm1.weight", "head.bias"} <= found[0.0]
 

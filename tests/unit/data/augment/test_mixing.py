@@ -24,9 +24,6 @@ def batch():
     return images, torch.arange(B) * 3 % CLASSES
 
 
-ALL = ("mixup=0.8", "cutmix=1", "random_erasing=0.5")
-
-
 def test_mixup_is_a_share_of_each_image_and_the_rest_of_its_neighbour():
     images, labels = batch()
     mixed, target = mixing("mixup=0.8")(images, labels, generator())

@@ -1,7 +1,6 @@
 """Tokenizers of every kind: what they lose, what they repeat, where their special tokens are."""
 
 import pickle
-from pathlib import Path
 
 import pytest
 import tokenizers
@@ -10,7 +9,6 @@ from tokenizers import decoders, models, pre_tokenizers
 from vitlab.config import UserError
 from vitlab.data.text import tokenization
 
-ROOT = Path(__file__).resolve().parents[4]
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the log.",
     "A dog is not a cat; a log is not a mat.\n\nCats and dogs: sitting, sat, sits.",

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.reports.figures.charts import read_column, read_encoding
-from tests.unit.reports.written_study import make_study
+from tests.unit.reports.written_study import SIZES, make_study
 from vitlab.reports.figures import save_figure
 from vitlab.reports.figures.curves import Measured, draw_heads, draw_layers, draw_measured
 from vitlab.studies.results import load_results
@@ -26,12 +26,7 @@ def test_a_panel_per_size_shows_the_trained_and_the_untrained_model(tmp_path):
     study = make_study(tmp_path / "quick")
     (figure,) = draw_measured(load_results(study.folder))
     panels = {layer: read_column(figure, "panel", layer) for layer in ("untrained", "trained")}
-    assert [*dict.fromkeys(panels["trained"])] == [
-        "500 examples",
-        "2,000 examples",
-        "8,000 examples",
-        "32,000 examples",
-    ]
+    assert [*dict.fromkeys(panels["trained"])] == [f"{size:,} examples" for size in SIZES]
     assert panels["untrained"].count("500 examples") == panels["trained"].count("500 examples") == 16
     assert figure.files[1] == ("2,000 examples", "vit_nano-n2000-s0/analysis/attention_distance.json")
 
