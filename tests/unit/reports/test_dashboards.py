@@ -33,6 +33,13 @@ def offline(monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
 
 
+@pytest.fixture
+def written(study, offline):
+    """The study with its dashboards."""
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    return study
+
+
 def workspace_of(study):
     """What W&B's own class makes of the file."""
     text = (study.folder / "wandb-workspace.json").read_text()
@@ -87,9 +94,8 @@ def test_the_workspace_comes_back_with_every_panel(study, offline, capsys):
     assert again == read
 
 
-def test_each_panel_shows_what_its_title_says(study, offline):
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    found = panels_of(workspace_of(study))
+def test_each_panel_shows_what_its_title_says(written):
+    found = panels_of(workspace_of(written))
     for key in ("train_size", "train_flops"):
         panel = found[f"accuracy against {key} by family"]
         assert (panel.x, panel.y, panel.log_x) == (wr.SummaryMetric(key), wr.SummaryMetric("accuracy"), True)
@@ -102,22 +108,20 @@ def test_each_panel_shows_what_its_title_says(study, offline):
     assert found["RunComparer"].diff_only is True
 
 
-def test_the_workspace_shows_the_runs_of_this_study_alone(study, offline):
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    settings = workspace_of(study).runset_settings
+def test_the_workspace_shows_the_runs_of_this_study_alone(written):
+    settings = workspace_of(written).runset_settings
     assert settings.filters == "Metric(\"Group\") == 'quick' and Metric(\"JobType\") == 'train'"
     assert settings.pinned_columns[1:] == [
         f"summary:{key}" for key in ("family", "train_size", "accuracy", "train_flops")
     ]
 
 
-def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(study, offline):
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    read = report_of(study)
+def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(written):
+    read = report_of(written)
     assert read.description.startswith("ResNet leads at every size up to 59")
     text = next(block.text for block in read.blocks if isinstance(block, wr.MarkdownBlock))
-    assert text.strip() == (study.folder / "tables" / "results.md").read_text().strip()
-    assert set(panels_of(read)) == set(panels_of(workspace_of(study)))
+    assert text.strip() == (written.folder / "tables" / "results.md").read_text().strip()
+    assert set(panels_of(read)) == set(panels_of(workspace_of(written)))
     grid = next(block for block in read.blocks if isinstance(block, wr.PanelGrid))
     assert [runset.name for runset in grid.runsets] == ["ViT", "ResNet"]
     assert all("family" in runset.filters for runset in grid.runsets)

@@ -261,16 +261,6 @@ def test_rows_past_a_checkpoint_are_dropped_and_the_others_kept(tmp_path):
     assert files.metrics() == []
 
 
-def test_an_evaluation_that_is_made_again_is_dropped_at_the_last_step_alone(tmp_path):
-    files = RunFiles(tmp_path)
-    rows = [{"step": s, k: 0.5} for s in (5, 10) for k in ("train/loss", "validation/loss")]
-    files.metrics_path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    files.keep_metrics(10)
-    assert files.metrics() == rows
-    files.keep_metrics(10, evaluated_again=True)
-    assert files.metrics() == rows[:3]
-
-
 def test_arrays_of_an_analysis_lie_beside_its_rows(tmp_path):
     files = RunFiles(tmp_path)
     found = {"maps": np.arange(6, dtype=np.float32).reshape(2, 3)}

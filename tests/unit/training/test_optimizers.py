@@ -66,15 +66,20 @@ def test_the_optimizer_is_the_recipes():
 # ---- layer-wise decay
 
 
+def rates_of(model, optimizer):
+    """The rate of every parameter."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    rates = {names[id(p)]: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert rates.keys() == {*names.values()}
+    return rates
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_each_layer_has_its_share_of_the_rate_of_the_next(optimizer):
     vit, depth, share = tiny_vit(depth=3), 3, 0.5
     options = recipe(f"optimizer={optimizer}", f"lr={LR}", f"layer_decay={share}", "weight_decay=0.25")
     found = build(vit, options)
-    names = {id(p): name for name, p in vit.named_parameters()}
-    rates = {names[id(p)]: group["lr"] for group in found.param_groups for p in group["params"]}
-    assert rates.keys() == {name for name, _ in vit.named_parameters()}
-    for name, rate in rates.items():
+    for name, rate in rates_of(vit, found).items():
         if name.startswith(("patch_embed", "cls_token", "pos_embed")):
             layer = 0
         elif name.startswith("encoder.blocks."):
@@ -104,10 +109,7 @@ def test_each_layer_of_a_text_model_has_its_share_of_the_rate_of_the_next(body, 
         pytest.skip("not for this body")
     model = build_text(config, **{**TEXT, "head": head})
     found = build(model, recipe("optimizer=adamw", f"lr={LR}", "layer_decay=0.5", "weight_decay=0.25"))
-    names = {id(p): name for name, p in model.named_parameters()}
-    rates = {names[id(p)]: group["lr"] for group in found.param_groups for p in group["params"]}
-    assert rates.keys() == {name for name, _ in model.named_parameters()}
-    for name, rate in rates.items():
+    for name, rate in rates_of(model, found).items():
         if name.startswith("text.embed"):
             layer = 0
         elif place := re.match(r"text\.encoder\.blocks\.(\d)|text\.lstm\.\w+?_l(\d)", name):

@@ -11,6 +11,7 @@ from huggingface_hub import constants
 from safetensors.torch import save_file
 from torch import nn
 
+from tests.learning import randomized
 from tests.unit.models.test_weights import same, vit
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
@@ -83,9 +84,7 @@ def hub_cache(tmp_path, monkeypatch):
 
 def test_timms_weights_come_from_the_hub_cache(hub_cache):
     name = "test_vit2.r160_in1k"  # timm's own small model: register token, LayerScale, mean pooling before the norm
-    theirs = timm.create_model(name).eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.1)
+    theirs = randomized(timm.create_model(name), 0.1)
     hub_cache(name, theirs)
     mine = build_model(
         "vit_ti16", image_size=160, depth=8, width=64, heads=2, mlp_width=192, pool="mean", registers=1,
@@ -103,9 +102,7 @@ def test_timms_weights_come_from_the_hub_cache(hub_cache):
 
 def test_a_resnet_of_timm_takes_its_weights_for_other_channels_and_classes(hub_cache):
     name = "test_resnet.r160_in1k"
-    theirs = timm.create_model(name).eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.1)
+    theirs = randomized(timm.create_model(name), 0.1)
     hub_cache(name, theirs)
     mine = build_model("timm:test_resnet", num_classes=7, image_size=40, channels=1).eval()
     report = load_weights(mine, f"timm:{name}")

@@ -49,12 +49,8 @@ def read_characters(cells, turns):
     ]
 
 
-def test_an_image_does_not_depend_on_its_batch_and_half_of_the_digits_are_alone():
-    data = load(noise=0.0)
-    whole = data.train.read(np.arange(600))
-    for chosen in np.split(np.random.default_rng(0).permutation(600), [1, 8, 61]):
-        assert np.array_equal(data.train.read(chosen), whole[chosen])
-    assert not {image.tobytes() for image in whole} & {image.tobytes() for image in data.test.read(np.arange(90))}
+def test_half_of_the_digits_are_alone():
+    whole = load(noise=0.0).train.read(np.arange(600))
     cells = whole.reshape(600, 8, 9, 8).swapaxes(1, 2).reshape(600, 9, -1)
     drawn = (cells.max(axis=-1) > cells.min(axis=(1, 2))[:, None] + 20).sum(axis=1)
     assert 0.44 < (drawn == 2).mean() < 0.56

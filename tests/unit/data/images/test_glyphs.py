@@ -31,21 +31,25 @@ def test_the_set_is_what_it_says(data):
     assert set(np.bincount(data.test.labels)) == {2}
 
 
-@pytest.mark.parametrize("size", [24, [19, 31]])
-def test_an_image_does_not_depend_on_its_batch(size):
-    data = load(image_size=size)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("glyphs", {}),
+        ("glyphs", {"image_size": [19, 31]}),
+        ("pointer", {"image_size": [24, 40]}),
+        ("arrow", {"noise": 0.0}),
+        ("captioned_glyphs", {}),
+    ],
+)
+def test_an_image_does_not_depend_on_its_batch_nor_on_their_number_and_is_in_one_split(name, changes):
+    data = load(name=name, **changes)
     whole = data.train.read(np.arange(360))
-    shuffled = np.random.default_rng(0).permutation(360)
-    for batch in (1, 2, 7, 53):
-        for start in range(0, 360, 90):
-            chosen = shuffled[start : start + batch]
-            assert np.array_equal(data.train.read(chosen), whole[chosen])
-    assert np.array_equal(load(image_size=size, train_images=500).train.read(np.arange(360)), whole)
-
-
-def test_held_out_images_are_none_of_the_training_images(data):
-    train = {image.tobytes() for image in data.train.read(np.arange(360))}
-    test = {image.tobytes() for image in data.test.read(np.arange(72))}
+    for chosen in np.split(np.random.default_rng(0).permutation(360), [1, 3, 10, 63]):
+        assert np.array_equal(data.train.read(chosen), whole[chosen])
+    assert np.array_equal(load(name=name, **changes, train_images=500).train.read(np.arange(360)), whole)
+    train, test = (
+        {image.tobytes() for image in split.read(np.arange(len(split)))} for split in (data.train, data.test)
+    )
     assert (len(train), len(test)) == (360, 72)
     assert not train & test
 

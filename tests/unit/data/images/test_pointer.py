@@ -25,14 +25,6 @@ def test_the_set_is_what_it_says():
     assert set(np.bincount(data.test.labels)) == {9}
 
 
-def test_an_image_does_not_depend_on_its_batch_and_is_in_one_split():
-    data = load(image_size=[24, 40])
-    whole = data.train.read(np.arange(400))
-    for chosen in np.split(np.random.default_rng(0).permutation(400), [1, 8, 61]):
-        assert np.array_equal(data.train.read(chosen), whole[chosen])
-    assert not {image.tobytes() for image in whole} & {image.tobytes() for image in data.test.read(np.arange(90))}
-
-
 @pytest.mark.parametrize(("reach", "size"), [(1, 96), (1, 160), (2, 160), (2, [160, 224])])
 def test_the_class_is_the_digit_that_the_arrow_points_to(reach, size):
     """Read without the drawing's own numbers: each cell is the character whose master it is most like."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.learning import randomized
 from tests.unit.reports.figures.charts import read_column, read_encoding
 from tests.unit.reports.html_page import EVIL, Page, read_script_data
 from vitlab.analysis.capture.attention import attention_maps
@@ -115,9 +116,7 @@ def pages(tmp_path_factory):
     special, mask = (IDS == 2) | (IDS == 3), torch.ones_like(IDS, dtype=torch.bool)
     paths = {}
     for name, build in (("bert", bert), ("lm", language_model)):
-        model = build(29, **sizes).eval()
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.4)
+        model = randomized(build(29, **sizes))
         options = {"segments": torch.tensor([SEGMENTS])} if name == "bert" else {}
         found = HeadPatterns()
         targets = pattern_targets(IDS, mask, special, options.get("segments"), causal=name == "lm")
