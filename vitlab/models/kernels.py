@@ -17,7 +17,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
     """softmax(scale q k^T) v: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K).
 
     mask is broadcastable to (B, H, N, M): bool, True where a query may look, or added to the scores, then without
-    `causal`. The last query looks at all keys: with `causal` the first N - M keys are of tokens before those in q.
+    `causal`. The last query looks at all keys: with `causal` the first M - N keys are of tokens before those in q.
     """
     causal = causal and q.shape[2] > 1  # a last token looks at all
     if causal and (mask is not None or k.shape[2] > q.shape[2]):  # the kernel takes one of them, and has no offset

@@ -1,4 +1,4 @@
-"""A recurrent encoder-decoder with attention (Bahdanau et al., 2015; Luong et al., 2015).
+"""A recurrent encoder-decoder: the encoder of Bahdanau et al. (2015), the decoder of Luong et al. (2015).
 
 Shapes: B batch, S tokens of a source, N of a target, D width, V vocabulary.
 """

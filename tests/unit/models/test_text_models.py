@@ -59,12 +59,17 @@ def test_padding_never_changes_a_result(build):
     assert not torch.allclose(build()(padded)[:, :N], alone, atol=1e-3) or build is lm
 
 
-def test_gpt2_and_bert_base_have_their_published_sizes():
+def test_gpt2_and_bert_have_their_published_sizes():
     with torch.device("meta"):
         assert sum(p.numel() for p in language_model(50257).parameters()) == 124_439_808
-        model = bert(30522)
+        models = bert(30522), build_model("bert_large")
     heads = ("transform.", "norm.", "next_sentence.", "bias")
-    assert sum(p.numel() for n, p in model.named_parameters() if not n.startswith(heads)) == 109_482_240
+    counts = [sum(p.numel() for n, p in model.named_parameters() if not n.startswith(heads)) for model in models]
+    assert counts == [109_482_240, 335_141_888]
+
+
+def test_a_nano_model_counts_with_the_words_of_its_tasks_data():
+    assert (build_model("gpt_nano").vocabulary, build_model("gpt_nano").sequence_length) == (4096, 128)
 
 
 # ---- one encoder

@@ -178,7 +178,7 @@ class LSTMConfig(TextModelConfig):
 
 @dataclass(frozen=True)
 class RecurrentConfig(TextModelConfig):
-    """A recurrent encoder-decoder with attention (Bahdanau et al., 2015; Luong et al., 2015)."""
+    """A recurrent encoder-decoder: the encoder of Bahdanau et al. (2015), the decoder of Luong et al. (2015)."""
 
     kind: str = setting("recurrent", fixed=True)
     family: str = "rnn"
