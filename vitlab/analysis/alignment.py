@@ -36,7 +36,9 @@ def find_cross_layers(model: nn.Module) -> list[int]:
 def applies(model: nn.Module) -> bool:
     """Whether the model has cross-attention to a text, or says itself how it aligns one."""
     return isinstance(model, TextModel) and (
-        isinstance(model, RecurrentEncoderDecoder) or bool(find_cross_layers(model))
+        model.decoder.score is not None
+        if isinstance(model, RecurrentEncoderDecoder)
+        else bool(find_cross_layers(model))
     )
 
 

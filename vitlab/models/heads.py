@@ -51,7 +51,7 @@ class TextModel(Model):
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """The layer of each parameter, in the format of timm's layer-wise decay."""
-        layers = [(r"^text\.\w+\.blocks\.(\d+)", None), (r"^text\.(?:lstm|gru)\.\w+_l(\d+)", None)]
+        layers = [(r"^text\.\w+\.blocks\.(\d+)", None), (r"^text\.(?:lstm|gru|rnn)\.\w+_l(\d+)", None)]
         return {"stem": r"^text\.embed", "blocks": [*layers, (r"^text\.", (99999,))]}
 
     def part_of(self, name: str) -> str:
@@ -67,7 +67,7 @@ class TextModel(Model):
             return "cross-attention"
         if "mixer" in path and not path[-2].endswith("norm"):
             return type(self.text.encoder.blocks[0].mixer).__name__.lower()
-        return "mlp" if "mlp" in path else "lstm" if "lstm" in path else "norms"
+        return path[1] if path[1] in ("lstm", "gru", "rnn") else "mlp" if "mlp" in path else "norms"
 
 
 class LanguageModel(TextModel):

@@ -1,4 +1,4 @@
-"""Recurrent layers over tokens: an LSTM (Hochreiter and Schmidhuber, 1997) or a GRU (Cho et al., 2014).
+"""Recurrent layers over tokens: an LSTM (Hochreiter and Schmidhuber, 1997), a GRU (Cho et al., 2014) or Elman's (1990).
 
 Shapes: B batch, N tokens, D width.
 """
@@ -15,8 +15,8 @@ from vitlab.config.schema.models import LSTMConfig
 from vitlab.models.heads import TextModel, with_head
 from vitlab.models.text import TokenEmbed
 
-CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
-States = Tensor | tuple[Tensor, Tensor]  # of a GRU (layers, B, D); of an LSTM these and its cells' states
+CELLS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}  # the last one with tanh
+States = Tensor | tuple[Tensor, Tensor]  # of a GRU or an RNN (layers, B, D); of an LSTM these and its cells' states
 
 
 class RecurrentState:
@@ -126,7 +126,8 @@ def build(
     embed = TokenEmbed(
         vocabulary, config.width, length, positions="none", segments=config.segments, dropout=config.dropout
     )
-    text = RecurrentEncoder(embed, config.width, config.depth, causal=config.causal, dropout=config.dropout)
+    options = {"cell": config.cell, "causal": config.causal, "dropout": config.dropout}
+    text = RecurrentEncoder(embed, config.width, config.depth, **options)
     model = with_head(text, head, partial(nn.LayerNorm, eps=1e-5), num_classes)
     reset_recurrent(model)
     return model

@@ -1,4 +1,4 @@
-"""A recurrent encoder-decoder: the encoder of Bahdanau et al. (2015), the decoder of Luong et al. (2015).
+"""A recurrent encoder-decoder: the encoder of Bahdanau et al. (2015), the decoder theirs or Luong et al.'s (2015).
 
 Shapes: B batch, S tokens of a source, N of a target, D width, V vocabulary.
 """
@@ -20,11 +20,14 @@ from vitlab.models.text import TokenEmbed
 
 @dataclass
 class DecoderState:
-    """The states of the layers, the context (B, S, D), its keys and mask, and what the next token is fed (B, 1, D)."""
+    """The states of the layers, the context (B, S, D), its keys and mask, and what the next token is fed (B, 1, D).
+
+    Without attention the first states are all that there is of the context.
+    """
 
     layers: RecurrentState
-    context: Tensor
-    keys: Tensor
+    context: Tensor | None
+    keys: Tensor | None
     mask: Tensor | None
     fed: Tensor | None
 
@@ -37,11 +40,14 @@ class DecoderState:
 
 
 class AttentionDecoder(nn.Module):
-    """Tokens of a target (B, N) -> attentional vectors (B, N, D) (Luong et al., 2015, section 3).
+    """Tokens of a target (B, N) -> the vectors (B, N, D) that the output reads.
 
-    The state of the last layer attends to the context; the attentional vector is tanh of a linear layer of both. With
-    `input_feeding` (section 3.3) it is also an input of the next token, so tokens are taken one by one; without, all
-    at once. `score` is a key of SCORES. The layers start from tanh of a linear layer of the context's last states.
+    The layers start from the context's last states. The state of the last layer attends to the context by `score`, a
+    key of SCORES. After a token (Luong et al., 2015, section 3) the vector is tanh of a linear layer of the state and
+    what it found; with `input_feeding` (section 3.3) it is also an input of the next token. `before` a token (Bahdanau
+    et al., 2015, section 3.1) the layers read the token and what the last state found, and the vector is the maxout of
+    a linear layer of state, token and what was found (equation 4; appendix A.2.2 has the last state there). Both take
+    tokens one by one, else all at once. With the score "none" the vectors are the states (Sutskever et al., 2014).
     """
 
     def __init__(
@@ -52,23 +58,28 @@ class AttentionDecoder(nn.Module):
         *,
         cell: str,
         score: str,
+        before: bool = False,
         input_feeding: bool = False,
         dropout: float = 0.0,
     ):
         super().__init__()
         self.embed = embed
+        self.before = before
         self.input_feeding = input_feeding
         self.bridge = nn.Linear(width, depth * width)
-        inputs = embed.width + (width if input_feeding else 0)
+        inputs = embed.width + (width if input_feeding or before else 0)
         self.layers = recurrent_layers(cell, inputs, width, depth, dropout=dropout)
-        self.score = SCORES[score](width)
-        self.combine = nn.Linear(2 * width, width)
+        self.score = None if score == "none" else SCORES[score](width)
+        if self.score is not None:
+            self.combine = nn.Linear(2 * width + embed.width, 2 * width) if before else nn.Linear(2 * width, width)
         self.drop = nn.Dropout(dropout)
 
     def begin(self, context: Tensor, mask: Tensor | None = None) -> DecoderState:
         """The state before the first token, of a context (B, S, D), mask bool (B, S), False at padding, at the end."""
-        fed = context.new_zeros(len(context), 1, context.shape[2]) if self.input_feeding else None
         layers = RecurrentState(self.first_states(context, mask))
+        if self.score is None:
+            return DecoderState(layers, None, None, None, None)
+        fed = context.new_zeros(len(context), 1, context.shape[2]) if self.input_feeding else None
         return DecoderState(layers, context, self.score.keys(context), mask, fed)
 
     def first_states(self, context: Tensor, mask: Tensor | None) -> States:
@@ -80,27 +91,50 @@ class AttentionDecoder(nn.Module):
         states = states.unflatten(-1, (self.layers.num_layers, -1)).transpose(0, 1).contiguous()
         return (states, states.clone()) if isinstance(self.layers, nn.LSTM) else states
 
-    def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
-        """(attentional vectors (B, N, D), attention (B, N, S)) of the next tokens; `state` is then that after them."""
+    def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
+        """(vectors (B, N, D), attention (B, N, S) if any) of the next tokens; `state` is then that after them."""
         x = self.embed(tokens, first=len(state.layers))
-        if not self.input_feeding:
-            return self.attend(x, state)
+        if self.score is None:
+            return self.advance(x, state), None
+        if not self.input_feeding and not self.before:
+            return self.combine_after(x, state)
         vectors, weights = [], []
         for token in x.split(1, dim=1):
-            state.fed, looked = self.attend(torch.cat([token, state.fed], dim=-1), state)
-            vectors.append(state.fed)
+            if self.before:
+                vector, looked = self.combine_before(token, state)
+            else:
+                vector, looked = self.combine_after(torch.cat([token, state.fed], dim=-1), state)
+                state.fed = vector
+            vectors.append(vector)
             weights.append(looked)
         return torch.cat(vectors, dim=1), torch.cat(weights, dim=1)
 
-    def attend(self, x: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
-        """What `forward` gives, of the inputs of the layers."""
+    def advance(self, x: Tensor, state: DecoderState) -> Tensor:
+        """The layers' inputs (B, N, ...) -> their hidden states (B, N, D), which `state` is then after."""
         hidden, state.layers.states = run_layers(self.layers, x, state.layers.states)
         state.layers.seen += x.shape[1]
-        scores = self.score(hidden, state.keys)
+        return hidden
+
+    def attend(self, queries: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
+        """Queries (B, N, D) -> what they find in the context (B, N, D), and their attention (B, N, S)."""
+        scores = self.score(queries, state.keys)
         if state.mask is not None:
             scores = scores.masked_fill(~state.mask[:, None], float("-inf"))
         weights = scores.softmax(dim=-1)
-        return self.combine(self.drop(torch.cat([hidden, weights @ state.context], dim=-1))).tanh(), weights
+        return weights @ state.context, weights
+
+    def combine_after(self, x: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
+        hidden = self.advance(x, state)
+        found, weights = self.attend(hidden, state)
+        return self.combine(self.drop(torch.cat([hidden, found], dim=-1))).tanh(), weights
+
+    def combine_before(self, token: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
+        states = state.layers.states
+        last = (states[0] if isinstance(states, tuple) else states)[-1]
+        found, weights = self.attend(last[:, None], state)
+        hidden = self.advance(torch.cat([token, found], dim=-1), state)
+        pairs = self.combine(self.drop(torch.cat([hidden, token, found], dim=-1)))
+        return pairs.unflatten(-1, (-1, 2)).amax(dim=-1), weights
 
 
 class RecurrentEncoderDecoder(TextModel):
@@ -128,7 +162,7 @@ class RecurrentEncoderDecoder(TextModel):
         return self.decode(target, self.decoder.begin(self.encode(inputs, mask), mask))
 
     def alignment(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The attention (B, N, S) with which each token of the target finds the next one."""
+        """The attention (B, N, S) with which each token of the target finds the next one; there is some."""
         return self.decoder(target, self.decoder.begin(self.encode(inputs, mask), mask))[1]
 
     def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> CachedDecoding:
@@ -157,7 +191,7 @@ class RecurrentEncoderDecoder(TextModel):
 def build(
     config: RecurrentConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any
 ) -> RecurrentEncoderDecoder:
-    """Raises ValueError for a head of another kind of model, and for shared embeddings of another width."""
+    """Raises ValueError for a head of another kind of model, and for options that exclude each other."""
     if head != "seq2seq":
         raise ValueError("writes a target from a source; give task=translation, or a model such as lstm_nano")
     width, embedding = config.width, config.embedding or config.width
@@ -165,6 +199,15 @@ def build(
         raise ValueError(
             f"model.embedding={embedding}: output and embeddings share a matrix, which needs model.width={width}; give "
             "model.share_embeddings=none for another"
+        )
+    before = config.attend == "before"
+    if config.score == "none" and (before or config.input_feeding):
+        raise ValueError(
+            "model.score=none has no attention; give model.attend=after model.input_feeding=false, or a score"
+        )
+    if before and config.input_feeding:
+        raise ValueError(
+            "model.input_feeding=true is for model.attend=after; with model.attend=before a state reads what was found"
         )
     embeds = {"positions": "none", "dropout": config.dropout}
     text = RecurrentEncoder(
@@ -181,6 +224,7 @@ def build(
         config.decoder_depth or config.depth,
         cell=config.cell,
         score=config.score,
+        before=before,
         input_feeding=config.input_feeding,
         dropout=config.dropout,
     )

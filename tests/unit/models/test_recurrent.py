@@ -7,6 +7,8 @@ import torch
 from timm.models import group_parameters
 from torch import nn
 
+from vitlab.analysis.alignment import applies
+from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.decoding.generate import generate
 
@@ -18,8 +20,14 @@ VARIANTS = {
     "GRU, cosine, fed": {"cell": "gru", "score": "cosine", "input_feeding": True},
     "LSTM, scaled dot, fed, 2 layers": {"cell": "lstm", "score": "scaled_dot", "input_feeding": True, "depth": 2},
     "GRU, dot, other embeddings": {"cell": "gru", "score": "dot", "share_embeddings": "none", "embedding": 10},
-}
+    "RNN, additive, before, 2 layers": {"cell": "rnn", "score": "additive", "attend": "before", "depth": 2},
+    "LSTM, dot, before, other embeddings": {
+        "cell": "lstm", "score": "dot", "attend": "before", "share_embeddings": "none", "embedding": 10,
+    },
+}  # fmt: skip
+WITHOUT = {"GRU, no attention": {"score": "none"}, "LSTM, no attention": {"cell": "lstm", "score": "none", "depth": 2}}
 EACH = pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+ALL = pytest.mark.parametrize("options", [*VARIANTS.values(), *WITHOUT.values()], ids=[*VARIANTS, *WITHOUT])
 
 
 def build(**options):
@@ -37,7 +45,7 @@ def pairs():
     return source, target, mask
 
 
-@EACH
+@ALL
 def test_padding_never_changes_what_it_says(options):
     model, (source, target, mask) = build(**options), pairs()
     logits = model(source, target, mask)
@@ -47,7 +55,7 @@ def test_padding_never_changes_what_it_says(options):
         torch.testing.assert_close(alone[0], logits[row], rtol=1e-4, atol=1e-4)
 
 
-@EACH
+@ALL
 def test_token_by_token_in_another_order_of_rows_it_says_the_same(options):
     model, (source, target, mask) = build(**options), pairs()
     logits, rows = model(source, target, mask), torch.tensor([[0, 0], [2, 2]])
@@ -89,6 +97,88 @@ def test_a_token_sees_no_later_one_and_with_input_feeding_what_the_one_before_lo
         if fed:
             torch.testing.assert_close(state.fed, vectors)
         assert not torch.equal(state.layers.states, before)
+
+
+def gru_step(x, state, layer):
+    """Cho et al. (2014) as torch writes it: gates r and z, a candidate n."""
+    from_x = (x @ layer.weight_ih_l0.T + layer.bias_ih_l0).chunk(3, -1)
+    from_state = (state @ layer.weight_hh_l0.T + layer.bias_hh_l0).chunk(3, -1)
+    r, z = ((a + b).sigmoid() for a, b in zip(from_x[:2], from_state[:2], strict=True))
+    return (1 - z) * (from_x[2] + r * from_state[2]).tanh() + z * state
+
+
+def rnn_step(x, state, layer):
+    """Elman (1990), with tanh."""
+    return (x @ layer.weight_ih_l0.T + layer.bias_ih_l0 + state @ layer.weight_hh_l0.T + layer.bias_hh_l0).tanh()
+
+
+STEPS = {"gru": gru_step, "rnn": rnn_step}
+
+
+def first_state(model, context):
+    """Of a source without padding: the forward half of its last token, the backward half of its first."""
+    half = context.shape[2] // 2
+    last = torch.cat([context[:, -1, :half], context[:, 0, half:]], dim=-1)
+    return (last @ model.decoder.bridge.weight.T + model.decoder.bridge.bias).tanh()
+
+
+@pytest.mark.parametrize("cell", STEPS)
+def test_attend_before_is_bahdanaus_decoder(cell):
+    """Section 3.1 and appendix A: e = v tanh(W s_{t-1} + U h), s_t = f(s_{t-1}, y_{t-1}, c_t)."""
+    model, (source, target, _) = build(cell=cell, score="additive", attend="before"), pairs()
+    decoder, context = model.decoder, model.encode(source)
+    score, state, logits = decoder.score, first_state(model, context), []
+    for token in target.T:
+        y = decoder.embed.tokens.weight[token]
+        e = (score.query(state)[:, None] + score.key(context)).tanh() @ score.sum.weight[0]
+        c = (e.softmax(-1)[..., None] * context).sum(dim=1)
+        state = STEPS[cell](torch.cat([y, c], -1), state, decoder.layers)
+        t = torch.cat([state, y, c], -1) @ decoder.combine.weight.T + decoder.combine.bias
+        logits.append(torch.maximum(t[:, 0::2], t[:, 1::2]) @ model.output.weight.T)
+    torch.testing.assert_close(model(source, target), torch.stack(logits, dim=1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cell", STEPS)
+def test_without_attention_a_decoder_knows_the_encoders_last_state_alone(cell):
+    model, (source, target, _) = build(cell=cell, score="none"), pairs()
+    context = model.encode(source)
+    state, logits = first_state(model, context), []
+    for token in target.T:
+        state = STEPS[cell](model.decoder.embed.tokens.weight[token], state, model.decoder.layers)
+        logits.append(state @ model.output.weight.T)
+    torch.testing.assert_close(model(source, target), torch.stack(logits, dim=1), rtol=1e-4, atol=1e-4)
+    changed = context.clone()
+    changed[:, 1:-1] += 1  # all but what the last states are
+    torch.testing.assert_close(model.decode(target, model.decoder.begin(changed)), torch.stack(logits, dim=1))
+    assert not applies(model)
+    assert applies(build())
+
+
+def test_a_plain_rnn_of_language_equals_torchs():
+    torch.manual_seed(0)
+    model = build_model("rnn_nano", vocabulary=V, length=11, width=12).eval()
+    layers = nn.RNN(12, 12, 2, batch_first=True, nonlinearity="tanh")
+    layers.load_state_dict(model.text.rnn.state_dict())
+    words = torch.randint(V, (3, N))
+    torch.testing.assert_close(model.text(words), layers(model.text.embed.tokens(words))[0])
+    assert model.part_of("text.rnn.weight_ih_l0") == "rnn"
+    with torch.no_grad():
+        decoding = model.decoding()
+        decoding(words[:, :2])
+        torch.testing.assert_close(decoding(words[:, 2:]), model(words)[:, -1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"score": "none", "attend": "before"}, "give model.attend=after model.input_feeding=false"),
+        ({"score": "none", "input_feeding": True}, "give model.attend=after model.input_feeding=false"),
+        ({"attend": "before", "input_feeding": True}, "model.input_feeding=true is for model.attend=after"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(options, advice):
+    with pytest.raises(UserError, match=re.escape(advice)):
+        build(**options)
 
 
 def test_it_learns_to_reverse_and_looks_back_to_front():

@@ -165,10 +165,11 @@ class CaptionerConfig(TransformerConfig):
 
 @dataclass(frozen=True)
 class LSTMConfig(TextModelConfig):
-    """A stack of LSTM layers over tokens (Hochreiter and Schmidhuber, 1997), in both directions unless causal."""
+    """A stack of recurrent layers over tokens, in both directions unless causal."""
 
     kind: str = setting("lstm", fixed=True)
     family: str = "lstm"
+    cell: Literal["lstm", "gru", "rnn"] = "lstm"  # rnn: Elman's, with tanh
     causal: bool = True
     depth: int = setting(2, least=1, most=LARGEST_DEPTH)
     width: int = setting(512, least=1, most=LARGEST_LAYER)
@@ -178,17 +179,19 @@ class LSTMConfig(TextModelConfig):
 
 @dataclass(frozen=True)
 class RecurrentConfig(TextModelConfig):
-    """A recurrent encoder-decoder: the encoder of Bahdanau et al. (2015), the decoder of Luong et al. (2015)."""
+    """A recurrent encoder-decoder: Bahdanau et al.'s (2015) encoder, the decoder theirs or Luong et al.'s (2015)."""
 
     kind: str = setting("recurrent", fixed=True)
     family: str = "rnn"
-    cell: Literal["gru", "lstm"] = "gru"
+    cell: Literal["gru", "lstm", "rnn"] = "gru"  # rnn: Elman's, with tanh
     depth: int = setting(1, least=1, most=LARGEST_DEPTH)
     decoder_depth: Optional[int] = setting(None, least=1, most=LARGEST_DEPTH)  # depth when not given
     width: int = setting(512, least=1, most=LARGEST_LAYER)  # of the decoder, and of both directions of the encoder
     embedding: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)  # width when not given
-    score: Literal["additive", "dot", "general", "scaled_dot", "cosine"] = "additive"  # of attention
-    input_feeding: bool = False  # what a token found is read with the next one: slower, one token at a time
+    score: Literal["additive", "dot", "general", "scaled_dot", "cosine", "none"] = "additive"  # none: no attention
+    # after: the state after a token attends (Luong et al.); before: that before it (Bahdanau et al.), a token at a time
+    attend: Literal["after", "before"] = "after"
+    input_feeding: bool = False  # what a token found is read with the next one, one at a time: Luong's
     # one matrix for the embeddings of source and target and for the output; for those of the decoder; or three
     share_embeddings: Literal["all", "decoder", "none"] = "all"
     dropout: float = setting(0.0, least=0, most=0.99)
