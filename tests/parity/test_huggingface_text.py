@@ -16,6 +16,7 @@ from transformers import (
 
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
+from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import bert, language_model
 from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
 
@@ -68,6 +69,30 @@ def test_gpt2s_hidden_states_and_logits_are_theirs(gpt2):
     assert logits.std() > 0.1
     torch.testing.assert_close(hidden[mask], expected.hidden_states[-1][mask], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(logits[mask], expected.logits[mask], rtol=1e-5, atol=1e-5)
+
+
+def rates(model):
+    """The rate of each dropout that training applies, in the order of the modules: attention's, then the others."""
+    attentions = [m.attention_dropout for m in model.modules() if isinstance(m, Attention)]
+    return attentions, [m.p for m in model.modules() if isinstance(m, nn.Dropout) and m.p]
+
+
+def test_dropouts_are_where_theirs_are_and_as_high(tmp_path):
+    """Theirs: on the embeddings, on the weights of attention, and after each part of a layer."""
+    bert_config = BertConfig(
+        vocab_size=V, hidden_size=D, num_hidden_layers=DEPTH, num_attention_heads=HEADS, hidden_dropout_prob=0.2,
+        attention_probs_dropout_prob=0.3,
+    )  # fmt: skip
+    gpt2_config = GPT2Config(
+        vocab_size=V, n_embd=D, n_layer=DEPTH, n_head=HEADS, resid_pdrop=0.2, embd_pdrop=0.2, attn_pdrop=0.3
+    )
+    for config, kind in ((bert_config, BertForPreTraining), (gpt2_config, GPT2LMHeadModel)):
+        theirs = kind(config)
+        theirs.save_pretrained(tmp_path / config.model_type)
+        mine, _ = load_huggingface(tmp_path / config.model_type)
+        found = sorted(m.p for m in theirs.modules() if isinstance(m, nn.Dropout))
+        attentions, others = rates(mine)
+        assert sorted([*attentions, *others]) == found == [0.2] * (1 + 2 * DEPTH) + [0.3] * DEPTH
 
 
 def test_berts_hidden_states_and_both_heads_are_theirs(their_bert):

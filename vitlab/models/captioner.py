@@ -62,6 +62,8 @@ def build(
     **_: Any,
 ) -> Captioner:
     norm, _ = make_norms(config.norm, config.norm_eps)
+    attention = {"head_width": config.head_width, "dropout": config.dropout}
+    attention |= {"attention_dropout": config.attention_dropout}
     decoder = build_body(
         config,
         vocabulary=vocabulary,
@@ -69,7 +71,7 @@ def build(
         norm=norm,
         depth=config.depth,
         causal=True,
-        cross=partial(Attention, config.width, config.heads, dropout=config.dropout),
+        cross=partial(Attention, config.width, config.heads, **attention),
     )
     output = nn.Linear(config.width, vocabulary, bias=False)
     output.weight = decoder.embed.tokens.weight

@@ -183,11 +183,14 @@ def normalise(norm: nn.Module, x: Tensor, valid: Tensor | None) -> Tensor:
     return norm(x, valid) if isinstance(norm, TokenBatchNorm) else norm(x)
 
 
-def feed_forward(width: int, hidden: int, dropout: float = 0.0, kind: str = "gelu", bias: bool = True) -> nn.Module:
-    """The MLP of a block: width -> hidden -> width, dropout after both layers.
+def feed_forward(
+    width: int, hidden: int, dropout: float = 0.0, kind: str = "gelu", bias: bool = True, drop_hidden: bool = True
+) -> nn.Module:
+    """The MLP of a block: width -> hidden -> width, dropout after both layers or (not `drop_hidden`) after the last.
 
     `kind` is a key of ACTIVATIONS, or of GATED (Shazeer, 2020), which have a gate as a third layer.
     """
+    options = {"bias": bias, "dropout": dropout, "drop_hidden": drop_hidden}
     if kind in GATED:
-        return GatedMlp(width, hidden, act=GATED[kind], bias=bias, dropout=dropout)
-    return Mlp(width, hidden, act=ACTIVATIONS[kind], bias=bias, dropout=dropout)
+        return GatedMlp(width, hidden, act=GATED[kind], **options)
+    return Mlp(width, hidden, act=ACTIVATIONS[kind], **options)

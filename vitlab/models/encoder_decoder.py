@@ -87,9 +87,10 @@ def build(
     if head != "seq2seq":
         raise ValueError("writes a target from a source; give task=translation, or a model such as gpt_nano, bert_nano")
     norm, norm_elsewhere = make_norms(config.norm, config.norm_eps)
-    shape = {"vocabulary": vocabulary, "head_width": config.head_width, "bias": config.bias}
+    shape = {"vocabulary": vocabulary, "bias": config.bias}
     text = build_body(config, **shape, norm=norm, length=length, depth=config.depth, causal=False)
     attention = {"head_width": config.head_width, "qkv_bias": config.bias, "proj_bias": config.bias}
+    attention |= {"dropout": config.dropout, "attention_dropout": config.attention_dropout}
     decoder = build_body(
         config,
         **shape,
@@ -97,7 +98,7 @@ def build(
         length=target_length,
         depth=config.decoder_depth or config.depth,
         causal=True,
-        cross=partial(Attention, config.width, config.heads, **attention, dropout=config.dropout),
+        cross=partial(Attention, config.width, config.heads, **attention),
     )
     output = nn.Linear(config.width, vocabulary, bias=False)
     if config.share_embeddings in ("all", "decoder"):

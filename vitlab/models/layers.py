@@ -12,15 +12,22 @@ from torch import Tensor, nn
 
 
 class Mlp(nn.Module):
-    """(..., D) -> H -> (..., D), dropout after both layers."""
+    """(..., D) -> H -> (..., D), dropout after both layers, or with `drop_hidden=False` after the last one alone."""
 
     def __init__(
-        self, width: int, hidden: int, *, act: type[nn.Module] = nn.GELU, bias: bool = True, dropout: float = 0.0
+        self,
+        width: int,
+        hidden: int,
+        *,
+        act: type[nn.Module] = nn.GELU,
+        bias: bool = True,
+        dropout: float = 0.0,
+        drop_hidden: bool = True,
     ):
         super().__init__()
         self.fc1 = nn.Linear(width, hidden, bias=bias)
         self.act = act()
-        self.drop1 = nn.Dropout(dropout)
+        self.drop1 = nn.Dropout(dropout if drop_hidden else 0.0)
         self.fc2 = nn.Linear(hidden, width, bias=bias)
         self.drop2 = nn.Dropout(dropout)
 
@@ -32,13 +39,20 @@ class GatedMlp(nn.Module):
     """The same with a gate as a third layer (Shazeer, 2020, arXiv 2002.05202); `act` is the gate's."""
 
     def __init__(
-        self, width: int, hidden: int, *, act: type[nn.Module] = nn.SiLU, bias: bool = True, dropout: float = 0.0
+        self,
+        width: int,
+        hidden: int,
+        *,
+        act: type[nn.Module] = nn.SiLU,
+        bias: bool = True,
+        dropout: float = 0.0,
+        drop_hidden: bool = True,
     ):
         super().__init__()
         self.fc1_g = nn.Linear(width, hidden, bias=bias)
         self.fc1_x = nn.Linear(width, hidden, bias=bias)
         self.act = act()
-        self.drop1 = nn.Dropout(dropout)
+        self.drop1 = nn.Dropout(dropout if drop_hidden else 0.0)
         self.fc2 = nn.Linear(hidden, width, bias=bias)
         self.drop2 = nn.Dropout(dropout)
 

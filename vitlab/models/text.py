@@ -142,7 +142,8 @@ def language_model(vocabulary: int, *, length: int = 1024, dropout: float = 0.0,
 
     Raises UserError, a ValueError, for sizes that do not go together.
     """
-    return build_model("gpt2", vocabulary=vocabulary, length=length, dropout=dropout, **sizes)
+    sizes = {"dropout": dropout, "attention_dropout": dropout, **sizes}
+    return build_model("gpt2", vocabulary=vocabulary, length=length, **sizes)
 
 
 def bert(vocabulary: int, *, length: int = 512, **sizes: Any) -> Bert:
@@ -164,6 +165,7 @@ def build(
 ) -> TextModel:
     """The shared encoder over tokens, with a head.
 
+    Dropout is after a block's two parts, not on the MLP's hidden layer (Devlin et al., 2019; Radford et al., 2018).
     Post-norm (without `norm_first`), the embeddings have a norm and the encoder has no last one, as in BERT. With
     `scaled_residuals` the initial weights of the layers that add to the residual stream, two per block, are divided by
     the square root of their number (Radford et al., 2019, section 2.3).
@@ -183,6 +185,7 @@ def build(
         causal=config.causal,
         segments=config.segments,
         embed_norm=not config.norm_first,
+        drop_hidden=False,
         residual_scale=(2 * config.depth) ** -0.5 if config.scaled_residuals else 1.0,
     )
     return with_head(text, head, norm_elsewhere, num_classes, mean=config.pool == "mean")
@@ -197,23 +200,25 @@ def build_body(
     depth: int,
     causal: bool,
     cross: Callable[[], nn.Module] | None = None,
-    head_width: int | None = None,
     bias: bool = True,
     segments: int = 0,
     embed_norm: bool = False,
+    drop_hidden: bool = True,
     residual_scale: float = 1.0,
 ) -> TextEncoder:
     """Tokens through the shared encoder; with `cross`, the layers' cross-attention, a decoder."""
     mixing = config.mixer if cross is None else groups.load("mixer", "attention")
-    width, each = config.width, head_width or config.width // config.heads
+    width, each = config.width, config.head_width or config.width // config.heads
     _, norm_elsewhere = make_norms(config.norm, config.norm_eps)
-    spec = MixerSpec(width, config.heads, each, (1, length), 0, config.dropout, norm_elsewhere, bias)
+    sizes = width, config.heads, each, (1, length), 0
+    spec = MixerSpec(*sizes, config.dropout, norm_elsewhere, bias, config.attention_dropout)
+    hidden = config.mlp_width or 4 * width
     mixers = implementation("vitlab.models.mixers", mixing.kind, "build")
     encoder = TransformerEncoder(
         width,
         depth,
         mixer=partial(mixers.build, mixing, spec),
-        mlp=partial(feed_forward, width, config.mlp_width or 4 * width, config.dropout, config.mlp, bias),
+        mlp=partial(feed_forward, width, hidden, config.dropout, config.mlp, bias, drop_hidden),
         cross=cross,
         norm=norm,
         norm_first=config.norm_first,
@@ -224,7 +229,8 @@ def build_body(
     refuse_lacking(
         mixing.name,
         mixer,
-        attends={"model.causal=true": causal, positions: config.positions == "relative", "model.bias=false": not bias},
+        attends={"model.causal=true": causal, positions: config.positions == "relative", "model.bias=false": not bias}
+        | {f"model.attention_dropout={config.attention_dropout:g}": config.attention_dropout > 0},
         takes_rotary={positions: config.positions == "rotary"},
     )
     embed = TokenEmbed(

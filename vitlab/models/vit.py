@@ -206,6 +206,7 @@ def build(config: ViTConfig, *, num_classes: int, image_size: tuple[int, int], c
         prefix_tokens=class_token + config.distillation + config.registers,
         dropout=config.dropout,
         norm=norm_elsewhere,
+        attention_dropout=config.attention_dropout,
     )
     mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
     rotary = None
@@ -223,7 +224,12 @@ def build(config: ViTConfig, *, num_classes: int, image_size: tuple[int, int], c
         layer_scale=config.layer_scale,
     )
     mixer = encoder.blocks[0].mixer
-    refuse_lacking(config.mixer.name, mixer, takes_rotary={"model.positions=rotary": rotary is not None})
+    refuse_lacking(
+        config.mixer.name,
+        mixer,
+        attends={f"model.attention_dropout={config.attention_dropout:g}": config.attention_dropout > 0},
+        takes_rotary={"model.positions=rotary": rotary is not None},
+    )
     return ViT(
         patch_embed,
         encoder,

@@ -49,6 +49,21 @@ def test_a_future_token_never_changes_an_earlier_logit(positions):
         assert not torch.allclose(after[:, place], before[:, place])
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_heads_of_any_width_are_those_of_the_formula(positions):
+    model, words = lm(positions, heads=5, head_width=6, depth=1), tokens()
+    mixer = model.text.encoder.blocks[0].mixer
+    assert mixer.qkv.weight.shape == (3 * 5 * 6, 24)
+    with torch.no_grad():
+        decoding = model.decoding()
+        decoding(words[:, :4])
+        torch.testing.assert_close(decoding(words[:, 4:]), model(words)[:, -1], rtol=1e-4, atol=1e-4)
+        x = torch.randn(B, N, 24)
+        q, k, v = (mixer.qkv(x)[..., i * 30 : (i + 1) * 30].unflatten(-1, (5, 6)).transpose(1, 2) for i in range(3))
+        weights = (q @ k.mT / 6**0.5).softmax(-1)
+        torch.testing.assert_close(mixer(x), mixer.proj((weights @ v).transpose(1, 2).flatten(2)), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("build", [lm, lambda: randomized(bert(V, **SIZES))], ids=["language model", "bert"])
 def test_padding_never_changes_a_result(build):
     model, words = build(), tokens()

@@ -41,12 +41,14 @@ class TransformerConfig(ModelConfig):
     depth: int = setting(12, least=1, most=LARGEST_DEPTH)
     width: int = setting(768, least=1, most=LARGEST_LAYER)
     heads: int = setting(12, least=1, most=LARGEST_LAYER)
+    head_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)  # width / heads when not given
     mlp_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "gelu"
     norm: Literal["layernorm", "rmsnorm", "batchnorm"] = "layernorm"
     norm_eps: float = setting(1e-6, above=0, most=1)
     norm_first: bool = True  # pre-norm; else post-norm
     dropout: float = setting(0.0, least=0, most=0.99)
+    attention_dropout: float = setting(0.0, least=0, most=0.99)  # of the weights of attention
     drop_path: float = setting(0.0, least=0, most=0.99)
 
 
@@ -62,7 +64,6 @@ class ViTConfig(TransformerConfig):
     published_image_size: Optional[Extent] = setting(None, least=1, most=LARGEST_IMAGE, affects=NO_EFFECT)
     published_channels: Optional[int] = setting(None, least=1, most=LARGEST_LAYER, affects=NO_EFFECT)
     published_num_classes: Optional[int] = setting(None, least=0, most=10**8, affects=NO_EFFECT)
-    head_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)  # width / heads when not given
     patch_size: Union[int, list[int], Literal["auto"]] = setting(16, least=1)  # auto: see `checks.choose_patch`
     # blocks per stage of a ResNet before the patches; none: the image's own
     stem: list[int] = setting([], least=1, most=1000)
@@ -138,7 +139,6 @@ class EncoderDecoderConfig(TextModelConfig, TransformerConfig):
     decoder_depth: Optional[int] = setting(None, least=1, most=LARGEST_DEPTH)  # depth when not given
     width: int = setting(512, least=1, most=LARGEST_LAYER)
     heads: int = setting(8, least=1, most=LARGEST_LAYER)
-    head_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)  # width / heads when not given
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "relu"
     mixer: Any = setting("attention", group="mixer")  # of the encoder
     bias: bool = True  # of the linear layers of attention and MLPs
@@ -218,7 +218,7 @@ class Settings:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # keys that a config.json may lack
     model: Mapping[str, Any] = field(default_factory=dict)  # keys that all models of this type have here
     activations: tuple[str, ...] = ("gelu", "gelu_tanh", "quick_gelu", "relu")
-    dropout: str = ""  # the key of config.json, which it may lack
+    rates: Mapping[str, str] = field(default_factory=dict)  # keys here -> keys of config.json, which it may lack
     fixed_by_default: bool = True  # a config.json without a key of `fixed` means the value there
 
 
@@ -244,7 +244,7 @@ VIT = Settings(
     },
     fixed={"qkv_bias": True, "pooler_act": "tanh"},
     model={"kind": "vit", "recipe": "vit_finetune"},
-    dropout="hidden_dropout_prob",
+    rates={"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"},
 )
 BERT = Settings(
     sizes={**TEXT_SIZES, "type_vocab_size": "segments"},
@@ -256,7 +256,7 @@ BERT = Settings(
     },
     model={"kind": "text", "family": "bert", "recipe": "bert_finetune", "causal": False, "norm_first": False},
     activations=("gelu",),  # the head has the same one
-    dropout="hidden_dropout_prob",
+    rates={"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"},
 )
 GPT2 = Settings(
     sizes={
@@ -277,7 +277,7 @@ GPT2 = Settings(
     },
     defaults={"n_inner": None},  # four times the width
     model={"kind": "text", "family": "gpt", "recipe": "gpt_finetune", "scaled_residuals": True},
-    dropout="resid_pdrop",
+    rates={"dropout": "resid_pdrop", "attention_dropout": "attn_pdrop"},
 )
 GPT_NEOX = Settings(
     sizes=TEXT_SIZES,
@@ -288,7 +288,7 @@ GPT_NEOX = Settings(
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
     },
     model={"kind": "text", "family": "gpt", "recipe": "gpt_finetune", "positions": "rotary"},
-    dropout="hidden_dropout",
+    rates={"dropout": "hidden_dropout", "attention_dropout": "attention_dropout"},
     fixed_by_default=False,
 )
 ESM = Settings(  # written only
@@ -325,7 +325,7 @@ T5 = Settings(
         "published_length": 512,  # of its training; relative positions have no limit
     },
     activations=("gelu", "relu", "geglu_tanh", "swiglu"),
-    dropout="dropout_rate",
+    rates={"dropout": "dropout_rate", "attention_dropout": "dropout_rate"},
 )
 READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "t5": T5}
 
@@ -368,8 +368,7 @@ def read_model(folder: Path) -> dict[str, Any]:
     settings = READABLE[config["model_type"]]
     model = {here: config[theirs] for theirs, here in settings.sizes.items()}
     model["mlp"] = ACTIVATIONS[model["mlp"]]
-    if settings.dropout in config:
-        model["dropout"] = config[settings.dropout]
+    model |= {here: config[theirs] for here, theirs in settings.rates.items() if theirs in config}
     if settings is VIT:
         model["published_num_classes"] = count_classes(config)
     if settings is T5:

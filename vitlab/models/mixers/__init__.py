@@ -48,6 +48,7 @@ class MixerSpec:
     dropout: float
     norm: Callable[[int], nn.Module]
     bias: bool = True  # of the linear layers of attention
+    attention_dropout: float = 0.0
 
     @property
     def tokens(self) -> int:

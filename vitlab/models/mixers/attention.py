@@ -63,7 +63,7 @@ class Attention(Mixer):
 
     Queries come from `x`, keys and values from `context` where there is one (cross-attention), else from `x`. The
     heads are `head_width` wide, by default D / H. `qk_norm` makes the norm of queries and keys (Dehghani et al.,
-    2023, section 2.1).
+    2023, section 2.1). `dropout` is that of the output, `attention_dropout` that of the softmax's weights.
     """
 
     attends = True
@@ -80,12 +80,14 @@ class Attention(Mixer):
         proj_bias: bool = True,
         qk_norm: Callable[[int], nn.Module] | None = None,
         dropout: float = 0.0,
+        attention_dropout: float = 0.0,
     ):
         super().__init__()
         if head_width is None and width % heads:
             raise ValueError(f"heads={heads} does not divide width={width}")
         head_width = head_width or width // heads
         self.heads = heads
+        self.attention_dropout = attention_dropout
         self.scale = head_width**-0.5
         self.qkv = nn.Linear(width, 3 * heads * head_width, bias=qkv_bias)
         self.q_norm = nn.Identity() if qk_norm is None else qk_norm(head_width)
@@ -136,7 +138,7 @@ class Attention(Mixer):
             together = x.reshape(len(context), -1, x.shape[2])
             return self(together, mask, context=context, cache=cache).reshape(x.shape)
         q, k, v = self.queries_keys_values(x, context, rotary, cache)
-        out = attention(q, k, v, mask, causal, self.scale)
+        out = attention(q, k, v, mask, causal, self.scale, self.attention_dropout if self.training else 0.0)
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
 
 
@@ -149,4 +151,5 @@ def build(config: Choice, spec: MixerSpec) -> Attention:
         proj_bias=spec.bias,
         qk_norm=spec.norm if config.qk_norm else None,
         dropout=spec.dropout,
+        attention_dropout=spec.attention_dropout,
     )
