@@ -211,7 +211,7 @@ def build_body(
     width, each = config.width, config.head_width or config.width // config.heads
     _, norm_elsewhere = make_norms(config.norm, config.norm_eps)
     sizes = width, config.heads, each, (1, length), 0
-    spec = MixerSpec(*sizes, config.dropout, norm_elsewhere, bias, config.attention_dropout)
+    spec = MixerSpec(*sizes, config.dropout, norm_elsewhere, bias, config.attention_dropout, causal)
     hidden = config.mlp_width or 4 * width
     mixers = implementation("vitlab.models.mixers", mixing.kind, "build")
     encoder = TransformerEncoder(
@@ -229,7 +229,8 @@ def build_body(
     refuse_lacking(
         mixing.name,
         mixer,
-        attends={"model.causal=true": causal, positions: config.positions == "relative", "model.bias=false": not bias}
+        hides_later={"model.causal=true": causal},
+        attends={positions: config.positions == "relative", "model.bias=false": not bias}
         | {f"model.attention_dropout={config.attention_dropout:g}": config.attention_dropout > 0},
         takes_rotary={positions: config.positions == "rotary"},
     )
@@ -243,5 +244,5 @@ def build_body(
         dropout=config.dropout,
     )
     rotary = rotary1d(length, each) if config.positions == "rotary" else None
-    relative = RelativePositions(config.heads, causal=causal) if config.positions == "relative" else None
+    relative = RelativePositions(mixer.heads, causal=causal) if config.positions == "relative" else None
     return TextEncoder(embed, encoder, causal=causal, rotary=rotary, relative=relative, residual_scale=residual_scale)

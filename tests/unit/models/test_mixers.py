@@ -7,8 +7,9 @@ from torch import nn
 from vitlab.config import names
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
-from vitlab.models.mixers.depthwise import DepthwiseConvolution
+from vitlab.models.mixers.depthwise import CausalConvolution, DepthwiseConvolution
 from vitlab.models.mixers.fourier import Fourier
+from vitlab.models.mixers.plain_attention import PlainAttention
 from vitlab.models.mixers.pooling import Pooling
 
 B, ROWS, COLUMNS, D = 2, 3, 5, 7
@@ -69,6 +70,79 @@ def test_pooling_is_the_mean_of_the_neighbours_that_are_there_less_the_patch():
             near = [at(x, row + i, column + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
             mean = torch.stack([patch for patch in near if patch is not None]).mean(dim=0)
             torch.testing.assert_close(out[:, row * COLUMNS + column], mean - at(x, row, column))
+
+
+def test_plain_attention_is_softmax_of_the_tokens_with_themselves():
+    mixer, x = PlainAttention(), torch.randn(B, N, D)
+    assert not list(mixer.parameters())
+    for row in range(B):
+        for causal in (False, True):
+            scores = x[row] @ x[row].T / D**0.5
+            allowed = torch.ones(N, N, dtype=torch.bool).tril() if causal else torch.ones(N, N, dtype=torch.bool)
+            weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
+            torch.testing.assert_close(mixer(x, causal=causal)[row], weights @ x[row], rtol=1e-4, atol=1e-5)
+    mask = torch.arange(N) < torch.tensor([[3], [N]])
+    alone = mixer(x[:1, :3])
+    torch.testing.assert_close(mixer(x, mask=mask[:, None, None])[:1, :3], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_causal_convolution_weighs_a_token_and_those_before_it():
+    mixer, x = CausalConvolution(D, 5), torch.randn(B, N, D)
+    out = mixer(x)
+    for place in range(N):
+        expected = mixer.conv.bias.expand(B, D).clone()
+        for back in range(min(5, place + 1)):
+            expected += x[:, place - back] * mixer.conv.weight[:, 0, 4 - back]
+        torch.testing.assert_close(out[:, place], expected)
+
+
+CAUSAL = {"depthwise": {"positions": "none"}, "plain_attention": {"positions": "relative"}}
+
+
+def causal_model(mixer):
+    torch.manual_seed(0)
+    sizes = {"vocabulary": 29, "length": 13, "width": 12, "heads": 3, "depth": 2}
+    model = build_model("gpt_nano", mixer=mixer, **sizes, **CAUSAL[mixer]).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return model, torch.randint(29, (3, 11))
+
+
+@pytest.mark.parametrize("mixer", CAUSAL)
+def test_a_language_model_of_another_mixer_sees_no_future(mixer):
+    model, words = causal_model(mixer)
+    before = model(words)
+    for place in range(1, 11):
+        changed = words.clone()
+        changed[:, place] = (changed[:, place] + 1) % 29
+        after = model(changed)
+        torch.testing.assert_close(after[:, :place], before[:, :place], rtol=0, atol=1e-6)
+        assert not torch.allclose(after[:, place], before[:, place])
+
+
+@pytest.mark.parametrize("mixer", CAUSAL)
+@pytest.mark.parametrize("chunks", [(1,) * 11, (2, 1, 5, 3), (7, 4)])
+def test_a_cache_changes_nothing_of_another_mixer(mixer, chunks):
+    model, words = causal_model(mixer)
+    expected, place = model(words), 0
+    order = torch.tensor([2, 0, 1])
+    with torch.no_grad():
+        decoding = model.decoding()
+        for number, size in enumerate(chunks):
+            found = decoding(words[:, place : place + size])
+            place += size
+            torch.testing.assert_close(found, expected[:, place - 1], rtol=1e-4, atol=1e-4)
+            if number == 0:
+                decoding.reorder(order[:, None])
+                words, expected = words[order], expected[order]
+
+
+def test_mixers_that_cannot_hide_later_tokens_are_refused():
+    for mixer in ("fourier", "pooling", "token_mlp"):
+        with pytest.raises(UserError, match=f"model.causal=true needs model.mixer=attention, not {mixer}"):
+            build_model("gpt_nano", mixer=mixer, positions="none")
+    with pytest.raises(UserError, match=r"model.positions=rotary needs model.mixer=attention, not depthwise"):
+        build_model("gpt_nano", mixer="depthwise")
 
 
 @pytest.mark.parametrize("mixer", ["depthwise", "pooling"])

@@ -1,8 +1,8 @@
 """Token mixers, which exchange information between tokens. One file and one YAML each.
 
-A mixer maps tokens (B, N, D) to (B, N, D): `mixer(x)`. One that attends also takes `mask`, `causal`, `cache` and, as
-cross-attention, `context`; one that takes rotary positions `rotary`. A mixer's module has
-`build(config, spec) -> nn.Module`, called once per layer.
+A mixer maps tokens (B, N, D) to (B, N, D): `mixer(x)`. One that attends also takes `mask` and, as cross-attention,
+`context`; one that hides later tokens `causal` and `cache`; one that takes rotary positions `rotary`. A mixer's module
+has `build(config, spec) -> nn.Module`, called once per layer.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +16,7 @@ class Mixer(nn.Module):
 
     attends = False  # by `vitlab.models.kernels.attention`, so masks, caches and analyses of attention apply
     takes_rotary = False
+    hides_later = False  # a token's output depends on it and those before it, where `causal` is given
     in_timm = False  # timm has the very same layer; a derived class says so again
 
     def __init_subclass__(cls) -> None:
@@ -49,6 +50,7 @@ class MixerSpec:
     norm: Callable[[int], nn.Module]
     bias: bool = True  # of the linear layers of attention
     attention_dropout: float = 0.0
+    causal: bool = False
 
     @property
     def tokens(self) -> int:

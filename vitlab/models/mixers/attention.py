@@ -68,6 +68,7 @@ class Attention(Mixer):
 
     attends = True
     takes_rotary = True
+    hides_later = True
     in_timm = True
 
     def __init__(
