@@ -64,12 +64,6 @@ def join_patches(cells: Tensor, grid: int) -> Tensor:
     return cells.unflatten(1, (grid, grid)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
 
 
-def list_grids(height: int, width: int) -> list[int]:
-    """How many patches along a side, from 2 to 16, divide an image."""
-    common = gcd(height, width)
-    return [count for count in range(2, LARGEST + 1) if common % count == 0]
-
-
 @torch.no_grad()
 def run(
     model: nn.Module,
@@ -86,7 +80,7 @@ def run(
     draws them. Raises UserError where no grid or not every grid divides the images.
     """
     height, width = images.shape[-2:]
-    possible = list_grids(height, width)
+    possible = [count for count in range(2, LARGEST + 1) if gcd(height, width) % count == 0]
     chosen = possible if config.grids is None else sorted(config.grids)
     if not chosen or not set(chosen) <= set(possible):
         raise UserError(

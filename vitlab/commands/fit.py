@@ -242,7 +242,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
                 problems.add(text, text, line)
             points.chance = 1 - guessed
     if not groups and not problems.lines:
-        others = list_numeric(rows)
+        others = [key for key in rows[0][1] if any(as_number(row[key]) is not None for _, row in rows)]
         near = f"; {choices_text('', others)}" if others else ""
         raise UserError(f"--y {y}: {path} has no value in this column{near}")
     texts = problems.describe(path) or list(find_short(path, groups))
@@ -300,8 +300,3 @@ def find_short(path: Path, found: "dict[Name, Points]") -> Iterator[str]:
         if (sizes := len(set(points.sizes))) < FEWEST:
             label = ", ".join(name)
             yield f"{path}, {label}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
-
-
-def list_numeric(rows: list[tuple[int, dict[str, str]]]) -> list[str]:
-    """The columns that hold numbers in some row."""
-    return [key for key in rows[0][1] if any(as_number(row[key]) is not None for _, row in rows)]

@@ -436,13 +436,13 @@ def describe_type(field: Field) -> str:
     if group := field.metadata.get("group"):
         return f"{group}: a name, a file or {{name: NAME, KEY: VALUE}}"
     limits = [("least", "from"), ("above", "above"), ("most", "to"), ("below", "below")]
-    shown = [f"{word} {format_limit(field.metadata[key])}" for key, word in limits if key in field.metadata]
+    shown = [
+        f"{word} {field.metadata[key]:{',' if isinstance(field.metadata[key], int) else 'g'}}"
+        for key, word in limits
+        if key in field.metadata
+    ]
     unit = f" of {field.metadata['unit']}" if field.metadata.get("unit") else ""
     return ", ".join([name_type(field.type) + unit, *shown])
-
-
-def format_limit(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def name_type(declared: Any) -> str:

@@ -307,10 +307,6 @@ class Runs:
         """Random numbers that are the same for all models with runs of these sizes and seeds."""
         return np.random.default_rng([zlib.crc32(repr(self.keys).encode()), purpose])
 
-    def own_generator(self) -> np.random.Generator:
-        """Random numbers that no other model has, whatever its sizes and seeds."""
-        return np.random.default_rng([zlib.crc32(repr(self.keys).encode()), zlib.crc32(self.log_errors.tobytes())])
-
     @property
     def repeated(self) -> bool:
         """Whether the scatter between seeds tells the noise: else only the distance from a fitted law can."""
@@ -369,11 +365,6 @@ def list_folds(sizes: int) -> list[int]:
     folds = np.arange(FIRST_FOLD if sizes > FIRST_FOLD else FIRST_FOLD - 1, sizes)
     places = np.linspace(0, len(folds) - 1, MOST_FOLDS).round().astype(int) if len(folds) else []
     return sorted({int(folds[place]) for place in places})
-
-
-def miss_per_doubling(holdouts: Sequence[Holdout]) -> float:
-    """The root mean square over the folds of the miss per doubling, pooled with a prior one of .02."""
-    return root_mean_square(np.array([*(misses @ far / (far @ far) for misses, far in holdouts), PRIOR]))
 
 
 def root_mean_square(values: np.ndarray) -> float:
@@ -487,7 +478,8 @@ class Fit:
     @cached_property
     def drift_draws(self) -> np.ndarray:
         """(draws): how far the log error leaves the laws with each doubling beyond the data; its own in each model."""
-        half = self.runs.own_generator().standard_t(DRIFT_DEGREES, DRAWS // 2)
+        own = [zlib.crc32(repr(self.runs.keys).encode()), zlib.crc32(self.runs.log_errors.tobytes())]
+        half = np.random.default_rng(own).standard_t(DRIFT_DEGREES, DRAWS // 2)
         return self.drift * np.concatenate([half, -half])
 
     def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
@@ -587,6 +579,7 @@ def fit_scaling_law(
     holdouts = [
         holdout for fold in list_folds(count) if (holdout := hold_out(names, runs, weights, chance, fold)) is not None
     ]
+    per_doubling = [misses @ far / (far @ far) for misses, far in holdouts]
     return Fit(
         law=MEAN if law == "auto" else law,
         laws=laws,
@@ -594,7 +587,7 @@ def fit_scaling_law(
         weights=weights,
         noise=estimate_noise(laws, runs),
         rmse_holdout=root_mean_square(np.array([misses[0] for misses, _ in holdouts])) if holdouts else None,
-        drift=DRIFT * miss_per_doubling(holdouts) if law == "auto" else 0.0,
+        drift=DRIFT * root_mean_square(np.array([*per_doubling, PRIOR])) if law == "auto" else 0.0,
     )
 
 

@@ -153,7 +153,9 @@ class StatusReader:
             return finished
         settings = 0 if files.config_path.exists() else settings
         trials = find_trials(files) if settings else []
-        claims = {part: claim for part in (files, *trials) if (claim := read_claim(part.folder)) and is_heard(claim)}
+        found = {part: claim for part in (files, *trials) if (claim := read_claim(part.folder))}
+        # of those whose process seems to live, by one look
+        claims = {part: one for part, one in found.items() if not one.is_dead and (one.is_here or one.age <= LOST)}
         ended = [trial for trial in trials if trial.result_path.exists()]  # after the claims: a result is written first
         run = replace(run, free=settings - len({*ended, *claims} - {files}) or int(not claims), workers=len(claims))
         if claims:  # a finished run, too, while analyses are added to it
@@ -167,11 +169,6 @@ class StatusReader:
         if (error := files.error()) is not None:
             return replace(run, state="failed", error=error, free=0)
         return replace(run, error=damage)
-
-
-def is_heard(claim: Claim) -> bool:
-    """Whether the process of a claim seems to live, by one look."""
-    return not claim.is_dead and (claim.is_here or claim.age <= LOST)
 
 
 def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) -> Progress | None:

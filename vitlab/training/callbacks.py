@@ -169,11 +169,6 @@ class Measurements(L.Callback):
         self.train_loss = state["train_loss"]
 
 
-def evaluation_follows(trainer: L.Trainer, module: L.LightningModule) -> bool:
-    """Whether this step's evaluation is still to come: a run resumed from here would miss it."""
-    return trainer.global_step % trainer.val_check_batch == 0 and module.evaluated_step != trainer.global_step
-
-
 def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
     for logger in trainer.loggers:
         logger.log_metrics(row, step)
@@ -293,7 +288,8 @@ class Checkpointing(Checkpoint):  # Lightning calls callbacks of this type last
         self.saved_at = time.perf_counter()
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
-        if evaluation_follows(trainer, module):
+        # this step's evaluation is still to come: a run resumed from here would miss it
+        if trainer.global_step % trainer.val_check_batch == 0 and module.evaluated_step != trainer.global_step:
             return
         due = time.perf_counter() - self.saved_at >= self.seconds
         stopping, due = self.agree(self.stop is not None and self.stop(), due)

@@ -25,11 +25,6 @@ from vitlab.hardware import count_cores
 from vitlab.training.distributed import refuse_devices
 
 
-def gpu_has_bf16() -> bool:
-    """Whether this GPU multiplies bf16 matrices in hardware; torch emulates it on older ones (T4, V100), slowly."""
-    return torch.cuda.is_bf16_supported(including_emulation=False)
-
-
 def cpu_has_bf16() -> bool:
     """Whether this CPU multiplies bf16 matrices in hardware (AVX512-BF16 or AMX)."""
     capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
@@ -85,22 +80,21 @@ def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement:
         refuse_devices(config, accelerator)
     if config.precision == "16-mixed" and accelerator == "cpu":
         raise UserError("trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true, bf16-mixed")
-    fast_bf16 = (not placement.here or gpu_has_bf16()) if accelerator == "gpu" else cpu_has_bf16()
+    if accelerator == "gpu":  # older ones (T4, V100) emulate bf16, slowly
+        fast_bf16 = not placement.here or torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast_bf16 = cpu_has_bf16()
     share = max(1, (placement.cores or count_cores()) // config.devices)
+    convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())  # one may embed patches
     auto = {
         "accelerator": accelerator,
         "precision": "bf16-mixed" if fast_bf16 else "32-true",
-        "memory_format": "channels_last" if has_convolutions(model) else "contiguous",
+        "memory_format": "channels_last" if convolutions > 1 else "contiguous",
         "threads": 1 if sum(p.numel() for p in model.parameters()) < LARGE else share,
         "workers": 0 if cached else share,
     }
     given = {field.name: vars(config)[field.name] for field in fields(Settings)}
     return Settings(**{key: auto[key] if value == "auto" else value for key, value in given.items()})
-
-
-def has_convolutions(model: nn.Module) -> bool:
-    """Whether a model has more of them than a patch embedding."""
-    return sum(isinstance(module, nn.Conv2d) for module in model.modules()) > 1
 
 
 def choose_accelerator(accelerator: str) -> str:

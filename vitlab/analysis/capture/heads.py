@@ -34,7 +34,11 @@ def average_per_head(
         looked, shown, options = (model.text, chunk.tokens, chunk.options) if of_text else (model, chunk, {})
         for layer, values in reduce_attention(looked, shown, reduction, uniform=uniform, **options).items():
             values = values[:, :, first:].double()
-            means = average_tokens(values, chunk.mask[:, None, first:]) if of_text else values.mean(dim=2)
+            if of_text:  # the mean over the tokens that are no padding
+                mask = chunk.mask[:, None, first:]
+                means = values.masked_fill(~mask, 0).sum(dim=2) / mask.sum(dim=2)
+            else:
+                means = values.mean(dim=2)
             totals[layer] = totals.get(layer, 0) + means.sum(dim=0)
     count = len(inputs.tokens if of_text else inputs)
     return [
@@ -42,8 +46,3 @@ def average_per_head(
         for layer, total in totals.items()
         for head, value in enumerate(total.tolist())
     ]
-
-
-def average_tokens(values: Tensor, mask: Tensor) -> Tensor:
-    """The mean (B, H) of values (B, H, N) over the tokens that are no padding, where mask bool (B, 1, N) is True."""
-    return values.masked_fill(~mask, 0).sum(dim=2) / mask.sum(dim=2)

@@ -353,7 +353,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         for key, value in settings.fixed.items()
         if config.get(key, value if settings.fixed_by_default else None) != value
     ]
-    activation = config[activation_key(settings)]
+    activation = config[next(theirs for theirs, here in settings.sizes.items() if here == "mlp")]
     activations = [name for name, here in ACTIVATIONS.items() if here in settings.activations]
     if activation not in activations:
         problems.append(f"{folder}: unknown activation {activation}; {choices_text(str(activation), activations)}")
@@ -374,10 +374,6 @@ def read_model(folder: Path) -> dict[str, Any]:
     if settings is T5:
         model["share_embeddings"] = "all" if scales_output(config) else "inputs"
     return {"name": folder.resolve().name, **settings.model, **model, "init": str(folder)}
-
-
-def activation_key(settings: Settings) -> str:
-    return next(theirs for theirs, here in settings.sizes.items() if here == "mlp")
 
 
 def scales_output(config: Mapping[str, Any]) -> bool:
