@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,21 +51,15 @@ def main(words: Sequence[str]) -> int:
     group = [name.strip() for name in args.group.split(",")]
     points = read_points(args.csv, args.x, args.y, group)
     if args.up_to is not None:
-        check_limit(points, args.up_to)
+        counts = {name: len({size for size in some.sizes if size <= args.up_to}) for name, some in points.items()}
+        if short := {", ".join(name): count for name, count in counts.items() if count < FEWEST}:
+            raise UserError(
+                f"--up-to {args.up_to:g}: {name} has {count} sizes up to it; a law needs {FEWEST} or more"
+                for name, count in short.items()
+            )
     if args.out is not None:
         refuse_unwritable(args.out)
     return fit(points, args.law, args.up_to, (args.x, args.y), as_json=args.json, out=args.out)
-
-
-def check_limit(groups: "dict[Name, Points]", limit: float) -> None:
-    counts = {name: len({size for size in points.sizes if size <= limit}) for name, points in groups.items()}
-    problems = [
-        f"--up-to {limit:g}: {', '.join(name)} has {count} sizes up to it; a law needs {FEWEST} or more"
-        for name, count in counts.items()
-        if count < FEWEST
-    ]
-    if problems:
-        raise UserError(problems)
 
 
 def fit(
@@ -234,7 +228,8 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
             problems.add(f"{x} is 0", f"{x}=0: has no logarithm; leave the row out", line)
         name = tuple(row[key] for key in group)
         points = groups.setdefault(name, Points())
-        points.add(size, error, read_seed(row, earlier[name, size]))
+        seed = row.get("seed", "").strip()  # without a column the number of earlier runs of this size
+        points.add(size, error, int(seed) if seed.isascii() and seed.isdigit() else earlier[name, size])
         earlier[name, size] += 1
         if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
             if not 0 <= guessed <= 1:
@@ -245,7 +240,11 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
         others = [key for key in rows[0][1] if any(as_number(row[key]) is not None for _, row in rows)]
         near = f"; {choices_text('', others)}" if others else ""
         raise UserError(f"--y {y}: {path} has no value in this column{near}")
-    texts = problems.describe(path) or list(find_short(path, groups))
+    texts = problems.describe(path) or [
+        f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
+        for name, points in groups.items()
+        if (sizes := len(set(points.sizes))) < FEWEST
+    ]
     if texts:
         raise UserError(texts)
     return groups
@@ -287,16 +286,3 @@ def as_number(text: str) -> float | None:
     except ValueError:
         return None
     return value if abs(value) < float("inf") else None
-
-
-def read_seed(row: dict[str, str], earlier: int) -> int:
-    """The run's seed; without a column `seed` the number of `earlier` runs of its size."""
-    text = row.get("seed", "").strip()
-    return int(text) if text.isascii() and text.isdigit() else earlier
-
-
-def find_short(path: Path, found: "dict[Name, Points]") -> Iterator[str]:
-    for name, points in found.items():
-        if (sizes := len(set(points.sizes))) < FEWEST:
-            label = ", ".join(name)
-            yield f"{path}, {label}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"

@@ -24,8 +24,6 @@ from vitlab.formatting import plural
 from vitlab.training.files import RunFiles, refuse_unwritable
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from vitlab.training.writer import TextGenerator
 
 DESCRIPTION = """Continue a text with a run's language model, or write one from a source, a text or a picture:
@@ -254,7 +252,7 @@ def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict
         {
             "text": writer.tokenizer.decode(row.tolist()),
             "tokens": len(row),
-            "ended": why_it_ended(row, writer.end, steps),
+            "ended": "end" if writer.end in row[-1:] else "tokens" if len(row) == steps else "model",
         }
         for row in rows
     ]
@@ -269,10 +267,3 @@ def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict
         if prompt_text["ended"] == "model":
             Console(stderr=True).print(f"(stopped at the length of {args.run})")
     return 0
-
-
-def why_it_ended(row: "Tensor", end: int, asked: int) -> str:
-    """Why a text ended: with the end token, after the tokens asked for, or at the model's length."""
-    if len(row) and row[-1] == end:
-        return "end"
-    return "tokens" if len(row) == asked else "model"

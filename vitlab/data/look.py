@@ -160,7 +160,8 @@ def find_pairs(
     for start in range(0, count, BLOCK):  # only these are kept of each picture, beside its thumbnail
         rows = slice(start, start + BLOCK)
         some = thumbnails[rows].astype(np.float32)
-        hashes[rows], colours[rows], spread[rows] = hash_thumbnails(some), mean_colours(some), find_spread(some)
+        hashes[rows], colours[rows] = hash_thumbnails(some), mean_colours(some)
+        spread[rows] = some.std(axis=(1, 2)).max(axis=1)  # of the levels of the color that varies most
     is_flat = spread < FLAT
     for start in range(0, count, BLOCK):
         rows = np.arange(start, min(start + BLOCK, count))
@@ -211,11 +212,6 @@ def hash_thumbnails(thumbnails: np.ndarray) -> np.ndarray:
     least = np.maximum(NOISE * np.sqrt((weighted**2).mean(axis=(1, 2), keepdims=True)), GRAIN * weights)
     bits = (weighted > least).reshape(len(thumbnails), FREQUENCIES**2)
     return np.packbits(bits, axis=1).view(np.uint64)[:, 0]
-
-
-def find_spread(thumbnails: np.ndarray) -> np.ndarray:
-    """float32 (N,): the standard deviation of the levels of the color that varies most."""
-    return thumbnails.std(axis=(1, 2)).max(axis=1)
 
 
 def find_edges(thumbnails: np.ndarray) -> np.ndarray:
@@ -447,7 +443,9 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if few := describe_few({name: row[facts["splits"][0]] for name, row in facts["classes"].items()}):
         yield "few", few
     if facts["pictures"]:
-        sizes = [format_size(facts[f"{which}_size"]) for which in ("median", "smallest", "largest")]
+        sizes = [
+            TIMES.join(f" {n:,} " for n in facts[f"{one}_size"]).strip() for one in ("median", "smallest", "largest")
+        ]
         yield f"height {TIMES} width", "median {}, smallest {}, largest {}".format(*sizes)
         ratio = facts["aspect_ratio"]
         yield "width / height", f"median {ratio['median']:.2f}, from {ratio['min']:.2f} to {ratio['max']:.2f}"
@@ -480,10 +478,6 @@ def describe_duplicates(facts: Mapping[str, Any]) -> str:
 def describe_pair(pair: Mapping[str, Any]) -> str:
     notes = [("identical", "same bytes"), ("across_splits", "another split"), ("across_classes", "another class")]
     return ", ".join(note for key, note in notes if pair[key])
-
-
-def format_size(size: Sequence[int]) -> str:
-    return f"{size[0]:,} {TIMES} {size[1]:,}"
 
 
 def shorten(names: Sequence[str], count: int | None = None) -> str:

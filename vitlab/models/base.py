@@ -70,7 +70,8 @@ class Foreign(Interface):
 
     def __init__(self, module: nn.Module):
         self.module = module
-        self.head_modules = as_names((self.get("pretrained_cfg") or {}).get("classifier")) or HEADS
+        heads = (self.get("pretrained_cfg") or {}).get("classifier") or HEADS
+        self.head_modules = (heads,) if isinstance(heads, str) else tuple(heads)
         self.position_table = table if isinstance(table := self.get("pos_embed"), Tensor) else None
         self.reads_class_token = self.get("global_pool") == "token"
         self.channels_first = self.get("output_fmt", "NCHW") == "NCHW"
@@ -94,14 +95,12 @@ class Foreign(Interface):
 
     def find_features(self) -> Callable[[Tensor], Tensor] | None:
         if self.get("forward_features") and self.get("forward_head"):
-            return self.read_timm_features
+            timm = self.module
+            return lambda images: timm.forward_head(timm.forward_features(images), pre_logits=True).flatten(1)
         method = self.get("features")
         return (
             method if callable(method) and not isinstance(method, nn.Module) else None
         )  # in timm's VGG it is a module
-
-    def read_timm_features(self, images: Tensor) -> Tensor:
-        return self.module.forward_head(self.module.forward_features(images), pre_logits=True).flatten(1)
 
     def group_matcher(self, coarse: bool = False) -> Any:
         method = self.get("group_matcher")
@@ -114,10 +113,6 @@ class Foreign(Interface):
     def part_of(self, name: str) -> str:
         method = self.get("part_of")
         return method(name) if method else super().part_of(name)
-
-
-def as_names(value: str | Sequence[str] | None) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value or ())
 
 
 def as_model(module: nn.Module) -> Interface:

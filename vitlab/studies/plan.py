@@ -369,7 +369,8 @@ def time_training(run: Run, stop: Callable[[], bool]) -> float:
     batches, _ = build_loaders(run)
     with checkpointed(run.model) if run.config.trainer.checkpoint_activations else nullcontext():
         trainer.fit(build_module(run), Endless(batches))
-    return stopwatch.measure_step()
+    ends = stopwatch.ends[WARMUP - 1 :] if len(stopwatch.ends) > WARMUP else stopwatch.ends
+    return (ends[-1] - ends[0]) / (len(ends) - 1)
 
 
 class Stopwatch(L.Callback):
@@ -383,10 +384,6 @@ class Stopwatch(L.Callback):
         self.ends.append(now(self.run))
         if self.stop() or (len(self.ends) > 1 and self.ends[-1] - self.ends[0] > LONGEST):
             trainer.should_stop = True
-
-    def measure_step(self) -> float:
-        ends = self.ends[WARMUP - 1 :] if len(self.ends) > WARMUP else self.ends
-        return (ends[-1] - ends[0]) / (len(ends) - 1)
 
 
 def time_evaluation(run: Run, metrics: MetricCollection) -> float:

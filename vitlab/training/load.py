@@ -136,7 +136,7 @@ def refuse_tokenizer(files: RunFiles, tokenizer: Any, problem: str) -> None:
     Tokenizers of the same size would fit each other's weights, with another meaning for every token.
     """
     path = files.tokenizer_path
-    if tokenizer is not None and path.is_file() and not from_file(path).same_as(tokenizer):
+    if tokenizer is not None and path.is_file() and from_file(path).inner.to_str() != tokenizer.inner.to_str():
         raise UserError(problem)
 
 

@@ -161,10 +161,6 @@ class Tokenizer:
         other.inner.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, self.end)])
         return other
 
-    def same_as(self, other: "Tokenizer") -> bool:
-        """Whether both make the same tokens of any text."""
-        return self.inner.to_str() == other.inner.to_str()
-
     def save(self, path: str | Path) -> None:
         """Write a `tokenizer.json` that `from_file` and Hugging Face read."""
         write_text(path, self.inner.to_str(pretty=True))

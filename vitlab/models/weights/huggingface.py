@@ -68,7 +68,9 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[M
     state = rename_state(state, READABLE[kind])
     if kind == "gpt_neox":
         heads = config["num_attention_heads"]
-        state = {n: from_neox(value, heads) if ".mixer.qkv." in n else value for n, value in state.items()}
+        for name in (name for name in state if ".mixer.qkv." in name):  # (H * 3 * K, ...) -> (3 * H * K, ...)
+            value = state[name].unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+            state[name] = reorder_rotary(value, heads, back=True)
     if kind == "t5":
         state = t5.from_t5(state, scales_output(config))
         model["share_embeddings"] = t5.sharing(state)
@@ -150,20 +152,17 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
         theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"].clone()
     sizes = t5.describe_sizes(model) if kind == "t5" else describe_sizes(body)
     settings = {key: sizes[here] for key, here in architecture.settings.sizes.items()}
-    settings |= t5.describe_output(model) if kind == "t5" else {}
+    if kind == "t5":  # whether the output layer is tied, and scaled
+        tied = model.output.weight is model.text.embed.tokens.weight
+        settings |= {"tie_word_embeddings": tied, "scale_decoder_outputs": tied}
     if kind == "vit":  # without names transformers makes a classifier of two classes
-        settings["id2label"] = default_labels(model.head.out_features)
+        settings["id2label"] = {str(index): f"LABEL_{index}" for index in range(model.head.out_features)}
     settings |= {"model_type": kind, "architectures": [architecture.model_class], **architecture.settings.fixed}
     settings |= config
     write_json(Path(folder) / "config.json", settings)
     with replacing(Path(folder) / "model.safetensors") as file:
         file.write(save(theirs, metadata={"format": "pt"}))
     return left_out
-
-
-def default_labels(classes: int) -> dict[str, str]:
-    """The names that transformers gives to classes without names."""
-    return {str(index): f"LABEL_{index}" for index in range(classes)}
 
 
 def choose_architecture(model: nn.Module) -> str:
@@ -228,7 +227,8 @@ def split_attention(name: str, value: Tensor, kind: str, mixer: nn.Module) -> di
     if ".qkv." not in name or type(mixer) is not Attention or kind == "gpt2":
         return {name: value}
     if kind == "gpt_neox":
-        return {name: to_neox(value, mixer.heads)}
+        value = reorder_rotary(value, mixer.heads)  # (3 * H * K, ...) -> (H * 3 * K, ...)
+        return {name: value.unflatten(0, (3, mixer.heads, -1)).transpose(0, 1).flatten(0, 2)}
     value = reorder_rotary(value, mixer.heads) if kind == "esm" else value
     return {name.replace(".qkv.", f".{part}."): v for part, v in zip("qkv", value.chunk(3), strict=True)}
 
@@ -239,16 +239,6 @@ def reorder_rotary(qkv: Tensor, heads: int, back: bool = False) -> Tensor:
     order = torch.arange(q.shape[1]).view(-1, 2).T.flatten()
     order = order.argsort() if back else order
     return torch.stack([q[:, order], k[:, order], v]).flatten(0, 2)
-
-
-def to_neox(qkv: Tensor, heads: int) -> Tensor:
-    """(3 * H * K, ...) -> (H * 3 * K, ...)"""
-    return reorder_rotary(qkv, heads).unflatten(0, (3, heads, -1)).transpose(0, 1).flatten(0, 2)
-
-
-def from_neox(qkv: Tensor, heads: int) -> Tensor:
-    """(H * 3 * K, ...) -> (3 * H * K, ...)"""
-    return reorder_rotary(qkv.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2), heads, back=True)
 
 
 def fold_segments(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -120,7 +120,9 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             fitted = resample_positions(value, old, grid, source, weights.grid_size)
         elif convolution is not None and name == convolution[0]:
             fitted = resample_kernels(value, convolution[1])
-        elif takes_first_rows(name, old, weights.tokens) and len(value) > len(old):
+        elif (name.endswith(".embed.positions") or (is_by_token(name) and len(old) == weights.tokens)) and (
+            len(value) > len(old)
+        ):  # the first rows: of positions, or of all tokens there are
             fitted = value[: len(old)]
         else:
             fitted = value
@@ -266,11 +268,6 @@ def has_buffer(model: nn.Module, name: str, value: Tensor) -> bool:
     """Whether a tensor of the source is a fixed one of the model, such as sine positions."""
     buffer = dict(model.named_buffers()).get(name)
     return buffer is not None and buffer.shape == value.shape and torch.allclose(buffer, value.to(buffer), atol=1e-6)
-
-
-def takes_first_rows(name: str, old: Tensor, tokens: int | None) -> bool:
-    """Whether a parameter is filled by the first rows of a longer one: of positions, or of all tokens there are."""
-    return name.endswith(".embed.positions") or (is_by_token(name) and len(old) == tokens)
 
 
 def is_by_token(name: str) -> bool:

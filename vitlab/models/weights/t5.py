@@ -94,9 +94,3 @@ def describe_sizes(model: nn.Module) -> dict[str, Any]:
         "mlp": next(theirs for theirs, here in ACTIVATIONS.items() if here == mlp),
         "norm_eps": block.norm1.eps,
     }
-
-
-def describe_output(model: nn.Module) -> dict[str, bool]:
-    """Whether the output layer is tied and scaled, in the keys of a config.json."""
-    tied = model.output.weight is model.text.embed.tokens.weight
-    return {"tie_word_embeddings": tied, "scale_decoder_outputs": tied}

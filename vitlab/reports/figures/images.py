@@ -212,18 +212,13 @@ def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[
     against = vars(config).get("other")
     values = [[cells.get((row, column)) for column in columns] for row in rows]
     texts = [["" if value is None else f"{value:.2f}" for value in line] for line in values]
-    down, across = (
-        label_layers({row[side]: row.get(name, "") for row in found.rows})
-        for side, name in (("layer", "name"), ("other", "other_name"))
-    )
+    labels = []
+    for side, name in (("layer", "name"), ("other", "other_name")):
+        names = {row[side]: row.get(name, "") for row in found.rows}
+        readable = all(text and len(text) <= LETTERS for text in names.values())
+        labels.append([names[layer] if readable else str(layer) for layer in sorted(names)])
     words = {"x": f"layer of {Path(against).name}" if against else "layer", "y": "layer", "scale": found.unit}
-    yield Figure(file_stem(found.name), title, draw_cells(values, down, across, texts=texts, ends=(0.0, 1.0), **words))
-
-
-def label_layers(names: dict[int, str]) -> list[str]:
-    """The names of layers in their order; their numbers where one has no name, or one that would be cut."""
-    readable = all(name and len(name) <= LETTERS for name in names.values())
-    return [names[layer] if readable else str(layer) for layer in sorted(names)]
+    yield Figure(file_stem(found.name), title, draw_cells(values, *labels, texts=texts, ends=(0.0, 1.0), **words))
 
 
 def alignment(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
