@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,7 @@ def pictures(tmp_path_factory):
 def run(pictures, tmp_path_factory):
     out = tmp_path_factory.mktemp("predict") / "run"
     words = ["data=imagefolder", f"data.root={pictures}", "data.image_size=16", "budget.steps=12", *TRAINER]
+    words += ["trainer.precision=32-true"]  # as exported files are
     done = vitlab("train", *words, "--out", out)
     assert done.returncode == 0, done.stderr
     return out
@@ -81,6 +83,18 @@ def test_a_corrupt_picture_is_a_line_and_not_the_end(run, pictures, tmp_path):
     alone = vitlab("predict", run, tmp_path / "broken.jpg", "--json")
     assert alone.returncode == 2
     assert json.loads(alone.stdout)["items"][0]["error"]
+
+
+def test_an_exported_file_gives_the_same_probabilities_with_nothing_of_vitlab(run, pictures, tmp_path):
+    """By the code that docs/your_pictures.md shows."""
+    found = json.loads(vitlab("predict", run, pictures / "test", "--json").stdout)
+    assert abs(found["temperature"] - 1) > 0.05, "it matters"
+    assert vitlab("export", run, tmp_path / "photos.onnx").returncode == 0
+    shown = (Path(__file__).parents[2] / "docs" / "your_pictures.md").read_text()
+    exec(shown.partition("```python\n")[2].partition("```")[0], names := {})
+    for item in found["items"]:
+        shares = names["classify"](tmp_path / "photos.onnx", item["input"])
+        assert shares == pytest.approx(item["probabilities"], abs=0.02)
 
 
 @pytest.mark.parametrize("model", ["vit_nano", "resnet_nano"])
