@@ -30,19 +30,18 @@ def test_a_runs_probes_are_in_its_result_and_eval_gives_the_same(run):
 
 
 def test_a_study_is_about_a_probe_on_other_data(tmp_path):
-    words = ["models=[vit_nano,resnet_nano]", "data=glyphs", "data.train_images=400", "data.image_size=16"]
-    words += ["sizes=[50,200]", "data.test_images=100", "seeds=[0]", "budget.steps=5", "analyses=[]", "wandb.mode=off"]
-    words += ["probes=[fewshot@digits,knn@digits]", "--out", tmp_path / "study"]
-    missing = vitlab("scale", *words, "task.metric=fewshot_5@glyphs")
+    words = (
+        "models=[vit_nano,resnet_nano] data=glyphs data.train_images=400 data.image_size=16 sizes=[50,200] seeds=[0] "
+    )
+    words += "data.test_images=100 budget.steps=5 analyses=[] wandb.mode=off probes=[fewshot@digits,knn@digits]"
+    missing = vitlab("scale", *words.split(), "task.metric=fewshot_5@glyphs", "--out", tmp_path / "study")
     assert (missing.returncode, "give probes=[fewshot@glyphs]" in missing.stderr) == (2, True)
-    done = vitlab("scale", *words, "task.metric=fewshot_5@digits")
-    assert done.returncode == 0, done.stderr
-    assert "5-shot accuracy on digits" in done.stdout
+    done = vitlab("scale", *words.split(), "task.metric=fewshot_5@digits", "--out", tmp_path / "study")
+    assert (done.returncode, "5-shot accuracy on digits" in done.stdout) == (0, True), done.stderr
     with (tmp_path / "study" / "results.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert all(0.2 < float(row["fewshot_5@digits"]) < 1 and 0.2 < float(row["knn@digits"]) < 1 for row in rows)
-    other = vitlab("eval", tmp_path / "study" / rows[0]["run"], "probes=[knn@cifar10]", "data.root=nowhere")
-    assert other.returncode == 2
+        for row in csv.DictReader(file):
+            assert 0.2 < float(row["fewshot_5@digits"]) < 1
+            assert 0.2 < float(row["knn@digits"]) < 1
 
 
 @pytest.mark.parametrize("model", [pytest.param("vit_nano", marks=pytest.mark.slow), "resnet_nano"])
