@@ -80,16 +80,13 @@ def describe_target(advice: Advice, curves: Sequence[Standing], target: float) -
     if not found:
         return f"{text} is not reached by any model seen here with up to {FARTHEST:g} times these labels."
     needed, one = min(found, key=lambda pair: pair[0].value)
-    return f"{text} takes {format_count(needed, FARTHEST * one.curve.size)} labels with {one.name}."
-
-
-def format_count(needed: Range, most: float) -> str:
-    """`1,900 (1,400 to 3,100)`, two digits each."""
+    most = FARTHEST * one.curve.size
     value, low, high = (
         f"{whole(float(f'{number:.2g}'))}" if number <= most else f"more than {whole(most)}"
         for number in (needed.value, needed.low, needed.high)
     )
-    return f"{value} ({low} to {high})" if needed.value <= most else f"{value} (at least {low})"
+    within = f"{low} to {high}" if needed.value <= most else f"at least {low}"
+    return f"{text} takes {value} ({within}) labels with {one.name}."
 
 
 def format_range(some: Range | None) -> str:

@@ -40,7 +40,16 @@ def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]
         "entity": os.environ.get("WANDB_ENTITY") or (view.entity if view else ""),  # empty: whoever is logged in
         "project": (results.config.get("wandb") or {}).get("project") or WandbConfig().project,
     }
-    workspace, report = make_workspace(results, place), make_report(results, place)
+    columns = ("family", "train_size", results.metric.key, "train_flops")
+    pinned = ["run:displayName", *(f"summary:{key}" for key in columns)]
+    workspace = ws.Workspace(
+        **place,
+        name=results.name,
+        sections=[ws.Section(name=title, panels=made, is_open=True) for title, made in make_panels(results).items()],
+        settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
+        runset_settings=ws.RunsetSettings(pinned_columns=pinned, **choose_runs(results, ws)),
+    )
+    report = make_report(results, place)
     if view and {"entity": view.entity, "project": view.project} == place:
         workspace._internal_name, workspace._internal_id = view.name, view.id
     if page and {"entity": page.project.entity_name, "project": page.project.name} == place:
@@ -63,20 +72,6 @@ def read_model(path: Path, kind: Any) -> Any:
         return kind.model_validate_json(path.read_text()) if path.exists() else None
     except (OSError, ValueError):
         raise UserError(f"{path}: cannot read it; delete the file to save a new one in W&B") from None
-
-
-def make_workspace(results: Results, place: dict[str, str]) -> ws.Workspace:
-    """All runs of the study in one set, each in the colour of its family."""
-    columns = ("family", "train_size", results.metric.key, "train_flops")
-    return ws.Workspace(
-        **place,
-        name=results.name,
-        sections=[ws.Section(name=title, panels=made, is_open=True) for title, made in make_panels(results).items()],
-        settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
-        runset_settings=ws.RunsetSettings(
-            pinned_columns=["run:displayName", *(f"summary:{key}" for key in columns)], **choose_runs(results, ws)
-        ),
-    )
 
 
 def make_report(results: Results, place: dict[str, str]) -> wr.Report:

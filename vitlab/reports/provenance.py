@@ -3,10 +3,10 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cache
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -94,7 +94,7 @@ def describe_passes(rows: Rows) -> str:
 def list_choices(config: dict[str, Any]) -> Facts:
     """What the study's configuration sets for every run, the values of each axis, the settings of each variant."""
     data, models = config["data"], config.get("models")
-    extent, tokenizer = data.get("image_size"), data.get("tokenizer")
+    extent, tokenizer, seeds = data.get("image_size"), data.get("tokenizer"), config.get("seeds") or []
     sides = extent if isinstance(extent, list) else [extent] * 2
     if tokenizer and not str(tokenizer).endswith(".json"):  # not a file that it was taken from
         tokenizer = f"{tokenizer}, {whole(data.get('vocabulary'))} tokens at most"
@@ -105,7 +105,7 @@ def list_choices(config: dict[str, Any]) -> Facts:
         "tokenizer": tokenizer,
         "task": config["task"]["name"],
         "training-set sizes": ", ".join(whole(s) if finite(s) else str(s) for s in config.get("sizes") or []),
-        "seeds": format_seeds(config.get("seeds") or []),
+        "seeds": ", ".join(map(str, seeds)) if len(seeds) < 20 else f"{len(seeds)}, {min(seeds)} to {max(seeds)}",
         "set for every run": "  ".join(config.get("set") or []),
     }
     for key, values in read_axes(config.get("grid") or {}).items():
@@ -113,14 +113,6 @@ def list_choices(config: dict[str, Any]) -> Facts:
     for name, settings in (name_models(models) if isinstance(models, dict) else {}).items():
         choices[f"variant {name}"] = "  ".join(describe_value(key, value) for key, value in settings.items())
     return [(label, value) for label, value in choices.items() if value]
-
-
-def format_seeds(seeds: Sequence[int]) -> str:
-    """`0, 1, 7`, `0 to 499, 1000`: neighbours of more than three are a range."""
-    spans = [
-        [str(seed) for _, seed in span] for _, span in groupby(enumerate(sorted(seeds)), lambda one: one[1] - one[0])
-    ]
-    return ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 3 else ", ".join(span) for span in spans)
 
 
 def compare_settings(results: Results) -> list[list[str]]:

@@ -247,7 +247,13 @@ def attention_overlay(found: "Findings", config: "AnalysisConfig", title: str) -
     maps = found.array[:MOST]
     maps = maps[:, None] if maps.ndim == 3 else maps[:, -1]
     pairs = [(to_pixels(image), of_heads) for image, of_heads in zip(found.images[:MOST], maps, strict=False)]
-    images = np.array([[picture, *(overlay(picture, head) for head in of_heads)] for picture, of_heads in pairs])
+    drawn = []
+    for picture, of_heads in pairs:  # below the shades of each map, bilinear between patch centres
+        size, grey = picture.shape[1::-1], picture.mean(axis=-1, keepdims=True)
+        shown = (Image.fromarray(head.astype(np.float32)).resize(size, Image.Resampling.BILINEAR) for head in of_heads)
+        over = (PICTURE * grey + (1 - PICTURE) * shade_values(np.asarray(large)) for large in shown)
+        drawn.append([picture, *(values.round().astype(np.uint8) for values in over)])
+    images = np.array(drawn)
     labels = [] if found.labels is None else found.labels[: len(images)]
     rows = [str(found.classes[label]) if label < len(found.classes) else "" for label in labels]
     heads = maps.shape[1]
@@ -255,14 +261,6 @@ def attention_overlay(found: "Findings", config: "AnalysisConfig", title: str) -
     if heads == 1:  # a narrow column of pairs would waste the page
         images, rows, columns = images.swapaxes(0, 1), columns, rows
     yield Figure(file_stem(found.name), title, draw_tiles(images, rows, columns, scale="within each map"))
-
-
-def overlay(picture: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """uint8 (Y, X, 3): a picture (Y, X, 3) below the shades of a map (gy, gx), bilinear between patch centres."""
-    height, width = picture.shape[:2]
-    large = Image.fromarray(values.astype(np.float32)).resize((width, height), Image.Resampling.BILINEAR)
-    grey = picture.mean(axis=-1, keepdims=True)
-    return (PICTURE * grey + (1 - PICTURE) * shade_values(np.asarray(large))).round().astype(np.uint8)
 
 
 def filters(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:

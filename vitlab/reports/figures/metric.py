@@ -285,13 +285,17 @@ def draw_costs(
     reach = find_domain([*cells.x, *runs.x], log=True, percent=False)
     across = axis(alt.X, "x", title, reach, log=True, short=True)
     up = axis(alt.Y, "y", f"held-out {metric.name}", log=log, percent=metric.percent)
+    # the smallest and the largest training set of the first model, above its line's higher end and below the lower
+    line = cells[cells.model == cells.model.iloc[0]].iloc[[0, -1]].drop_duplicates("train_size")
+    rises = line.y.iloc[0] <= line.y.iloc[-1]
+    line = line.assign(text=[f"{size:,}" for size in line.train_size], above=[not rises, rises][-len(line) :])
     look = by_look("model", style := looks(results.families))
     of_model = [
         alt.Chart(cells[["model", "train_size", "x", "y"]], name="lines")
         .mark_line()
         .encode(x=across, y=up, color=look["color"], order="train_size:Q"),
         *layer_points(cells, runs, x=across, y=up, **look),
-        *layer_texts(label_sizes(cells), x=across, y=up),
+        *layer_texts(line, x=across, y=up),
     ]
     frontiers = find_frontiers(cells, metric.lead) if len(style) > 1 else {}
     stairs = []
@@ -329,13 +333,6 @@ def find_frontiers(cells: pd.DataFrame, lead: Callable[[float, float], float]) -
         ordered = some.assign(lead=lead(some["mean"], 0.0)).sort_values(["x", "lead"], ascending=[True, False])
         found[label] = ordered[ordered.lead > ordered.lead.cummax().shift(fill_value=-math.inf)]
     return found
-
-
-def label_sizes(cells: pd.DataFrame) -> pd.DataFrame:
-    """The smallest and the largest training set of the first model, above its line's higher end and below the lower."""
-    line = cells[cells.model == cells.model.iloc[0]].iloc[[0, -1]].drop_duplicates("train_size")
-    rises = line.y.iloc[0] <= line.y.iloc[-1]
-    return line.assign(text=[f"{size:,}" for size in line.train_size], above=[not rises, rises][-len(line) :])
 
 
 def describe_costs(

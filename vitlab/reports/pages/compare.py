@@ -150,14 +150,15 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
     grids: dict[tuple[float, ...], int] = {}  # what lies along the x axis; most runs log the same steps
     runs = []
     for row, of_run, run in zip(rows, settings, of_runs, strict=True):
-        curves = read_curves(run, metric.key, most)
+        curves, home = read_curves(run, metric.key, most), run.files.folder
+        pages = home.parent / "attention" / f"{home.name}.html", home / "analysis" / "trained" / "attention.html"
         runs.append(
             {
                 "name": row["run"],
                 "cell": places[row["model"], row["train_size"]],
                 "settings": [of_run.get(key, DASH) for key in keys],
                 "curves": {name: [grids.setdefault(tuple(xs), len(grids)), ys] for name, xs, ys in curves},
-                "attention": find_attention_page(run, folder),
+                "attention": next((link(os.path.relpath(page, folder)) for page in pages if page.is_file()), None),
             }
         )
     titles = {
@@ -263,12 +264,3 @@ def read_curves(run: RunResults, metric: str, most: int) -> Iterator[tuple[str, 
     for name, curve in curves.items():
         if points := thin_curves([curve], most):
             yield name, [point.step for point in points], [point.mean for point in points]
-
-
-def find_attention_page(run: RunResults, folder: Path) -> str | None:
-    """The address of a run's page of attention maps, where it has one."""
-    home = run.files.folder
-    for page in (home.parent / "attention" / f"{home.name}.html", home / "analysis" / "trained" / "attention.html"):
-        if page.is_file():
-            return link(os.path.relpath(page, folder))
-    return None

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from vitlab.config import printable
@@ -20,17 +21,14 @@ SHARP = 32  # pixels: pictures up to this size are kept as they are
 
 
 def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
-    """Write the page of a look and its facts (`folder.summarize`); return its path. It takes about a megabyte."""
-    write_text(path, render_page(look, facts))
-    return path
+    """Write the page of a look and its facts (`folder.summarize`), about a megabyte; return its path.
 
-
-def render_page(look: Look, facts: Mapping[str, Any]) -> str:
-    """The whole document. Names of files and classes are shown with their control characters, as text."""
+    Names of files and classes are shown with their control characters, as text.
+    """
     classes, pairs = list(facts["classes"].items()), facts["duplicates"]
     left, name = len(classes) - CLASSES, printable(look.root.resolve().name)
     suggested = [("suggested image size", f"data.image_size={facts['image_size']}")] if facts["image_size"] else []
-    return render(
+    text = render(
         "data_look.html.j2",
         styles=["looks.css"],
         scripts=[source("theme_button.js")],
@@ -54,6 +52,8 @@ def render_page(look: Look, facts: Mapping[str, Any]) -> str:
         more_pairs=max(0, len(pairs) - PAIRS),
         unreadable=[(printable(file["reason"]), printable(file["path"])) for file in facts["unreadable"]],
     )
+    write_text(path, text)
+    return path
 
 
 def list_examples(look: Look, label: str) -> list[str]:
@@ -73,9 +73,7 @@ def draw(root: Path, paths: Sequence[str], lines: Sequence[str]) -> tuple[list[t
 
 def spread(items: Sequence[Any], most: int) -> list[Any]:
     """At most so many of the items, evenly spread, the first and the last among them."""
-    if len(items) <= most:
-        return list(items)
-    return [items[place * (len(items) - 1) // (most - 1)] for place in range(most)]
+    return [items[int(place)] for place in np.linspace(0, len(items) - 1, min(most, len(items)))]
 
 
 def draw_thumbnail(path: Path) -> str:

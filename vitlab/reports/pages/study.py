@@ -21,7 +21,6 @@ from vitlab.reports.words import find_tables, headline, make_size_table, write_t
 from vitlab.studies.crossover import list_params
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
-from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
 MOST_MANIFESTS = 10  # that are linked one by one
@@ -68,6 +67,9 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
     conclusion, details = headline(results)
     fixed = [provenance.describe_budget(config, rows), provenance.describe_tuning(config, rows)]
     fixed.append(provenance.advise_tuning(results))
+    ends = [text for run_result in run_results if isinstance(text := run_result.get("finished_at"), str)]
+    written = datetime.fromtimestamp(study.config_path.stat().st_mtime)
+    when = datetime.fromisoformat(max(ends)) if ends else written
     return render(
         "report.html.j2",
         styles=["report.css"],
@@ -75,7 +77,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         script_data={"charts": [pack_for_page(view) for view in chain(*figures)]},
         title=f"{results.name}: {conclusion}",
         name=results.name,
-        about=[*([rows[0]["data"]] if rows else []), format_date(study, run_results)],
+        about=[*([rows[0]["data"]] if rows else []), f"{when.day} {when:%B %Y}"],
         heading=conclusion,
         details=details,
         running=write_board(results.status) if running else "",
@@ -132,11 +134,3 @@ def collect_caveats(results: Results) -> list[str]:
         f"{plural(missing, 'run')} {'has' if missing == 1 else 'have'} not finished.": missing,
     }
     return [text for text, applies in caveats.items() if applies]
-
-
-def format_date(study: StudyFiles, run_results: list[dict[str, Any]]) -> str:
-    """When the last run ended, otherwise when the study was last written: `21 November 2025`."""
-    ends = [text for run_result in run_results if isinstance(text := run_result.get("finished_at"), str)]
-    written = datetime.fromtimestamp(study.config_path.stat().st_mtime)
-    when = datetime.fromisoformat(max(ends)) if ends else written
-    return f"{when.day} {when:%B %Y}"
