@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitlab.config import UserError
 from vitlab.data.base import Split
-from vitlab.data.split import examples
 
 CPU = torch.device("cpu")
 BLOCKS, ITEMS = 16, 131_072  # that are shuffled together, at least
@@ -172,18 +171,15 @@ def eval_loader(
     *,
     batch_size: int,
     workers: int = 0,
-    limit: int | None = None,
     indices: np.ndarray | None = None,
     part: Part | None = None,
     device: torch.device = CPU,
 ) -> DataLoader:
-    """Every item once, in order, the last batch short; or those at `indices`; or a stratified `limit` of them.
+    """Every item once, in order, the last batch short; or those at `indices`.
 
     Of these a `part` has its own, in as many batches as each other part. Raises UserError for fewer items than parts.
     """
     rows = np.arange(len(split)) if indices is None else np.asarray(indices, dtype=np.int64)
-    if limit is not None and limit < len(rows):
-        rows = rows[examples(split.labels[rows], limit)]
     if part is None or part.count == 1:
         batches = [rows[k : k + batch_size] for k in range(0, len(rows), batch_size)]
     elif len(rows) < part.count:

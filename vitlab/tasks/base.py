@@ -1,32 +1,27 @@
 """What the training loop asks of a task, what the tasks share, and a model's metrics on a split of a task's data."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from vitlab.data.base import Split
+from vitlab.config import UserError
+from vitlab.config.checks import find_excluded
+from vitlab.config.schema import RecipeConfig
+from vitlab.data.base import Split, TextData
+from vitlab.data.loader import eval_loader
+from vitlab.data.sequences import IGNORE_INDEX
+from vitlab.tasks import evaluation_metrics
 
 if TYPE_CHECKING:
     import torchmetrics
 
     from vitlab.data.text.tokenization import Tokenizer
     from vitlab.tasks.metrics import Metric
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import NamedTuple
-
-import torch
-import torch.nn.functional as F
-
-from vitlab.config import UserError
-from vitlab.config.checks import find_excluded
-from vitlab.config.schema import RecipeConfig
-from vitlab.data.base import TextData
-from vitlab.data.loader import eval_loader
-from vitlab.data.sequences import IGNORE_INDEX
-from vitlab.tasks import evaluation_metrics
 
 
 class Task(Protocol):
@@ -138,27 +133,16 @@ def refuse_image_recipe(recipe: RecipeConfig) -> None:
 BATCH = 256
 
 
-def collect_logits(
-    model: nn.Module,
-    task: Any,
-    split: Split,
-    autocast: AbstractContextManager,
-    workers: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> torch.Tensor:
+def collect_logits(model: nn.Module, task: Any, split: Split, autocast: AbstractContextManager) -> Tensor:
     """What a model says of every item of a split, float32 (N, outputs) on the CPU; `model` is in eval mode.
 
     `task` is of images, or text_classification.
     """
-    device, rows, done = next(model.parameters()).device, [], 0
-    size = task.eval_batch_size or BATCH
+    device, rows = next(model.parameters()).device, []
     with torch.inference_mode():
-        for batch in eval_loader(split, batch_size=size, workers=workers, device=device):
+        for batch in eval_loader(split, batch_size=task.eval_batch_size or BATCH, device=device):
             with autocast:
                 rows.append(task.logits(model, task.prepare([part.to(device) for part in batch])).cpu())
-            done += len(rows[-1])
-            if progress:
-                progress(f"{task.item}s", done, len(split))
     return torch.cat(rows)
 
 

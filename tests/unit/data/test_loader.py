@@ -87,12 +87,7 @@ def test_evaluation_reads_each_image_once_in_order(workers):
     assert flat(batches) == list(range(N))
 
 
-def test_an_evaluation_may_be_limited_to_a_stratified_part():
-    sorted_by_class = Split(np.repeat(np.arange(5), 20), Numbered())
-    loader = eval_loader(sorted_by_class, batch_size=4, limit=10)
-    labels = torch.cat([labels for _, labels in loader])
-    assert torch.bincount(labels).tolist() == [2] * 5
-    assert flat(collect(eval_loader(split(), batch_size=4, limit=10**6))) == list(range(N))
+def test_an_evaluation_may_be_of_chosen_items():
     assert flat(collect(eval_loader(split(), batch_size=2, indices=np.array([7, 3, 90])))) == [7, 3, 90]
 
 

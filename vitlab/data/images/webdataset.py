@@ -35,7 +35,7 @@ from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, choose_count, hash_ke
 from vitlab.files import read_utf8, replacing, write_json
 from vitlab.formatting import plural
 
-VERSION = 2  # of the decoding
+VERSION = 3  # of the decoding
 LAYOUT = 2  # of an index's files
 SPLITS = ("train", "validation", "test")
 SAMPLE = np.dtype(  # of an index: a hash of the key, the class, where the image is: its file, its first byte, its bytes
