@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, number_between, status_line
 from vitlab.commands.data import check_out
@@ -125,7 +124,7 @@ def main(words: Sequence[str]) -> int:
     training = pictures.labels[~pictures.held_out] if pictures.held_out is not None else pictures.labels
     counts = np.bincount(training, minlength=len(pictures.classes))
     if few := describe_few(dict(zip(pictures.classes, counts.tolist(), strict=True))):
-        say(few, console)
+        console.say(printable(few))
     return advise(pictures, out, args, begun, console)
 
 
@@ -150,12 +149,12 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     write_json(out / "data.json", facts)
     page = write_data_page(out / "data.html", look, facts)
     for picture in look.unreadable:
-        say(f"left out, cannot be read: {picture.path} ({picture.error})", console)
+        console.say(printable(f"left out, cannot be read: {picture.path} ({picture.error})"))
     for skipped in look.skipped:
-        say(f"left out, {skipped.kind}: {plural(skipped.count, 'file')}, {', '.join(skipped.names)}", console)
+        console.say(printable(f"left out, {skipped.kind}: {plural(skipped.count, 'file')}, {', '.join(skipped.names)}"))
     if look.pairs:
-        say(f"{plural(len(look.pairs), 'picture')} look like another one; copies stay on one side of a split", console)
-    say(f"a look at the pictures: {page}", console)
+        console.say(f"{plural(len(look.pairs), 'picture')} look like another one; copies stay on one side of a split")
+    console.say(f"a look at the pictures: {page}")
     groups = list(range(len(look.pictures)))
     for pair in sorted(look.pairs, key=lambda pair: pair.second):
         groups[pair.second] = groups[pair.first]
@@ -214,13 +213,15 @@ def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float
     found = frozen.find_backbones(sources, pictures.side, asked)
     for source, one in zip(sources, found, strict=False):
         if isinstance(one, str):
-            say(f"without pretrained networks ({one}); --backbones takes weights that are here", console)
+            console.say(f"without pretrained networks ({one}); --backbones takes weights that are here")
         else:
             networks[one.name], opened[one.name] = one, source
     known = f" and frozen features of {', '.join(networks)}" if networks else ""
     count = plural(len(pictures.paths), "picture")
-    say(f"{count}: classifiers on pixels and colors{known}; networks are trained in the time left of "
-        f"{duration(3600 * args.hours)}", console)  # fmt: skip
+    console.say(
+        f"{count}: classifiers on pixels and colors{known}; networks are trained in the time left of "
+        f"{duration(3600 * args.hours)}"
+    )
     features: dict[str, np.ndarray] = {}
     with progress_bar(console) as progress:
         for backbone in (frozen.PIXELS, *networks.values()):
@@ -245,10 +246,8 @@ def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float
     page = report.write_advice_page(
         out, pictures.name, answer, sentences, mistakes, drawn, pictures.paths, pictures.classes, pictures.labels, costs
     )
-    stdout = Console()
-    for text in [*sentences, costs]:
-        stdout.print(escape(text), highlight=False)
-    stdout.print(f"verdict  {escape(str(page))}", soft_wrap=True, highlight=False)
+    for text in [*sentences, costs, f"verdict  {page}"]:
+        Console().say(text)
     return 0
 
 
@@ -328,7 +327,7 @@ def train_networks(
 
     left, fit = end - time.monotonic() - AROUND, 0.0
     if left < SHORTEST:
-        say(f"no time for networks in {duration(max(0, left))}; give more --hours", console)
+        console.say(f"no time for networks in {duration(max(0, left))}; give more --hours")
         return []
     names, steps, done = [], STEPS, {}
     with tempfile.TemporaryDirectory(prefix="vitlab-") as scratch, progress_bar(console) as progress:
@@ -340,7 +339,7 @@ def train_networks(
             fit += STEPS * times[name]
             names.append(name)
     if skipped := [f"{name} ({duration(STEPS * times[name] + AROUND)})" for name in models if name not in names]:
-        say(f"no time for {', '.join(skipped)}; give more --hours", console)
+        console.say(f"no time for {', '.join(skipped)}; give more --hours")
     if not names:
         return []
     seeds = 1
@@ -387,7 +386,3 @@ def gather(name: str, results: Any, steps: int, pictures: Pictures) -> "Network"
     limited = "budget" in list_limits(rows).values()
     seconds = float(np.mean([row["wall_s"] for row in rows]))
     return Network(name, hits, len(rows), steps, limited, seconds)
-
-
-def say(text: str, console: Console) -> None:
-    console.print(escape(printable(text)), soft_wrap=True, highlight=False)

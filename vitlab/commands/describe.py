@@ -15,6 +15,7 @@ from vitlab.config import DescribeConfig, UserError, compose, load
 from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.formatting import with_prefix
+from vitlab.training.files import refuse_unwritable
 
 DESCRIPTION = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
   vitlab describe model=vit_b16
@@ -35,10 +36,26 @@ def main(words: Sequence[str]) -> int:
     config = compose(DescribeConfig, args.overrides)
     if problems := list(shape_problems(config, args.overrides)):
         raise UserError(problems)
+    if args.out and not args.positions:
+        raise UserError(f"--out {args.out}: is for pictures of position embeddings; give --positions too")
+    drawn = draw_positions(config, args.out or Path("positions")) if args.positions else []
     code = describe(config, as_json=args.json)
-    for path in draw_positions(config, args.out or Path("positions")) if args.positions else ():
+    for path in drawn:
         print(path, file=sys.stderr if args.json else sys.stdout)
     return code
+
+
+def find_shape(config: DescribeConfig) -> dict[str, Any]:
+    """What the model is built for: the data's shape where there are data."""
+    from vitlab.models import described_shape
+
+    shape = described_shape(config)
+    if config.data is not None:
+        data = open_data(config.data)
+        shape |= data.shape
+        shape |= {"target_length": data.target_length} if "target_length" in shape else {}
+        shape |= {"num_classes": len(data.classes)} if "num_classes" in shape else {}
+    return shape
 
 
 def shape_problems(config: DescribeConfig, overrides: Sequence[str]) -> Iterator[str]:
@@ -64,7 +81,8 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
     from vitlab.models.base import as_model
     from vitlab.reports.figures import images, save_figure
 
-    model = models.build(config.model, **models.described_shape(config))
+    refuse_unwritable(folder)
+    model = models.build(config.model, **find_shape(config))
     table = as_model(model).position_table if config.model.modality == "image" else model.text.embed.positions
     if table is None:
         raise UserError(f"--positions: model={config.model.name} adds no position embeddings to its tokens")
@@ -77,16 +95,11 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
 def describe(config: DescribeConfig, *, as_json: bool) -> int:
     """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
     with status_line("loading torch and timm", quiet=as_json):
-        from vitlab.models import described_shape, family
+        from vitlab.models import family
         from vitlab.models.base import as_model
         from vitlab.models.counting import count, memory
 
-    shape = described_shape(config)
-    if config.data is not None:
-        data = open_data(config.data)
-        shape |= data.shape
-        shape |= {"target_length": data.target_length} if "target_length" in shape else {}
-        shape |= {"num_classes": len(data.classes)} if "num_classes" in shape else {}
+    shape = find_shape(config)
     model = count.meta(config.model, **shape)
     forward, training = count.flops(model, shape)
     recipe = load("recipe", config.model.recipe)

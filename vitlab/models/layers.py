@@ -14,50 +14,40 @@ from torch import Tensor, nn
 class Mlp(nn.Module):
     """(..., D) -> H -> (..., D), dropout after both layers, or with `drop_hidden=False` after the last one alone."""
 
+    first, activation = ("fc1",), nn.GELU
+
     def __init__(
         self,
         width: int,
         hidden: int,
         *,
-        act: type[nn.Module] = nn.GELU,
+        act: type[nn.Module] | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         drop_hidden: bool = True,
     ):
         super().__init__()
-        self.fc1 = nn.Linear(width, hidden, bias=bias)
-        self.act = act()
+        for name in self.first:
+            setattr(self, name, nn.Linear(width, hidden, bias=bias))
+        self.act = (act or self.activation)()
         self.drop1 = nn.Dropout(dropout if drop_hidden else 0.0)
         self.fc2 = nn.Linear(hidden, width, bias=bias)
         self.drop2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.drop2(self.fc2(self.drop1(self.act(self.fc1(x)))))
+        return self.drop2(self.fc2(self.drop1(self.expand(x))))
+
+    def expand(self, x: Tensor) -> Tensor:
+        return self.act(self.fc1(x))
 
 
-class GatedMlp(nn.Module):
+class GatedMlp(Mlp):
     """The same with a gate as a third layer (Shazeer, 2020, arXiv 2002.05202); `act` is the gate's."""
 
-    def __init__(
-        self,
-        width: int,
-        hidden: int,
-        *,
-        act: type[nn.Module] = nn.SiLU,
-        bias: bool = True,
-        dropout: float = 0.0,
-        drop_hidden: bool = True,
-    ):
-        super().__init__()
-        self.fc1_g = nn.Linear(width, hidden, bias=bias)
-        self.fc1_x = nn.Linear(width, hidden, bias=bias)
-        self.act = act()
-        self.drop1 = nn.Dropout(dropout if drop_hidden else 0.0)
-        self.fc2 = nn.Linear(hidden, width, bias=bias)
-        self.drop2 = nn.Dropout(dropout)
+    first, activation = ("fc1_g", "fc1_x"), nn.SiLU
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.drop2(self.fc2(self.drop1(self.act(self.fc1_g(x)) * self.fc1_x(x))))
+    def expand(self, x: Tensor) -> Tensor:
+        return self.act(self.fc1_g(x)) * self.fc1_x(x)
 
 
 class LayerScale(nn.Module):

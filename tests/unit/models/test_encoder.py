@@ -7,7 +7,7 @@ from torch import nn
 from vitlab.config import UserError
 from vitlab.models import build_model, kernels
 from vitlab.models.encoder import TransformerEncoder, feed_forward
-from vitlab.models.layers import GatedMlp, Mlp
+from vitlab.models.layers import Mlp
 from vitlab.models.mixers.attention import Attention, KeyValueCache
 from vitlab.models.text import bert
 
@@ -170,7 +170,7 @@ def test_dropout_is_after_both_dense_layers_of_the_mlp_and_the_projection():
 @pytest.mark.parametrize("name", ["gpt_nano", "bert_nano", "vit_nano", "transformer_nano"])
 @pytest.mark.parametrize("mlp", ["relu", "swiglu"])
 def test_berts_and_gpts_dropout_is_on_the_mlps_output_and_not_on_its_hidden_layer(name, mlp):
-    part = next(m for m in build_model(name, dropout=0.5, mlp=mlp).modules() if isinstance(m, (Mlp, GatedMlp)))
+    part = next(m for m in build_model(name, dropout=0.5, mlp=mlp).modules() if isinstance(m, Mlp))
     on_hidden = name in ("vit_nano", "transformer_nano")
     x = torch.randn(50, part.drop2(part.fc2.weight).shape[0])
     kept = part.eval()(x)

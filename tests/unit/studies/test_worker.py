@@ -104,7 +104,7 @@ def test_a_worker_that_is_stopped_gives_its_run_back_and_one_that_is_killed_is_r
     second.kill()
     second.communicate()
     assert read_claim(run.folder).is_dead
-    scale.find_missing(files, plan_of(files), Console())  # a start of the study counts anew
+    scale.find_missing(files, plan_of(files), Console())  # a later start counts again
     work(files.folder, 1, lambda: False)
     assert run.result()["steps"] == 40
     assert [row["step"] for row in run.metrics() if "train/loss" in row] == [*range(1, 41)]

@@ -68,7 +68,6 @@ def _(module: nn.Module) -> dict[str, Any]:
 
 
 @read_options.register(Mlp)
-@read_options.register(GatedMlp)
 @read_options.register(timm.layers.Mlp)
 @read_options.register(timm.layers.GluMlp)
 @read_options.register(timm.layers.SwiGLU)
