@@ -6,9 +6,8 @@ Nothing is trained or allocated: models are counted on the meta device. 20 secon
 """
 
 from vitlab.config import DescribeConfig, compose, extent, names
-from vitlab.models import family
+from vitlab.models import counting, family
 from vitlab.models.base import as_model
-from vitlab.models.counting import count
 
 OWN_SIZE = {"dinov2_s14": 518, "dinov2_b14": 518}  # pixels; the others were trained at 224
 SMALL = 24  # pixels, of the models for one CPU core
@@ -20,13 +19,13 @@ def main() -> None:
     for name in names("model"):
         size = SMALL if name.endswith("nano") else OWN_SIZE.get(name, 224)
         config = compose(DescribeConfig, [f"model={name}", f"image_size={size}"])
-        model = count.meta(config.model, num_classes=1000, image_size=extent(size), channels=3)
-        forward, _ = count.flops(model, {"image_size": extent(size), "channels": 3})
+        model = counting.meta(config.model, num_classes=1000, image_size=extent(size), channels=3)
+        forward, _ = counting.flops(model, {"image_size": extent(size), "channels": 3})
         cells = (
             name,
             family(config.model, model),
             size,
-            f"{count.parameters(model):,}",
+            f"{counting.parameters(model):,}",
             as_model(model).sequence_length or "",
         )
         print(f"| {' | '.join(map(str, cells))} | {forward / 1e9:.4g} |")

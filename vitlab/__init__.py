@@ -6,7 +6,7 @@ from typing import Any
 _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "build_model": "vitlab.models",
     "load_weights": "vitlab.training.load",
-    "export_weights": "vitlab.models.weights.export",
+    "export_weights": "vitlab.models.export",
     "load_results": "vitlab.studies.results",
     "load_run": "vitlab.training.checkpoints",
     "extract_features": "vitlab.models.base",

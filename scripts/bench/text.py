@@ -25,8 +25,8 @@ from transformers.utils import logging
 
 from vitlab.config import load
 from vitlab.models import build
-from vitlab.models.decoding.generate import generate
-from vitlab.models.weights.huggingface import load_huggingface
+from vitlab.models.decoding import generate
+from vitlab.models.huggingface import load_huggingface
 from vitlab.training.settings import cpu_has_bf16
 
 VOCABULARY, WIDTH, DEPTH, HEADS, LENGTH = 8000, 256, 6, 4, 256

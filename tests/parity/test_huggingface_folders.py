@@ -23,7 +23,7 @@ from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.errors import UserError
 from vitlab.data.text import tokenization
 from vitlab.models import build_model
-from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
+from vitlab.models.huggingface import load_huggingface, save_huggingface
 from vitlab.training.load import load_weights
 
 V, LENGTH, D, HIDDEN = 53, 19, 16, 24

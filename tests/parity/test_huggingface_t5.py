@@ -13,8 +13,8 @@ from vitlab.commands.export import write_folder
 from vitlab.config.errors import UserError
 from vitlab.data.text import tokenization
 from vitlab.models import build_model
-from vitlab.models.decoding.generate import generate
-from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
+from vitlab.models.decoding import generate
+from vitlab.models.huggingface import load_huggingface, save_huggingface
 from vitlab.training.files import RunFiles
 
 B, S, N, V, D, HEADS, HEAD_WIDTH, HIDDEN = 3, 40, 9, 53, 24, 3, 10, 37

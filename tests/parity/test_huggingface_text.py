@@ -16,9 +16,9 @@ from transformers import (
 
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
+from vitlab.models.huggingface import load_huggingface, save_huggingface
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import bert, language_model
-from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
 
 B, N, V, LENGTH, D, HEADS, HIDDEN, DEPTH = 3, 7, 53, 19, 24, 3, 37, 2
 SIZES = {"width": D, "depth": DEPTH, "heads": HEADS, "mlp_width": HIDDEN}

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from vitlab.models import build_model
-from vitlab.models.weights.load import Weights, fit
-from vitlab.models.weights.timm_names import name_in_timm
+from vitlab.models.weights import Weights, fit, name_in_timm
 
 HEIGHT, WIDTH, CLASSES = 64, 96, 11  # neither square nor 224; 32 divides both
 PAIRS = {

@@ -11,7 +11,7 @@ from transformers import ViTConfig, ViTForImageClassification, ViTModel
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
 from vitlab.models.base import extract_features
-from vitlab.models.weights.huggingface import save_huggingface
+from vitlab.models.huggingface import save_huggingface
 from vitlab.training.load import load_weights
 
 CLASSES, DEPTH, HEADS, D, HIDDEN = 11, 3, 3, 39, 23

@@ -95,17 +95,16 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
 def describe(config: DescribeConfig, *, as_json: bool) -> int:
     """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
     with status_line("loading torch and timm", quiet=as_json):
-        from vitlab.models import family
+        from vitlab.models import counting, family
         from vitlab.models.base import as_model
-        from vitlab.models.counting import count, memory
 
     shape = find_shape(config)
-    model = count.meta(config.model, **shape)
-    forward, training = count.flops(model, shape)
+    model = counting.meta(config.model, **shape)
+    forward, training = counting.flops(model, shape)
     recipe = load("recipe", config.model.recipe)
     moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
-    layers, params = count.stacks(model), count.parameters(model)
-    activations = memory.count_activations(model, lambda model, batch: model(*batch), count.inputs(shape))
+    layers, params = counting.stacks(model), counting.parameters(model)
+    activations = counting.count_activations(model, lambda model, batch: model(*batch), counting.inputs(shape))
     counts: dict[str, Any] = {
         "model": config.model.name,
         "family": family(config.model, model),
@@ -114,12 +113,12 @@ def describe(config: DescribeConfig, *, as_json: bool) -> int:
         "layers": vars(config.model).get("depth"),
         "tokens": as_model(model).sequence_length,
         "params": params,
-        "params_by_part": count.parts(model),
+        "params_by_part": counting.parts(model),
         "forward_flops": forward,
         "train_flops": training,
-        "forward_flops_by_part": count.forward_flops_by_part(model, shape),
+        "forward_flops_by_part": counting.forward_flops_by_part(model, shape),
         "stacks": [{**asdict(stack), "params_per_layer": stack.params_per_layer} for stack in layers],
-        "params_outside_stacks": count.outside(model, layers),
+        "params_outside_stacks": counting.outside(model, layers),
         "weight_bytes": FLOAT * params,
         "optimizer": recipe.optimizer,
         "train_state_bytes": FLOAT * params * (2 + moments),

@@ -45,7 +45,7 @@ def export(run: str, path: Path, *, names: str) -> int:
     """Write the model of a run, print where; the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm"):
         from vitlab.models.base import as_model
-        from vitlab.models.weights.export import compare_onnx, save_onnx, save_safetensors
+        from vitlab.models.export import compare_onnx, save_onnx, save_safetensors
         from vitlab.training.checkpoints import load_run
 
     loaded = load_run(run)
@@ -91,7 +91,7 @@ def check_onnx(path: Path, difference: float | None) -> None:
 def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     """A folder for Hugging Face's transformers, with the tokenizer or the preprocessing of images."""
     from vitlab.data.text.tokenization import from_file
-    from vitlab.models.weights.huggingface import save_huggingface
+    from vitlab.models.huggingface import save_huggingface
 
     if loaded.config.data.modality == "image":
         labels = {str(index): name for index, name in enumerate(loaded.classes)}

@@ -214,7 +214,9 @@ def is_attention(mixer: DictConfig | None) -> bool:
     """Whether a token mixer has heads. Imports its module, and torch: ask where heads are wrong already."""
     kind = "" if mixer is None else mixer.kind
     try:
-        module = importlib.import_module(kind if "." in kind else f"vitlab.models.mixers.{kind}")
+        mixers = importlib.import_module("vitlab.models.mixers")
+        own = f"{mixers.__name__}.{mixers.MODULES.get(kind, kind)}"
+        module = importlib.import_module(kind if "." in kind else own)
     except ImportError:  # building the model says so
         return False
     classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from vitlab.config import groups
 from vitlab.config.schema.models import TextConfig
-from vitlab.models import build_model
+from vitlab.models import build_model, mixers
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, normalise
 from vitlab.models.heads import Bert, LanguageModel, TextModel, with_head
 from vitlab.models.mixers import MixerSpec, refuse_lacking, traits_of
 from vitlab.models.mixers.attention import KeyValueCache
 from vitlab.models.positions import RelativePositions, rotary1d, sincos1d
-from vitlab.registry import implementation
 
 
 class TokenEmbed(nn.Module):
@@ -213,7 +212,6 @@ def build_body(
     sizes = width, config.heads, each, (1, length), 0
     spec = MixerSpec(*sizes, config.dropout, norm_elsewhere, bias, config.attention_dropout, causal)
     hidden = config.mlp_width or 4 * width
-    mixers = implementation("vitlab.models.mixers", mixing.kind, "build")
     encoder = TransformerEncoder(
         width,
         depth,

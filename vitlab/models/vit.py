@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from vitlab.config import extent
 from vitlab.config.schema.models import ViTConfig
+from vitlab.models import mixers
 from vitlab.models.base import Model, Patches
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms
 from vitlab.models.layers import PatchEmbed, hybrid_embed
 from vitlab.models.mixers import MixerSpec, refuse_lacking
 from vitlab.models.positions import rotary2d, sincos1d, sincos2d
-from vitlab.registry import implementation
 
 
 class ViT(Model):
@@ -208,7 +208,6 @@ def build(config: ViTConfig, *, num_classes: int, image_size: tuple[int, int], c
         norm=norm_elsewhere,
         attention_dropout=config.attention_dropout,
     )
-    mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
     rotary = None
     if config.positions == "rotary":
         rotary = rotary2d(patch_embed.grid_size, head_width, spec.prefix_tokens)

@@ -23,9 +23,7 @@ from vitlab.data.masking import Random, RowGenerators, choose_corrupted, corrupt
 from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
-from vitlab.models.decoding import Decoding
-from vitlab.models.decoding.beam_search import beam_search
-from vitlab.models.decoding.generate import generate
+from vitlab.models.decoding import Decoding, beam_search, generate
 from vitlab.tasks.base import Task, TokenInputs, count_nats, refuse_image_recipe, sum_cross_entropy
 from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.language import LEAST_SHARE, SEED

@@ -21,7 +21,7 @@ from vitlab.config.identity import count_parts
 from vitlab.config.schema import TrainConfig, TrainerConfig
 from vitlab.data.loader import Part
 from vitlab.hardware import Launched, count_cores
-from vitlab.models.counting.memory import list_blocks
+from vitlab.models.counting import list_blocks
 
 PATIENCE = timedelta(days=7)  # what ranks wait for each other: while rank 0 analyses, the others wait
 PORTS = (15000, 25000)  # on which rank 0 of a step of SLURM is met

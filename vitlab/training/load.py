@@ -21,13 +21,12 @@ from vitlab.config import TrainConfig, UserError, change, compose, first_line
 from vitlab.config.schema.models import is_folder
 from vitlab.data.opening import open_data
 from vitlab.data.text.tokenization import from_file
+from vitlab.models import counting
 from vitlab.models.captioner import Captioner
-from vitlab.models.counting import count
 from vitlab.models.encoder import TransformerEncoder
+from vitlab.models.huggingface import interpret, read_huggingface, rename_from_huggingface
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
-from vitlab.models.weights.huggingface import interpret, read_huggingface, rename_from_huggingface
-from vitlab.models.weights.load import LoadReport, Weights, describe_weights, fit
-from vitlab.models.weights.options import options_of
+from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, options_of
 from vitlab.training.checkpoints import (
     LoadedRun,
     evaluation_accelerator,
@@ -54,7 +53,7 @@ def load_weights(
     source: `timm:NAME`, a run's folder, a Hugging Face folder with a ViT, BERT, GPT-2, GPT-NeoX or T5, a file
     (.safetensors; .pt, .pth, .bin or .ckpt, read without unpickling), or a state dict in this project's or timm's
     names. `head` and `classes` (the names of the model's classes) decide what happens to the classifier, see
-    `vitlab.models.weights.load.fit`. `mean` and `std` normalise the model's images: the report says where timm's
+    `vitlab.models.weights.fit`. `mean` and `std` normalise the model's images: the report says where timm's
     weights were trained with others. Raises UserError, with the model unchanged, for weights of another model.
     """
     if not isinstance(source, (str, Path, Mapping)) or source == "":
@@ -165,7 +164,7 @@ def read_weights(source: str) -> Weights:
     if path.is_dir():
         config = compose(TrainConfig, base={**RunFiles(source).config(), "analyses": []})  # their files may be gone
         state = read_checkpoint(RunFiles(source).weights_path)
-        model = count.meta(config.model, **restore_shape(state))
+        model = counting.meta(config.model, **restore_shape(state))
         return describe_weights(model, clean(state["state_dict"]), source, classes=tuple(state["classes"]))
     try:
         content = load_state_dict(str(path), weights_only=True)  # timm's: the averaged weights where there are any
@@ -242,7 +241,7 @@ def load_timm_subject(source: str, config: TrainConfig, changed: Set[str]) -> Su
     if cfg is not None and data.channels == 3 and not changed & {"data.mean", "data.std"}:
         config = change(config, {"data.mean": list(cfg.mean), "data.std": list(cfg.std)})
     shape = {**data.shape, "num_classes": len(data.classes)}
-    count.flops(count.meta(config.model, **shape), shape)  # raises UserError for images that do not fit
+    counting.flops(counting.meta(config.model, **shape), shape)  # raises UserError for images that do not fit
     device, autocast = evaluation_context("32-true", evaluation_accelerator(config))
     model = models.build(config.model, **shape).eval().to(device)
     folder = Path("runs") / source.replace(":", "-").replace("/", "-") / "analysis"

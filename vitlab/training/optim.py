@@ -27,7 +27,7 @@ from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig
 from vitlab.models.base import as_model
 from vitlab.models.heads import TextModel
-from vitlab.models.weights.load import head_names
+from vitlab.models.weights import head_names
 from vitlab.training.settings import cpu_has_bf16
 
 

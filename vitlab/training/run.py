@@ -32,9 +32,9 @@ from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
 from vitlab.hardware import count_cores, keep_freed_memory
+from vitlab.models import counting
 from vitlab.models.base import before_head
-from vitlab.models.counting import count
-from vitlab.models.weights.load import LoadReport
+from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task
 from vitlab.tasks.metrics import list_metrics
 from vitlab.training.checkpoints import read_checkpoint
@@ -75,7 +75,7 @@ def format_budget(budget: BudgetConfig) -> str:
 
 def make_meta_model(config: ModelConfig, task: Task, frozen: bool) -> nn.Module:
     """The model without numbers, and with `frozen` its body frozen."""
-    model = count.meta(config, **task.shape)
+    model = counting.meta(config, **task.shape)
     if frozen:
         freeze_body(model)
     return model
@@ -137,9 +137,9 @@ def prepare_model(config: TrainConfig, data: Any, placement: Placement = HERE) -
     if config.probes:
         before_head(model)  # raises UserError for a model without features
     build_optimizer(model, config.recipe)  # raises UserError for a model that it is not for
-    family, params = models.family(config.model, model), count.parameters(model)
+    family, params = models.family(config.model, model), counting.parameters(model)
     example = task.example()
-    flops = count.flops(model, task.shape, lambda model: task.loss(model, example))[1]
+    flops = counting.flops(model, task.shape, lambda model: task.loss(model, example))[1]
     return PreparedModel(config, task, chosen, family, params, flops)
 
 

@@ -21,7 +21,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.split import examples
 from vitlab.files import replacing
-from vitlab.models.counting.memory import checkpointed
+from vitlab.models.counting import checkpointed
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import evaluate
 from vitlab.training.callbacks import (

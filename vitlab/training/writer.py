@@ -18,11 +18,9 @@ from vitlab.data.images.imagefolder import explain
 from vitlab.data.text.tokenization import Tokenizer, from_file
 from vitlab.models.base import as_model
 from vitlab.models.captioner import Captioner
-from vitlab.models.decoding import Decoding
-from vitlab.models.decoding.beam_search import beam_search
-from vitlab.models.decoding.generate import generate
+from vitlab.models.decoding import Decoding, beam_search, generate
 from vitlab.models.heads import LanguageModel
-from vitlab.models.weights.huggingface import load_huggingface
+from vitlab.models.huggingface import load_huggingface
 from vitlab.training.checkpoints import LoadedRun, evaluation_accelerator, load_run
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import evaluation_context

@@ -8,8 +8,7 @@ from torch import nn
 
 from vitlab.commands.describe import describe, draw_positions
 from vitlab.config import DescribeConfig, UserError, compose
-from vitlab.models import build_model
-from vitlab.models.counting import count
+from vitlab.models import build_model, counting
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention
 
@@ -41,7 +40,7 @@ def transformer(width, depth, hidden, cross=False):
 
 def test_the_textbooks_layers_are_counted_as_the_textbooks_do():
     """3.15M per encoder layer, 4.2M per decoder layer at 512 wide (Vaswani et al., 2017, base)."""
-    [encoder], [decoder] = (count.stacks(transformer(512, 6, 2048, cross)) for cross in (False, True))
+    [encoder], [decoder] = (counting.stacks(transformer(512, 6, 2048, cross)) for cross in (False, True))
     assert (encoder.name, encoder.layers, encoder.width, encoder.cross) == ("blocks", 6, 512, False)
     assert encoder.params_per_layer == 4 * (512 * 512 + 512) + 2 * 512 * 2048 + 2048 + 512 + 2 * 2 * 512 == 3_152_384
     assert [(w.name, w.shapes, w.params) for w in encoder.weights] == [
@@ -74,10 +73,10 @@ def test_layers_and_what_is_outside_them_make_up_the_whole(name, layers):
     else:
         with torch.device("meta"):
             model = build_model(name)
-    found = count.stacks(model)
+    found = counting.stacks(model)
     assert {stack.name: stack.layers for stack in found} == layers
     inside = sum(stack.layers * stack.params_per_layer for stack in found)
-    assert inside + sum(count.outside(model, found).values()) == count.parameters(model)
+    assert inside + sum(counting.outside(model, found).values()) == counting.parameters(model)
 
 
 # ---- operations
@@ -87,7 +86,7 @@ def test_layers_and_what_is_outside_them_make_up_the_whole(name, layers):
 def test_operations_by_part_are_their_formulas(pool):
     model = vit("meta", pool=pool)
     tokens = TOKENS if pool == "token" else TOKENS - 1
-    assert count.forward_flops_by_part(model, IMAGES) == {
+    assert counting.forward_flops_by_part(model, IMAGES) == {
         "embedding": 2 * 6 * 5 * 7 * CHANNELS * WIDTH,
         "attention": DEPTH * (2 * tokens * 4 * WIDTH * WIDTH + 2 * 2 * tokens * tokens * WIDTH),
         "mlp": DEPTH * 2 * tokens * 2 * WIDTH * HIDDEN,

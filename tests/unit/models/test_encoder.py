@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 from vitlab.config import UserError
-from vitlab.models import build_model, kernels
+from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.layers import Mlp
+from vitlab.models.mixers import attention as kernels
 from vitlab.models.mixers.attention import Attention, KeyValueCache
 from vitlab.models.text import bert
 

@@ -7,8 +7,7 @@ import torch
 
 from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.config.errors import UserError
-from vitlab.models import build_model, described_shape
-from vitlab.models.counting import count
+from vitlab.models import build_model, counting, described_shape
 from vitlab.models.text import build as build_text
 from vitlab.training.load import load_encoder, load_weights
 from vitlab.training.optim import build_optimizer, freeze_body
@@ -50,7 +49,7 @@ def test_embeddings_are_shared_as_told(shared, matrices):
 )
 def test_other_named_models_have_their_published_sizes(name, least, most):
     config = compose(DescribeConfig, [f"model={name}"])
-    assert least < count.parameters(count.meta(config.model, **described_shape(config))) < most
+    assert least < counting.parameters(counting.meta(config.model, **described_shape(config))) < most
 
 
 @pytest.mark.parametrize("shared", ["all", "none"])

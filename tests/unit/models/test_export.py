@@ -15,7 +15,7 @@ from torch import nn
 
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
-from vitlab.models.weights.export import compare_onnx, export_weights, save_onnx, save_safetensors
+from vitlab.models.export import compare_onnx, export_weights, save_onnx, save_safetensors
 from vitlab.training.load import load_weights
 
 SIZE, PATCH, CLASSES = (15, 28), (5, 7), 11

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from vitlab.config import TrainConfig, compose
-from vitlab.models import build_model, kernels
-from vitlab.models.counting import count, memory
+from vitlab.models import build_model, counting
+from vitlab.models.mixers import attention as kernels
 from vitlab.training.optim import build_optimizer
 
 CLASSES = 5
@@ -25,8 +25,10 @@ def build_meta(name, **changes):
 
 
 def count_meta(name, changes, half=False):
-    example = count.inputs(shape_of(name))
-    return memory.count_activations(build_meta(name, **changes), lambda model, batch: model(*batch), example, half=half)
+    example = counting.inputs(shape_of(name))
+    return counting.count_activations(
+        build_meta(name, **changes), lambda model, batch: model(*batch), example, half=half
+    )
 
 
 MODELS = [
@@ -40,17 +42,17 @@ MODELS = [
 
 def count_kept(model, batch, half):
     """Bytes of the storages that a forward pass saves, each once, without parameters and buffers."""
-    own = {memory.storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    own = {counting.storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
     kept = {}
 
     def keep(tensor):
-        kept[memory.storage(tensor)] = tensor  # alive, so that no other gets its address
+        kept[counting.storage(tensor)] = tensor  # alive, so that no other gets its address
         return tensor
 
     saving = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     with saving, torch.autocast("cpu", torch.bfloat16, enabled=half):
         model(*batch)
-    return memory.count_bytes(tensor for key, tensor in kept.items() if key not in own)
+    return counting.count_bytes(tensor for key, tensor in kept.items() if key not in own)
 
 
 @pytest.mark.parametrize(("name", "changes"), MODELS)
@@ -66,10 +68,10 @@ def test_activations_under_autocast_are_about_half(name, changes, monkeypatch):
 
 def compare(name, changes, half, error):
     model, shape = build_model(name, **shape_of(name), **changes).train(), shape_of(name)
-    few, many = (count_kept(model, count.inputs(shape, size, "cpu"), half) for size in (2, 4))
+    few, many = (count_kept(model, counting.inputs(shape, size, "cpu"), half) for size in (2, 4))
     found = count_meta(name, changes, half)
     assert found.per_example == pytest.approx((many - few) / 2, rel=error)
-    assert found.checkpointed < found.per_example or not memory.list_blocks(model)
+    assert found.checkpointed < found.per_example or not counting.list_blocks(model)
 
 
 def test_activations_of_blocks_that_are_computed_again_are_their_inputs_and_those_of_one():
@@ -80,14 +82,14 @@ def test_activations_of_blocks_that_are_computed_again_are_their_inputs_and_thos
         )
         model = nn.Sequential(OrderedDict(blocks=nn.Sequential(*blocks)))
         example = torch.zeros(1, width)
-    found = memory.count_activations(model, lambda model, x: model(x).square().sum(), example)
+    found = counting.count_activations(model, lambda model, x: model(x).square().sum(), example)
     # a block saves its input and the hidden layer, once; the loss its own input
     assert found.per_example == 4 * (depth * 5 * width + width)
     assert found.checkpointed == 4 * (depth * width + width + 5 * width)
     assert found.fixed == 0
-    half = memory.count_activations(model, lambda model, x: model(x).square().sum(), example, half=True)
+    half = counting.count_activations(model, lambda model, x: model(x).square().sum(), example, half=True)
     assert half.per_example == found.per_example / 2
-    assert half.fixed == 2 * count.parameters(model)
+    assert half.fixed == 2 * counting.parameters(model)
 
 
 def test_attention_keeps_no_weights_of_all_pairs():
@@ -95,7 +97,7 @@ def test_attention_keeps_no_weights_of_all_pairs():
     with torch.device("meta"):
         q = torch.zeros(1, heads, tokens, width, requires_grad=True)
     scale = torch.nn.Parameter(torch.ones((), device="meta"))
-    found, _ = memory.count_saved(
+    found, _ = counting.count_saved(
         nn.ParameterList([scale]), lambda: nn.functional.scaled_dot_product_attention(q * scale, q, q)
     )
     assert found < 4 * heads * tokens * tokens
@@ -105,5 +107,5 @@ def test_attention_keeps_no_weights_of_all_pairs():
 def test_the_state_of_an_optimizer_is_as_large_as_the_parameters_so_many_times(optimizer, least, most):
     config = compose(TrainConfig, ["model=vit_nano", f"recipe.optimizer={optimizer}"])
     model = build_meta("vit_nano", **VIT)
-    size = memory.count_state(build_optimizer(model, config.recipe)) / (4 * count.parameters(model))
+    size = counting.count_state(build_optimizer(model, config.recipe)) / (4 * counting.parameters(model))
     assert least <= size <= most

@@ -7,10 +7,8 @@ from torch import nn
 from vitlab.config import names
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
-from vitlab.models.mixers.depthwise import CausalConvolution, DepthwiseConvolution
-from vitlab.models.mixers.fourier import Fourier
-from vitlab.models.mixers.plain_attention import PlainAttention
-from vitlab.models.mixers.pooling import Pooling
+from vitlab.models.mixers.attention import PlainAttention
+from vitlab.models.mixers.simple import CausalConvolution, DepthwiseConvolution, Fourier, Pooling
 
 B, ROWS, COLUMNS, D = 2, 3, 5, 7
 N = ROWS * COLUMNS

@@ -12,8 +12,7 @@ from torch import nn
 import vitlab
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
-from vitlab.models import build_model, described_shape
-from vitlab.models.counting import count
+from vitlab.models import build_model, counting, described_shape
 from vitlab.studies.launch import start_server
 from vitlab.training.checkpoints import LoadedRun
 from vitlab.training.load import compare_classes, refuse_misfit
@@ -40,7 +39,7 @@ def configuration(name, **changes):
 def on_meta(name, image_size=(224, 224), num_classes=1000, channels=3, **changes):
     size = list(image_size)
     config = compose(DescribeConfig, base={"model": {"name": name, **changes}, "image_size": size}).model
-    return count.meta(config, num_classes=num_classes, image_size=image_size, channels=channels)
+    return counting.meta(config, num_classes=num_classes, image_size=image_size, channels=channels)
 
 
 # ---- sizes
@@ -49,7 +48,7 @@ def on_meta(name, image_size=(224, 224), num_classes=1000, channels=3, **changes
 @pytest.mark.parametrize("name", [*PARAMETERS, *RESNETS])
 def test_the_number_of_parameters_is_the_published_one(name):
     model = on_meta(name)
-    assert count.parameters(model) == (PARAMETERS | RESNETS)[name]
+    assert counting.parameters(model) == (PARAMETERS | RESNETS)[name]
     assert all(p.is_meta for p in model.parameters()), "counting takes no memory"
 
 
@@ -57,9 +56,9 @@ def test_the_number_of_parameters_is_the_published_one(name):
 def test_the_parts_sum_to_the_whole(name):
     size = ["image_size=48"] if load("model", name).kind == "captioner" else []  # its patches do not divide 224
     config = compose(DescribeConfig, [f"model={name}", *size])
-    model = count.meta(config.model, **described_shape(config))
-    parts = count.parts(model)
-    assert sum(parts.values()) == count.parameters(model)
+    model = counting.meta(config.model, **described_shape(config))
+    parts = counting.parts(model)
+    assert sum(parts.values()) == counting.parameters(model)
     assert all(parts.values())
 
 
@@ -75,7 +74,7 @@ def vit_flops(*, depth, width, hidden, tokens, patches, patch, classes):
 
 
 def test_operations_of_vit_b16_are_its_formula():
-    found = count.flops(on_meta("vit_b16"), {"image_size": (224, 224), "channels": 3})
+    found = counting.flops(on_meta("vit_b16"), {"image_size": (224, 224), "channels": 3})
     assert found == vit_flops(**B16)
     assert found[0] == pytest.approx(2 * 17.56e9, rel=0.001)  # 17.56 billion multiply-adds, as it is usually given
 
@@ -86,7 +85,7 @@ def test_operations_of_a_resnet_are_those_of_its_convolutions():
     first = 2 * 2 * 12 * 20 * 9 * 5 * 5
     second = 2 * 6 * 10 * (9 * 5 * 7 + 9 * 7 * 7 + 5 * 7) + 2 * 2 * 6 * 10 * 9 * 7 * 7
     forward = stem + first + second + 2 * 7 * 11
-    assert count.flops(model, {"image_size": (12, 20), "channels": 2}) == (forward, 3 * forward - stem)
+    assert counting.flops(model, {"image_size": (12, 20), "channels": 2}) == (forward, 3 * forward - stem)
 
 
 def test_a_grouped_convolution_costs_three_times_its_forward_pass_to_train():
@@ -98,7 +97,7 @@ def test_a_grouped_convolution_costs_three_times_its_forward_pass_to_train():
         )
     point = 2 * size * size * 3 * channels
     grouped = 2 * size * size * 9 * channels * channels // groups
-    forward, training = count.flops(model, {"image_size": (size, size), "channels": 3})
+    forward, training = counting.flops(model, {"image_size": (size, size), "channels": 3})
     assert (forward, training) == (point + grouped, 2 * point + 3 * grouped)
 
 
@@ -108,12 +107,12 @@ def test_only_timms_own_errors_say_that_images_do_not_fit():
     with torch.device("meta"):
         mine = nn.Sequential(nn.Flatten(), nn.Linear(5, 2))
     with pytest.raises(UserError, match="VGG does not take images of 17 x 17 pixels, 3 channels: Given input size"):
-        count.flops(on_meta("timm:vgg11", (17, 17)), shape)
+        counting.flops(on_meta("timm:vgg11", (17, 17)), shape)
     with pytest.raises(RuntimeError, match="must have same reduction dim"):
-        count.flops(mine, shape)
+        counting.flops(mine, shape)
     theirs, shape = on_meta("timm:resnet18", (32, 32)), {"image_size": (32, 32), "channels": 3}
     with pytest.raises(TypeError, match="unsupported operand"):
-        count.flops(theirs, shape, lambda model: model(*count.inputs(shape)) + None)
+        counting.flops(theirs, shape, lambda model: model(*counting.inputs(shape)) + None)
 
 
 # ---- features
@@ -206,7 +205,7 @@ def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     model = build_model(str(tmp_path / "mlp.yaml"), image_size=(3, 5), channels=2, num_classes=7, hidden=11)
     assert model(torch.zeros(4, 2, 3, 5)).shape == (4, 7)
-    assert count.parts(model) == {"1": 30 * 11 + 11, "2": 11 * 7 + 7}
+    assert counting.parts(model) == {"1": 30 * 11 + 11, "2": 11 * 7 + 7}
 
 
 # ---- what a trained model may be shown

@@ -10,7 +10,7 @@ from torch import nn
 from vitlab.analysis.alignment import applies
 from vitlab.config import UserError
 from vitlab.models import build_model
-from vitlab.models.decoding.generate import generate
+from vitlab.models.decoding import generate
 
 V, S, N = 29, 7, 5
 SIZES = {"width": 12, "vocabulary": V, "length": 11}

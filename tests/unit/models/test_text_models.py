@@ -8,8 +8,7 @@ from torch import nn
 
 from vitlab.config import load
 from vitlab.models import build, build_model
-from vitlab.models.decoding.beam_search import beam_search
-from vitlab.models.decoding.generate import filter_logits, generate
+from vitlab.models.decoding import beam_search, filter_logits, generate
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.heads import Classifier
 from vitlab.models.text import bert, language_model

@@ -8,9 +8,9 @@ from torch import nn
 
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
+from vitlab.models.export import export_weights
 from vitlab.models.mixers.attention import Attention
-from vitlab.models.weights.export import export_weights
-from vitlab.models.weights.load import Weights, describe_weights, fit
+from vitlab.models.weights import Weights, describe_weights, fit
 from vitlab.training.load import load_weights
 
 TINY = {"depth": 2, "width": 24, "heads": 3, "mlp_width": 20}

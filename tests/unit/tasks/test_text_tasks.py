@@ -12,7 +12,7 @@ from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
 from vitlab.data.sequences import IGNORE_INDEX
-from vitlab.models.counting import count
+from vitlab.models.counting import flops, meta
 from vitlab.tasks.language import SEED
 
 TINY = {"gpt_nano": ["model.width=24", "model.heads=3"], "bert_nano": ["model.width=24", "model.heads=3"]}
@@ -73,9 +73,9 @@ def test_a_batch_is_learnt_by_heart_and_every_weight_has_a_gradient(name, model,
 def test_operations_of_an_example_are_counted(name):
     task, config = task_of(name)
     example = task.example()
-    net = count.meta(config.model, **task.shape)
-    forward, training = count.flops(net, task.shape, lambda net: task.loss(net, example))
-    body, _ = count.flops(net, task.shape)
+    net = meta(config.model, **task.shape)
+    forward, training = flops(net, task.shape, lambda net: task.loss(net, example))
+    body, _ = flops(net, task.shape)
     assert body <= forward < training
     head = 2 * 24 * task.shape["vocabulary"]
     predicted = {"causal_lm": 16, "masked_lm": math.ceil(0.15 * 16), "span_lm": 2 * (int(0.15 * 16) + 10)}[name]

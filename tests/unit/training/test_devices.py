@@ -11,7 +11,7 @@ import torch
 
 from tests.integration.commands import Program, vitlab
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.models.counting import count
+from vitlab.models import counting
 from vitlab.studies.experiment import train_run
 from vitlab.studies.stats import read_outcomes
 from vitlab.studies.store import StudyFiles
@@ -131,7 +131,7 @@ def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
 def test_what_devices_cannot_share_is_refused(words, problem):
     words = [word for word in TINY if not (word.startswith("model") and "model=resnet_nano" in words)] + words
     config = compose(TrainConfig, words)
-    model = count.meta(config.model, num_classes=10, image_size=(8, 8), channels=1).train()
+    model = counting.meta(config.model, num_classes=10, image_size=(8, 8), channels=1).train()
     with pytest.raises(UserError, match=problem) as caught:
         refuse_parts(config, model, "cpu")
     assert len(caught.value.problems) == 1

@@ -15,9 +15,9 @@ from tests.learning import randomized
 from tests.unit.models.test_weights import same, vit
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
+from vitlab.models.export import export_weights
 from vitlab.models.timm_adapter import pretrained_cfg
-from vitlab.models.weights.export import export_weights
-from vitlab.models.weights.resample import first_convolution
+from vitlab.models.weights import first_convolution
 from vitlab.training.files import source_problems
 from vitlab.training.load import load_weights, read_weights
 

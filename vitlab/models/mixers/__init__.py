@@ -1,4 +1,4 @@
-"""Token mixers, which exchange information between tokens. One file and one YAML each.
+"""Token mixers, which exchange information between tokens. Each has a YAML.
 
 A mixer maps tokens (B, N, D) to (B, N, D): `mixer(x)`. One that attends also takes `mask` and, as cross-attention,
 `context`; one that hides later tokens `causal` and `cache`; one that takes rotary positions `rotary`. A mixer's module
@@ -10,18 +10,27 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from vitlab.config.schema.fields import Choice
+from vitlab.registry import implementation
+
+MODULES = {  # of kinds that share one; others have the module of their name
+    "plain_attention": "attention",
+    **dict.fromkeys(("depthwise", "fourier", "pooling", "token_mlp"), "simple"),
+}
+
 
 class Mixer(nn.Module):
     """The base class of mixers, which says what one can do; a module without it has none of this."""
 
-    attends = False  # by `vitlab.models.kernels.attention`, so masks, caches and analyses of attention apply
+    attends = False  # by `vitlab.models.mixers.attention.attention`, so masks, caches and analyses of attention apply
     takes_rotary = False
     hides_later = False  # a token's output depends on it and those before it, where `causal` is given
     in_timm = False  # timm has the very same layer; a derived class says so again
+    kind = ""  # of its YAML; a derived class is of another
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.in_timm = vars(cls).get("in_timm", False)
+        cls.in_timm, cls.kind = vars(cls).get("in_timm", False), vars(cls).get("kind", cls.__module__)
 
 
 def traits_of(mixer: nn.Module) -> type[Mixer]:
@@ -56,16 +65,8 @@ class MixerSpec:
     def tokens(self) -> int:
         return self.prefix_tokens + self.grid_size[0] * self.grid_size[1]
 
-    @staticmethod
-    def check_kernel(kernel: int) -> None:
-        """Raise ValueError for a side that has no middle, or none that a grid of patches needs."""
-        if kernel % 2 == 0 or not 1 <= kernel < 1000:
-            raise ValueError(f"model.mixer.kernel={kernel}: give an odd number from 1 to 999")
 
-    def refuse_prefix(self, name: str) -> None:
-        """Raise ValueError for prefix tokens, which a mixer over the grid of patches would never mix."""
-        if self.prefix_tokens:
-            raise ValueError(
-                f"model.mixer={name} mixes patches only; give model.pool=mean without model.class_token, "
-                "model.registers and model.distillation"
-            )
+def build(config: Choice, spec: MixerSpec) -> nn.Module:
+    """The mixer of one layer. Raises UserError for a kind without a module that builds it."""
+    module = implementation("vitlab.models.mixers", MODULES.get(config.kind, config.kind), "build")
+    return module.build(config, spec)

@@ -1,15 +1,15 @@
-"""Multi-head attention (Vaswani et al., 2017, section 3.2.2).
+"""Multi-head attention (Vaswani et al., 2017, section 3.2.2), attention without parameters, and the kernel of both.
 
-Shapes: B batch, N tokens, M context tokens, D model width, H heads, K head width.
+Shapes: B batch, N tokens, M tokens of a context or a cache, D model width, H heads, K head width.
 """
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.config.schema.fields import Choice
-from vitlab.models.kernels import attention
 from vitlab.models.mixers import Mixer, MixerSpec
 from vitlab.models.positions import rotate
 
@@ -66,6 +66,7 @@ class Attention(Mixer):
     2023, section 2.1). `dropout` is that of the output, `attention_dropout` that of the softmax's weights.
     """
 
+    kind = "attention"
     attends = True
     takes_rotary = True
     hides_later = True
@@ -143,7 +144,86 @@ class Attention(Mixer):
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
 
 
-def build(config: Choice, spec: MixerSpec) -> Attention:
+FEW_KEYS = 512  # up to these the weights of attention take less memory than what else a block keeps
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float = 0.0
+) -> Tensor:
+    """softmax(scale q k^T) v: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K). Nothing else chooses a kernel.
+
+    Analyses and the counting of operations see the call of torch's `scaled_dot_product_attention` that is made here
+    without gradients, as in timm's models.
+
+    `dropout` is the share of the softmax's weights that are left out; the others grow by 1 / (1 - dropout).
+
+    mask is broadcastable to (B, H, N, M): bool, True where a query may look, or added to the scores, then without
+    `causal`. The last query looks at all keys: with `causal` the first M - N keys are of tokens before those in q.
+    """
+    causal = causal and q.shape[2] > 1  # a last token looks at all
+    if causal and (mask is not None or k.shape[2] > q.shape[2]):  # the kernel takes one of them, and has no offset
+        before = k.shape[2] - q.shape[2]
+        earlier = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(before)
+        mask, causal = earlier if mask is None else mask & earlier, False
+    trains_in_bf16 = torch.is_grad_enabled() and q.is_cpu and torch.is_autocast_enabled("cpu")
+    if trains_in_bf16 and k.shape[2] <= FEW_KEYS:
+        return multiply(q, k, v, mask, causal, scale, dropout)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale)
+
+
+def multiply(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float = 0.0
+) -> Tensor:
+    """Attention as products of matrices in autocast's type: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K).
+
+    A CPU trains so in 0.5 to 0.6 of the fused kernel's time in float32, which is less than the kernel's in bf16.
+    """
+    dtype = torch.get_autocast_dtype("cpu")
+    least = torch.finfo(dtype).min  # a query that may look at nothing would have no number with -inf
+    if causal:
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
+    if mask is None:
+        bias = q.new_empty((), dtype=dtype)
+    elif mask.dtype == torch.bool:
+        bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, least)
+    else:
+        bias = mask.to(dtype).clamp(min=least)
+    if bias.dim() > 2:
+        bias = bias.expand(*q.shape[:2], *bias.shape[-2:]).flatten(0, 1)
+    queries, keys, values = (x.to(dtype).flatten(0, 1) for x in (q, k, v))
+    scores = torch.baddbmm(bias, queries, keys.mT, beta=int(mask is not None), alpha=scale)
+    return torch.bmm(F.dropout(scores.softmax(-1), dropout), values).unflatten(0, q.shape[:2])
+
+
+class PlainAttention(Mixer):
+    """softmax(x x^T / sqrt(D)) x: tokens are their own queries, keys and values, in one head of the whole width.
+
+    It has no parameters: what softmax attention does before anything is learned.
+    """
+
+    kind = "plain_attention"
+    attends = True
+    hides_later = True
+    heads = 1
+
+    def __init__(self, dropout: float = 0.0, attention_dropout: float = 0.0):
+        super().__init__()
+        self.attention_dropout = attention_dropout
+        self.drop = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeyValueCache | None = None
+    ) -> Tensor:
+        """x (B, N, D) -> (B, N, D); mask, causal and cache as of `Attention`."""
+        q = x[:, None]
+        k, v = (q, q) if cache is None else cache.extend(q, q)
+        dropout = self.attention_dropout if self.training else 0.0
+        return self.drop(attention(q, k, v, mask, causal, x.shape[2] ** -0.5, dropout)[:, 0])
+
+
+def build(config: Choice, spec: MixerSpec) -> Attention | PlainAttention:
+    if config.kind == "plain_attention":
+        return PlainAttention(spec.dropout, spec.attention_dropout)
     return Attention(
         spec.width,
         spec.heads,

@@ -288,7 +288,7 @@ def encode_text(model: "nn.Module", tokenizer: "Tokenizer", parts: Sequence[str]
     """
     import torch
 
-    from vitlab.models.decoding.generate import generate
+    from vitlab.models.decoding import generate
     from vitlab.models.encoder_decoder import EncoderDecoder
     from vitlab.models.recurrent import RecurrentEncoderDecoder
 

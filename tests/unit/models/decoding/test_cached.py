@@ -8,8 +8,7 @@ from torch import nn
 
 from vitlab.config import load
 from vitlab.models import build
-from vitlab.models.decoding.beam_search import beam_search
-from vitlab.models.decoding.generate import generate
+from vitlab.models.decoding import beam_search, generate
 
 V, S, LENGTH, END = 13, 7, 11, 9
 CHANGES = {

@@ -5,9 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vitlab.models.decoding import CachedDecoding
-from vitlab.models.decoding.beam_search import beam_search
-from vitlab.models.decoding.generate import generate
+from vitlab.models.decoding import CachedDecoding, beam_search, generate
 
 V, LENGTH, END, START = 5, 11, 2, 0
 

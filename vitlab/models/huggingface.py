@@ -1,12 +1,16 @@
 """ViT, BERT, GPT-2, GPT-NeoX, ESM and T5 as folders of Hugging Face's transformers: config.json and model.safetensors.
 
-Their weights differ in names, in the order of queries, keys and values, and in GPT-2's transposed matrices. Shapes:
-H heads, K head width.
+Their weights differ in names, in the order of queries, keys and values, and in GPT-2's transposed matrices. T5's
+attention and embeddings are not scaled, but its tied output layer is. Here attention and embeddings are (Vaswani et
+al., 2017), so T5's queries are multiplied by sqrt(K) and its embeddings divided by sqrt(D): the same function.
+
+Shapes: H heads, K head width, D width, V vocabulary.
 """
 
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +20,180 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from vitlab.config import DescribeConfig, UserError, compose, first_line
-from vitlab.config.schema.models import ACTIVATIONS, ModelConfig, class_names, read_config, read_model, scales_output
+from vitlab.config.schema import models as schema
+from vitlab.config.schema.models import (
+    ACTIVATIONS,
+    ModelConfig,
+    Settings,
+    class_names,
+    read_config,
+    read_model,
+    scales_output,
+)
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import replacing, write_json
-from vitlab.models import build, described_shape
-from vitlab.models.counting import count
+from vitlab.models import build, counting, described_shape
 from vitlab.models.encoder import TokenBatchNorm
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.heads import Bert, LanguageModel, TextModel
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import TextEncoder
 from vitlab.models.vit import ViT
-from vitlab.models.weights import t5
-from vitlab.models.weights.architectures import READABLE, T5, WRITABLE, Architecture
-from vitlab.models.weights.load import LoadReport, Weights, describe_weights, fit, shorten
-from vitlab.models.weights.options import mlp_name
+from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, mlp_name, shorten
 
+
+@dataclass(frozen=True)
+class Architecture:
+    """One `model_type` of transformers: tables of (theirs, here); `{i}` in a name is the layer."""
+
+    model_class: str
+    prefix: str  # of the body's names in a model with a head
+    heads: tuple[str, ...]  # what the names of heads begin with: they have no prefix
+    names: tuple[tuple[str, str], ...]
+    settings: Settings  # its config.json
+    probe: str = ""  # a name that tells a file of this architecture
+
+
+def encoder_names(body: str, norm1: str, norm2: str) -> tuple[tuple[str, str], ...]:
+    """Names of layers with BERT's parts: separate queries, keys and values, an intermediate and an output layer."""
+    layer = "encoder.layer.{i}."
+    return (
+        (f"{layer}attention.{body}.query.", "blocks.{i}.mixer.q."),
+        (f"{layer}attention.{body}.key.", "blocks.{i}.mixer.k."),
+        (f"{layer}attention.{body}.value.", "blocks.{i}.mixer.v."),
+        (f"{layer}attention.output.dense.", "blocks.{i}.mixer.proj."),
+        (f"{layer}{norm1}.", "blocks.{i}.norm1."),
+        (f"{layer}intermediate.dense.", "blocks.{i}.mlp.fc1."),
+        (f"{layer}output.dense.", "blocks.{i}.mlp.fc2."),
+        (f"{layer}{norm2}.", "blocks.{i}.norm2."),
+    )
+
+
+def inside(prefix: str, names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((theirs, prefix + here) for theirs, here in names)
+
+
+VIT = Architecture(
+    model_class="ViTForImageClassification",
+    prefix="vit.",
+    heads=("classifier.",),
+    names=(
+        ("embeddings.cls_token", "cls_token"),
+        ("embeddings.position_embeddings", "pos_embed"),
+        ("embeddings.patch_embeddings.projection.", "patch_embed.proj."),
+        *inside("encoder.", encoder_names("attention", "layernorm_before", "layernorm_after")),
+        ("layernorm.", "encoder.norm."),
+        ("classifier.", "head."),
+        ("pooler.dense.", "pre_logits.0."),  # of a ViTModel
+    ),
+    settings=schema.VIT,
+    probe="encoder.layer.0.attention.attention.query.weight",
+)
+BERT = Architecture(
+    model_class="BertForPreTraining",
+    prefix="bert.",
+    heads=("cls.",),
+    names=(
+        ("embeddings.word_embeddings.", "text.embed.tokens."),
+        ("embeddings.position_embeddings.weight", "text.embed.positions"),
+        ("embeddings.token_type_embeddings.", "text.embed.segments."),
+        ("embeddings.LayerNorm.", "text.embed.norm."),
+        *inside("text.encoder.", encoder_names("self", "attention.output.LayerNorm", "output.LayerNorm")),
+        ("pooler.dense.", "pooler."),
+        ("cls.predictions.transform.dense.", "transform."),
+        ("cls.predictions.transform.LayerNorm.", "norm."),
+        ("cls.predictions.bias", "bias"),
+        ("cls.seq_relationship.", "next_sentence."),
+    ),
+    settings=schema.BERT,
+    probe="encoder.layer.0.attention.self.query.weight",
+)
+GPT2 = Architecture(
+    model_class="GPT2LMHeadModel",
+    prefix="transformer.",
+    heads=(),
+    names=(
+        ("wte.", "text.embed.tokens."),
+        ("wpe.weight", "text.embed.positions"),
+        ("h.{i}.ln_1.", "text.encoder.blocks.{i}.norm1."),
+        ("h.{i}.attn.c_attn.", "text.encoder.blocks.{i}.mixer.qkv."),
+        ("h.{i}.attn.c_proj.", "text.encoder.blocks.{i}.mixer.proj."),
+        ("h.{i}.ln_2.", "text.encoder.blocks.{i}.norm2."),
+        ("h.{i}.mlp.c_fc.", "text.encoder.blocks.{i}.mlp.fc1."),
+        ("h.{i}.mlp.c_proj.", "text.encoder.blocks.{i}.mlp.fc2."),
+        ("ln_f.", "text.encoder.norm."),
+    ),
+    settings=schema.GPT2,
+    probe="h.0.attn.c_attn.weight",
+)
+GPT_NEOX = Architecture(  # a causal language model with rotary positions
+    model_class="GPTNeoXForCausalLM",
+    prefix="gpt_neox.",
+    heads=(),
+    names=(
+        ("embed_in.", "text.embed.tokens."),
+        ("layers.{i}.input_layernorm.", "text.encoder.blocks.{i}.norm1."),
+        ("layers.{i}.attention.query_key_value.", "text.encoder.blocks.{i}.mixer.qkv."),
+        ("layers.{i}.attention.dense.", "text.encoder.blocks.{i}.mixer.proj."),
+        ("layers.{i}.post_attention_layernorm.", "text.encoder.blocks.{i}.norm2."),
+        ("layers.{i}.mlp.dense_h_to_4h.", "text.encoder.blocks.{i}.mlp.fc1."),
+        ("layers.{i}.mlp.dense_4h_to_h.", "text.encoder.blocks.{i}.mlp.fc2."),
+        ("final_layer_norm.", "text.encoder.norm."),
+    ),
+    settings=schema.GPT_NEOX,
+)
+ESM = Architecture(  # a masked language model with rotary positions, pre-norm; written only
+    model_class="EsmForMaskedLM",
+    prefix="esm.",
+    heads=("lm_head.",),
+    names=(
+        ("embeddings.word_embeddings.", "text.embed.tokens."),
+        *inside("text.encoder.", encoder_names("self", "attention.LayerNorm", "LayerNorm")),
+        ("encoder.emb_layer_norm_after.", "text.encoder.norm."),
+        ("lm_head.dense.", "transform."),
+        ("lm_head.layer_norm.", "norm."),
+        ("lm_head.decoder.weight", "decoder.weight"),
+        ("lm_head.bias", "bias"),
+    ),
+    settings=schema.ESM,
+)
+
+
+def t5_names(body: str, stack: str, parts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Names of T5's encoder or decoder: `parts` are those of a layer, each with a norm."""
+    theirs, here = f"{body}.block.{{i}}.layer.", f"{stack}.encoder.blocks.{{i}}."
+    names = {
+        "mixer": [(f"SelfAttention.{part}.", f"mixer.{ours}.") for part, ours in zip("qkvo", T5_PARTS, strict=True)],
+        "cross": [(f"EncDecAttention.{part}.", f"cross.{ours}.") for part, ours in zip("qkvo", T5_PARTS, strict=True)],
+        "mlp": [
+            (f"DenseReluDense.{part}.", f"mlp.{ours}.")
+            for part, ours in (("wi", "fc1"), ("wi_0", "fc1_g"), ("wi_1", "fc1_x"), ("wo", "fc2"))
+        ],
+    }
+    norms = {"mixer": "norm1.", "cross": "norm_cross.", "mlp": "norm2."}
+    rules = [(f"{body}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", f"{stack}.relative.bias")]
+    for place, part in enumerate(parts):
+        ours = [*names[part], ("layer_norm.", norms[part])]
+        rules += [(f"{theirs}{place}.{name}", f"{here}{other}") for name, other in ours]
+    return (*rules, (f"{body}.final_layer_norm.", f"{stack}.encoder.norm."))
+
+
+T5_PARTS = ("q", "k", "v", "proj")
+T5 = Architecture(
+    model_class="T5ForConditionalGeneration",
+    prefix="",
+    heads=(),
+    names=(
+        *t5_names("encoder", "text", ("mixer", "mlp")),
+        *t5_names("decoder", "decoder", ("mixer", "cross", "mlp")),
+        ("shared.", "text.embed.tokens."),
+        ("lm_head.", "output."),
+    ),
+    settings=schema.T5,
+    probe="encoder.block.0.layer.0.SelfAttention.q.weight",
+)
+READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "t5": T5}
+WRITABLE = {**READABLE, "esm": ESM}
 TIED = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 # in files of older versions
 BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids", ".EncDecAttention.relative_attention_bias.weight")
@@ -72,14 +234,14 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[M
             value = state[name].unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
             state[name] = reorder_rotary(value, heads, back=True)
     if kind == "t5":
-        state = t5.from_t5(state, scales_output(config))
-        model["share_embeddings"] = t5.sharing(state)
+        state = from_t5(state, scales_output(config))
+        model["share_embeddings"] = t5_sharing(state)
     if kind == "vit":
         model["pre_logits"] = "pre_logits.0.weight" in state
         num_classes = len(state["head.weight"]) if "head.weight" in state else 0
     try:
         described = compose(DescribeConfig, base={"model": model, "num_classes": num_classes})
-        shell = count.meta(described.model, **described_shape(described))
+        shell = counting.meta(described.model, **described_shape(described))
     except (UserError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
     sizes = {"classes": class_names(config), "tokens": count_tokens(folder)}
@@ -97,7 +259,7 @@ def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]
     for architecture in READABLE.values():
         if architecture.probe and {architecture.probe, architecture.prefix + architecture.probe} & state.keys():
             renamed = rename_state(state, architecture)
-            return t5.from_t5(renamed, t5.seems_scaled(renamed)) if architecture is T5 else renamed
+            return from_t5(renamed, seems_scaled(renamed)) if architecture is T5 else renamed
     return state
 
 
@@ -134,8 +296,8 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
         left_out = [name for name in state if name.startswith(("pooler.", "next_sentence."))]
         state = fold_segments({name: value for name, value in state.items() if name not in left_out})
     if kind == "t5":
-        t5.check_writable(model)
-        state = t5.to_t5(state)
+        check_t5_writable(model)
+        state = to_t5(state)
     tensors: dict[str, Tensor] = {}
     for name, value in state.items():
         tensors |= split_attention(name, value, kind, body.encoder.blocks[0].mixer)
@@ -150,7 +312,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     }
     if kind == "bert":  # its class asks for both names
         theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"].clone()
-    sizes = t5.describe_sizes(model) if kind == "t5" else describe_sizes(body)
+    sizes = describe_t5_sizes(model) if kind == "t5" else describe_sizes(body)
     settings = {key: sizes[here] for key, here in architecture.settings.sizes.items()}
     if kind == "t5":  # whether the output layer is tied, and scaled
         tied = model.output.weight is model.text.embed.tokens.weight
@@ -265,3 +427,88 @@ def describe_sizes(body: nn.Module) -> dict[str, Any]:
     sizes |= {"published_vocabulary": embed.tokens.num_embeddings, "published_length": embed.length}
     sizes |= {"width": embed.tokens.embedding_dim}
     return {**sizes, "segments": embed.segments and embed.segments.num_embeddings}
+
+
+T5_TIED = ("text.embed.tokens.weight", "decoder.embed.tokens.weight", "output.weight")
+
+
+def seems_scaled(state: Mapping[str, Tensor]) -> bool:
+    """Whether weights without a config.json have a scaled output layer: those of version 1.1 have one of their own."""
+    output, shared = state.get("output.weight"), state.get("text.embed.tokens.weight")
+    return output is None or shared is None or torch.equal(output, shared)
+
+
+def from_t5(state: Mapping[str, Tensor], scaled: bool) -> dict[str, Tensor]:
+    """Weights of a T5 in this project's names, with this project's scales; `scaled`: its output layer is, too."""
+    renamed = {name: scale_queries(name, value, state) for name, value in state.items() if "embed_tokens." not in name}
+    shared = state.get("text.embed.tokens.weight", state.get("encoder.embed_tokens.weight"))
+    if shared is None:
+        return renamed
+    output, small = state.get("output.weight", shared), shared.shape[1] ** -0.5
+    return {
+        **renamed,
+        **dict.fromkeys(T5_TIED[:2], shared * small),
+        "output.weight": output * small if scaled else output,
+    }
+
+
+def to_t5(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The reverse of `from_t5`; a tied output layer is left out."""
+    renamed = {
+        name: scale_queries(name, value, state, back=True) for name, value in state.items() if name not in T5_TIED
+    }
+    inputs, _, output = (state[name] for name in T5_TIED)
+    tied = {} if torch.equal(inputs, output) else {"output.weight": output}
+    return {**renamed, **tied, "text.embed.tokens.weight": inputs * inputs.shape[1] ** 0.5}
+
+
+def scale_queries(name: str, value: Tensor, state: Mapping[str, Tensor], back: bool = False) -> Tensor:
+    """Queries, keys and values (3 * H * K, D) with queries times sqrt(K), or divided by it."""
+    if not name.endswith(".qkv.weight"):
+        return value
+    heads = state[f"{name.partition('.')[0]}.relative.bias"].shape[1]
+    inner = len(value) // 3
+    factor = (inner // heads) ** (-0.5 if back else 0.5)
+    return torch.cat([value[:inner] * factor, value[inner:]])
+
+
+def t5_sharing(state: Mapping[str, Tensor]) -> str:
+    """The `model.share_embeddings` of weights in this project's names: version 1.1 has an output layer of its own."""
+    tied = T5_TIED[0] in state and torch.equal(state[T5_TIED[0]], state[T5_TIED[2]])
+    return "all" if tied else "inputs"
+
+
+def check_t5_writable(model: nn.Module) -> None:
+    """Raise UserError for options of an encoder-decoder that T5 does not have."""
+    block, embeds = model.text.encoder.blocks[0], [body.embed.tokens.weight for body in (model.text, model.decoder)]
+    mlp, mixer = mlp_name(block.mlp), type(block.mixer).__name__.lower()
+    options = {
+        f"model.mixer={mixer}": type(block.mixer) is not Attention,
+        "positions but model.positions=relative": model.text.relative is None,
+        "norm but model.norm=rmsnorm": not isinstance(block.norm1, nn.RMSNorm),
+        "model.norm_first=false": not block.norm_first,
+        "model.bias=true": block.mlp.fc2.bias is not None,
+        f"model.mlp={mlp}": mlp not in T5.settings.activations,
+        "separate embeddings of source and target": embeds[0] is not embeds[1],
+    }
+    if surplus := [option for option, given in options.items() if given]:
+        raise UserError(
+            f"transformers' {T5.model_class} has no {', no '.join(surplus)}; export to a .safetensors file instead"
+        )
+
+
+def describe_t5_sizes(model: nn.Module) -> dict[str, Any]:
+    """The sizes of a model in this project's terms, the MLP in transformers'."""
+    block, embed = model.text.encoder.blocks[0], model.text.embed.tokens
+    mlp = mlp_name(block.mlp)
+    return {
+        "published_vocabulary": embed.num_embeddings,
+        "width": embed.embedding_dim,
+        "depth": len(model.text.encoder.blocks),
+        "decoder_depth": len(model.decoder.encoder.blocks),
+        "heads": block.mixer.heads,
+        "head_width": block.mixer.proj.in_features // block.mixer.heads,
+        "mlp_width": block.mlp.fc2.in_features,
+        "mlp": next(theirs for theirs, here in ACTIVATIONS.items() if here == mlp),
+        "norm_eps": block.norm1.eps,
+    }

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitlab.config import UserError, choices_text
 from vitlab.files import replacing
 from vitlab.models.base import Model
-from vitlab.models.weights.timm_names import find_lacking, name_in_timm
+from vitlab.models.weights import find_lacking, name_in_timm
 
 FORMATS = ("own", "timm")
 LARGEST_ONNX = 2**31 - 2**24  # bytes of weights: a protobuf message ends at 2 GiB

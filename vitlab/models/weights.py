@@ -1,29 +1,31 @@
-"""Fitting weights into a model: other names, image and patch sizes, channels, classes.
+"""Fitting weights into a model: timm's names, other image and patch sizes (resampled as in timm), channels, classes.
 
-Shapes: N tokens, D width, C channels.
+Shapes: N tokens or patches, D width, C channels, Y x X pixels of a kernel.
 """
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import singledispatch
 from typing import Any
 
+import timm.layers
 import torch
+from timm.layers import resample_abs_pos_embed, resample_patch_embed
+from timm.models import adapt_input_conv
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
 from vitlab.models.base import as_model
-from vitlab.models.encoder import ACTIVATIONS, GATED
+from vitlab.models.encoder import ACTIVATIONS, GATED, Block, TokenBatchNorm
 from vitlab.models.heads import STD, TextModel
-from vitlab.models.weights.options import differing_options, format_options, options_of
-from vitlab.models.weights.resample import (
-    PREFIX,
-    find_grid,
-    first_convolution,
-    move_token_positions,
-    resample_kernels,
-    resample_positions,
-)
-from vitlab.models.weights.timm_names import name_in_timm
+from vitlab.models.layers import GatedMlp, Mlp
+from vitlab.models.mixers.attention import Attention
+from vitlab.models.mixers.simple import TokenMLP
+from vitlab.models.resnet import ResNet
+from vitlab.models.text import TextEncoder
+from vitlab.models.vit import ViT
 
 HEADS = ("auto", "keep", "new")
 HINTS = {  # part of a tensor's name: the option that a model without this tensor lacks
@@ -295,3 +297,225 @@ def shape(tensor: Tensor) -> str:
 
 def shorten(names: Sequence[str], most: int = 2) -> str:
     return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+
+
+ACTIVATION_NAMES = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "ReLU": "relu"}  # of classes
+GATED_NAMES = {"SiLU": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
+
+
+def options_of(model: nn.Module) -> dict[str, Any]:
+    """These options by their keys under `model.`, sorted, of the first part with each; unknown ones are left out."""
+    options: dict[str, Any] = {}
+    for module in model.modules():
+        options = read_options(module) | options
+    return dict(sorted(options.items()))
+
+
+@singledispatch
+def read_options(module: nn.Module) -> dict[str, Any]:
+    """The options that one module shows."""
+    return {}
+
+
+@read_options.register
+def _(module: ViT) -> dict[str, Any]:
+    return {"pool": module.pool}
+
+
+@read_options.register
+def _(module: TextEncoder) -> dict[str, Any]:
+    return {"causal": module.causal, "positions": name_positions(module)}
+
+
+@read_options.register
+def _(module: Block) -> dict[str, Any]:
+    mixer = module.mixer
+    same = isinstance(mixer, Attention) and mixer.in_timm  # the same layer, perhaps written otherwise
+    return {"mixer": Attention.kind if same else getattr(mixer, "kind", type(mixer).__module__)}
+
+
+@read_options.register
+def _(module: Attention) -> dict[str, Any]:
+    return {"heads": module.heads}
+
+
+@read_options.register
+def _(module: timm.layers.Attention) -> dict[str, Any]:
+    return {"mixer": "attention", "heads": module.num_heads}
+
+
+@read_options.register(nn.LayerNorm)
+@read_options.register(nn.RMSNorm)
+@read_options.register(TokenBatchNorm)
+@read_options.register(timm.layers.RmsNorm)
+def _(module: nn.Module) -> dict[str, Any]:
+    return {"norm_eps": module.eps}
+
+
+@read_options.register(Mlp)
+@read_options.register(timm.layers.Mlp)
+@read_options.register(timm.layers.GluMlp)
+@read_options.register(timm.layers.SwiGLU)
+def _(module: nn.Module) -> dict[str, Any]:
+    return {"mlp": mlp_name(module)}
+
+
+def name_positions(text: TextEncoder) -> str:
+    """The `positions` of a model of text."""
+    if text.rotary is not None:
+        return "rotary"
+    if text.relative is not None:
+        return "relative"
+    if text.embed.positions is None:
+        return "none"
+    return "learned" if isinstance(text.embed.positions, nn.Parameter) else "sincos"
+
+
+def differing_options(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The options that two models both have, with different values: (that of one, that of the other)."""
+    pairs = {key: (one[key], other[key]) for key in one if key in other}
+    return {key: pair for key, pair in pairs.items() if not is_same(*pair)}
+
+
+def is_same(one: Any, other: Any) -> bool:
+    # an epsilon may have been rounded to single precision on its way through a file
+    return math.isclose(one, other, rel_tol=1e-6) if isinstance(one, float) else one == other
+
+
+def format_options(options: Mapping[str, Any], prefix: str = "") -> str:
+    """`heads=4 norm_eps=1e-05`, as the command line takes them with the prefix `model.`."""
+    return " ".join(
+        f"{prefix}{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()
+    )
+
+
+def mlp_name(mlp: nn.Module) -> str:
+    """The `kind` of `feed_forward` that an MLP is, this project's or timm's; else the class name of its activation."""
+    act = mlp.act
+    tanh = isinstance(act, nn.GELU) and act.approximate == "tanh"
+    name = "gelu_tanh" if tanh else ACTIVATION_NAMES.get(type(act).__name__, type(act).__name__)
+    return GATED_NAMES.get(name, name) if isinstance(mlp, (GatedMlp, timm.layers.SwiGLU)) else name
+
+
+PREFIX = ("cls_token", "dist_token", "reg_token")  # in their order before the patches
+Grid = tuple[int, int]  # rows, columns
+
+
+def first_convolution(model: nn.Module) -> tuple[str, nn.Conv2d] | None:
+    """The convolution that reads the images, with its weight's name."""
+    convolutions = ((f"{name}.weight", m) for name, m in model.named_modules() if isinstance(m, nn.Conv2d))
+    return next(convolutions, None)
+
+
+def resample_kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
+    """(D, C, Y, X) for the target's channels and, where it embeds patches, for its patch size."""
+    if weight.dim() != 4:
+        return weight
+    if weight.shape[1] != target.in_channels and target.groups == 1:
+        weight = adapt_input_conv(target.in_channels, weight, base_chans=weight.shape[1])
+    if weight.shape[2:] != target.kernel_size and target.kernel_size == target.stride:
+        weight = resample_patch_embed(weight, list(target.kernel_size))
+    return weight
+
+
+def find_grid(model: nn.Module, old: Tensor, value: Tensor) -> Grid | None:
+    """The model's grid of patches where `pos_embed` (1, prefix + N, D) covers it; None for other designs."""
+    patches = as_model(model).patches
+    fits = patches is not None and value.dim() == old.dim() == 3 and value.shape[-1] == old.shape[-1]
+    return patches.grid_size if fits and old.shape[1] >= math.prod(patches.grid_size) else None
+
+
+def resample_positions(
+    value: Tensor, old: Tensor, grid: Grid, source: Mapping[str, Tensor], source_grid: Grid | None
+) -> Tensor:
+    """A source's (1, prefix + N, D) for the model's grid.
+
+    Without a known `source_grid` it is the model's where the number of positions is the same, else a square. Prefix
+    tokens that have no position in the source get zeros, those that the source lacks keep the position in `old`.
+    Raises UserError where the source's grid cannot be inferred.
+    """
+    if source_grid is None and value.shape == old.shape:
+        return value
+    prefix, source_grid = old.shape[1] - math.prod(grid), source_grid or infer_square(value, source)
+    source_prefix = value.shape[1] - math.prod(source_grid)
+    if source_prefix == prefix and tuple(source_grid) == grid:
+        return value
+    patches = value[:, source_prefix:]
+    patches = resample_abs_pos_embed(patches, list(grid), old_size=list(source_grid), num_prefix_tokens=0)
+    zeros = value.new_zeros(1, max(0, count_prefix(source) - source_prefix), value.shape[-1])
+    first = torch.cat([value[:, :source_prefix], zeros], dim=1)[:, :prefix]
+    return torch.cat([first, old[:, first.shape[1] : prefix], patches], dim=1)
+
+
+def move_token_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: Grid | None) -> dict[str, Tensor]:
+    """Prefix tokens plus their positions in a source, for a model that has positions for patches alone."""
+    table, current = source.get("pos_embed"), model.state_dict()
+    if not isinstance(model, ViT) or model.prefix_positions or table is None or "pos_embed" not in current:
+        return {}
+    if source_grid is None and table.shape == current["pos_embed"].shape:
+        return {}
+    source_prefix = table.shape[1] - math.prod(source_grid or infer_square(table, source))
+    first, moved = 0, {}
+    for name in PREFIX:
+        if name in source and source_prefix:
+            last = first + source[name].shape[1]
+            if name in current:
+                moved[name] = source[name] + table[:, first:last]
+            first = last
+    return moved
+
+
+def infer_square(table: Tensor, source: Mapping[str, Tensor]) -> Grid:
+    """The square grid of a (1, positions, D), with or without positions of the source's prefix tokens.
+
+    Raises UserError.
+    """
+    length, tokens = table.shape[1], count_prefix(source)
+    for prefix in (tokens, 0):
+        side = math.isqrt(max(length - prefix, 0))
+        if side and side * side == length - prefix:
+            return side, side
+    raise UserError(
+        f"init: pos_embed has {length} positions for {tokens} prefix tokens and a grid that is not square; give a "
+        "run's folder, which holds the grid's size"
+    )
+
+
+def count_prefix(source: Mapping[str, Tensor]) -> int:
+    """How many prefix tokens a source has."""
+    return sum(source[name].shape[1] for name in PREFIX if name in source)
+
+
+def name_in_timm(model: nn.Module, name: str) -> str:
+    """A parameter's name in timm's VisionTransformer, VisionTransformerDistilled, MlpMixer or ResNet.
+
+    Other models keep their names.
+    """
+    if isinstance(model, ResNet):
+        name = name.replace("stem.0.", "conv1.").replace("stem.1.", "bn1.").replace("head.", "fc.")
+        return re.sub(r"^stages\.(\d+)\.", lambda match: f"layer{int(match[1]) + 1}.", name)
+    if not isinstance(model, ViT):
+        return name
+    name = name.removeprefix("encoder.").replace("pre_logits.0.", "pre_logits.fc.")
+    if not isinstance(model.encoder.blocks[0].mixer, TokenMLP):
+        return name.replace(".mixer.", ".attn.")
+    name = name.replace("patch_embed.", "stem.").replace(".mlp.", ".mlp_channels.")
+    return name.replace(".mixer.mlp_channels.", ".mlp_tokens.")
+
+
+def find_lacking(model: nn.Module) -> str | None:
+    """An option of this model that timm's do not have."""
+    if not isinstance(model, ViT):
+        return None
+    block, mixer = model.encoder.blocks[0], model.encoder.blocks[0].mixer
+    if not mixer.in_timm:
+        return f"mixer {type(mixer).__name__}"
+    if isinstance(mixer, Attention) and mixer.proj.in_features != model.width:
+        return f"head_width={mixer.proj.in_features // mixer.heads} with width={model.width}"
+    if isinstance(mixer, TokenMLP) and (model.num_prefix_tokens or model.pos_embed is not None):
+        return "MLP-Mixer with positions or prefix tokens"
+    if not block.norm_first:
+        return "post-norm blocks (norm_first=false)"
+    if isinstance(block.norm1, TokenBatchNorm):
+        return "batch norm over tokens (norm=batchnorm)"
+    return None if model.rotary is None else "rotary positions"
