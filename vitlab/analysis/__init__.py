@@ -27,7 +27,7 @@ from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.loader import Items
 from vitlab.data.split import examples
-from vitlab.models.captioner import Captioner
+from vitlab.models.encoder_decoder import Captioner
 from vitlab.registry import implementation
 from vitlab.tasks.base import Task
 

@@ -19,8 +19,8 @@ from vitlab.analysis.capture.layers import run_eagerly
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.sequences import IGNORE_INDEX
-from vitlab.models.heads import TextModel
 from vitlab.models.recurrent import RecurrentEncoderDecoder
+from vitlab.models.text import TextModel
 from vitlab.tasks.base import TokenInputs
 
 UNIT = "share"

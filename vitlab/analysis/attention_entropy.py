@@ -18,7 +18,7 @@ from vitlab.analysis.capture.heads import average_per_head
 from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress
 from vitlab.config.schema import AnalysisConfig
-from vitlab.models.heads import TextModel
+from vitlab.models.text import TextModel
 from vitlab.tasks.base import TokenInputs
 
 UNIT = "nats"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config.schema import AnalysisConfig
-from vitlab.models.heads import TextModel
+from vitlab.models.text import TextModel
 from vitlab.tasks.base import TokenInputs
 
 UNIT = "score"

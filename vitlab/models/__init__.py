@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from torch import nn
 
 LENGTH, VOCABULARY = 1024, 50257  # of a model of text without published ones: GPT-2's
-MODULES = {"timm": "timm_adapter"}  # not named like the library that it uses
+MODULES = {"timm": "timm_adapter", "captioner": "encoder_decoder"}  # of kinds that are not named like their module
 
 
 def build(config: ModelConfig, **shape: Any) -> "nn.Module":
     """A model for inputs of a shape.
 
     Images: num_classes, image_size (height, width), channels; images (B, channels, height, width) -> logits
-    (B, num_classes). Text: vocabulary, length (maximum number of tokens) and head (see `vitlab.models.heads`). Raises
+    (B, num_classes). Text: vocabulary, length (maximum number of tokens) and head (see `vitlab.models.text`). Raises
     UserError for a configuration that cannot be built.
     """
     module = implementation("vitlab.models", MODULES.get(config.kind, config.kind), "build")

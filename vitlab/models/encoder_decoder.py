@@ -1,23 +1,22 @@
 """The transformer of "Attention is all you need" (Vaswani et al., 2017): the shared encoder over a source, and over a
-target that looks at it.
+target that looks at it. And a ViT that a decoder of text looks at: captions of images.
 
-Shapes: B batch, S tokens of a source, N of a target, D width, V vocabulary.
+Shapes: B batch, S tokens of a source, N of a target or a caption, D width, V vocabulary; C channels, Y x X pixels, M
+tokens of an image.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vitlab.config.schema.models import EncoderDecoderConfig
+from vitlab.config.schema.models import CaptionerConfig, EncoderDecoderConfig
+from vitlab.models import vit
 from vitlab.models.base import Model
 from vitlab.models.decoding import CachedDecoding
-from vitlab.models.encoder import make_norms
-from vitlab.models.heads import TextModel
-from vitlab.models.mixers.attention import Attention
-from vitlab.models.text import TextEncoder, build_body
+from vitlab.models.text import TextEncoder, TextModel, build_body
+from vitlab.models.vit import ViT
 
 
 class DecoderModel(Model):
@@ -81,25 +80,27 @@ class EncoderDecoder(DecoderModel, TextModel):
 
 
 def build(
-    config: EncoderDecoderConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any
-) -> nn.Module:
+    config: EncoderDecoderConfig | CaptionerConfig,
+    *,
+    vocabulary: int,
+    head: str = "",
+    length: int = 0,
+    target_length: int = 0,
+    **images: Any,
+) -> DecoderModel:
     """Raises ValueError for a head of another kind of model."""
+    if isinstance(config, CaptionerConfig):
+        shape = {"vocabulary": vocabulary, "length": target_length, "depth": config.depth}
+        decoder = build_body(config, **shape, causal=True, decoder=True)
+        output = nn.Linear(config.width, vocabulary, bias=False)
+        output.weight = decoder.embed.tokens.weight
+        return Captioner(vit.build(config.encoder, num_classes=0, **images), decoder, output)
     if head != "seq2seq":
         raise ValueError("writes a target from a source; give task=translation, or a model such as gpt_nano, bert_nano")
-    norm, norm_elsewhere = make_norms(config.norm, config.norm_eps)
     shape = {"vocabulary": vocabulary, "bias": config.bias}
-    text = build_body(config, **shape, norm=norm, length=length, depth=config.depth, causal=False)
-    attention = {"head_width": config.head_width, "qkv_bias": config.bias, "proj_bias": config.bias}
-    attention |= {"dropout": config.dropout, "attention_dropout": config.attention_dropout}
-    decoder = build_body(
-        config,
-        **shape,
-        norm=norm_elsewhere,  # BatchNorm would let a token see those that follow it
-        length=target_length,
-        depth=config.decoder_depth or config.depth,
-        causal=True,
-        cross=partial(Attention, config.width, config.heads, **attention),
-    )
+    text = build_body(config, **shape, length=length, depth=config.depth, causal=False)
+    depth = config.decoder_depth or config.depth
+    decoder = build_body(config, **shape, length=target_length, depth=depth, causal=True, decoder=True)
     output = nn.Linear(config.width, vocabulary, bias=False)
     if config.share_embeddings in ("all", "decoder"):
         output.weight = decoder.embed.tokens.weight
@@ -123,3 +124,40 @@ def reset_parameters(*parts: nn.Module) -> None:
             nn.init.normal_(body.embed.positions, std=std)
         if body.relative is not None:
             nn.init.normal_(body.relative.bias, std=std)
+
+
+class Captioner(DecoderModel):
+    """Images (B, C, Y, X) and the captions so far (B, N) -> logits of each next token (B, N, V).
+
+    Vinyals et al., 2015; as a Transformer: Liu et al., 2021.
+
+    The decoder looks at the tokens that `image` has before its head; `bridge` is a linear layer where their width is
+    another one.
+    """
+
+    def __init__(self, image: ViT, decoder: TextEncoder, output: nn.Linear):
+        super().__init__()
+        self.image = image
+        self.bridge = nn.Identity() if image.width == output.in_features else nn.Linear(image.width, output.in_features)
+        self.decoder = decoder
+        self.output = output
+        reset_parameters(self.bridge, decoder, output)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.output.out_features
+
+    def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, C, Y, X) -> (B, M, D)"""
+        return self.bridge(self.image.tokens(inputs))
+
+    def no_weight_decay(self) -> set[str]:
+        return {f"image.{name}" for name in self.image.no_weight_decay()} | {"decoder.embed.positions"}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """The layer of each parameter, in the format of timm's layer-wise decay; the decoder's follow the image's."""
+        return {
+            "stem": r"^(?:image\.(?!encoder\.)|decoder\.embed)",
+            "image": [(r"^image\.encoder\.blocks\.(\d+)", None), (r"^(?:image\.encoder\.norm|bridge)", (99999,))],
+            "blocks": [(r"^decoder\.encoder\.blocks\.(\d+)", None), (r"^decoder\.encoder\.norm", (99999,))],
+        }

@@ -35,9 +35,8 @@ from vitlab.files import replacing, write_json
 from vitlab.models import build, counting, described_shape
 from vitlab.models.encoder import TokenBatchNorm
 from vitlab.models.encoder_decoder import EncoderDecoder
-from vitlab.models.heads import Bert, LanguageModel, TextModel
 from vitlab.models.mixers.attention import Attention
-from vitlab.models.text import TextEncoder
+from vitlab.models.text import Bert, LanguageModel, TextEncoder, TextModel
 from vitlab.models.vit import ViT
 from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, mlp_name, shorten
 

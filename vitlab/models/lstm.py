@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vitlab.config.schema.models import LSTMConfig
-from vitlab.models.heads import TextModel, with_head
-from vitlab.models.text import TokenEmbed
+from vitlab.models.text import TextModel, TokenEmbed, with_head
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}  # the last one with tanh
 States = Tensor | tuple[Tensor, Tensor]  # of a GRU or an RNN (layers, B, D); of an LSTM these and its cells' states

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from vitlab.config import UserError, choices_text
 from vitlab.models.base import as_model
 from vitlab.models.encoder import ACTIVATIONS, GATED, Block, TokenBatchNorm
-from vitlab.models.heads import STD, TextModel
 from vitlab.models.layers import GatedMlp, Mlp
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.mixers.simple import TokenMLP
 from vitlab.models.resnet import ResNet
-from vitlab.models.text import TextEncoder
+from vitlab.models.text import STD, TextEncoder, TextModel
 from vitlab.models.vit import ViT
 
 HEADS = ("auto", "keep", "new")

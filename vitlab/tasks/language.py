@@ -21,7 +21,7 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split, TextData
 from vitlab.data.masking import Random, RowGenerators, choose_spans, choose_tokens, corrupt, gather_chosen
 from vitlab.data.sequences import IGNORE_INDEX, LEAST_PAIR, pack_texts, pair_segments
-from vitlab.models.heads import LONGEST_SPAN
+from vitlab.models.text import LONGEST_SPAN
 from vitlab.tasks.base import (
     Task,
     TokenInputs,

@@ -22,8 +22,8 @@ from vitlab.config.schema.models import is_folder
 from vitlab.data.opening import open_data
 from vitlab.data.text.tokenization import from_file
 from vitlab.models import counting
-from vitlab.models.captioner import Captioner
 from vitlab.models.encoder import TransformerEncoder
+from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import interpret, read_huggingface, rename_from_huggingface
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, options_of

@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig
 from vitlab.models.base import as_model
-from vitlab.models.heads import TextModel
+from vitlab.models.text import TextModel
 from vitlab.models.weights import head_names
 from vitlab.training.settings import cpu_has_bf16
 

@@ -17,10 +17,10 @@ from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
 from vitlab.data.text.tokenization import Tokenizer, from_file
 from vitlab.models.base import as_model
-from vitlab.models.captioner import Captioner
 from vitlab.models.decoding import Decoding, beam_search, generate
-from vitlab.models.heads import LanguageModel
+from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import load_huggingface
+from vitlab.models.text import LanguageModel
 from vitlab.training.checkpoints import LoadedRun, evaluation_accelerator, load_run
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import evaluation_context

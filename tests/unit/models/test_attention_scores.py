@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vitlab.models.attention_scores import SCORES
+from vitlab.models.recurrent import SCORES
 
 D = 6
 FORMULAS = {

@@ -10,8 +10,7 @@ from vitlab.config import load
 from vitlab.models import build, build_model
 from vitlab.models.decoding import beam_search, filter_logits, generate
 from vitlab.models.encoder import TransformerEncoder
-from vitlab.models.heads import Classifier
-from vitlab.models.text import bert, language_model
+from vitlab.models.text import Classifier, bert, language_model
 
 B, N, V, LENGTH = 3, 7, 29, 23
 SIZES = {"length": LENGTH, "width": 24, "depth": 2, "heads": 3, "mlp_width": 37}
