@@ -10,7 +10,7 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "load_results": "vitlab.studies.results",
     "load_run": "vitlab.training.checkpoints",
     "extract_features": "vitlab.models.base",
-    "attention_maps": "vitlab.analysis.capture.attention",
+    "attention_maps": "vitlab.analysis.capture",
     "attention_distance": "vitlab.analysis.attention_distance",
     "fit_scaling_law": "vitlab.studies.fit",
     "crossover": "vitlab.studies.crossover",

@@ -22,7 +22,7 @@ from types import ModuleType
 
 from torch import nn
 
-from vitlab.analysis.capture.findings import Findings
+from vitlab.analysis.capture import Findings
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.loader import Items

@@ -13,10 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
-from vitlab.analysis.capture.heads import CHUNK
-from vitlab.analysis.capture.layers import run_eagerly
-from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.analysis.capture import CHUNK, Progress, attention_maps, find_attention_layers, run_eagerly, track_progress
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models.recurrent import RecurrentEncoderDecoder

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import Patches, find_patches, has_patches
-from vitlab.analysis.capture.heads import average_per_head
-from vitlab.analysis.capture.progress import Progress
+from vitlab.analysis.capture import Patches, Progress, average_per_head, find_patches, has_patches
 from vitlab.config.schema import AnalysisConfig
 
 UNIT = "pixels"

@@ -13,10 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import find_attention_layers
-from vitlab.analysis.capture.heads import average_per_head
-from vitlab.analysis.capture.layers import takes_images
-from vitlab.analysis.capture.progress import Progress
+from vitlab.analysis.capture import Progress, average_per_head, find_attention_layers, takes_images
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.text import TextModel
 from vitlab.tasks.base import TokenInputs

@@ -10,16 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import (
+from vitlab.analysis.capture import (
+    CHUNK,
     AttentionCall,
     Patches,
+    Progress,
     find_attention_layers,
     find_patches,
     has_patches,
+    track_progress,
     visit_attention,
 )
-from vitlab.analysis.capture.heads import CHUNK
-from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.analysis.rollout import average_heads, extend_rollout, rollout_maps
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model

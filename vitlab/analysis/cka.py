@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.layers import find_layers, has_layers, watch_outputs
-from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.analysis.capture import Progress, find_layers, has_layers, track_progress, watch_outputs
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models import build_model

@@ -14,18 +14,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import (
+from vitlab.analysis.capture import (
+    CHUNK,
     AttentionCall,
     KernelCalls,
+    Progress,
     enable_fused,
     find_attention_layers,
+    find_layers,
     find_patches,
+    has_layers,
     has_patches,
     make_attention_call,
+    run_eagerly,
+    track_progress,
+    watch_outputs,
 )
-from vitlab.analysis.capture.heads import CHUNK
-from vitlab.analysis.capture.layers import find_layers, has_layers, run_eagerly, watch_outputs
-from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.analysis.rollout import rollout_maps
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
-from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.analysis.capture import Progress, attention_maps, find_attention_layers, track_progress
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.text import TextModel
 from vitlab.tasks.base import TokenInputs

@@ -12,9 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import AttentionCall, find_patches, has_patches, visit_attention
-from vitlab.analysis.capture.heads import CHUNK
-from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.analysis.capture import (
+    CHUNK,
+    AttentionCall,
+    Progress,
+    find_patches,
+    has_patches,
+    track_progress,
+    visit_attention,
+)
 from vitlab.config.schema import AnalysisConfig
 
 UNIT = "share"

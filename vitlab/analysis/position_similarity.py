@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import find_patches
+from vitlab.analysis.capture import find_patches
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model

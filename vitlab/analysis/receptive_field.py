@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.layers import find_layers, has_layers, watch_outputs
-from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.analysis.capture import Progress, find_layers, has_layers, track_progress, watch_outputs
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model

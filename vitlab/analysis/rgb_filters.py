@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.layers import find_first_convolution, takes_images
+from vitlab.analysis.capture import find_first_convolution, takes_images
 from vitlab.config.schema import AnalysisConfig
 
 UNIT = "weight"

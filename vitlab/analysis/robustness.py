@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.heads import CHUNK
-from vitlab.analysis.capture.layers import takes_images
-from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.analysis.capture import CHUNK, Progress, takes_images, track_progress
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model, evaluating

@@ -12,9 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import AttentionCall, find_patches, has_patches, visit_attention
-from vitlab.analysis.capture.heads import CHUNK
-from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.analysis.capture import (
+    CHUNK,
+    AttentionCall,
+    Progress,
+    find_patches,
+    has_patches,
+    track_progress,
+    visit_attention,
+)
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model

@@ -26,7 +26,7 @@ from vitlab.training.files import RunFiles
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
-    from vitlab.analysis.capture.findings import Findings
+    from vitlab.analysis.capture import Findings
     from vitlab.training.run import Run
 
 STEP = "trainer/global_step"  # the training step in W&B's rows, as Lightning's logger names it

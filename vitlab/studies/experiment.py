@@ -19,7 +19,7 @@ from lightning.pytorch.loggers import Logger
 
 from vitlab import analysis
 from vitlab.analysis import probes
-from vitlab.analysis.capture.findings import Findings
+from vitlab.analysis.capture import Findings
 from vitlab.config import UserError, compose, load, resolved
 from vitlab.config.checks import list_settings, read_choice
 from vitlab.config.schema import AnalysisConfig, TrainConfig, TrainerConfig

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vitlab.analysis import alignment
-from vitlab.analysis.capture.attention import attention_maps
+from vitlab.analysis.capture import attention_maps
 from vitlab.config import load
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models import build_model

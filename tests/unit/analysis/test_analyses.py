@@ -12,8 +12,7 @@ from torch import nn
 import vitlab
 from tests.captioned import captioned
 from vitlab import analysis, tasks
-from vitlab.analysis.capture import heads
-from vitlab.analysis.capture.findings import Findings
+from vitlab.analysis.capture import Findings
 from vitlab.config import TrainConfig, compose, load, names
 from vitlab.models import build, build_model
 from vitlab.models.text import language_model
@@ -122,7 +121,7 @@ def test_the_same_images_give_the_same_whatever_the_chunks(name, monkeypatch):
     made, images = model("vit_nano", {**VIT, "pool": "token"}), torch.randn(B, 3, *SIZE)
     options = SHIPPED[name]
     whole = Findings.of(ANALYSES[name].run(made, images, options), name=name, unit="")
-    for module in (ANALYSES[name], heads):
+    for module in (ANALYSES[name], capture):
         monkeypatch.setattr(module, "CHUNK", 2, raising=False)
     parts = Findings.of(ANALYSES[name].run(made, images, options), name=name, unit="")
     assert whole.arrays.keys() == parts.arrays.keys()

@@ -10,10 +10,9 @@ from torch import nn
 
 from tests.learning import randomized
 from vitlab.analysis import attention_entropy as attention_entropy_module
-from vitlab.analysis import head_types
+from vitlab.analysis import capture, head_types
 from vitlab.analysis.attention_entropy import query_entropies
-from vitlab.analysis.capture import heads
-from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
+from vitlab.analysis.capture import attention_maps, find_attention_layers
 from vitlab.analysis.head_types import TYPES
 from vitlab.models import build_model
 from vitlab.models.text import bert, language_model
@@ -46,7 +45,7 @@ def test_attention_to_one_token_has_none_and_to_two_that_of_a_coin():
 
 @pytest.mark.parametrize("pool", ["mean", "token"])
 def test_the_entropy_of_every_head_is_that_of_its_maps(pool, monkeypatch):
-    monkeypatch.setattr(heads, "CHUNK", 3)
+    monkeypatch.setattr(capture, "CHUNK", 3)
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
     rows = attention_entropy_module.run(made, images, OPTIONS)["rows"]
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
@@ -82,7 +81,7 @@ def text_model(build, weight):
 
 @pytest.mark.parametrize("build", [bert, language_model])
 def test_uniform_attention_of_a_text_has_the_entropy_of_its_own_tokens(build, monkeypatch):
-    monkeypatch.setattr(heads, "CHUNK", 2)
+    monkeypatch.setattr(capture, "CHUNK", 2)
     found = attention_entropy_module.run(text_model(build, 0.0), texts(), OPTIONS)
     seen = {  # of n tokens: all see all n; or the k-th sees k
         bert: [math.log(n) for n in LENGTHS],
@@ -165,7 +164,7 @@ def test_attention_to_registers_is_a_sink_and_the_rest_keeps_its_type(share):
 @pytest.mark.parametrize("queries", [1, 2, 7, 99])
 @pytest.mark.parametrize(("pool", "registers"), [("mean", 0), ("token", 0), ("token", 4)])
 def test_the_types_of_a_models_heads_are_those_of_its_maps(pool, registers, queries, monkeypatch):
-    monkeypatch.setattr(heads, "CHUNK", 3)
+    monkeypatch.setattr(capture, "CHUNK", 3)
     monkeypatch.setattr(head_types, "CHUNK", 3)
     blocks = head_types.AttentionCall.blocks
     prefix = registers + (pool == "token")

@@ -11,7 +11,7 @@ from torch import nn
 from tests.learning import randomized
 from vitlab.analysis import attention_maps as attention_maps_module
 from vitlab.analysis import position_similarity, rgb_filters, rollout
-from vitlab.analysis.capture.attention import attention_maps
+from vitlab.analysis.capture import attention_maps
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward

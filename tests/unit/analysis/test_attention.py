@@ -6,7 +6,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from tests.learning import randomized
-from vitlab.analysis.capture.attention import attention_maps, find_attention_layers, find_patches
+from vitlab.analysis.capture import attention_maps, find_attention_layers, find_patches
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward

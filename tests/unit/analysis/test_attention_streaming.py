@@ -15,8 +15,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from tests.learning import randomized
 from vitlab.analysis import attention_distance
-from vitlab.analysis.capture import attention as module
-from vitlab.analysis.capture.attention import (
+from vitlab.analysis import capture as module
+from vitlab.analysis.capture import (
     attention_maps,
     find_attention_layers,
     make_attention_call,

@@ -10,7 +10,7 @@ import torch
 from tests.learning import randomized
 from tests.unit.reports.few_runs import FOUR, RESNET
 from vitlab.analysis import cka as module
-from vitlab.analysis.capture.layers import find_layers
+from vitlab.analysis.capture import find_layers
 from vitlab.analysis.cka import MinibatchCKA, compute_gram, hsic, run
 from vitlab.cli import main
 from vitlab.models import build_model

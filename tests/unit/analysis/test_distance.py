@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.learning import randomized
+from vitlab.analysis import capture
 from vitlab.analysis.attention_distance import attention_distance, reference_distances, run
-from vitlab.analysis.capture import heads
-from vitlab.analysis.capture.attention import Patches, attention_maps
+from vitlab.analysis.capture import Patches, attention_maps
 from vitlab.config import load
 from vitlab.models import build_model
 
@@ -133,7 +133,7 @@ def model(**changes):
 @pytest.mark.parametrize("pool", ["mean", "token"])
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_rows_hold_every_head_of_every_layer_averaged_over_all_images(pool, renormalize, monkeypatch):
-    monkeypatch.setattr(heads, "CHUNK", 3)  # 7 images come in chunks of 3, 3 and 1
+    monkeypatch.setattr(capture, "CHUNK", 3)  # 7 images come in chunks of 3, 3 and 1
     config = load("analysis", "attention_distance")
     config = replace(config, renormalize=renormalize)
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)

@@ -29,7 +29,7 @@ from vitlab.registry import implementation, list_modules
 from vitlab.reports import THEMES, Look
 
 if TYPE_CHECKING:
-    from vitlab.analysis.capture.findings import Findings
+    from vitlab.analysis.capture import Findings
     from vitlab.config.schema import AnalysisConfig
     from vitlab.studies.results import Results
 

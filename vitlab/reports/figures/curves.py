@@ -21,7 +21,7 @@ from vitlab.reports.figures import COLOURS, DOTTED, RING, SOLID, Figure, axis, b
 from vitlab.studies.results import Results
 
 if TYPE_CHECKING:
-    from vitlab.analysis.capture.findings import Findings
+    from vitlab.analysis.capture import Findings
     from vitlab.config.schema import AnalysisConfig
 
 PLACE = 3

@@ -23,7 +23,7 @@ from vitlab.reports import Look
 from vitlab.reports.figures import COLOURS, DASHED, Figure, axis, by_look
 
 if TYPE_CHECKING:
-    from vitlab.analysis.capture.findings import Findings
+    from vitlab.analysis.capture import Findings
     from vitlab.config.schema import AnalysisConfig
     from vitlab.tasks.base import Task
 

@@ -250,7 +250,7 @@ def write_views(
 
 def has_attention(model: "nn.Module") -> bool:
     """Whether a text model has attention between tokens, a recurrent decoder's too."""
-    from vitlab.analysis.capture.attention import find_attention_layers
+    from vitlab.analysis.capture import find_attention_layers
     from vitlab.models.recurrent import RecurrentEncoderDecoder
 
     return bool(find_attention_layers(model)) or isinstance(model, RecurrentEncoderDecoder)
@@ -324,7 +324,7 @@ def encode_text(model: "nn.Module", tokenizer: "Tokenizer", parts: Sequence[str]
 def pack_attention(model: "nn.Module", tokenizer: "Tokenizer", text: TextInput) -> dict[str, Any]:
     """A text and the weights of each layer over it, as the page takes them."""
     from vitlab.analysis.alignment import align, find_cross_layers
-    from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
+    from vitlab.analysis.capture import attention_maps, find_attention_layers
 
     device = next(model.parameters()).device
     tokens, segments, given, _ = (None if part is None else part[None].to(device) for part in text)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.captioned import captioned
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
-from vitlab.analysis.capture.findings import Findings
+from vitlab.analysis.capture import Findings
 from vitlab.config import load, names
 from vitlab.reports.figures import Figure, draw_findings, save_figure
 from vitlab.reports.figures.curves import estimate_share

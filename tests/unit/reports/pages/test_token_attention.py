@@ -10,7 +10,7 @@ import torch
 from tests.learning import randomized
 from tests.unit.reports.figures.charts import read_column, read_encoding
 from tests.unit.reports.html_page import EVIL, Page, read_script_data
-from vitlab.analysis.capture.attention import attention_maps
+from vitlab.analysis.capture import attention_maps
 from vitlab.analysis.head_patterns import PATTERNS, HeadPatterns, pattern_targets
 from vitlab.analysis.position_similarity import position_distances, position_similarities
 from vitlab.models.text import bert, language_model

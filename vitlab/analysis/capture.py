@@ -1,20 +1,24 @@
-"""Attention weights, exactly, of models that run the fused kernel.
+"""How analyses look into a model: its attention, its layers' outputs, a number for each head; and what they found.
 
-The kernel never forms the weights. So its calls are intercepted during one forward pass: the weights are computed again
-from a layer's queries, keys, mask and scale, in float32 or better, a block of queries at a time.
+Attention weights are exact. The fused kernel never forms them, so its calls are intercepted during one forward pass:
+the weights are computed again from a layer's queries, keys, mask and scale, in float32 or better, a block of queries at
+a time.
 
-Shapes: B batch, H heads, N queries, M keys (N where a layer attends to its own tokens), K head width, n queries of a
-block.
+Shapes: B batch, C channels, Y x X pixels, H heads, N queries, M keys (N where a layer attends to its own tokens), K
+head width, n queries of a block.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+import numpy as np
 import timm.layers
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from timm.models.beit import Attention as BeitAttention
 from timm.models.eva import EvaAttention
 from timm.models.vision_transformer import ParallelScalingBlock
@@ -22,10 +26,13 @@ from timm.models.vision_transformer_relpos import RelPosAttention
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vitlab.analysis.capture.layers import run_eagerly
 from vitlab.config import UserError
-from vitlab.models.base import Patches, as_model
+from vitlab.models.base import BLOCKS, Patches, as_model, evaluating
 from vitlab.models.mixers import Mixer
+from vitlab.tasks.base import TokenInputs
+
+Part = TypeVar("Part")
+Progress = Callable[[int, int], None]  # how much is done, of how much
 
 # of timm; each calls the kernel once, with all of its tokens
 KINDS = (
@@ -250,3 +257,171 @@ def enable_fused(modules: dict[nn.Module, int]) -> Iterator[None]:
     finally:
         for module in off:
             module.fused_attn = False
+
+
+def find_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The residual blocks of a model by name, in the order of its definition.
+
+    Those that the model's `group_matcher` names, as layer-wise decay takes them; timm's models and own ones have it.
+    Raises UserError for a model without any.
+    """
+    groups = as_model(model).group_matcher()
+    patterns = groups.get("blocks", "") if isinstance(groups, dict) else BLOCKS  # a few of timm's give a function
+    if not isinstance(patterns, str):  # (pattern, None), or with a number for what is not a block, as the last norm
+        patterns = "|".join(pattern for pattern, number in patterns if number is None)
+    layers = {name: module for name, module in model.named_modules() if name and re.fullmatch(patterns, name)}
+    if not layers:
+        raise UserError(f"{type(model).__name__} has no layers that vitlab knows: no blocks named as such")
+    return layers
+
+
+def has_layers(model: nn.Module) -> bool:
+    """Whether the model has layers that take images."""
+    try:
+        return takes_images(model) and bool(find_layers(model))
+    except UserError:
+        return False
+
+
+def find_first_convolution(model: nn.Module) -> nn.Conv2d:
+    """What reads the pixels: a ViT's patch embedding, a ResNet's first convolution. Raises UserError without one."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            return module
+    raise UserError(f"{type(model).__name__} has no convolution that reads pixels")
+
+
+def takes_images(model: nn.Module) -> bool:
+    """Whether a convolution reads the pixels: a ViT's patch embedding, a ResNet's stem."""
+    return any(isinstance(module, nn.Conv2d) for module in model.modules())
+
+
+@contextmanager
+def watch_outputs(
+    model: nn.Module, modules: dict[nn.Module, int], see: Callable[[int, Tensor], None]
+) -> Iterator[None]:
+    """`see(layer, output)` of each of the modules in forward passes inside this context, in eval mode, not compiled.
+
+    Raises UserError in a forward pass where a module gives something else than one tensor.
+    """
+
+    def hook(module: nn.Module, args: tuple, output: Any) -> None:
+        if not isinstance(output, Tensor):
+            raise UserError(f"{type(model).__name__}: a layer gives {type(output).__name__}, not one tensor")
+        see(modules[module], output)
+
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        with run_eagerly(model):
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def run_eagerly(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode and, for hooks inside a compiled graph would not run, not compiled."""
+    with torch.compiler.set_stance("force_eager"), evaluating(model):
+        yield
+
+
+CHUNK = 16  # images in one forward pass
+
+
+def track_progress(parts: Sequence[Part], progress: Progress | None = None) -> Iterator[Part]:
+    """The parts in turn; `progress` is told before the first and after each how many are done."""
+    for done, part in enumerate(parts):
+        if progress and not done:
+            progress(0, len(parts))
+        yield part
+        if progress:
+            progress(done + 1, len(parts))
+
+
+def average_per_head(
+    model: nn.Module,
+    inputs: Tensor | TokenInputs,
+    reduction: Reduction,
+    first: int = 0,
+    progress: Progress | None = None,
+    uniform: bool = False,
+) -> list[dict[str, Any]]:
+    """One row {"layer", "head", "value"} per head, both counted from 1.
+
+    `reduction` gives (B, H, n) for a block of queries; queries before the `first` do not count, nor does padding.
+    With `uniform` each layer has one head, which looks at all of its keys alike. Of texts the model's body is looked
+    at, which of an encoder-decoder is the encoder.
+    """
+    totals: dict[int, Tensor] = {}
+    of_text = isinstance(inputs, TokenInputs)
+    for chunk in track_progress(inputs.split(CHUNK), progress):
+        looked, shown, options = (model.text, chunk.tokens, chunk.options) if of_text else (model, chunk, {})
+        for layer, values in reduce_attention(looked, shown, reduction, uniform=uniform, **options).items():
+            values = values[:, :, first:].double()
+            if of_text:  # the mean over the tokens that are no padding
+                mask = chunk.mask[:, None, first:]
+                means = values.masked_fill(~mask, 0).sum(dim=2) / mask.sum(dim=2)
+            else:
+                means = values.mean(dim=2)
+            totals[layer] = totals.get(layer, 0) + means.sum(dim=0)
+    count = len(inputs.tokens if of_text else inputs)
+    return [
+        {"layer": layer + 1, "head": head + 1, "value": round(value / count, 5)}
+        for layer, total in totals.items()
+        for head, value in enumerate(total.tolist())
+    ]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """`rows`, `arrays` and `references` are as the analysis gave them; any may be empty."""
+
+    name: str
+    unit: str
+    rows: list[dict[str, Any]]
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    images: np.ndarray | None = None  # uint8 (B, C, Y, X), before normalisation; None of texts
+    labels: np.ndarray | None = None  # int64 (B,)
+    classes: Sequence[str] = ()  # their names
+    references: dict[str, float] = field(default_factory=dict)  # values of known cases by name, in the unit of the rows
+
+    @property
+    def array(self) -> np.ndarray:
+        """The first array, which is the one to draw."""
+        return next(iter(self.arrays.values()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a run's analysis/NAME.json holds."""
+        document = {"name": self.name, "unit": self.unit, "rows": self.rows}
+        return {**document, "references": self.references} if self.references else document
+
+    def with_pictures(self, side: int) -> "Findings":
+        """With the images as an array "pictures" uint8 (B, C, y, x), no side longer than that, and their "names"."""
+        assert self.images is not None, "texts have no pictures"
+        labels = [] if self.labels is None else self.labels
+        names = [str(self.classes[label]) for label in labels] or [""] * len(self.images)
+        return replace(
+            self,
+            arrays={**self.arrays, "pictures": shrink_images(self.images, side), "names": np.array(names, dtype=str)},
+        )
+
+    @classmethod
+    def of(cls, found: list[dict[str, Any]] | dict[str, Any], **others: Any) -> "Findings":
+        """From what an analysis's `run` gives."""
+        if isinstance(found, list):
+            return cls(rows=found, **others)
+        plain = {key: found[key] for key in ("rows", "references") if key in found}
+        arrays = {key: value for key, value in found.items() if key not in plain}
+        return cls(**{"rows": [], **plain}, arrays=arrays, **others)
+
+
+def shrink_images(images: np.ndarray, side: int) -> np.ndarray:
+    """Images uint8 (B, C, Y, X) made smaller, where that is needed for a longer side of at most `side` pixels."""
+    height, width = images.shape[-2:]
+    factor = side / max(height, width)
+    if factor >= 1:
+        return images
+    size = max(1, round(factor * width)), max(1, round(factor * height))
+    channels = [Image.fromarray(channel).resize(size, Image.Resampling.LANCZOS) for channel in np.concatenate(images)]
+    return np.stack([np.asarray(channel) for channel in channels]).reshape(*images.shape[:2], *size[::-1])
