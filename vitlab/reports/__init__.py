@@ -1,12 +1,16 @@
-"""What is made of a study: words, figures, pages, and W&B; here are the colours and markers that all of them share.
+"""What is made of a study: words, figures, pages, and W&B; here is what all of them share and loads nothing heavy.
 
 One accent per family, told apart without colour too. The accents keep a CIELAB distance of 13 or more from each other
 under simulated protanopia, deuteranopia and tritanopia, and a contrast of at least 4 to 1 with the paper (WCAG asks
 3 to 1 of graphics).
 """
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+from vitlab.files import replacing
 
 THEMES: dict[str, dict[str, str]] = {
     "light": {
@@ -37,6 +41,7 @@ THEMES: dict[str, dict[str, str]] = {
 FIXED = ("vit", "resnet")  # families that keep their accent in every study
 OTHERS = ("third", "fourth", "fifth")
 ACCENTS = (*FIXED, *OTHERS)
+SCALE = 2  # pixels of a PNG for one of the SVG
 MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down", "cross", "triangle-left")
 
 
@@ -70,3 +75,20 @@ def group_look(place: int) -> Look:
 def css_variables(theme: str) -> str:
     """The theme as CSS custom properties: `--paper:#fcfcfb;...`."""
     return "".join(f"--{key}:{value};" for key, value in THEMES[theme].items())
+
+
+def write_chart(description: str, title: str, stem: Path) -> list[Path]:
+    """Write `<stem>.svg` and `<stem>.png` of a chart as Vega-Lite describes it; gives their paths."""
+    import vl_convert
+    from PIL import Image, PngImagePlugin
+
+    svg = vl_convert.vegalite_to_svg(description)
+    pixels = Image.open(io.BytesIO(vl_convert.svg_to_png(svg, scale=SCALE))).convert("RGB")
+    named = PngImagePlugin.PngInfo()
+    named.add_itxt("Title", title)
+    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")]
+    with replacing(paths[0]) as file:
+        file.write(svg.encode())
+    with replacing(paths[1]) as file:
+        pixels.save(file, format="PNG", pnginfo=named)
+    return paths

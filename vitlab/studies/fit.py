@@ -27,34 +27,35 @@ SHARES = (0.0, 0.5, 0.9)  # of the lowest error, e_inf to start from
 
 @dataclass(frozen=True)
 class Curve:
-    """What the bounds of a law depend on: mean log errors by size, and the error of guessing where it is known."""
+    """What the laws of a curve, or of several that are fitted in one batch, depend on: (1, 1) or (B, 1) each."""
 
-    log_sizes: np.ndarray  # (N), ascending
-    log_errors: np.ndarray  # (N)
-    chance: float | None = None
+    first: np.ndarray  # log of the smallest size
+    last: np.ndarray
+    middle: np.ndarray  # mean of the log sizes
+    level: np.ndarray  # mean of the log errors
+    lowest: np.ndarray  # error
+    ceiling: np.ndarray  # the bounds of e_0
+    highest_ceiling: np.ndarray
 
-    @property
-    def middle(self) -> float:
-        return float(self.log_sizes.mean())
+    @classmethod
+    def of(cls, log_sizes: np.ndarray, log_errors: np.ndarray, chance: float | None = None) -> "Curve":
+        """By mean log errors (N) of ascending sizes.
 
-    @property
-    def lowest(self) -> float:
-        return float(np.exp(self.log_errors.min()))
-
-    @property
-    def ceiling(self) -> tuple[float, float]:
-        """The bounds of e_0: chance where it is known, else from the highest error to 1, of losses to ten times it."""
-        if self.chance is not None:
-            return self.chance, self.chance
-        highest = float(np.exp(self.log_errors.max()))
-        return highest, 1.0 if highest <= 1 else 10 * highest
+        e_0 is chance where it is known, else from the highest error to 1, of losses to ten times it.
+        """
+        highest = float(np.exp(log_errors.max()))
+        ceiling = (chance, chance) if chance is not None else (highest, 1.0 if highest <= 1 else 10 * highest)
+        lowest = np.exp(log_errors.min())
+        found = (log_sizes[0], log_sizes[-1], log_sizes.mean(), log_errors.mean(), lowest, *ceiling)
+        return cls(*(np.array([[value]], float) for value in found))
 
 
 class Law:
-    """A law on one curve's scale; theta (B, P) are its parameters as they are searched for.
+    """A law on a curve's scale; theta (B, P) are its parameters as they are searched for.
 
-    `bounds` are the lowest and the highest theta, (P) each. `starts` gives thetas to begin from, `evaluate` log e and
-    its derivative by each column of theta, (B, N) each, `params` the law's own parameters by name, (B) each.
+    `bounds` are the lowest and the highest theta, (1, P) or (B, P) each. `starts` gives thetas to begin from,
+    `evaluate` log e and its derivative by each column of theta, (B, N) each, `params` the law's own parameters by
+    name, (B) each.
     """
 
     names: tuple[str, ...]
@@ -63,21 +64,36 @@ class Law:
     def __init__(self, curve: Curve):
         self.curve = curve
 
+    @classmethod
+    def join(cls, laws: "Sequence[Law]", owners: np.ndarray) -> "Law":
+        """One law for a batch whose problems (B) belong to the curves of `laws`."""
+        curves = [vars(law.curve) for law in laws]
+        return cls(Curve(**{key: np.concatenate([curve[key] for curve in curves])[owners] for key in curves[0]}))
+
+    def take(self, rows: np.ndarray) -> "Law":
+        """For some problems of a batch; a law of a single curve is for any."""
+        return self if len(self.curve.level) == 1 else self.join([self], rows)
+
     @property
     def free(self) -> int:
         """The number of parameters that are fitted."""
         low, high = self.bounds
-        return int((low < high).sum())
+        return int((low[0] < high[0]).sum())
 
     def centred(self, log_sizes: np.ndarray) -> np.ndarray:
         return log_sizes - self.curve.middle
 
     def level(self) -> float:
-        return float(self.curve.log_errors.mean())
+        return self.curve.level.item()
 
     def scale(self, beta: np.ndarray, c: np.ndarray) -> np.ndarray:
         """b of b x^c, by its logarithm at the middle of the sizes."""
-        return exponential(beta - c * self.curve.middle)
+        return exponential(beta - c * self.curve.middle[:, 0])
+
+
+def columns(*values: float | np.ndarray) -> np.ndarray:
+    """Bounds as (B, P), of numbers and (B, 1)."""
+    return np.concatenate(np.broadcast_arrays(*(np.reshape(value, (-1, 1)) for value in values)), axis=1)
 
 
 def exponential(values: np.ndarray) -> np.ndarray:
@@ -94,14 +110,15 @@ def logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 class M1(Law):
     names = ("b", "c")
-    bounds = (np.array([-np.inf, -STEEPEST]), np.array([np.inf, STEEPEST]))
+    bounds = (np.array([[-np.inf, -STEEPEST]]), np.array([[np.inf, STEEPEST]]))
 
     def starts(self):
         yield self.level(), -0.3
 
     def evaluate(self, theta, log_sizes):
         x, (beta, c) = self.centred(log_sizes), theta.T[:, :, None]
-        return beta + c * x, [np.ones((len(theta), len(x))), np.broadcast_to(x, (len(theta), len(x)))]
+        error = beta + c * x
+        return error, [np.ones_like(error), np.broadcast_to(x, error.shape)]
 
     def params(self, theta):
         beta, c = theta.T
@@ -110,7 +127,7 @@ class M1(Law):
 
 class M2(Law):
     names = ("e_inf", "b", "c")
-    bounds = (np.array([0.0, -np.inf, -STEEPEST]), np.array([1.0, np.inf, -FLATTEST]))
+    bounds = (np.array([[0.0, -np.inf, -STEEPEST]]), np.array([[1.0, np.inf, -FLATTEST]]))
 
     def starts(self):
         for share, slope in product(SHARES, SLOPES):
@@ -125,7 +142,7 @@ class M2(Law):
 
     def params(self, theta):
         share, beta, c = theta.T
-        return {"e_inf": share * self.curve.lowest, "b": self.scale(beta, c), "c": c}
+        return {"e_inf": share * self.curve.lowest[:, 0], "b": self.scale(beta, c), "c": c}
 
 
 class M3(Law):
@@ -135,14 +152,13 @@ class M3(Law):
 
     @property
     def bounds(self):
-        low, high = self.curve.log_sizes[0], self.curve.log_sizes[-1]
-        return np.array([-np.inf, -high - 7, FLATTEST]), np.array([np.inf, -low + 2, STEEPEST])
+        return columns(-np.inf, -self.curve.last - 7, FLATTEST), columns(np.inf, 2 - self.curve.first, STEEPEST)
 
     def starts(self):
-        sizes = self.curve.log_sizes
-        for place, slope in product((-sizes[-1] - 4, -sizes[-1], -self.curve.middle), SLOPES):
+        last, middle = self.curve.last.item(), self.curve.middle.item()
+        for place, slope in product((-last - 4, -last, -middle), SLOPES):
             # the level is matched at the middle of the sizes
-            yield self.level() - slope * float(np.logaddexp(0.0, place + self.curve.middle)), place, slope
+            yield self.level() - slope * float(np.logaddexp(0.0, place + middle)), place, slope
 
     def evaluate(self, theta, log_sizes):
         x, (beta, log_g, c) = self.centred(log_sizes), theta.T[:, :, None]
@@ -151,7 +167,7 @@ class M3(Law):
 
     def params(self, theta):
         beta, log_g, c = theta.T
-        return {"b": exponential(beta + c * self.curve.middle), "g": np.exp(log_g), "c": c}
+        return {"b": exponential(beta + c * self.curve.middle[:, 0]), "g": np.exp(log_g), "c": c}
 
 
 class M4(Law):
@@ -161,18 +177,22 @@ class M4(Law):
 
     @property
     def bounds(self):
-        low, high = self.curve.ceiling
-        return np.array([0.0, low, -np.inf, -STEEPEST, -3.0]), np.array([1.0, high, np.inf, -FLATTEST, 2.0])
+        low, high = self.curve.ceiling, self.curve.highest_ceiling
+        return columns(0.0, low, -np.inf, -STEEPEST, -3.0), columns(1.0, high, np.inf, -FLATTEST, 2.0)
+
+    @property
+    def lowest(self) -> np.ndarray:
+        return np.minimum(self.curve.lowest, self.curve.ceiling * 0.999)
 
     def starts(self):
-        low, high = self.curve.ceiling
+        low, high = self.curve.ceiling.item(), self.curve.highest_ceiling.item()
         for share, slope, log_a, place in product(SHARES[:2], SLOPES[1:], (-1.0, 0.0, 1.0), {(low + high) / 2, high}):
             yield share, place, self.level() + 0.5, -slope, log_a
 
     def evaluate(self, theta, log_sizes):
         x, (share, e_0, beta, c, log_a) = self.centred(log_sizes), theta.T[:, :, None]
-        lowest = min(self.curve.lowest, self.curve.ceiling[0] * 0.999)
-        a, limit = np.exp(log_a), share * lowest
+        lowest, a = self.lowest, np.exp(log_a)
+        limit = share * lowest
         span = np.maximum(e_0 - limit, 1e-9)
         target = beta + c * x - (1 - a) * np.log(span)
         u = np.where(target > 0, target / a, target)
@@ -197,8 +217,7 @@ class M4(Law):
 
     def params(self, theta):
         share, e_0, beta, c, log_a = theta.T
-        lowest = min(self.curve.lowest, self.curve.ceiling[0] * 0.999)
-        return {"e_inf": share * lowest, "e_0": e_0, "b": self.scale(beta, c), "c": c, "a": np.exp(log_a)}
+        return {"e_inf": share * self.lowest[:, 0], "e_0": e_0, "b": self.scale(beta, c), "c": c, "a": np.exp(log_a)}
 
 
 FORMS: dict[str, type[Law]] = {"m1": M1, "m2": M2, "m3": M3, "m4": M4}
@@ -217,11 +236,12 @@ def minimise(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The theta (B, P) that `theta` leads to and its weighted sum of squares (B), of log errors (B, N) or (N).
 
-    `weights` (N) are the number of runs of each size. A parameter on its bound that wants to leave stays there.
+    `weights` (B, N) or (N) are the number of runs of each size. A parameter on its bound that wants to leave stays
+    there.
     """
     low, high = law.bounds
     best = np.clip(theta, low, high)
-    target = np.broadcast_to(log_errors, (len(best), len(log_sizes)))
+    target, weights = (np.broadcast_to(array, (len(best), len(log_sizes))) for array in (log_errors, weights))
     square, normal, gradient = linearise(law, log_sizes, target, weights, best)
     costs, damping = square.copy(), np.full(len(best), 1e-2)
     open_ones = np.arange(len(best))  # problems that have not converged; what follows holds these only
@@ -230,7 +250,7 @@ def minimise(
         held = ((current <= low) & (gradient < 0)) | ((current >= high) & (gradient > 0))
         step = solve(normal, np.where(held, 0.0, gradient), held, damping)
         trial = np.clip(current + step, low, high)
-        new_square, new_normal, new_gradient = linearise(law, log_sizes, target[open_ones], weights, trial)
+        new_square, new_normal, new_gradient = linearise(law, log_sizes, target, weights, trial)
         better = new_square <= square
         gain = (square - new_square) / np.maximum(square, 1e-300)
         done = (better & (gain < TOLERANCE)) | (damping > 1e9) | (square < 1e-24)
@@ -243,17 +263,30 @@ def minimise(
         if done.any():
             keep = ~done
             open_ones, current, square, damping = open_ones[keep], current[keep], square[keep], damping[keep]
-            normal, gradient = normal[keep], gradient[keep]
+            normal, gradient, target, weights = normal[keep], gradient[keep], target[keep], weights[keep]
+            law = law.take(keep)
+            low, high = law.bounds
     return best, costs
 
 
 def minimise_from_starts(
-    law: Law, log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """The best theta (P) that a law's starts lead to and its weighted sum of squares; the best few go to the end."""
-    theta, costs = minimise(law, log_sizes, log_errors, weights, np.array(list(law.starts())), SHORT)
-    theta, costs = minimise(law, log_sizes, log_errors, weights, theta[costs.argsort()[:KEPT]])
-    return theta[costs.argmin()], float(costs.min())
+    laws: Sequence[Law], log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray
+) -> list[np.ndarray]:
+    """The best theta (P) that the starts of each law lead to, by its weights (laws, N); the best few go to the end.
+
+    All are of one form. They are searched for in one batch, since the arrays of one are too small to fill a call.
+    """
+    starts = [list(law.starts()) for law in laws]
+    owners = np.repeat(np.arange(len(laws)), [len(some) for some in starts])
+    theta = np.concatenate(starts)
+    for steps, kept in ((SHORT, KEPT), (STEPS, 1)):
+        law = type(laws[0]).join(laws, owners)
+        theta, costs = minimise(law, log_sizes, log_errors, weights[owners], theta, steps)
+        chosen = np.concatenate(
+            [(rows := np.flatnonzero(owners == k))[costs[rows].argsort()[:kept]] for k in range(len(laws))]
+        )
+        theta, owners = theta[chosen], owners[chosen]
+    return list(theta)
 
 
 def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -261,7 +294,7 @@ def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, 
     predicted, by_parameter = law.evaluate(theta, log_sizes)
     residuals = target - predicted
     jacobian = np.stack(by_parameter, axis=1)  # (B, P, N)
-    weighted = jacobian * weights
+    weighted = jacobian * weights[:, None]
     square = np.nan_to_num((weights * residuals**2).sum(1), nan=np.inf)
     return square, weighted @ jacobian.transpose(0, 2, 1), (weighted @ residuals[:, :, None])[:, :, 0]
 
@@ -357,7 +390,6 @@ def unit(residuals: np.ndarray) -> np.ndarray:
 FIRST_FOLD = 4  # sizes of the first fold; 3 of a curve with 4 sizes
 MOST_FOLDS = 6  # folds
 PRIOR = 0.02  # miss per doubling, as of one more hold-out
-Holdout = tuple[np.ndarray, np.ndarray]  # of held-out sizes: log predicted less log measured error, doublings beyond
 
 
 def list_folds(sizes: int) -> list[int]:
@@ -402,7 +434,7 @@ class LawFit:
     @property
     def at_bound(self) -> list[str]:
         """The parameters that ended at a bound: the data only say that they are beyond it, or nearly."""
-        low, high = self.form.bounds
+        low, high = (bound[0] for bound in self.form.bounds)
         slack = np.minimum(0.01 * (high - low), 0.1)
         ended = (low < high) & ((self.theta <= low + slack) | (self.theta >= high - slack))
         return [name for name, at_end in zip(self.form.names, ended, strict=True) if at_end]
@@ -572,17 +604,21 @@ def fit_scaling_law(
     weights = runs.counts
     if law == "auto":  # the largest sizes count most: curves leave their laws slowly
         weights = runs.counts * 0.5 ** ((runs.log_sizes[-1] - runs.log_sizes) / np.log(2) / HALVING)
-    laws = fit_laws(names, runs, weights, chance)
+    folds = list_folds(count)
+    laws, *of_folds = fit_laws(names, runs, weights, chance, [count, *folds])
     if not laws:
-        free = FORMS[law](Curve(runs.log_sizes, runs.means, chance)).free
+        free = FORMS[law](Curve.of(runs.log_sizes, runs.means, chance)).free
         raise UserError(f"law={law}: has {free} parameters, {count} sizes cannot tell them; give more")
-    holdouts = [
-        holdout for fold in list_folds(count) if (holdout := hold_out(names, runs, weights, chance, fold)) is not None
-    ]
+    holdouts = []  # of sizes held out: log predicted less log measured error, doublings beyond the sizes of the fit
+    for first, of_fold in zip(folds, of_folds, strict=True):
+        if of_fold:
+            rest = runs.log_sizes[first:]
+            predicted = np.mean([law.log_errors(rest) for law in of_fold], axis=0)
+            holdouts.append((predicted - runs.means[first:], (rest - runs.log_sizes[first - 1]) / np.log(2)))
     per_doubling = [misses @ far / (far @ far) for misses, far in holdouts]
     return Fit(
         law=MEAN if law == "auto" else law,
-        laws=laws,
+        laws=tuple(laws),
         runs=runs,
         weights=weights,
         noise=estimate_noise(laws, runs),
@@ -592,28 +628,24 @@ def fit_scaling_law(
 
 
 def fit_laws(
-    names: Sequence[str], runs: Runs, weights: np.ndarray, chance: float | None, first: int | None = None
-) -> tuple[LawFit, ...]:
-    """The laws that the `first` sizes can tell, all of them by default, each from the best of many starts."""
-    part = slice(0, first)
-    log_sizes, means = runs.log_sizes[part], runs.means[part]
-    chance = chance if chance is not None and chance > np.exp(means.min()) else None
-    forms = {name: FORMS[name](Curve(log_sizes, means, chance)) for name in names}
-    return tuple(
-        LawFit(name, form, minimise_from_starts(form, log_sizes, means, weights[part])[0])
-        for name, form in forms.items()
-        if form.free <= len(log_sizes)
-    )
-
-
-def hold_out(names: Sequence[str], runs: Runs, weights: np.ndarray, chance: float | None, first: int) -> Holdout | None:
-    """What the laws of the `first` sizes miss the others by; None where these are too few for any law."""
-    laws = fit_laws(names, runs, weights, chance, first)
-    if not laws:
-        return None
-    rest = runs.log_sizes[first:]
-    predicted = np.mean([law.log_errors(rest) for law in laws], axis=0)
-    return predicted - runs.means[first:], (rest - runs.log_sizes[first - 1]) / np.log(2)
+    names: Sequence[str], runs: Runs, weights: np.ndarray, chance: float | None, firsts: Sequence[int]
+) -> list[list[LawFit]]:
+    """For each number in `firsts` the laws that so many first sizes can tell, each from the best of its starts."""
+    found: list[list[LawFit]] = [[] for _ in firsts]
+    for name in names:
+        forms = {}
+        for place, first in enumerate(firsts):
+            means = runs.means[:first]
+            known = chance if chance is not None and chance > np.exp(means.min()) else None
+            form = FORMS[name](Curve.of(runs.log_sizes[:first], means, known))
+            if form.free <= first:
+                forms[place] = form
+        if forms:
+            used = np.stack([np.where(np.arange(len(weights)) < firsts[place], weights, 0) for place in forms])
+            thetas = minimise_from_starts([*forms.values()], runs.log_sizes, runs.means, used)
+            for (place, form), theta in zip(forms.items(), thetas, strict=True):
+                found[place].append(LawFit(name, form, theta))
+    return found
 
 
 def estimate_noise(laws: Sequence[LawFit], runs: Runs) -> Noise:

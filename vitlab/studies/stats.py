@@ -193,8 +193,9 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     The line is of the log variance in the log of the size, so two sizes tell nothing of each other: a gamma
     regression, whose estimate at a size is worth 1 / leverage degrees of freedom (McCullagh and Nelder, 1989, section
     8.3). How much a size borrows from it follows from how far the variances scatter about it (Smyth, 2004, section 6):
-    nothing where the line is worth less than one more seed. A size of one seed has what the line says; empty where
-    no size has two.
+    nothing where the line is worth less than one more seed. A size of one seed has what the line says; where that is
+    worth less than a seed, as far from sizes with few, the variance pooled over all sizes with its degrees of freedom
+    (Satterthwaite, 1946). Empty where no size has two seeds.
     """
     repeated = {
         size: (statistics.variance(values), len(values) - 1) for size, values in by_size.items() if len(values) > 1
@@ -209,7 +210,9 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     columns = min(2, len(known))
     known_rows, rows = (np.vander(np.log(list(sizes)), columns) for sizes in (known, by_size))
     inverse = np.linalg.pinv(known_rows.T @ (degrees[:, None] * known_rows))
-    line = np.log(np.average(variances, weights=degrees)) * np.eye(columns)[-1]
+    pooled = float(np.average(variances, weights=degrees))
+    flat = Spread(math.sqrt(pooled), float((degrees @ variances) ** 2 / (degrees @ variances**2)))
+    line = np.log(pooled) * np.eye(columns)[-1]
     for _ in range(50):
         fitted = np.exp(known_rows @ line)
         line = line + inverse @ (known_rows.T @ (degrees * (variances / fitted - 1).clip(-1, 3)))
@@ -223,13 +226,16 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     for size, row in zip(by_size, rows, strict=True):
         common, worth = math.exp(row @ line), 1 / float(row @ inverse @ row)
         variance, own = repeated.get(size, (common, 0))
+        if not own and worth < 1:
+            spreads[size] = flat
+            continue
         if variance and own and prior < 1:
             spreads[size] = Spread(math.sqrt(variance), own)
             continue
-        pooled = common if math.isinf(prior) else (prior * common + own * variance) / (prior + own)
+        mixed = common if math.isinf(prior) else (prior * common + own * variance) / (prior + own)
         degrees_here = min(prior + own, worth)
         # seeds that agree to the digit, as where no test item is wrong, have a log variance of no use, yet are seeds
-        spreads[size] = Spread(math.sqrt(pooled), degrees_here if variance else max(degrees_here, own))
+        spreads[size] = Spread(math.sqrt(mixed), degrees_here if variance else max(degrees_here, own))
     return spreads
 
 

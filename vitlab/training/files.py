@@ -225,8 +225,13 @@ class RunFiles:
         """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for one that a crash has cut."""
         if not self.metrics_path.is_file():
             return []
-        rows, damaged, finished = [], [], self.result_path.is_file()
+        damaged, finished = [], self.result_path.is_file()
         lines = self.metrics_path.read_text(errors="replace").splitlines()
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # one call is three times as fast as one a line
+            rows = json.loads(f"[{','.join(lines)}]")
+            if rows and all(row["step"] is not None for row in rows):
+                return rows
+        rows = []
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)

@@ -103,6 +103,17 @@ def test_spreads_that_fall_with_the_size_are_covered_at_the_noisiest():
     assert np.mean(widths, axis=0)[0] < 0.9 * np.mean(widths, axis=0)[1]
 
 
+def test_one_seed_beyond_sizes_of_two_has_the_pooled_spread():
+    rng, held, widths = np.random.default_rng(0), [], []
+    for _ in range(300):
+        values = {size: rng.standard_normal(seeds) for size, seeds in {500: 2, 2_000: 2, 8_000: 2, 32_000: 1}.items()}
+        estimate = estimate_mean(values[32_000], moderated_spreads(values)[32_000])
+        held.append(estimate.low <= 0 <= estimate.high)
+        widths.append(estimate.half_width)
+    assert np.mean(held) >= 0.93
+    assert np.median(widths) < 8  # a line through three sizes is worth .43 degrees there, which made it 325
+
+
 # ---- what runs keep of each test item
 
 BY_KEY = {metric.key: metric for metric in list_metrics()}

@@ -10,7 +10,6 @@ A module of this folder, found by listing it, has figures of a study, drawings o
 Here is the house style of axes, colours and files. Importing this module makes it Altair's theme.
 """
 
-import io
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
-from PIL import Image, PngImagePlugin
 
 from vitlab.config import UserError, printable
-from vitlab.files import replacing
 from vitlab.registry import implementation, list_modules
-from vitlab.reports import THEMES, Look
+from vitlab.reports import THEMES, Look, write_chart
 
 if TYPE_CHECKING:
     from vitlab.analysis.capture import Findings
@@ -38,7 +35,6 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberat
 SYMBOLS = {"triangle": "triangle-up"}
 SOLID, DASHED, DOTTED = [1, 0], [6, 3], [2, 3]
 RING = {"filled": False, "fill": "transparent", "size": 40, "strokeWidth": 1.2}
-SCALE = 2  # pixels of a PNG for one of the SVG
 WIDTH, HEIGHT = 560, 320  # of a single chart
 COLUMNS = 4  # panels beside each other at most
 LETTER, SYMBOL = 6.2, 34  # pixels of a legend's entry: a letter, and all around them
@@ -73,12 +69,16 @@ def load_modules() -> list[Any]:
     return [import_module(f"{__name__}.{name}") for name in list_modules(__name__)]
 
 
-def draw_study(results: "Results") -> Iterator[Figure]:
-    """Every figure of a study."""
+def draw_study(results: "Results", save: Callable[[Figure], Any]) -> list[Figure]:
+    """Every figure of a study; each is given to `save` as soon as it is drawn, those that need the laws last."""
     drawing = [module for module in load_modules() if hasattr(module, "PLACE")]
+    drawn: dict[int, list[Figure]] = {}
     with alt.utils.schemapi.debug_mode(False):  # no check of each part against Vega-Lite's schema, which takes as long
-        for module in sorted(drawing, key=lambda module: module.PLACE):
-            yield from module.draw(results)
+        for module in sorted(drawing, key=lambda module: module.PLACE, reverse=True):
+            for figure in module.draw(results):
+                save(figure)
+                drawn.setdefault(module.PLACE, []).append(figure)
+    return [figure for place in sorted(drawn) for figure in drawn[place]]
 
 
 def draw_findings(findings: "Findings", config: "AnalysisConfig", source: str) -> Iterator[Figure]:
@@ -261,18 +261,12 @@ def pack_points(points: list[dict[str, Any]]) -> dict[str, Any]:
 
 def save_figure(figure: Figure, folder: str | Path) -> list[Path]:
     """Write `<name>.svg` and `<name>.png` below a folder; gives their paths."""
-    import vl_convert
+    return write_chart(*describe_chart(figure, folder))
 
+
+def describe_chart(figure: Figure, folder: str | Path) -> tuple[str, str, Path]:
+    """What `write_chart` takes, also in another process."""
     title = {"text": printable(figure.title), "fontSize": 14, "offset": 8, "anchor": "start"}
     text = json.dumps({**figure.spec, "title": title, "padding": 10, "background": "white"})
     text = text.replace('"point": "transparent"', '"point": false')  # only a page's can be pointed at
-    svg = vl_convert.vegalite_to_svg(text)
-    pixels = Image.open(io.BytesIO(vl_convert.svg_to_png(svg, scale=SCALE))).convert("RGB")
-    named = PngImagePlugin.PngInfo()
-    named.add_itxt("Title", figure.title)
-    paths = [Path(folder) / f"{figure.name}.{suffix}" for suffix in ("svg", "png")]
-    with replacing(paths[0]) as file:
-        file.write(svg.encode())
-    with replacing(paths[1]) as file:
-        pixels.save(file, format="PNG", pnginfo=named)
-    return paths
+    return text, figure.title, Path(folder) / figure.name

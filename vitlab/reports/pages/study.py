@@ -3,16 +3,19 @@
 import csv
 import io
 import os
+import signal
 from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from datetime import datetime
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from vitlab.files import write_text
 from vitlab.formatting import duration, finite, folder_link, link, plural, with_prefix
-from vitlab.reports import looks, provenance
-from vitlab.reports.figures import Figure, draw_study, pack_for_page, save_figure
+from vitlab.reports import looks, provenance, write_chart
+from vitlab.reports.figures import Figure, describe_chart, draw_study, pack_for_page
 from vitlab.reports.pages import bundle_vega, data_address, render, source
 from vitlab.reports.pages.attention import write_attention_pages
 from vitlab.reports.pages.compare import list_columns, make_runs_table, write_compare_page
@@ -33,21 +36,29 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
 
     With `running` the page says so and reloads itself; compare.html begins with the runs `compared`. Raises UserError.
     """
-    figures: list[list[Figure]] = []  # neighbours with a `choice` are views of one
-    for figure in draw_study(results):
-        save_figure(figure, results.files.figures)
-        if figure.choice and figures and figures[-1][0].choice:
-            figures[-1].append(figure)
-        else:
-            figures.append([figure])
-    write_tables(results)
-    if results.fits.groups:
-        lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerows(list_params(results.fits.groups))
-        write_text(results.files.figures / "laws.csv", lines.getvalue())
-    attention = write_attention_pages(results)
-    write_compare_page({results.name: results}, results.files.folder / "compare.html", compared)
-    write_text(results.files.report_path, render_page(results, figures, attention, running))
+    ignore = (signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is answered here
+    with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, ignore) as beside:
+        pictures: list[Future] = []  # drawing their files takes as long as all the rest
+        drawn = draw_study(
+            results,
+            lambda figure: pictures.append(beside.submit(write_chart, *describe_chart(figure, results.files.figures))),
+        )
+        figures: list[list[Figure]] = []  # neighbours with a `choice` are views of one
+        for figure in drawn:
+            if figure.choice and figures and figures[-1][0].choice:
+                figures[-1].append(figure)
+            else:
+                figures.append([figure])
+        write_tables(results)
+        if results.fits.groups:
+            lines = io.StringIO()
+            csv.writer(lines, lineterminator="\n").writerows(list_params(results.fits.groups))
+            write_text(results.files.figures / "laws.csv", lines.getvalue())
+        attention = write_attention_pages(results)
+        write_compare_page({results.name: results}, results.files.folder / "compare.html", compared)
+        write_text(results.files.report_path, render_page(results, figures, attention, running))
+        for picture in pictures:
+            picture.result()
     return results.files.report_path
 
 
