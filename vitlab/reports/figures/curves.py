@@ -34,6 +34,7 @@ LEAST_POINTS = 20  # of a curve, however many there are
 MARKED = 25  # points at most that have a marker each
 POINTED = 4_000  # points of all curves up to which each can be pointed at
 LOSSES = {"training": "train/loss", "validation": "validation/loss"}
+RATES = {"learning rate": "train/lr", "gradient norm before clipping": "train/grad_norm"}
 MOST_CLASSES = 12  # that have a panel: those with the lowest recall
 Z = 1.96  # of a 95% interval
 KEYS = ("step", "layer", "head", "type", "value")
@@ -48,6 +49,7 @@ Curve = Sequence[tuple[float, float | None]]  # step, value; None where it is no
 def draw(results: Results) -> Iterator[Figure]:
     yield from draw_measured(results)
     yield from draw_training(results)
+    yield from draw_rates(results)
     yield from draw_classes(results)
 
 
@@ -241,6 +243,34 @@ def draw_training(results: Results) -> Iterator[Figure]:
         f"{lines} Long curves are drawn as means of neighboring points.",
         alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid: on "
         "the validation data.",
+        files=[("metrics.jsonl of each run", "#runs")],
+    )
+
+
+def draw_rates(results: Results) -> Iterator[Figure]:
+    """Learning rate and gradient norm at the largest size: a line per model, a band over its seeds."""
+    points, runs = [], [row for row in results.rows if row["train_size"] == max(results.sizes)]
+    for panel, key in RATES.items():
+        for model in results.families:
+            logged = [read_curve(results.run_files[row["run"]].metrics, key) for row in runs if row["model"] == model]
+            points += [(panel, model, *point) for point in thin_curves(logged, MARKED)]
+    if not points:
+        return
+    frame = pd.DataFrame(points, columns=["panel", "model", "step", "value", "low", "high"])
+    look = by_look("model", style := looks(results.families))
+    up = axis(alt.Y, "value", "", zero=True)
+    base = alt.Chart().encode(x=axis(alt.X, "step", "training step", zero=True, short=True), y=up, color=look["color"])
+    layers = [mark_band(base, up, len(style)), base.mark_line()]
+    layers.append(base.mark_point().encode(shape=look["shape"], tooltip=["model", "step", "value"]))
+    sized = plural(max(results.sizes), results.metric.sized_by)
+    yield Figure(
+        name="rate_and_gradient",
+        title=f"Learning rate and gradient norm, {sized}",
+        chart=panels(alt.layer(*with_legend("model", style, layers), data=frame), "panel", [*RATES]).resolve_scale(
+            y="independent"
+        ),
+        caption="Lines: mean over seeds. Bands: from the lowest seed to the highest.",
+        alt="Learning rate and gradient norm against the training step, a line per model.",
         files=[("metrics.jsonl of each run", "#runs")],
     )
 

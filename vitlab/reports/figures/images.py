@@ -79,7 +79,7 @@ def draw_cells(
     darkest shade. None has no shade. `scale` says what a shade means.
     """
     side = min(LARGE, WIDEST / max(len(rows), len(columns), 1))
-    every = max(1, math.ceil(LABEL_SIDE / side))
+    every = next(n * 10**k for k in range(9) for n in (1, 2, 5) if n * 10**k >= LABEL_SIDE / side)
     domain, shades = SHARES if ends is None else (list(np.linspace(*ends, 4)), SHARES[1])
     ticks = {"values": [0, 0.05, 0.2, 0.5, 1], "format": "~%"} if ends is None else {"format": "~g"}
     color = shade(domain, shades, scale, 150, **ticks)
