@@ -42,7 +42,7 @@ class Attempt:
         found = []
         for item in self.history:
             own = {key: value for key, value in item.items() if key[0] != "_" and key != "trainer/global_step"}
-            if not any("/picture" in key or "/rows" in key for key in own):
+            if not any(part in key for key in own for part in ("/picture", "/rows", "/layer")):
                 found.append({"step": item["trainer/global_step"], **own})
         return found
 
@@ -109,7 +109,7 @@ def assert_whole(attempt, run):
     result, config = run.finished_result(), attempt.config
     assert len(run.metrics()) > 2
     assert attempt.rows == run.metrics()
-    assert config.pop("params") == result["params"]
+    assert {key: config.pop(key) for key in ("params", "family")} == {key: result[key] for key in ("params", "family")}
     assert config == run.config()
     plain = {key: value for key, value in result.items() if isinstance(value, str | int | float)}
     assert {"accuracy", "train_size", "train_flops", "family", "status", "loss", "params", "seed"} <= plain.keys()
@@ -118,7 +118,16 @@ def assert_whole(attempt, run):
     others = {key.partition(".")[0] for key in attempt.summary} - plain.keys()
     assert others <= {*logged, "_wandb"}, "beside the result the summary has what was logged last"
     assert_pictures(attempt, run, (0, result["steps"]))
-    assert attempt.tables()["attention_distance"] == run.analysis("attention_distance")["rows"]
+    rows = run.analysis("attention_distance")["rows"]
+    assert attempt.tables()["attention_distance"] == rows
+    charted = {
+        item["trainer/global_step"]: item for item in attempt.history if "attention_distance/layer1/mean" in item
+    }
+    assert set(charted) == {0, result["steps"]}
+    for step, item in charted.items():
+        heads = [row["value"] for row in rows if (row["step"], row["layer"]) == (step, 1)]
+        found = [item[f"attention_distance/layer1/{key}"] for key in ("min", "mean", "max")]
+        assert found == pytest.approx([min(heads), np.mean(heads), max(heads)])
 
 
 @pytest.fixture(scope="module")

@@ -101,6 +101,8 @@ def make_panels(results: Results) -> dict[str, list[Any]]:
     metric, runs = results.metric, [*results.run_files.values()]
     logged = {key for row in runs[0].metrics for key in row}
     curves = dict.fromkeys(["train/loss", "validation/loss", f"validation/{metric.key}", *CURVES])
+    by_family = {"x": STEP, "groupby": wr.Config("family"), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+    by_family["max_runs_to_show"] = 100
     against = {
         key: wr.ScatterPlot(
             title=f"{metric.name} against {key} by family",
@@ -118,9 +120,13 @@ def make_panels(results: Results) -> dict[str, list[Any]]:
         if shown := [f"{stem}/picture" for stem in figures if stem == name or stem.startswith(f"{name}-")]:
             title = load("analysis", name).title if name in names("analysis") else name
             analyses.append(wr.MediaBrowser(title=title, num_columns=2, media_keys=shown))
+            heads = next((found for run in runs if (found := run.last_analysis(name))), {"rows": []})["rows"]
+            if layers := sorted({row["layer"] for row in heads}):
+                means = [f"{name}/layer{layer}/mean" for layer in layers]
+                analyses.append(wr.LinePlot(title=f"{title} by layer, mean over heads", y=means, **by_family))
     sections = {
         "Result": [against["train_size"]],
-        "Curves": [wr.LinePlot(title=key, x=STEP, y=[key], max_runs_to_show=100) for key in curves if key in logged],
+        "Curves": [wr.LinePlot(title=key, y=[key], **by_family) for key in curves if key in logged],
         "Analyses": analyses,
         "Compute": [against["train_flops"], flops],
         "Runs": [wr.RunComparer(diff_only=True)],

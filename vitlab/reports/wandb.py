@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import vitlab
 from vitlab.config import resolved
 from vitlab.config.schema import AnalysisConfig, TrainConfig
 from vitlab.files import replacing, write_text
+from vitlab.formatting import finite
 from vitlab.studies.results import Results, RunResults
 from vitlab.studies.store import find_trials
 from vitlab.training.files import RunFiles
@@ -100,7 +102,7 @@ class Tracker:
             "group": config.study or None,
             "job_type": job,
             "tags": list(dict.fromkeys(filter(None, (tag.strip()[:LONGEST_TAG] for tag in tags)))),
-            "config": {**resolved(config), "params": params},
+            "config": {**resolved(config), "params": params, "family": family},  # W&B groups by what is in config
             "dir": self.files.folder,
             "reinit": "create_new",  # beside a run of this process that failed
             "settings": SETTINGS,
@@ -166,6 +168,18 @@ class Tracker:
         if rows:
             self.run.log({f"{name}/rows": wandb.Table(columns, cells), STEP: step})
 
+    @harmless
+    def log_layers(self, name: str, rows: list[dict[str, Any]]) -> None:
+        """Log mean, lowest and highest value of each layer's heads: `attention_distance/layer1/mean`, to be charted."""
+        heads: dict[int, dict[int, list[float]]] = {}
+        for row in rows:
+            if (value := finite(row["value"])) is not None:
+                heads.setdefault(row["step"], {}).setdefault(row["layer"], []).append(value)
+        for step, layers in heads.items():
+            numbers = {"mean": fmean, "min": min, "max": max}
+            found = {f"{name}/layer{at}/{key}": of(some) for at, some in layers.items() for key, of in numbers.items()}
+            self.run.log({**found, STEP: step})
+
     def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
         """Write the summary and end the run; return where it is, for result.json."""
         if self.mode == "off":
@@ -226,6 +240,9 @@ class RunReporter:
                 self.tracker.log_picture(picture, step)
         if self.tracker and step == run.last_step:
             self.tracker.log_rows(findings.name, rows, step)
+        if self.tracker and "heads" in config.drawings:  # at the end all steps again, for an attempt that resumed
+            last = step == run.last_step
+            self.tracker.log_layers(findings.name, [row for row in rows if last or row["step"] == step])
 
     def on_result(self, run: "Run", result: dict[str, Any]) -> dict[str, Any]:
         return {"wandb": self.tracker.finish(result)}

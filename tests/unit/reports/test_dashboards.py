@@ -64,7 +64,10 @@ PANELS = {  # section -> every panel in it, by kind and title: what the page of 
         *(("LinePlot", key) for key in ("train/loss", "validation/loss", "validation/accuracy")),
         *(("LinePlot", f"train/{key}") for key in ("lr", "grad_norm", "images_per_s")),
     ],
-    "Analyses": [("MediaBrowser", "mean attention distance")],
+    "Analyses": [
+        ("MediaBrowser", "mean attention distance"),
+        ("LinePlot", "mean attention distance by layer, mean over heads"),
+    ],
     "Compute": [("ScatterPlot", "accuracy against train_flops by family"), ("BarPlot", "train_flops of each run")],
     "Runs": [("RunComparer", None)],
 }
@@ -103,6 +106,7 @@ def test_each_panel_shows_what_its_title_says(written):
     for _, key in PANELS["Curves"]:
         assert found[key].y == [wr.Metric(key)]
         assert found[key].x == wr.Metric("trainer/global_step")
+        assert (found[key].groupby, found[key].groupby_aggfunc) == (wr.Config("family"), "mean")
     assert found["mean attention distance"].media_keys == ["attention_distance/picture"]
     assert found["train_flops of each run"].metrics == [wr.Metric("train_flops")]
     assert found["RunComparer"].diff_only is True
