@@ -20,6 +20,7 @@ DESCRIPTION = """Say what pictures or texts are, with probabilities that the run
   vitlab predict runs/quick/vit_nano-n32000-s0 photo.jpg
   vitlab predict runs/photos folder --csv > predictions.csv
   vitlab predict runs/docstrings "Return the number of rows." --json
+  vitlab predict runs/bert "Return the [MASK] of the list."   # the five likeliest tokens, of a task=masked_lm
   vitlab predict runs/docstrings lines.txt          # a text in each line; - reads them from standard input"""
 SHOWN = 3  # classes of a line
 LONGEST = 60  # characters of an input in a terminal
@@ -41,6 +42,8 @@ def main(words: Sequence[str]) -> int:
         from vitlab.training.predict import Predictor
 
     predictor = Predictor(args.run)
+    if args.csv and predictor.fills:
+        raise UserError(f"--csv: {args.run} fills in tokens and has no classes; give --json")
     with progress_bar(Console(stderr=True)) as progress:
         found = predictor.predict(inputs, progress)
     if predictor.not_calibrated:
@@ -91,7 +94,9 @@ def write_lines(run: str, predictor: "Predictor", found: Sequence["Prediction"])
     for name, one in zip(shown, found, strict=True):
         if one.error:
             continue
-        ranked = "  ".join(f"{printable(label)} {share:.1%}" for label, share in one.ranked[:SHOWN])
+        ranked = "  ".join(
+            f"{printable(label)} {share:.1%}" for label, share in one.ranked[: SHOWN if predictor.run.classes else None]
+        )
         says = ranked if one.number is None else f"{one.number:.6g}"
         print(f"{name:{width}}  {says}")
 

@@ -1,4 +1,4 @@
-"""What a finished run says of new pictures or texts, with calibrated probabilities; its mistakes.
+"""What a finished run says of new pictures or texts, with calibrated probabilities, and how it fills in [MASK].
 
 Shapes: N items, C classes.
 """
@@ -26,7 +26,9 @@ from vitlab.training.checkpoints import load_run, place_run
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import LARGE
 
-KINDS = ("classification", "multilabel", "regression", "text_classification")
+MASKED = ("masked_lm", "span_lm")  # they fill in what a text leaves open
+KINDS = ("classification", "multilabel", "regression", "text_classification", *MASKED)
+MASK, FILLED = "[MASK]", 5  # how a text leaves a token open; how many tokens for it are named
 FILE = "calibration.json"
 CHUNK = 1024  # items that are decoded and predicted at a time
 
@@ -64,7 +66,8 @@ class Predictor:
             torch.set_num_threads(1)  # as they train; a second one that shares a busy core makes it 3 times slower
         self.reads_text = self.run.config.data.modality == "text"
         self.several = kind == "multilabel"
-        self.is_number = kind == "regression" or not self.run.classes
+        self.fills = kind in MASKED
+        self.is_number = not self.fills and (kind == "regression" or not self.run.classes)
         if self.reads_text:
             self.tokenizer = from_file(self.files.tokenizer_path)
             columns, shape = vars(self.run.config.data).get("text"), self.run.shape
@@ -73,7 +76,7 @@ class Predictor:
             if shape["head"] == "token" or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
                 raise UserError(f"{folder}: gives no class of a whole text, so predict is not for it")
         self.temperature, self.not_calibrated = 1.0, ""
-        if not (self.is_number or self.several):
+        if not (self.is_number or self.several or self.fills):
             self.calibrate()
 
     def build_task(self, data: Any) -> Any:
@@ -101,6 +104,8 @@ class Predictor:
 
     def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
         """What it says of files of pictures, or of texts, in their order; one that cannot be read has an error."""
+        if self.fills:
+            return [one for text in inputs for one in self.fill(text)]
         found: list[Prediction] = []
         for start in range(0, len(inputs), CHUNK):
             chunk = inputs[start : start + CHUNK]
@@ -114,6 +119,26 @@ class Predictor:
                 found.append(Prediction(text, error=errors[place]) if failed else self.describe(text, next(logits)))
             progress("predicting", len(found), len(inputs))
         return found
+
+    @torch.inference_mode()
+    def fill(self, text: str) -> list[Prediction]:
+        """The likeliest tokens at each [MASK] of a text with their probabilities, or why there are none."""
+        roles, longest = self.tokenizer, self.run.shape["length"]
+        first, *others = map(roles.ids, text.split(MASK))
+        ids, places = [roles.start, *first], []
+        for piece in others:
+            places.append(len(ids))
+            ids += [roles.mask, *piece]
+        if not places or len(ids) >= longest:
+            why = f"has {len(ids) + 1} tokens, and the run reads {longest}" if places else f"has no {MASK} to fill"
+            return [Prediction(text, error=f"{why}; write one for each token that is left open")]
+        with self.autocast:
+            hidden = self.model(torch.tensor([[*ids, roles.end]]))
+            best = self.model.masked_logits(hidden[0, places]).float().softmax(dim=-1).topk(FILLED)
+        return [
+            Prediction(text, dict(zip(roles.token_texts(tokens), shares, strict=True)))
+            for tokens, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
 
     def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], ImageData | None]:
         """Why pictures cannot be read, by their places, and the others as the test images of a data set."""
