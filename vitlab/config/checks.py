@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vitlab.config import groups
-from vitlab.config.errors import NO_VALUE, Problem, UserError, choices_text, to_text
+from vitlab.config.errors import UserError, choices_text, to_text
 from vitlab.config.groups import check_missing, check_ranges
 from vitlab.config.identity import get_value
 from vitlab.config.schema.fields import LARGEST_IMAGE, default_of
@@ -89,7 +89,7 @@ def check_budget(node: DictConfig, path: str = "budget") -> Iterator[str]:
     given = {key: value for key, value in node.items() if value is not None}
     shown = " and ".join(f"{path}.{key}={value}" for key, value in given.items())
     if path == "budget" and len(given) != 1:
-        yield Problem(shown or "no budget", NO_VALUE, f"give exactly one of {', '.join(f'budget.{k}' for k in node)}")
+        yield f"{shown or 'no budget'}: give exactly one of {', '.join(f'budget.{k}' for k in node)}"
     elif len(given) > 1:
         yield f"{shown}: give at most one; to train shorter or longer, give budget.{next(iter(given))}=N"
 
@@ -314,7 +314,7 @@ REASONS = {
 }
 
 
-def find_excluded(settings: Any, context: str, path: str) -> Iterator[Problem]:
+def find_excluded(settings: Any, context: str, path: str) -> Iterator[str]:
     """The settings at `path` of a configuration that do not go with a context, one of REASONS."""
     for field in fields(settings):
         key, value = f"{path}.{field.name}", vars(settings)[field.name]
@@ -323,7 +323,7 @@ def find_excluded(settings: Any, context: str, path: str) -> Iterator[Problem]:
         default = default_of(field)
         if value != default and context in field.metadata.get("excludes", ()):
             shown = f"{default:g}" if isinstance(default, float) else to_text(default)
-            yield Problem(key, value, f"{REASONS[context]}; give {key}={shown}")
+            yield f"{key}={to_text(value)}: {REASONS[context]}; give {key}={shown}"
 
 
 FACTOR = re.compile(r"x\d*\.?\d+")

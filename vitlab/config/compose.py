@@ -14,8 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import groups
 from vitlab.config.checks import apply_factors, check_tune, choose_patch, find_problems, list_settings, read_image_size
-from vitlab.config.errors import Problem, UserError, to_text
-from vitlab.config.groups import assign, check_depth, explain, load_yaml, read_yaml_text, structured
+from vitlab.config.errors import UserError, key_of, to_text
+from vitlab.config.groups import Loader, assign, explain, structured
 from vitlab.config.identity import flatten, list_leaves
 from vitlab.config.schema import BudgetConfig
 
@@ -36,9 +36,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     if value.startswith("[") and "]" not in value:
         raise UserError(f"{text}: the list has no ']'; quote a list with spaces, for example '{key}=[a, b]'")
     try:
-        check_depth(value)
         value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
-    except (yaml.YAMLError, OmegaConfBaseException) as error:
+    except (RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{text}: the value is not valid YAML: {explain(error)}") from None
     return key, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
@@ -87,7 +86,7 @@ def compose(
         slot, _, last = key.rpartition(".")
         if slot in slots and is_fixed(config, slot, last):
             instead = last if last in config else slot
-            problems.append(Problem(key, value, f"is fixed by the choice; give {instead}=NAME"))
+            problems.append(f"{key}={to_text(value)}: is fixed by the choice; give {instead}=NAME")
         else:
             problems += assign(config, key, value)
     fill_defaults(config, {*list_leaves(base), *list_leaves(dict(pairs))})
@@ -95,12 +94,10 @@ def compose(
     budget_given = budget_given or bool(base.get("budget"))
     if not budget_given and sum(value is not None for value in own.values()) == 1:  # `check_recipe` reports more
         config.budget = copy.deepcopy(own)
-    wrong = {problem.key for problem in problems if isinstance(problem, Problem)}
+    wrong = {*map(key_of, problems)}
     wrong |= {"no budget" for key in wrong if key.startswith("budget.")}
     # a key whose value was refused is not missing as well
-    problems += [
-        problem for problem in find_problems(config) if not isinstance(problem, Problem) or problem.key not in wrong
-    ]
+    problems += [problem for problem in find_problems(config) if key_of(problem) not in wrong]
     if config.get("tune"):
         config.tune = dict(flatten(OmegaConf.to_container(config.tune)))
         problems += check_tune(OmegaConf.to_container(config.tune))
@@ -144,8 +141,7 @@ def refuse_settings(schema: type, config: Any) -> None:
         try:
             compose(schema, [*values.items()], base)
         except UserError as error:
-            tuned = [p for p in error.problems if isinstance(p, Problem) and p.key in config.tune]
-            problems += [p.at(f"tune.{p.key}") if p in tuned else p for p in error.problems]
+            problems += [f"tune.{line}" if key_of(line) in config.tune else line for line in error.problems]
     if problems:
         raise UserError(dict.fromkeys(problems))
 
@@ -245,7 +241,7 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
-        config = load_yaml(read_yaml_text(path))
+        config = yaml.load(Path(path).read_text(), Loader)
         if not isinstance(config, dict):
             raise ValueError("it has no keys")
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -254,10 +250,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> dict[str, Any]:
-    """`read_yaml` with every key of the schema: those that an earlier version did not know have their defaults.
+    """`read_yaml` with every key of the schema; those that the file lacks or that are in `without` have their defaults.
 
-    So have those in `without`, whatever the file says. Nothing that the file names is opened. Raises UserError for keys
-    and types that are not the schema's.
+    Nothing that the file names is opened. Raises UserError for keys and types that are not the schema's.
     """
     config = structured(schema)
     config.budget = structured(BudgetConfig)
@@ -267,7 +262,7 @@ def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> 
     # its last keys are missing, and what is left does not say which runs there are, or ends within a line
     if missing := [field.name for field in fields(schema) if field.name not in {*values, *without}]:
         lacks = {"models", "sizes", "seeds"} & {*missing}
-        if problems or lacks or not read_yaml_text(path).endswith("\n"):
+        if problems or lacks or not Path(path).read_text().endswith("\n"):
             raise UserError(f"{path}: is damaged or was cut, it lacks {', '.join(missing)}; {RESTORE}")
     if problems:
         raise UserError(f"{path}: {line}" for line in problems)

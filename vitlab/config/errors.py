@@ -1,45 +1,16 @@
-"""The one exception for mistakes in the user's input, and its problems."""
+"""The one exception for mistakes in the user's input, and words for its lines."""
 
 import difflib
+import re
 from collections.abc import Iterable
-from enum import Enum
 from typing import Any
-
-
-class Absent(Enum):  # each is the same object after pickling
-    NO_VALUE = "of a problem that is not of one value"
-    IS_MISSING = "of a setting without a value"
-
-
-NO_VALUE, IS_MISSING = Absent
-
-
-class Problem(str):
-    """A mistake in one line, `key=value: text`, that knows its key and value."""
-
-    key: str
-    value: Any
-    text: str
-
-    def __new__(cls, key: str, value: Any, text: str, prefix: str = "") -> "Problem":
-        given = "" if value is NO_VALUE else " is missing" if value is IS_MISSING else f"={to_text(value)}"
-        self = super().__new__(cls, f"{prefix}{key}{given}: {text}")
-        self.key, self.value, self.text, self.prefix = key, value, text, prefix
-        return self
-
-    def __getnewargs__(self) -> tuple[str, Any, str, str]:
-        return self.key, self.value, self.text, self.prefix
-
-    def at(self, key: str) -> "Problem":
-        """The same problem of another key."""
-        return Problem(key, self.value, self.text)
 
 
 class UserError(ValueError):
     """The user's input is wrong.
 
-    `problems` holds one line per mistake, a `Problem` where it is a setting's; the command line prints each on stderr
-    and exits with 2.
+    `problems` holds one line per mistake, `key=value: what is wrong` where it is a setting's; the command line prints
+    each on stderr and exits with 2.
     """
 
     def __init__(self, problems: str | Iterable[str]):
@@ -48,6 +19,11 @@ class UserError(ValueError):
 
     def __reduce__(self):
         return UserError, (self.problems,)
+
+
+def key_of(problem: str) -> str:
+    """The key that a line begins with."""
+    return re.split("[=:]| is missing", problem, maxsplit=1)[0]
 
 
 def to_text(value: Any) -> str:

@@ -9,8 +9,9 @@ import copy
 import dataclasses
 import difflib
 import inspect
-import io
 import keyword
+import math
+import operator
 import os
 import re
 from collections.abc import Iterator
@@ -24,49 +25,23 @@ import yaml
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vitlab.config.errors import IS_MISSING, NO_VALUE, Problem, UserError, choices_text, to_text
+from vitlab.config.errors import UserError, choices_text, to_text
 from vitlab.config.schema import StudyConfig
 from vitlab.config.schema.fields import Choice, base_classes, default_of, find_class, own_class
 
 Loader, Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
-LARGEST, DEEPEST = 10_000_000, 50  # bytes of a file, nested brackets and indents: parsers recurse until they crash
-
-
-def read_yaml_text(path: str | Path) -> str:
-    """The text of a YAML file. Raises yaml.YAMLError for one that is too large or nested too deeply."""
-    if (size := Path(path).stat().st_size) > LARGEST:
-        raise yaml.YAMLError(f"it has {size / 1e6:,.1f} MB; a YAML file may have {LARGEST / 1e6:.0f}")
-    text = Path(path).read_text()
-    check_depth(text)
-    return text
-
-
-def check_depth(text: str) -> None:
-    """Raises yaml.YAMLError for text that is nested too deeply, or is not YAML."""
-    depth = 0
-    try:
-        for event in yaml.parse(text, Loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                break
-    except yaml.YAMLError as error:
-        if "maximum nesting depth" not in str(error):  # libyaml reads ahead, up to 1,000 brackets
-            raise
-        depth = DEEPEST + 1
-    if depth > DEEPEST:
-        raise yaml.YAMLError(f"it is nested deeper than {DEEPEST} levels")
-
-
-def load_yaml(text: str) -> Any:
-    """Raises yaml.YAMLError."""
-    return yaml.load(text, Loader)
 
 
 def dump_yaml(value: Any) -> str:
     return yaml.dump(value, Dumper=Dumper, sort_keys=False)
 
 
-EXPECTED = {int: "a whole number", float: "a number", bool: "true or false"}
+LIMITS = {  # of a field: what its values satisfy, as messages and as lists of keys say it
+    "least": (operator.ge, "at least", "from"),
+    "above": (operator.gt, "above", "above"),
+    "most": (operator.le, "at most", "to"),
+    "below": (operator.lt, "below", "below"),
+}
 
 
 def structured(settings: Any) -> DictConfig:
@@ -83,63 +58,55 @@ def unlock(node: DictConfig) -> None:
             unlock(node[key])
 
 
-def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[Problem]:
+def assign(node: DictConfig, key: str, value: Any) -> list[str]:
     """Set one dotted key of a typed node; gives what is wrong with it."""
     key = str(key)
     parent, parts = node, key.split(".")
     for depth, part in enumerate(parts):
         at = ".".join(parts[:depth])
         if not isinstance(parent, DictConfig):
-            return [Problem(key, NO_VALUE, f"'{at}' has no keys{suggest_set(node, key, value)}", prefix)]
+            return [f"{key}: '{at}' has no keys{suggest_set(node, key, value)}"]
         if is_open(parent):
             if depth < len(parts) - 1 and part not in parent:
-                try:
-                    parent[part] = {}
-                except OmegaConfBaseException as error:  # a mapping of lists, such as `per_model`
-                    return [Problem(key, value, explain(error), prefix)]
+                parent[part] = {}
         elif part not in parent.keys():
             where = f" in '{at}'" if at else ""
             hint = suggest_set(node, key, value) or f"; {suggest_key(node, parent, at, part)}"
-            return [Problem(key, NO_VALUE, f"no key '{part}'{where}{hint}", prefix)]
+            return [f"{key}: no key '{part}'{where}{hint}"]
         if depth < len(parts) - 1:
             parent = read_value(parent, part)
-    return set_value(node, parent, key, value, prefix)
+    return set_value(node, parent, key, value)
 
 
-def set_value(node: DictConfig, parent: DictConfig, key: str, value: Any, prefix: str) -> list[Problem]:
+def set_value(node: DictConfig, parent: DictConfig, key: str, value: Any) -> list[str]:
     """Set a key that is there, or one of an open mapping."""
     last = key.rpartition(".")[2]
-    old, declared, optional = read_value(parent, last), *declared_type(parent, last)
+    old, declared = read_value(parent, last), declared_type(parent, last)
     if isinstance(old, DictConfig) and not is_open(old):
         short = getattr(OmegaConf.get_type(old), "SHORTHAND", None)
         if short and not isinstance(value, (dict, list)):
-            return assign(node, f"{key}.{short}", value, prefix)
+            return assign(node, f"{key}.{short}", value)
         if not isinstance(value, dict):
             choices = choices_text("", [f"{key}.{name}" for name in old])
-            return [Problem(key, value, f"set one of its keys instead; {choices}", prefix)]
-        return [problem for name, item in value.items() for problem in assign(node, f"{key}.{name}", item, prefix)]
+            return [f"{key}={to_text(value)}: set one of its keys instead; {choices}"]
+        return [problem for name, item in value.items() for problem in assign(node, f"{key}.{name}", item)]
     if get_origin(declared) is list and value is not None and not isinstance(value, list):
-        return [Problem(key, value, f"expected a list, for example {key}=[{value}]", prefix)]
+        return [f"{key}={to_text(value)}: expected a list, for example {key}=[{value}]"]
     if isinstance(value, bool) and declared not in (bool, Any):
         value = "on" if value else "off"  # YAML 1.1 reads these words as booleans
     try:
         OmegaConf.update(node, key, value, merge=declared is not Any)
     except (OmegaConfBaseException, ValueError) as error:
-        return [Problem(key, value, explain_type(declared, optional, old, value, error), prefix)]
+        return [f"{key}={to_text(value)}: {explain_type(declared, value, error)}"]
     return []
 
 
-def explain_type(declared: Any, optional: bool, old: Any, value: Any, error: Exception) -> str:
+def explain_type(declared: Any, value: Any, error: Exception) -> str:
     """Why a value is not of a field's type."""
-    if value is None and not optional:
-        advice = "" if old is None else f", or leave it out for the default, {to_text(old)}"
-        return f"must not be null; give a value{advice}"
-    if get_origin(declared) is dict or (declared is Any and isinstance(old, DictConfig)):
-        return "expected a mapping with text as keys, {KEY: VALUE, ...}"
     if get_origin(declared) is Literal:
         return choices_text(to_text(value), map(str, get_args(declared)))
-    expected = EXPECTED.get(declared)
-    return f"expected {expected}" if expected else explain(error)
+    article = "a " if declared in (int, float) or get_origin(declared) in (list, dict) else ""
+    return explain(error) if declared is Any else f"expected {article}{name_type(declared)}"
 
 
 def explain(error: Exception) -> str:
@@ -157,15 +124,15 @@ def read_value(parent: DictConfig, key: str) -> Any:
     return None if key not in parent.keys() or OmegaConf.is_missing(parent, key) else parent[key]
 
 
-def declared_type(parent: DictConfig, key: str) -> tuple[Any, bool]:
-    """The type of a key without `None`, and whether it may be null. In an open mapping it is any."""
+def declared_type(parent: DictConfig, key: str) -> Any:
+    """The type of a key without `None`. In an open mapping it is any."""
     if is_open(parent):
-        return Any, True
+        return Any
     declared = OmegaConf.get_type(parent).__dataclass_fields__[key].type
     if get_origin(declared) in (Union, UnionType) and type(None) in get_args(declared):
         rest = tuple(member for member in get_args(declared) if member is not type(None))
-        return (rest[0] if len(rest) == 1 else Union[rest]), True
-    return declared, declared is Any
+        return rest[0] if len(rest) == 1 else Union[rest]
+    return declared
 
 
 def suggest_set(node: DictConfig, key: str, value: Any) -> str:
@@ -208,32 +175,26 @@ def check_ranges(node: DictConfig, path: str = "") -> Iterator[str]:
         if isinstance(value, DictConfig):
             yield from check_ranges(value, f"{name}.")
         limits = declared[key].metadata if key in declared else {}
-        single = key in declared and declared_type(node, key)[0] != list[Any]
+        single = key in declared and declared_type(node, key) != list[Any]
         for item in value if isinstance(value, ListConfig) else [value]:
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 yield from check_limits(name, item, limits)
-            elif isinstance(item, bytes):
-                yield Problem(name, value, "expected text")
             elif single and isinstance(value, ListConfig) and OmegaConf.is_config(item):
-                yield Problem(name, value, f"expected a list of single values, not of {item}")
+                yield f"{name}={value}: expected a list of single values, not of {item}"
 
 
 def check_limits(name: str, value: float, limits: Any) -> Iterator[str]:
-    if value != value or value in (float("inf"), float("-inf")):
-        yield Problem(name, value, "must be a finite number")
-    elif "least" in limits and value < limits["least"]:
-        yield Problem(name, value, f"must be at least {limits['least']}")
-    elif "above" in limits and value <= limits["above"]:
-        yield Problem(name, value, f"must be above {limits['above']}")
-    elif "most" in limits and value > limits["most"]:
-        yield Problem(name, value, f"must be at most {limits['most']}")
-    elif "below" in limits and value >= limits["below"]:
-        yield Problem(name, value, f"must be below {limits['below']}")
+    if not math.isfinite(value):
+        yield f"{name}={value}: must be a finite number"
+        return
+    for key, (holds, must_be, _) in LIMITS.items():
+        if key in limits and not holds(value, limits[key]):
+            yield f"{name}={value}: must be {must_be} {limits[key]}"
 
 
-def check_missing(node: DictConfig, path: str = "") -> Iterator[Problem]:
+def check_missing(node: DictConfig, path: str = "") -> Iterator[str]:
     for key in sorted(OmegaConf.missing_keys(node)):
-        yield Problem(f"{path}{key}", IS_MISSING, f"give {path}{key}=VALUE")
+        yield f"{path}{key} is missing: give {path}{key}=VALUE"
 
 
 GROUPS = ("model", "data", "task", "recipe", "analysis", "probe", "study", "mixer")
@@ -286,8 +247,8 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
         extra = ["timm:NAME"] if group == "model" else []
         raise UserError(f"{key}={choice}: unknown {group}; {choices_text(choice, names(group) + extra)}")
     try:
-        content = OmegaConf.to_container(OmegaConf.load(io.StringIO(read_yaml_text(path))), resolve=True)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{key}={choice}: cannot read the file: {explain(error)}") from None
     if not content:
         raise UserError(f"{key}={choice}: the file is empty; give it keys, for example name: {path.stem}")
@@ -341,10 +302,10 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
     try:
         node = structured(choose_class(group, kind, declared))
     except OmegaConfBaseException as error:
-        raise UserError(Problem(key, label, explain(error))) from None
+        raise UserError(f"{key}={label}: {explain(error)}") from None
     problems = []
     for name, value in {**values, "kind": kind}.items():
-        problems += assign(node, name, value, prefix=f"{key}={label}: ")
+        problems += [f"{key}={label}: {line}" for line in assign(node, name, value)]
     if group == "analysis":  # nothing else gives its options later
         shown = choice if isinstance(choice, str) else choice["name"]
         problems += [f"{key}={shown}: {name} is missing; add it to the file" for name in OmegaConf.missing_keys(node)]
@@ -435,14 +396,12 @@ def describe_type(field: Field) -> str:
     """`number, from 0, below 1`, `whole number of steps or null`, `adamw, sgd or muon`."""
     if group := field.metadata.get("group"):
         return f"{group}: a name, a file or {{name: NAME, KEY: VALUE}}"
-    limits = [("least", "from"), ("above", "above"), ("most", "to"), ("below", "below")]
     shown = [
         f"{word} {field.metadata[key]:{',' if isinstance(field.metadata[key], int) else 'g'}}"
-        for key, word in limits
+        for key, (_, _, word) in LIMITS.items()
         if key in field.metadata
     ]
-    unit = f" of {field.metadata['unit']}" if field.metadata.get("unit") else ""
-    return ", ".join([name_type(field.type) + unit, *shown])
+    return ", ".join([name_type(field.type), *shown])
 
 
 def name_type(declared: Any) -> str:

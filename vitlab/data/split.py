@@ -16,7 +16,6 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.config.checks import SIZES, is_size
-from vitlab.config.errors import Problem
 from vitlab.data.base import Corpus, Examples, ImageData, Joined, Split, take_items
 from vitlab.files import write_json
 
@@ -32,7 +31,7 @@ Size = int | float | str  # a count of images (or tokens, documents), a share of
 def resolve_size(value: Size, total: int, key: str = "size") -> int:
     """The number of units that a size means of `total`; a count may be larger than that. Raises UserError."""
     if not is_size(value):
-        raise UserError(Problem(key, value, SIZES))
+        raise UserError(f"{key}={value}: {SIZES}")
     if value == "all":
         return total
     return max(1, round(value * total)) if isinstance(value, float) else value

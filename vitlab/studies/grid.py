@@ -170,8 +170,8 @@ def is_choice(config: TrainConfig, key: str) -> bool:
 def explain_unused(study: Mapping[str, Any], named: Mapping[str, Settings], key: str) -> str:
     """Why no model has the key of an axis, with the nearest one that the first model has."""
     config = compose_variant(study, "", next(iter(named.values())))
-    (why, *_) = assign(structured(config), key, None, prefix="grid.")
-    return f"{why} (no model of this study has it)"
+    (why, *_) = assign(structured(config), key, None)
+    return f"grid.{why} (no model of this study has it)"
 
 
 def describe_value(label: str, value: Any) -> str:

@@ -115,7 +115,7 @@ class StudyFiles:
                 f"{self.folder}: not a study, it holds no study.yaml; give the folder that 'vitlab scale' wrote"
             )
         if stamp != self._config[0]:
-            config = read_config(StudyConfig, self.config_path, without=["executor", "per_model"])
+            config = read_config(StudyConfig, self.config_path, without=["executor"])
             self._config, self._rows = (stamp, config), {}  # what it varies are columns of the rows
         return self._config[1]
 

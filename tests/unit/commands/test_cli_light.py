@@ -140,7 +140,7 @@ MISTAKES = [
     ),
     (
         ("train", "data=pydoc", "data.tokenizer=null"),
-        "data.tokenizer=null: must not be null; give a value, or leave it out for the default, bpe",
+        "data.tokenizer=null: expected text",
     ),
     (
         ("scale", "text_quick", "recipe.batch_size=4"),

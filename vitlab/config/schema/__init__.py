@@ -128,12 +128,12 @@ class TrainerConfig:
     # processes that decode images
     workers: Union[int, Literal["auto"]] = setting("auto", least=0, most=256, affects=COST)
     deterministic: bool = True
-    log_every: int = setting(25, least=1, unit="steps", affects=COST)
+    log_every: int = setting(25, least=1, affects=COST)  # steps
     # steps between two looks of `analyses`; else before and after
     analyze_every: Optional[int] = setting(None, least=1, affects=COST)
     # on the validation data, evenly spaced, the last at the end
     evaluations: int = setting(8, least=1, most=10**6, affects=COST)
-    checkpoint_every: float = setting(60.0, least=0, unit="seconds", affects=COST)
+    checkpoint_every: float = setting(60.0, least=0, affects=COST)  # seconds
 
 
 @dataclass(frozen=True)

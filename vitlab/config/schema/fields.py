@@ -33,7 +33,6 @@ def setting(
     most: float | None = None,
     above: float | None = None,
     below: float | None = None,
-    unit: str = "",
     affects: str = f"{WEIGHTS} {COST} {CACHE}",
     per: Literal["run", "study"] = "run",
     fixed: bool = False,
@@ -52,7 +51,6 @@ def setting(
     limits = {"least": least, "most": most, "above": above, "below": below}
     metadata = {key: limit for key, limit in limits.items() if limit is not None}
     metadata |= {
-        "unit": unit,
         "affects": frozenset(affects.split()),
         "per": per,
         "fixed": fixed,
