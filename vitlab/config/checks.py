@@ -195,18 +195,22 @@ def check_images(config: DictConfig) -> Iterator[str]:
             yield from check_patches(model, slot, image_size, image_key)
 
 
+def near_divisors(whole: int, wanted: int) -> str:
+    """The three divisors of a number that are nearest to the wanted one."""
+    fits = [number for number in range(1, whole + 1) if whole % number == 0]
+    return ", ".join(map(str, sorted(sorted(fits, key=lambda number: abs(number - wanted))[:3])))
+
+
 def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
     """Heads that do not divide the width of a model with attention."""
     if "heads" not in model or model.get("head_width") is not None or list(check_ranges(model)):
         return
     if not model.width % model.heads or not ("mixer" not in model or is_attention(model.mixer)):
         return
-    fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
-    near = sorted(sorted(fits, key=lambda h: abs(h - model.heads))[:3])
     other = f"; or give {slot}.head_width" if "head_width" in model else ""
     yield (
         f"{slot}.heads={model.heads}: does not divide {slot}.width={model.width}; "
-        f"nearest that do: {', '.join(map(str, near))}{other}"
+        f"nearest that do: {near_divisors(model.width, model.heads)}{other}"
     )
 
 
@@ -229,11 +233,9 @@ def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], ima
     for side, pixels, patch in zip(("height", "width"), image_size, extent(model.patch_size), strict=True):
         if pixels % patch:
             whole = math.gcd(*image_size) if square else pixels
-            fits = [p for p in range(1, whole + 1) if whole % p == 0]
-            near = sorted(sorted(fits, key=lambda p: abs(p - patch))[:3])
             yield (
                 f"{slot}.patch_size={model.patch_size}: {patch} does not divide the image {side} of {pixels} pixels "
-                f"({image_key}); nearest that do: {', '.join(map(str, near))}"
+                f"({image_key}); nearest that do: {near_divisors(whole, patch)}"
             )
             if square:
                 return
@@ -253,7 +255,6 @@ def check_captioner(config: DictConfig) -> Iterator[str]:
         yield f"model.encoder={config.model.encoder.name}: gives no tokens of patches; {choices_text('', fit)}"
 
 
-LEAST_ALPHA = 1e-6  # of mixup and CutMix
 SCHEDULES = {  # that use a key, and what the key is where none does
     "timescale": (("rsqrt",), None),
     "final_lr": (("cosine", "linear"), 0),
@@ -300,11 +301,6 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
         )
     if node.repeats > node.batch_size:
         yield f"recipe.repeats={node.repeats}: must be at most recipe.batch_size={node.batch_size}"
-    for key in ("mixup", "cutmix"):
-        if node[key] and node.batch_size == 1:
-            yield f"recipe.{key}={node[key]}: mixes pairs of images, but recipe.batch_size=1; give 0"
-        if 0 < node[key] < LEAST_ALPHA:
-            yield f"recipe.{key}={node[key]}: too small for a Beta distribution; give 0, or at least {LEAST_ALPHA:g}"
     yield from check_budget(node.budget, "recipe.budget")
 
 

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from vitlab.config import groups
 from vitlab.config.checks import apply_factors, check_tune, choose_patch, find_problems, list_settings, read_image_size
 from vitlab.config.errors import UserError, key_of, to_text
 from vitlab.config.groups import Loader, assign, explain, structured
-from vitlab.config.identity import flatten, list_leaves
+from vitlab.config.identity import flatten
 from vitlab.config.schema import BudgetConfig
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def compose(
             problems.append(f"{key}={to_text(value)}: is fixed by the choice; give {instead}=NAME")
         else:
             problems += assign(config, key, value)
-    fill_defaults(config, {*list_leaves(base), *list_leaves(dict(pairs))})
+    fill_defaults(config, {key for key, _ in flatten({**base, **dict(pairs)}, choices=True)})
     own = config.recipe.budget if isinstance(config.get("recipe"), DictConfig) else {}
     budget_given = budget_given or bool(base.get("budget"))
     if not budget_given and sum(value is not None for value in own.values()) == 1:  # `check_recipe` reports more
@@ -129,9 +129,8 @@ def make_defaults(schema: type) -> DictConfig:
 def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
     """Whether a key of a choice is read while it is chosen: setting it afterwards would change nothing."""
     choice = OmegaConf.select(config, slot)
-    declared = OmegaConf.get_type(choice) if OmegaConf.is_config(choice) else None
-    matching = [field for field in fields(declared) if field.name == key] if is_dataclass(declared) else []
-    return any(field.metadata.get("fixed", False) for field in matching)
+    declared = fields(OmegaConf.get_type(choice)) if isinstance(choice, DictConfig) else ()
+    return any(field.name == key and field.metadata.get("fixed") for field in declared)
 
 
 def refuse_settings(schema: type, config: Any) -> None:

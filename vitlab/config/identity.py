@@ -13,11 +13,13 @@ from vitlab.config.schema import TrainConfig
 from vitlab.config.schema.fields import WEIGHTS, affecting, find_class, select
 
 
-def flatten(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value): `recipe: {lr: 1}` is `recipe.lr: 1`; a choice of a group, which has a name, stays whole."""
+def flatten(settings: Mapping[str, Any], path: str = "", choices: bool = False) -> Iterator[tuple[str, Any]]:
+    """(dotted key, value): `recipe: {lr: 1}` is `recipe.lr: 1`; a choice of a group, which has a name, stays whole
+    unless `choices` are flattened too.
+    """
     for key, value in settings.items():
-        if isinstance(value, Mapping) and "name" not in value:
-            yield from flatten(value, f"{path}{key}.")
+        if isinstance(value, Mapping) and (choices or "name" not in value):
+            yield from flatten(value, f"{path}{key}.", choices)
         else:
             yield f"{path}{key}", value
 
@@ -28,15 +30,6 @@ def get_value(config: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def list_leaves(settings: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """The dotted keys of all single values, those of a group's choice too."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from list_leaves(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}"
 
 
 PARTS = "trainer.devices x nodes x accumulate"
