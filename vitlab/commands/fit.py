@@ -74,7 +74,7 @@ def fit(
     """Print the fits and the crossovers, as text or as JSON, and write them to a folder; the exit code."""
     from rich.progress import track
 
-    from vitlab.studies.crossover import find_crossovers, find_multipliers, fit_groups
+    from vitlab.studies.crossover import data_multiplier, find_crossovers, fit_groups
 
     console = Console(stderr=True)
 
@@ -83,7 +83,7 @@ def fit(
 
     fits = fit_groups(points, law, limit, lambda groups: follow(groups, "fitting"))
     crossovers = find_crossovers(fits, lambda pairs: follow(pairs, "looking for crossovers"))
-    multipliers = find_multipliers(fits, crossovers)
+    multipliers = {pair: data_multiplier(*(fits[name].fit for name in pair)) for pair in crossovers}
     document = {
         "groups": {join(name): describe_group(group_fit) for name, group_fit in fits.items()},
         "crossovers": [
@@ -171,23 +171,18 @@ def show(
 # ---- the errors in a file
 
 
-class Problems:
-    """What is wrong with a table: a message for each kind of problem, with all of its lines."""
+Problems = dict[str, tuple[str, list[int]]]  # of a table: kind -> what is wrong in its first line, all of its lines
 
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}  # of the first line of each kind
-        self.lines: dict[str, list[int]] = {}
 
-    def add(self, kind: str, text: str, line: int) -> None:
-        self.texts.setdefault(kind, text)
-        self.lines.setdefault(kind, []).append(line)
+def add_problem(problems: Problems, kind: str, text: str, line: int) -> None:
+    problems.setdefault(kind, (text, []))[1].append(line)
 
-    def describe(self, path: Path) -> list[str]:
-        return [
-            f"{path}, {plural(len(lines), 'line')} ({', '.join(map(str, lines[:5]))}{' ...' if lines[5:] else ''}): "
-            f"{self.texts[kind]}"
-            for kind, lines in self.lines.items()
-        ]
+
+def describe_problems(path: Path, problems: Problems) -> list[str]:
+    return [
+        f"{path}, {plural(len(lines), 'line')} ({', '.join(map(str, lines[:5]))}{' ...' if lines[5:] else ''}): {text}"
+        for text, lines in problems.values()
+    ]
 
 
 def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name, Points]":
@@ -207,7 +202,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
         raise UserError(missing)
     from vitlab.studies.crossover import Points
 
-    problems = Problems()
+    problems: Problems = {}
     groups: dict[Name, Points] = {}
     earlier: Counter[tuple[Name, float]] = Counter()  # runs of a group and a size above the line
     for line, row in rows:
@@ -216,16 +211,16 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
         size, error = as_number(row[x]), as_number(row[y])
         for key, value in ((x, size), (y, error)):
             if value is None or value < 0:  # one message for a whole column
-                problems.add(f"{key} is not a number", f"{key}={row[key]!r} is not a positive number", line)
+                add_problem(problems, f"{key} is not a number", f"{key}={row[key]!r} is not a positive number", line)
         if size is None or error is None or min(size, error) < 0:
             continue
         if error == 0 and (items := as_number(row.get("test_items", ""))) is not None and items >= 1:
             error = 0.5 / items  # none of so many test items is wrong: fewer than one in twice as many
         if error == 0:
             advice = "leave the row out, or test on more examples"
-            problems.add(f"{y} is 0", f"{y}=0: has no logarithm; {advice}", line)
+            add_problem(problems, f"{y} is 0", f"{y}=0: has no logarithm; {advice}", line)
         if size == 0:
-            problems.add(f"{x} is 0", f"{x}=0: has no logarithm; leave the row out", line)
+            add_problem(problems, f"{x} is 0", f"{x}=0: has no logarithm; leave the row out", line)
         name = tuple(row[key] for key in group)
         points = groups.setdefault(name, Points())
         seed = row.get("seed", "").strip()  # without a column the number of earlier runs of this size
@@ -234,13 +229,13 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
         if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
             if not 0 <= guessed <= 1:
                 text = f"chance={row['chance']}: give the share that guessing gets right, from 0 to 1"
-                problems.add(text, text, line)
+                add_problem(problems, text, text, line)
             points.chance = 1 - guessed
-    if not groups and not problems.lines:
+    if not groups and not problems:
         others = [key for key in rows[0][1] if any(as_number(row[key]) is not None for _, row in rows)]
         near = f"; {choices_text('', others)}" if others else ""
         raise UserError(f"--y {y}: {path} has no value in this column{near}")
-    texts = problems.describe(path) or [
+    texts = describe_problems(path, problems) or [
         f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
         for name, points in groups.items()
         if (sizes := len(set(points.sizes))) < FEWEST
@@ -269,13 +264,13 @@ def read_rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
         raise UserError(
             f"{path}: its columns are separated by {mark!r}; separate them by commas, and write 0.5 for 0,5"
         )
-    problems = Problems()
+    problems: Problems = {}
     for line, cells in rows:
         if len(cells) < len(columns) or any(cells[len(columns) :]):
             text = f"not one cell for each of the {len(columns)} columns; correct the row, or delete it"
-            problems.add("cells", text, line)
-    if problems.lines:
-        raise UserError(problems.describe(path))
+            add_problem(problems, "cells", text, line)
+    if problems:
+        raise UserError(describe_problems(path, problems))
     return columns, [(line, dict(zip(columns, cells, strict=False))) for line, cells in rows]
 
 

@@ -6,8 +6,12 @@ under simulated protanopia, deuteranopia and tritanopia, and a contrast of at le
 """
 
 import io
+import os
+import signal
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from pathlib import Path
 
 from vitlab.files import replacing
@@ -75,6 +79,17 @@ def group_look(place: int) -> Look:
 def css_variables(theme: str) -> str:
     """The theme as CSS custom properties: `--paper:#fcfcfb;...`."""
     return "".join(f"--{key}:{value};" for key, value in THEMES[theme].items())
+
+
+def follow_parent() -> None:
+    """In a process that draws for another: a Ctrl-C is answered there, and nothing is left when it is killed."""
+
+    def wait() -> None:
+        parent_process().join()
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def write_chart(description: str, title: str, stem: Path) -> list[Path]:

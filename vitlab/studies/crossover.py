@@ -442,12 +442,6 @@ def find_crossovers(
     return {(a, b): crossover(fits[a].fit, fits[b].fit) for a, b in track(pairs)}
 
 
-def find_multipliers(
-    fits: Mapping[Name, GroupFit], pairs: Iterable[tuple[Name, Name]]
-) -> dict[tuple[Name, Name], Multiplier]:
-    return {(a, b): data_multiplier(fits[a].fit, fits[b].fit) for a, b in pairs}
-
-
 def make_law_table(fits: Mapping[str, GroupFit], error: str) -> list[list[str]]:
     """The law of each group and what more data bring, a row each below the header; `error` is what was fitted."""
     size = max(group.shown for group in fits.values())

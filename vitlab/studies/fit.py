@@ -567,14 +567,6 @@ class Fit:
         logs = self.draw_log_errors(log_sizes) + self.noise.draw_run(nearest)
         return np.exp(np.minimum(ends(logs, level), LARGEST_LOG)).reshape(2, *sizes.shape)
 
-    def param_intervals(self, level: float = LEVEL) -> dict:
-        """The confidence interval of each parameter, (low, high), in the shape of `params`."""
-        intervals = {
-            law.name: {name: tuple(map(float, ends(drawn, level))) for name, drawn in law.form.params(thetas).items()}
-            for law, thetas in zip(self.laws, self.theta_draws, strict=True)
-        }
-        return intervals if self.law == MEAN else intervals.get(self.law, {})
-
 
 def fit_scaling_law(
     sizes: Sequence[float],

@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ SPLITS = {  # the values of split= where they are not train and test
 }
 OPTIONS = ("annotation_level", "folds", "size", "small", "split")  # of a constructor that are the user's to choose
 LABELS = ("targets", "labels", "_labels", "y")  # where the sets keep them
-MEGABYTE = 1_000_000
 PROPERTIES = {"even": (0, 2, 4, 6, 8), "prime": (2, 3, 5, 7), "above 4": (5, 6, 7, 8, 9), "loop": (0, 6, 8, 9)}
 DIGIT_LEVELS = 16  # the white of scikit-learn's digits
 
@@ -57,9 +56,9 @@ def fingerprint(config: ImageDataConfig) -> list:
     return [VERSIONS["torchvision"], [[name, stat_files(root / name)] for name in of_set or names]]
 
 
-def load(config: ImageDataConfig, progress: Callable[[str, int, int | None], None] | None = None) -> ImageData:
+def load(config: ImageDataConfig) -> ImageData:
     """The set, grey or RGB, resized to cover `image_size`; downloaded when it may be and is not there."""
-    return load_digits(config) if config.kind == "digits" else load_torchvision(config, progress)
+    return load_digits(config) if config.kind == "digits" else load_torchvision(config)
 
 
 def load_digits(config: ImageDataConfig) -> ImageData:
@@ -89,7 +88,7 @@ def load_digits(config: ImageDataConfig) -> ImageData:
     return ImageData(config.name, classes, size, 1, train, test)
 
 
-def load_torchvision(config: ImageDataConfig, progress: Callable[[str, int, int | None], None] | None) -> ImageData:
+def load_torchvision(config: ImageDataConfig) -> ImageData:
     name, size = config.dataset, extent(config.image_size)
     if name not in NAMES:
         raise UserError(f"data.dataset={name}: unknown data set; {choices_text(name, NAMES, limit=len(NAMES))}")
@@ -99,8 +98,7 @@ def load_torchvision(config: ImageDataConfig, progress: Callable[[str, int, int 
     problems = list(check_options(config, constructor))
     if problems:
         raise UserError(problems)
-    with download_shown(progress) if progress else contextlib.nullcontext():
-        sets = [open_part(config, constructor, part) for part in list_parts(constructor)]
+    sets = [open_part(config, constructor, part) for part in list_parts(constructor)]
     classes, labels = name_classes(sets[0], [read_labels(dataset) for dataset in sets])
     arrays = [get_array(dataset) for dataset in sets]
     channels = count_channels(sets[0]) if arrays[0] is None else arrays[0].shape[1]
@@ -188,32 +186,6 @@ def note_repacked(root: Path, constructor: type) -> str:
                     f"archives into {raw}/, whose files are taken as they are"
                 )
     return ""
-
-
-@contextlib.contextmanager
-def download_shown(progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
-    """Replaces torchvision's progress bar, which fills a log with lines, by ours."""
-    from torchvision.datasets import utils
-
-    class Bar(contextlib.AbstractContextManager):
-        """What torchvision asks of tqdm. A file's end is followed by its check and its unpacking."""
-
-        def __init__(self, total: int | None, **_: Any):
-            self.total, self.done = total, 0
-
-        def update(self, count: int) -> None:
-            self.done += count
-            progress("downloading (MB)", self.done // MEGABYTE, self.total and -(-self.total // MEGABYTE))
-
-        def __exit__(self, error: object, *_: object) -> None:
-            if error is None:
-                progress("checking and unpacking", 0, None)
-
-    original, utils.tqdm = utils.tqdm, Bar
-    try:
-        yield
-    finally:
-        utils.tqdm = original
 
 
 def downloading(constructor: type, allowed: bool) -> dict[str, bool]:

@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-import signal
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from datetime import datetime
@@ -14,7 +13,7 @@ from typing import Any
 
 from vitlab.files import write_text
 from vitlab.formatting import duration, finite, folder_link, link, plural, with_prefix
-from vitlab.reports import looks, provenance, write_chart
+from vitlab.reports import follow_parent, looks, provenance, write_chart
 from vitlab.reports.figures import Figure, describe_chart, draw_study, pack_for_page
 from vitlab.reports.pages import bundle_vega, data_address, render, source
 from vitlab.reports.pages.attention import write_attention_pages
@@ -36,8 +35,7 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
 
     With `running` the page says so and reloads itself; compare.html begins with the runs `compared`. Raises UserError.
     """
-    ignore = (signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is answered here
-    with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, ignore) as beside:
+    with ProcessPoolExecutor(1, get_context("spawn"), follow_parent) as beside:
         pictures: list[Future] = []  # drawing their files takes as long as all the rest
         drawn = draw_study(
             results,
