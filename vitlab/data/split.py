@@ -7,10 +7,10 @@ best checkpoint and tuning read them, so that nothing is chosen on test data.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from vitlab.files import write_json
 VAL_FRACTION = 0.1  # of the training data that becomes validation data
 MAX_VAL_ITEMS = 5000  # of images or texts that do
 
+T = TypeVar("T")
 Size = int | float | str  # a count of images (or tokens, documents), a share of them up to 1.0, or "all"
 
 
@@ -211,6 +212,18 @@ def choose_by_hash(names: Sequence[str], share: float, seed: int = 0) -> set[str
     return set(ranked[: max(0, min(max(1, round(share * len(names))), len(names) - 1))])
 
 
+def divide_by_hash(
+    items: Sequence[T], share: float, seed: int = 0, name: Callable[[T], str] = str
+) -> tuple[list[T], list[T]]:
+    """(left, chosen) by the hash of their names, in their order; items of one name stay together."""
+    names = list(map(name, items))
+    chosen = choose_by_hash(list(dict.fromkeys(names)), share, seed)
+    sides: tuple[list[T], list[T]] = [], []
+    for item, of_item in zip(items, names, strict=True):
+        sides[of_item in chosen].append(item)
+    return sides
+
+
 # -- held-out data
 
 
@@ -296,8 +309,8 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
     _, first = np.unique(groups, return_index=True)
     chosen = choose_validation(np.zeros(len(first)) if train.labels is None else np.asarray(train.labels)[first])
     if chosen.any():
-        held = chosen[groups]
-        return replace(corpus, train=take(train, ~held), validation=take(train, held))
+        left, held = np.flatnonzero(~chosen[groups]), np.flatnonzero(chosen[groups])
+        return replace(corpus, train=take(train, left), validation=take(train, held))
     plain = len(train.parts) == 1 and (train.labels, train.targets, train.tags) == (None, None, None)
     cut = cut_text(train.parts[0][0], VAL_FRACTION) if plain and len(first) == 1 else None
     if cut is None:
@@ -306,11 +319,11 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
     return replace(corpus, train=Examples(([cut[0]],)), validation=Examples(([cut[1]],)))
 
 
-def take(examples: Examples, rows: np.ndarray) -> Examples:
-    """The examples whose place in `rows`, bool (N,), is True."""
+def take(examples: Examples, rows: Sequence[int]) -> Examples:
+    """The examples at `rows`."""
 
     def kept(values: Sequence | None) -> list | None:
-        return None if values is None else [values[row] for row in np.flatnonzero(rows)]
+        return None if values is None else [values[row] for row in rows]
 
     beside = map(kept, (examples.labels, examples.targets, examples.tags))
     return Examples(tuple(map(kept, examples.parts)), *beside)

@@ -15,7 +15,7 @@ from vitlab.config import UserError, extent, printable
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import is_folder, stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import choose_by_hash
+from vitlab.data.split import divide_by_hash
 
 VERSION = 3  # of the decoding
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
@@ -61,7 +61,8 @@ def load(config: ImageDataConfig) -> ImageData:
     if not folders:
         everything = list_images(root)
         problems += check_classes(root, everything, least=2)
-        listed["train"], listed["test"] = hold_out(everything, config.test_share, config.seed)
+        sides = {name: divide_by_hash(paths, config.test_share, config.seed) for name, paths in everything.items()}
+        listed = {part: {name: of[n] for name, of in sides.items()} for n, part in enumerate(("train", "test"))}
     if len(listed["train"]) < 2:
         problems.append(only_one(root, listed["train"]))
     if problems:
@@ -138,15 +139,6 @@ def only_one(root: Path, listed: Listing) -> str:
         other = " or ".join(f"{n}/" for n in held_out) if name == TRAIN else f"{TRAIN}/"
         return f"data.root={root}: only {name}/; add {other} beside it, or give data.root={root / name}"
     return f"data.root={root}: only one class, '{name}'; give two or more, each a folder of images"
-
-
-def hold_out(listed: Listing, share: float, seed: int) -> tuple[Listing, Listing]:
-    """(train, held out): of each class the share of files with the smallest hash of seed and name, at least one."""
-    train, test = {}, {}
-    for name, paths in listed.items():
-        chosen = choose_by_hash(paths, share, seed)
-        test[name], train[name] = sorted(chosen), sorted(set(paths) - chosen)
-    return train, test
 
 
 def to_names(paths: Sequence[str]) -> np.ndarray:

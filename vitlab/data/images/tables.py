@@ -19,7 +19,7 @@ from vitlab.data.base import CaptionData, ImageData, Split
 from vitlab.data.cache import stat_files
 from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
 from vitlab.data.sequences import IGNORE_INDEX
-from vitlab.data.split import choose_by_hash, choose_held_out
+from vitlab.data.split import choose_held_out, divide_by_hash
 from vitlab.data.text import tokenization
 from vitlab.data.text.texts import parse_rows
 from vitlab.files import read_utf8
@@ -130,13 +130,12 @@ def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
 
 def split_names(config: CaptionsConfig, found: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
     """The pictures of each split: `test_share` for the test, as many for validation, the rest for training."""
-    test = choose_by_hash(list(found), config.test_share, config.seed)
-    rest = [name for name in found if name not in test]
-    validation = choose_by_hash(rest, min(1.0, len(test) / max(1, len(rest))), config.seed)
-    splits = {"train": set(rest) - validation, "validation": validation, "test": test}
+    rest, test = divide_by_hash(sorted(found), config.test_share, config.seed)
+    train, validation = divide_by_hash(rest, min(1.0, len(test) / max(1, len(rest))), config.seed)
+    splits = {"train": train, "validation": validation, "test": test}
     if not all(splits.values()):
         raise UserError(f"data.path={config.path}: captions of {len(found)} pictures; give at least 3")
-    return {part: sorted(names) for part, names in splits.items()}
+    return splits
 
 
 def load_table(config: ImageTableConfig) -> ImageData:

@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import Corpus, Examples
-from vitlab.data.split import choose_by_hash
+from vitlab.data.split import choose_by_hash, divide_by_hash
 
 VERSION = 1  # of the reading below
 SKIPPED = {  # no part of the library, or no prose: tests, applications, tables
@@ -53,9 +54,8 @@ def read_pydoc(config: TextDataConfig) -> Corpus:
     for docstring in unique_docstrings():
         modules.setdefault(f"module {docstring.module}", []).append(docstring.text)
     documents |= {name: "\n\n".join(texts) for name, texts in modules.items()}
-    chosen = choose_by_hash(list(documents), config.test_share)
-    splits = ([text for name, text in documents.items() if (name in chosen) is held] for held in (False, True))
-    return Corpus(*(Examples((texts,)) for texts in splits))
+    splits = divide_by_hash(list(documents), config.test_share)
+    return Corpus(*(Examples(([documents[name] for name in names],)) for names in splits))
 
 
 def read_packages(config: TextDataConfig) -> Corpus:
@@ -73,13 +73,12 @@ def read_packages(config: TextDataConfig) -> Corpus:
     if not 2 <= count <= len(sizes):
         raise UserError(f"data.classes={count}: give from 2 to {len(sizes)}, the packages that have docstrings")
     classes = tuple(sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:count]))
-    of_class = {name: [text for text, package in single.items() if package == name] for name in classes}
-    chosen = {text for texts in of_class.values() for text in choose_by_hash(texts, config.test_share)}
-    splits = (
-        [(text, label) for label, name in enumerate(classes) for text in of_class[name] if (text in chosen) is held]
-        for held in (False, True)
-    )
-    return Corpus(*(Examples(([text for text, _ in rows],), labels=[n for _, n in rows]) for rows in splits), classes)
+    of_class = [[text for text, package in single.items() if package == name] for name in classes]
+    splits = []
+    for of_split in zip(*(divide_by_hash(texts, config.test_share) for texts in of_class), strict=True):
+        labels = [label for label, texts in enumerate(of_split) for _ in texts]
+        splits.append(Examples((list(chain(*of_split)),), labels=labels))
+    return Corpus(*splits, classes)
 
 
 def read_pairs(config: TextDataConfig) -> Corpus:
@@ -113,9 +112,8 @@ def split_summaries(share: float) -> Iterator[dict[str, str]]:
         if long and "\n" not in summary and summary not in body_of and body not in bodies:
             body_of[summary] = body
             bodies.add(body)
-    chosen = choose_by_hash(list(body_of), share)
-    for held in (False, True):
-        yield {summary: body for summary, body in body_of.items() if (summary in chosen) is held}
+    for summaries in divide_by_hash(list(body_of), share):
+        yield {summary: body_of[summary] for summary in summaries}
 
 
 class Docstring(NamedTuple):
@@ -195,8 +193,7 @@ def read_numbers(config: TextDataConfig) -> Corpus:
     `count` numbers, as many of each length from one digit to six as there are.
     """
     numbers = [str(number) for number in draw_numbers(config.count)]
-    chosen = choose_by_hash(numbers, config.test_share)
-    splits = ([digits for digits in numbers if (digits in chosen) is held] for held in (False, True))
+    splits = divide_by_hash(numbers, config.test_share)
     return Corpus(*(Examples(([spell(int(digits)) for digits in split], split)) for split in splits))
 
 

@@ -10,14 +10,12 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vitlab.config import UserError, choices_text, first_line, groups
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data import module_of
 from vitlab.data.base import Corpus, Examples
 from vitlab.data.cache import named_files, stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import carve_texts, choose_by_hash, cut_text, take
+from vitlab.data.split import carve_texts, choose_by_hash, cut_text, divide_by_hash, take
 from vitlab.data.text.corpus import SPLITS, check_texts
 from vitlab.files import read_utf8
 from vitlab.formatting import plural
@@ -77,8 +75,7 @@ def read_documents(config: TextDataConfig) -> Corpus:
             reason = "has too few lines to hold out the last of them"
             raise UserError(f"data.path={config.path}: {reason}; give data.test_path=FILE")
         return Corpus(*(Examples(([text],)) for text in cut))
-    chosen = choose_by_hash(list(dict.fromkeys(train)), config.test_share)
-    return Corpus(*(Examples(([text for text in train if (text in chosen) is held],)) for held in (False, True)))
+    return Corpus(*(Examples((texts,)) for texts in divide_by_hash(train, config.test_share)))
 
 
 def list_documents(config: TextDataConfig, key: str) -> list[str]:
@@ -414,9 +411,7 @@ def read_parallel(config: TextDataConfig) -> Corpus:
     if problems:
         raise UserError(problems)
     if "test" not in splits:
-        held = choose_by_hash([repr(pair) for pair in dict.fromkeys(splits["train"])], config.test_share)
-        splits["test"] = [pair for pair in splits["train"] if repr(pair) in held]
-        splits["train"] = [pair for pair in splits["train"] if repr(pair) not in held]
+        splits["train"], splits["test"] = divide_by_hash(splits["train"], config.test_share, name=repr)
     return Corpus(**{split: Examples((*zip(*pairs, strict=True),) or ((), ())) for split, pairs in splits.items()})
 
 
@@ -505,8 +500,8 @@ def read_part(name: str, config: TextDataConfig, limit: int | None) -> dict[str,
     splits = {split: make_pairs(name, part, corpus.classes, config) for split, part in corpus.splits.items()}
     sources = splits["train"].parts[0]
     if limit is not None and limit < len(sources):
-        chosen = choose_by_hash(list(dict.fromkeys(sources)), limit / len(sources))
-        splits["train"] = take(splits["train"], np.array([source in chosen for source in sources]))
+        _, rows = divide_by_hash(range(len(sources)), limit / len(sources), name=sources.__getitem__)
+        splits["train"] = take(splits["train"], rows)
     return splits
 
 
