@@ -151,7 +151,8 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     for picture in look.unreadable:
         console.say(printable(f"left out, cannot be read: {picture.path} ({picture.error})"))
     for skipped in look.skipped:
-        console.say(printable(f"left out, {skipped.kind}: {plural(skipped.count, 'file')}, {', '.join(skipped.names)}"))
+        files = f"{plural(skipped['count'], 'file')}, {', '.join(skipped['names'])}"
+        console.say(printable(f"left out, {skipped['kind']}: {files}"))
     if look.pairs:
         console.say(f"{plural(len(look.pairs), 'picture')} look like another one; copies stay on one side of a split")
     console.say(f"a look at the pictures: {page}")

@@ -63,8 +63,18 @@ def take_items(split: Split, rows: np.ndarray) -> Split:
     return replace(split, labels=split.labels[rows], read=Rows(split.read, rows), **chosen)
 
 
+class Parted:
+    """A data set with the parts train, validation (None where it is still to be carved out of train) and test."""
+
+    @property
+    def splits(self) -> dict[str, Any]:
+        """The parts that there are, by their names."""
+        parts = {part: vars(self)[part] for part in ("train", "validation", "test")}
+        return {part: split for part, split in parts.items() if split is not None}
+
+
 @dataclass(frozen=True, eq=False)
-class ImageData:
+class ImageData(Parted):
     """A data set. `image_size` is (height, width) in pixels.
 
     Choices are made on `validation`, never on `test`. A module that gives none has it carved out of `train`
@@ -83,17 +93,6 @@ class ImageData:
     def shape(self) -> dict[str, Any]:
         """What a model must know of the images."""
         return {"image_size": self.image_size, "channels": self.channels}
-
-    @property
-    def splits(self) -> dict[str, Split]:
-        """The splits that there are, by their names."""
-        splits = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {part: split for part, split in splits.items() if split is not None}
-
-    @property
-    def decoded_bytes(self) -> int:
-        """What all images take as the cache holds them."""
-        return sum(map(len, self.splits.values())) * self.channels * self.image_size[0] * self.image_size[1]
 
     @property
     def cached(self) -> bool:
@@ -177,7 +176,7 @@ class Examples:
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class Corpus(Parted):
     """A data set as read; `classes` are those of its labels or tags, empty where it has none.
 
     Without `validation` texts some are carved out of `train` (vitlab.data.split).
@@ -187,12 +186,6 @@ class Corpus:
     test: Examples
     classes: tuple[str, ...] = ()
     validation: Examples | None = None
-
-    @property
-    def splits(self) -> dict[str, Examples]:
-        """The splits that there are, by their names."""
-        splits = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {name: examples for name, examples in splits.items() if examples is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +238,7 @@ def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True, eq=False)
-class TextData:
+class TextData(Parted):
     """A data set of text. Choices are made on `validation`, never `test`.
 
     `length` is that of a sequence of tokens, `target_length` that of the second text of a pair where it is generated;
@@ -262,10 +255,6 @@ class TextData:
     target_length: int = 0
     exact: bool = False
     cached = True
-
-    @property
-    def splits(self) -> dict[str, Texts]:
-        return {"train": self.train, "validation": self.validation, "test": self.test}
 
     @property
     def shape(self) -> dict[str, Any]:

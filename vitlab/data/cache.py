@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import warnings
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -42,7 +41,6 @@ LISTED = 5  # images that cannot be decoded, named in an error; broken links, na
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 
 Progress = Callable[[str, int, int], None]
-T = TypeVar("T")
 
 
 # -- files as seen from outside: which there are, how large, and when they last changed
@@ -130,10 +128,13 @@ def cache_root() -> Path:
     return Path(os.environ.get("VITLAB_CACHE") or "~/.cache/vitlab").expanduser().absolute()
 
 
-class Cache(ABC, Generic[T]):
+class Cache:
     """A data set in the cache; a subclass for each kind of data says what an entry is.
 
-    progress(what, done, total) is called while an entry is built. `module` is that of the data's kind.
+    progress(what, done, total) is called while an entry is built. `module` is that of the data's kind. A subclass has
+    `read()`, the data without the cache, which raises UserError; `write(data, entry)`, which writes the files of an
+    entry into an empty folder, and raises OSError, and UserError for bad data; and `open_entry(entry)`, the data of an
+    entry, None when it is not there or damaged.
     """
 
     kind: str  # in warnings
@@ -143,19 +144,7 @@ class Cache(ABC, Generic[T]):
         self.config, self.module = config, module
         self.progress = progress or (lambda *_: None)
 
-    @abstractmethod
-    def read(self) -> T:
-        """The data without the cache. Raises UserError."""
-
-    @abstractmethod
-    def write(self, data: T, entry: Path) -> None:
-        """Write the files of an entry into an empty folder. Raises OSError, and UserError for bad data."""
-
-    @abstractmethod
-    def open_entry(self, entry: Path) -> T | None:
-        """The data of an entry; None when it is not there or damaged."""
-
-    def is_wanted(self, data: T) -> bool:
+    def is_wanted(self, data: Any) -> bool:
         """Whether the data is kept at all."""
         return True
 
@@ -181,7 +170,7 @@ class Cache(ABC, Generic[T]):
         name = re.sub(r"[^\w.-]", "_", self.config.name)
         return cache_root() / f"{name}-{digest}"
 
-    def load(self) -> T:
+    def load(self) -> Any:
         """The data from the cache, whose entry is built when it is not there yet; one process at a time."""
         if (data := self.open_entry(self.entry())) is not None:
             return data
@@ -198,7 +187,7 @@ class Cache(ABC, Generic[T]):
         finally:
             lock.release()
 
-    def build(self) -> T:
+    def build(self) -> Any:
         if (data := self.open_entry(self.entry())) is not None:  # another process was first
             return data
         data = self.read()
@@ -247,7 +236,7 @@ class Mapped:
         return {"path": self.path}
 
 
-class ImageCache(Cache[ImageData]):
+class ImageCache(Cache):
     """Each split decoded once into a .npy file that every process maps into its memory.
 
     An entry holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy, the same of
@@ -265,7 +254,8 @@ class ImageCache(Cache[ImageData]):
         return self.module.load(self.config, **({"progress": self.progress} if takes_progress else {}))
 
     def is_wanted(self, data: ImageData) -> bool:
-        return self.config.cache != "auto" or data.decoded_bytes <= LIMIT
+        count, (height, width) = sum(map(len, data.splits.values())), data.image_size
+        return self.config.cache != "auto" or count * data.channels * height * width <= LIMIT
 
     def open_entry(self, entry: Path) -> ImageData | None:
         try:

@@ -80,6 +80,7 @@ class BatchLoader(DataLoader):
             yield [part.pin_memory() for part in batch] if alone and self.pin_memory else batch
 
 
+@dataclass(frozen=True, eq=False)
 class StepBatches:
     """The indices of each step's batch, or of the part of it that a device reads.
 
@@ -91,22 +92,14 @@ class StepBatches:
     `repeats` times, but for those that the end of the batch cuts off. Copies are not neighbours, for mixup mixes those.
     """
 
-    def __init__(
-        self,
-        indices: np.ndarray,
-        batch_size: int,
-        steps: int,
-        seed: int,
-        start: int,
-        repeats: int = 1,
-        blocks: np.ndarray | None = None,
-        part: Part | None = None,
-    ):
-        self.indices, self.blocks = np.asarray(indices, dtype=np.int64), blocks
-        self.batch_size, self.steps, self.seed, self.start = batch_size, steps, seed, start
-        self.part = part or Part()
-        self.distinct = math.ceil(batch_size / repeats)
-        assert len(self.indices), "nothing to train on"
+    indices: np.ndarray  # int64 (N,)
+    batch_size: int
+    steps: int
+    seed: int
+    start: int
+    repeats: int = 1
+    blocks: np.ndarray | None = None
+    part: Part | None = None
 
     def __len__(self) -> int:
         return max(0, self.steps - self.start)
@@ -118,9 +111,9 @@ class StepBatches:
             items = self.indices[generator.permutation(len(self.indices))]
             return items if self.blocks is None else join_blocks(items, self.blocks[items], generator)
 
+        distinct, part_of = math.ceil(self.batch_size / self.repeats), (self.part or Part()).of
         for step in range(self.start, self.steps):
-            first = step * self.distinct
-            last = first + self.distinct
+            first, last = step * distinct, (step + 1) * distinct
             batch: list[int] = []
             while first < last:
                 number, offset = divmod(first, len(self.indices))
@@ -128,8 +121,8 @@ class StepBatches:
                 batch += part.tolist()
                 first += len(part)
             # over and over; the part at the end begins at the second: mixup mixes the last with the first
-            whole, rest = divmod(self.batch_size, self.distinct)
-            yield self.part.of(batch * whole + batch[1 : 1 + rest])
+            whole, rest = divmod(self.batch_size, distinct)
+            yield part_of(batch * whole + batch[1 : 1 + rest])
 
 
 def join_blocks(items: np.ndarray, blocks: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -250,19 +250,9 @@ def compare(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.where((factors <= BRIGHTER) & (factors >= 1 / BRIGHTER), rest, np.inf)
 
 
-WHOLE = "all"  # the name of the one split of a folder that has none
 FEW = 10  # training pictures: a class with fewer is named
 NAMED = 3  # small classes, and files of each kind that are skipped, that are named
 STEP, LARGEST = 16, 224  # pixels: what a suggested image size is a multiple of, and its limit
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """Files that are no part of the data: what they are, how many, and the names of the first, below the root."""
-
-    kind: str
-    count: int
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,14 +269,9 @@ class Look:
     pictures: list[Picture]
     places: list[tuple[str, str]]
     unreadable: list[Picture]
-    skipped: list[Skipped]
+    skipped: list[dict[str, Any]]
     pairs: list[Pair]
     problems: list[str]
-
-    @property
-    def image_size(self) -> int:
-        """The size that is suggested, pixels a side."""
-        return suggest_size(np.array([min(picture.height, picture.width) for picture in self.pictures]))
 
     @property
     def classes(self) -> list[str]:
@@ -298,16 +283,13 @@ def look_at(root: Path, progress: Progress = lambda *_: None) -> Look:
 
     Pictures that cannot be read are no error. progress(what, done, total) is called on the way.
     """
-    folders = imagefolder.find_splits(root)
-    listed = {name: imagefolder.list_images(root, name) for name in folders.values()}
-    if not folders:
-        listed = {WHOLE: imagefolder.list_images(root)}
+    listed = imagefolder.list_splits(root)
     files = [
         (path, (part, name)) for part, listing in listed.items() for name, paths in listing.items() for path in paths
     ]
     skipped = list_skipped(root, {path for path, _ in files})
     if not files:
-        others = "; ".join(f"{skip.count:,} {skip.kind}" for skip in skipped)
+        others = "; ".join(f"{skip['count']:,} {skip['kind']}" for skip in skipped)
         kinds = " ".join(kind.removeprefix(".") for kind in imagefolder.EXTENSIONS)
         raise UserError(
             f"data.root={root}: its class folders hold no images ({kinds})" + (f", but {others}" if others else "")
@@ -323,7 +305,7 @@ def look_at(root: Path, progress: Progress = lambda *_: None) -> Look:
         unreadable=[picture for picture in read if picture.error],
         skipped=skipped,
         pairs=pair_pictures(pictures, [list(listed).index(part) for part, _ in places], progress),
-        problems=list(dict.fromkeys(find_problems(root, listed))),
+        problems=imagefolder.find_problems(root, listed),
     )
 
 
@@ -335,8 +317,10 @@ def pair_pictures(pictures: list[Picture], splits: list[int], progress: Progress
     return sorted(pairs, key=lambda pair: (splits[pair.first] == splits[pair.second], -pair.likeness))
 
 
-def list_skipped(root: Path, used: set[str]) -> list[Skipped]:
-    """The files below a root that are not used, by extension; images outside of the class folders; broken links."""
+def list_skipped(root: Path, used: set[str]) -> list[dict[str, Any]]:
+    """The files below a root that are not used, by extension; images outside of the class folders; broken links: the
+    kind, the count, and the names of the first.
+    """
     start, broken = len(str(root).rstrip(os.sep)) + 1, []
     found: dict[str, list[str]] = {}
     for entry in walk_files(root, broken=broken):
@@ -350,18 +334,7 @@ def list_skipped(root: Path, used: set[str]) -> list[Skipped]:
         kind = "broken links" if os.path.islink(path) else "pipes, sockets and devices"
         found.setdefault(kind, []).append(path[start:])
     most_first = sorted(found.items(), key=lambda item: -len(item[1]))
-    return [Skipped(kind, len(paths), tuple(sorted(paths)[:NAMED])) for kind, paths in most_first]
-
-
-def find_problems(root: Path, listed: dict[str, imagefolder.Listing]) -> Iterator[str]:
-    """What data=imagefolder would refuse in the names and counts of files."""
-    train, *others = listed.values()
-    yield from imagefolder.check_classes(root, train, least=1 if others else 2)
-    for held_out in list(listed)[1:]:
-        yield from imagefolder.check_classes(root, listed[held_out])
-        yield from imagefolder.check_same_classes(root, train, listed[held_out], held_out)
-    if len(train) == 1:
-        yield imagefolder.only_one(root, train)
+    return [{"kind": kind, "count": len(paths), "names": sorted(paths)[:NAMED]} for kind, paths in most_first]
 
 
 def suggest_size(sides: np.ndarray) -> int:
@@ -393,7 +366,7 @@ def summarize(look: Look) -> dict[str, Any]:
         "formats": dict(Counter(picture.format for picture in look.pictures).most_common()),
         "rotated": sum(picture.orientation != 1 for picture in look.pictures),
         "unreadable": [{"path": picture.path, "reason": picture.error} for picture in look.unreadable],
-        "skipped": [{"kind": skip.kind, "count": skip.count, "names": list(skip.names)} for skip in look.skipped],
+        "skipped": look.skipped,
         "problems": look.problems,
         "duplicates": [list_pair(look, pair) for pair in look.pairs],
     }

@@ -20,6 +20,7 @@ from vitlab.data.split import divide_by_hash
 VERSION = 3  # of the decoding
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 TRAIN = "train"
+WHOLE = "all"  # the name of the one split of a folder that has none
 VALIDATION = ("val", "valid", "validation")  # the first that is there
 TEST = "test"
 LAYOUT = "put the images of each class into a folder of its own"
@@ -53,20 +54,13 @@ def load(config: ImageDataConfig) -> ImageData:
     if problems:
         raise UserError(problems)
     scan_files(config)  # for its warning: without a cache nothing asks for the fingerprint
-    folders = find_splits(root)
-    listed = {part: list_images(root, name) for part, name in folders.items()}
-    for part, name in folders.items():
-        problems += check_classes(root, listed[part])
-        problems += check_same_classes(root, listed["train"], listed[part], name)
-    if not folders:
-        everything = list_images(root)
-        problems += check_classes(root, everything, least=2)
-        sides = {name: divide_by_hash(paths, config.test_share, config.seed) for name, paths in everything.items()}
+    folders = list_splits(root)
+    if problems := find_problems(root, folders):
+        raise UserError(problems)
+    listed = dict(zip(find_splits(root), folders.values(), strict=False))
+    if not listed:
+        sides = {name: divide_by_hash(paths, config.test_share, config.seed) for name, paths in folders[WHOLE].items()}
         listed = {part: {name: of[n] for name, of in sides.items()} for n, part in enumerate(("train", "test"))}
-    if len(listed["train"]) < 2:
-        problems.append(only_one(root, listed["train"]))
-    if problems:
-        raise UserError(dict.fromkeys(problems))
     size, classes = extent(config.image_size), tuple(listed["train"])
     splits = {}
     for part, images in listed.items():
@@ -111,6 +105,23 @@ def list_images(root: Path, part: str = "") -> Listing:
         name: sorted(entry.path[start:] for entry in walk_files(root / part / name, EXTENSIONS))
         for name in class_names(root / part)
     }
+
+
+def list_splits(root: Path) -> dict[str, Listing]:
+    """The images of each split's folder, the training split first; of a folder without splits all, as WHOLE."""
+    folders = find_splits(root).values()
+    return {name: list_images(root, name) for name in folders} if folders else {WHOLE: list_images(root)}
+
+
+def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
+    """What is wrong with the names and counts of the files of `list_splits`."""
+    train, problems = next(iter(folders.values())), []
+    for name, listing in folders.items():
+        problems += check_classes(root, listing, least=2 if name == WHOLE else 1)
+        problems += check_same_classes(root, train, listing, name)
+    if len(train) == 1:
+        problems.append(only_one(root, train))
+    return list(dict.fromkeys(problems))
 
 
 def check_classes(root: Path, listed: Listing, least: int = 1) -> Iterator[str]:

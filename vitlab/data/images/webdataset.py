@@ -192,7 +192,7 @@ def download(source: str) -> str | None:
     return None
 
 
-class ShardIndex(Cache[Index]):
+class ShardIndex(Cache):
     """`shards` are those of each split; of one that is not given a part of the training samples is taken."""
 
     kind = "shard index"

@@ -27,7 +27,7 @@ SPLITS = {"train": "training", "validation": "validation", "test": "held-out"}  
 T = TypeVar("T")
 
 
-class TextCache(Cache[TextData]):
+class TextCache(Cache):
     """Tokens in the cache. The tokenizer is trained on the training texts alone, of all parts."""
 
     kind = "text"
