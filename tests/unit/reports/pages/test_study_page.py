@@ -31,7 +31,7 @@ def page(study):
 
 def test_the_page_says_what_the_study_found(page):
     for text in (
-        "ResNet leads up to 2,000; ResNet ahead from 8,000 (undecided).",
+        "ResNet leads up to 2,000; ResNet ahead at 8,000 (undecided); ResNet leads at 32,000.",
         "15 of 16",
         "21 November 2025",
         "Held-out error against training-set size",
@@ -69,7 +69,7 @@ def test_pages_and_figures_are_the_same_when_written_again(study):
     assert study.report_path.read_bytes() == before
     names = {path.name for path in study.figures.iterdir()}
     against = (f"accuracy_against_{what}" for what in ("size", "compute", "time"))
-    stems = (*against, "error_against_size", "attention_distance-vit_nano", "training_curves")
+    stems = (*against, "error_against_size", "attention_distance-vit_nano", "training_curves", "rate_and_gradient")
     assert names == {"samples.png", "laws.csv", *(f"{stem}.{suffix}" for stem in stems for suffix in ("svg", "png"))}
 
 
