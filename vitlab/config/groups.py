@@ -278,12 +278,6 @@ def load_node(group: str, choice: str | dict[str, Any], key: str | None = None) 
     return load_choice(group, choice, key or group)
 
 
-@cache
-def load_shipped(group: str, choice: str, key: str) -> DictConfig:
-    """Read once: a study composes hundreds of configurations of the same few files."""
-    return load_choice(group, choice, key)
-
-
 def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfig:
     if isinstance(choice, str):
         values = declared = read(group, choice, key)
@@ -312,6 +306,9 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
     if problems:
         raise UserError(problems)
     return node
+
+
+load_shipped = cache(load_choice)  # a study composes hundreds of configurations of the same few files
 
 
 def choose_class(group: str, kind: str, values: dict[str, Any]) -> type:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -96,7 +96,7 @@ class StepBatches:
     batch_size: int
     steps: int
     seed: int
-    start: int
+    start: int = 0
     repeats: int = 1
     blocks: np.ndarray | None = None
     part: Part | None = None
@@ -142,21 +142,16 @@ def train_loader(
     split: Split,
     indices: np.ndarray,
     *,
-    batch_size: int,
-    steps: int,
-    seed: int,
-    start: int = 0,
     workers: int = 0,
-    repeats: int = 1,
-    part: Part | None = None,
     device: torch.device = CPU,
+    **stream: Any,
 ) -> DataLoader:
     """Batches (items, targets) of the steps start..steps-1, all of batch_size items, or the `part` of each.
 
-    The same seed and step give the same batch, whatever the start and the number of workers.
+    stream: the fields of StepBatches. The same seed and step give the same batch, whatever the start and the number of
+    workers.
     """
-    batches = StepBatches(indices, batch_size, steps, seed, start, repeats, split.blocks, part)
-    return BatchLoader(split, batches, workers, device)
+    return BatchLoader(split, StepBatches(indices, blocks=split.blocks, **stream), workers, device)
 
 
 def eval_loader(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -119,23 +119,32 @@ class Drawing:
                 generator.standard_normal(out=grain[row], dtype=np.float32)
         return chosen, np.float32(noise) * grain
 
-    def draw_cells(self, side: int, symbol: np.ndarray, looks: list[np.ndarray], turn: np.ndarray) -> np.ndarray:
-        """A grid of digits and arrows: float32 (B, 1, rows * side, columns * side), 0 outside a character, 1 inside.
+    def draw_symbols(
+        self, characters: tuple[str, ...], symbol: np.ndarray, size: tuple[int, int], looks: Any, turn: Any = 0.0
+    ) -> np.ndarray:
+        """One character a picture, float32 (B, 1, *size): `symbol` int (B,) says which.
 
-        symbol (B, rows, columns): a digit, 10 the arrow, -1 nothing. looks: font, angle, place to the right and down,
-        and scale of each in 0..1. turn: clockwise, in radians, beside the random angle.
+        looks: font, angle, place to the right and down, and scale of each in 0..1. turn: clockwise, in radians, beside
+        the random angle.
         """
-        config = self.config
-        font, angle, right, down, scale = (look.ravel() for look in looks)
-        masters = draw_masters(side, (*DIGITS, ARROW))
-        cells = draw_characters(
-            masters[choose(font, len(masters)), symbol.ravel()],
-            (side, side),
-            angle=between(angle, -config.rotation, config.rotation) + turn.ravel(),
+        config, masters = self.config, draw_masters(min(size), characters)
+        font, angle, right, down, scale = looks
+        return draw_characters(
+            masters[choose(font, len(masters)), symbol],
+            size,
+            angle=between(angle, -config.rotation, config.rotation) + turn,
             right=config.shift * between(right, -1, 1),
             down=config.shift * between(down, -1, 1),
             scale=between(scale, *config.scale),
         )
+
+    def draw_cells(self, side: int, symbol: np.ndarray, looks: list[np.ndarray], turn: np.ndarray) -> np.ndarray:
+        """A grid of digits and arrows: float32 (B, 1, rows * side, columns * side), 0 outside a character, 1 inside.
+
+        symbol (B, rows, columns): a digit, 10 the arrow, -1 nothing. looks, turn: as in `draw_symbols`.
+        """
+        looks = [look.ravel() for look in looks]
+        cells = self.draw_symbols((*DIGITS, ARROW), symbol.ravel(), (side, side), looks, turn.ravel())
         images, rows, columns = symbol.shape
         cells = cells.reshape(images, rows, columns, side, side) * (symbol >= 0)[..., None, None].astype(np.float32)
         return cells.swapaxes(2, 3).reshape(images, 1, rows * side, columns * side)
@@ -150,16 +159,8 @@ class Glyphs(Drawing):
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         config, size = self.config, extent(self.config.image_size)
         chosen, grain = self.draw_numbers(indices, 7, size, config.noise)
-        font, angle, right, down, scale, back, front = chosen.T
-        masters = draw_masters(min(size), CHARACTERS)
-        shapes = draw_characters(
-            masters[choose(font, len(masters)), np.asarray(indices) % len(CHARACTERS)],
-            size,
-            angle=between(angle, -config.rotation, config.rotation),
-            right=config.shift * between(right, -1, 1),
-            down=config.shift * between(down, -1, 1),
-            scale=between(scale, *config.scale),
-        )
+        *looks, back, front = chosen.T
+        shapes = self.draw_symbols(CHARACTERS, np.asarray(indices) % len(CHARACTERS), size, looks)
         return shade(shapes, back, front, grain)
 
 

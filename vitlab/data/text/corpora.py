@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -51,8 +50,8 @@ def read_pydoc(config: TextDataConfig) -> Corpus:
     """The chapters of the language reference, and each library module's docstrings in one; one text a document."""
     documents = {f"topic {name}": text for name, text in read_topics().items()}
     modules: dict[str, list[str]] = {}
-    for docstring in unique_docstrings():
-        modules.setdefault(f"module {docstring.module}", []).append(docstring.text)
+    for text, module in unique_docstrings().items():
+        modules.setdefault(f"module {module}", []).append(text)
     documents |= {name: "\n\n".join(texts) for name, texts in modules.items()}
     splits = divide_by_hash(list(documents), config.test_share)
     return Corpus(*(Examples(([documents[name] for name in names],)) for names in splits))
@@ -65,9 +64,9 @@ def read_packages(config: TextDataConfig) -> Corpus:
     one package are left out.
     """
     packages: dict[str, set[str]] = {}
-    for docstring in read_docstrings():
-        if len(docstring.text.split()) >= LEAST:
-            packages.setdefault(docstring.text, set()).add(docstring.module.partition(".")[0])
+    for module, text in read_docstrings():
+        if len(text.split()) >= LEAST:
+            packages.setdefault(text, set()).add(module.partition(".")[0])
     single = {text: next(iter(names)) for text, names in packages.items() if len(names) == 1}
     sizes, count = Counter(single.values()), config.classes
     if not 2 <= count <= len(sizes):
@@ -106,8 +105,8 @@ def split_summaries(share: float) -> Iterator[dict[str, str]]:
     """Of each split the rest of each docstring by its one-line summary; each of both once, none of a few words."""
     body_of: dict[str, str] = {}
     bodies: set[str] = set()
-    for docstring in unique_docstrings():
-        summary, _, body = (part.strip() for part in docstring.text.partition("\n\n"))
+    for text in unique_docstrings():
+        summary, _, body = (part.strip() for part in text.partition("\n\n"))
         long = len(summary.split()) >= LEAST and len(body.split()) >= LEAST
         if long and "\n" not in summary and summary not in body_of and body not in bodies:
             body_of[summary] = body
@@ -116,33 +115,28 @@ def split_summaries(share: float) -> Iterator[dict[str, str]]:
         yield {summary: body_of[summary] for summary in summaries}
 
 
-class Docstring(NamedTuple):
-    module: str  # dotted
-    text: str
-
-
-def unique_docstrings() -> list[Docstring]:
-    """`read_docstrings`, each text once: the first that has it."""
-    first: dict[str, Docstring] = {}
-    for docstring in read_docstrings():
-        first.setdefault(docstring.text, docstring)
-    return list(first.values())
+def unique_docstrings() -> dict[str, str]:
+    """`read_docstrings`, each text once, with the first module that has it."""
+    first: dict[str, str] = {}
+    for module, text in read_docstrings():
+        first.setdefault(text, module)
+    return first
 
 
 @cache
-def read_docstrings() -> tuple[Docstring, ...]:
-    """The docstrings of the library's Python modules in the order of their sources.
+def read_docstrings() -> tuple[tuple[str, str], ...]:
+    """(dotted module, text) of the docstrings of the library's Python modules in the order of their sources.
 
     The sources are parsed, nothing is imported. Raises UserError where this Python came without them.
     """
     folder = Path(sysconfig.get_paths()["stdlib"])
-    docstrings: list[Docstring] = []
+    docstrings: list[tuple[str, str]] = []
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
         if SKIPPED & set(parts) or not all(part.isidentifier() for part in parts):  # config-3.11-x86_64-linux-gnu
             continue
         module = ".".join(parts).removesuffix(".__init__")
-        docstrings += (Docstring(module, text) for text in parse_docstrings(path))
+        docstrings += ((module, text) for text in parse_docstrings(path))
     if not docstrings:
         raise UserError(f"data: no sources of Python's library in {folder}; install them, or give data=textfile")
     return tuple(docstrings)

@@ -81,7 +81,7 @@ def test_files_that_do_not_fit_are_refused_with_a_line_each(files, tmp_path):
 
 def test_summaries_are_the_first_lines_of_their_docstrings():
     corpus = corpora.read(load_config("data", {"name": "summaries", "test_share": 0.15}))
-    whole = {docstring.text for docstring in corpora.read_docstrings()}
+    whole = {text for _, text in corpora.read_docstrings()}
     held = set()
     for examples in (corpus.train, corpus.test):
         bodies, lines = examples.parts

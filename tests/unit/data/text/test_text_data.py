@@ -166,7 +166,7 @@ def test_pairs_are_half_and_half_and_tell_nothing_apart_from_the_fit():
     node = config.load("data", {"name": "docstrings", "pairs": True})
     read = corpora.read(node)
     assert read.classes == ("other", "own")
-    whole = {docstring.text for docstring in corpora.read_docstrings()}
+    whole = {text for _, text in corpora.read_docstrings()}
     spaced = {"".join(text.split()) for text in whole}
     summaries, bodies = [], []
     for split in (read.train, read.test):
