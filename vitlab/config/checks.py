@@ -4,8 +4,8 @@ import importlib
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -14,7 +14,8 @@ from vitlab.config import groups
 from vitlab.config.errors import UserError, choices_text, to_text
 from vitlab.config.groups import check_missing, check_ranges
 from vitlab.config.identity import get_value
-from vitlab.config.schema.fields import LARGEST_IMAGE, default_of
+from vitlab.config.schema import RecipeConfig
+from vitlab.config.schema.fields import LARGEST_IMAGE
 
 
 def find_problems(config: DictConfig) -> list[str]:
@@ -304,22 +305,21 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
     yield from check_budget(node.budget, "recipe.budget")
 
 
-REASONS = {
-    "text": "is only for images",
-    "captions": "a caption does not say what it makes of a picture",
+MIXES = ("class_weights", "mixup", "cutmix", "random_erasing")
+EXCLUDED = {  # the keys of a recipe that do not go with these data, and why
+    "text": ("is only for images", (*MIXES, "repeats", "rand_augment.layers")),
+    "captions": ("a caption does not say what it makes of a picture", MIXES),
 }
 
 
-def find_excluded(settings: Any, context: str, path: str) -> Iterator[str]:
-    """The settings at `path` of a configuration that do not go with a context, one of REASONS."""
-    for field in fields(settings):
-        key, value = f"{path}.{field.name}", vars(settings)[field.name]
-        if is_dataclass(value):
-            yield from find_excluded(value, context, key)
-        default = default_of(field)
-        if value != default and context in field.metadata.get("excludes", ()):
+def find_excluded(recipe: RecipeConfig, context: str) -> Iterator[str]:
+    """The settings of a recipe that do not go with a context, one of EXCLUDED, where they are not the default."""
+    reason, keys = EXCLUDED[context]
+    for key in keys:
+        value, default = attrgetter(key)(recipe), attrgetter(key)(RecipeConfig())
+        if value != default:
             shown = f"{default:g}" if isinstance(default, float) else to_text(default)
-            yield f"{key}={to_text(value)}: {REASONS[context]}; give {key}={shown}"
+            yield f"recipe.{key}={to_text(value)}: {reason}; give recipe.{key}={shown}"
 
 
 FACTOR = re.compile(r"x\d*\.?\d+")

@@ -125,7 +125,7 @@ def count_nats(logits: Tensor, targets: Tensor) -> Tensor:
 
 def refuse_image_recipe(recipe: RecipeConfig) -> None:
     """Raise UserError for a recipe with augmentation that is only for images."""
-    problems = list(find_excluded(recipe, "text", "recipe"))
+    problems = list(find_excluded(recipe, "text"))
     if problems:
         raise UserError(problems)
 

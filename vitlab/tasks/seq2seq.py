@@ -385,7 +385,7 @@ class Captioning(SequenceToSequence):
         if not isinstance(data, CaptionData):
             raise UserError(f"data={data.name}: has no captions; give data=captioned_glyphs, or data=captions")
         problems = list(check_search(config))
-        problems += find_excluded(recipe, "captions", "recipe")
+        problems += find_excluded(recipe, "captions")
         if problems:
             raise UserError(problems)
         self.set_options(config, recipe, data)

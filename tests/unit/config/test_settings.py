@@ -4,17 +4,15 @@ import json
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass, fields
 
 import pytest
 
 from scripts.write_keys import write_page
 from tests.configurations import problem, train
 from vitlab.config import UserError, groups, identity, resolved
-from vitlab.config.checks import REASONS, find_excluded
+from vitlab.config.checks import find_excluded
 from vitlab.config.groups import list_keys, read_comments
-from vitlab.config.schema import RecipeConfig, StudyConfig, TrainerConfig
-from vitlab.config.schema.fields import setting
+from vitlab.config.schema import RandAugmentConfig, RecipeConfig, StudyConfig
 from vitlab.studies.grid import compose_study
 
 OWN = """
@@ -68,23 +66,12 @@ def test_an_own_module_that_cannot_be_imported_is_typed_by_its_file(own_module, 
     assert train(f"model={own_module}", "model.depth=4").model.depth == 4
 
 
-def test_every_exclusion_has_a_reason_and_names_the_value_to_give():
-    known = {
-        context
-        for schema in (RecipeConfig, TrainerConfig)
-        for f in fields(schema)
-        for context in f.metadata.get("excludes", ())
-    }
-    assert known == {*REASONS}
-
-    @dataclass(frozen=True)
-    class Own:
-        noise: float = setting(0.0, excludes=("text",))
-
-    assert [*find_excluded(Own(), "text", "x")] == []
-    assert [*find_excluded(Own(0.5), "captions", "x")] == []
-    (found,) = find_excluded(Own(0.5), "text", "x")
-    assert found == "x.noise=0.5: is only for images; give x.noise=0"
+def test_every_exclusion_names_the_value_to_give():
+    assert [*find_excluded(RecipeConfig(repeats=2), "captions")] == []
+    (found,) = find_excluded(RecipeConfig(random_erasing=0.5), "text")
+    assert found == "recipe.random_erasing=0.5: is only for images; give recipe.random_erasing=0"
+    (found,) = find_excluded(RecipeConfig(rand_augment=RandAugmentConfig(layers=2)), "text")
+    assert found == "recipe.rand_augment.layers=2: is only for images; give recipe.rand_augment.layers=0"
 
 
 @pytest.mark.parametrize("wrong", ["recipe.lr=-1", "recipe.lrr=1", "data=imagefolder", "seed.x=1", "nothing"])

@@ -55,7 +55,7 @@ class BudgetConfig:
 class RandAugmentConfig:
     """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. In data/rand_augment.py."""
 
-    layers: int = setting(0, least=0, most=100, excludes=("text",))
+    layers: int = setting(0, least=0, most=100)
     magnitude: float = setting(9.0, least=0, most=10)
     std: float = setting(0.0, least=0)  # of the magnitude, drawn for each operation
     probability: float = setting(1.0, least=0, most=1)  # that a drawn operation is applied
@@ -87,17 +87,17 @@ class RecipeConfig(Choice):
     decay_factor: float = setting(0.1, above=0, most=1, affects=WEIGHTS)  # of the rate at each milestone
     clip_norm: Optional[float] = setting(1.0, above=0)
     batch_size: int = setting(128, least=1, most=2**20)
-    repeats: int = setting(1, least=1, excludes=("text",))  # copies of each image in a batch, augmented differently
+    repeats: int = setting(1, least=1)  # copies of each image in a batch, augmented differently
     label_smoothing: float = setting(0.0, least=0, most=0.99, affects=WEIGHTS)
     # balanced: in the loss an item weighs items / (classes * items of its class), of the training set
-    class_weights: Optional[Literal["balanced"]] = setting(None, affects=WEIGHTS, excludes=("text", "captions"))
+    class_weights: Optional[Literal["balanced"]] = setting(None, affects=WEIGHTS)
     # alpha of the Beta distribution that the shares are drawn from; 0: off
-    mixup: float = setting(0.0, least=0, excludes=("text", "captions"))
-    cutmix: float = setting(0.0, least=0, excludes=("text", "captions"))
+    mixup: float = setting(0.0, least=0)
+    cutmix: float = setting(0.0, least=0)
     cutmix_share: float = setting(0.5, least=0, most=1)  # of the batches, when mixup is on too
     rand_augment: RandAugmentConfig = setting(RandAugmentConfig)
     # probability that a part of an image becomes noise
-    random_erasing: float = setting(0.0, least=0, most=1, excludes=("text", "captions"))
+    random_erasing: float = setting(0.0, least=0, most=1)
     # evaluations without a better one on validation before it stops
     patience: Optional[int] = setting(None, least=1, affects=WEIGHTS)
     # which weights count: the last, or the best on validation

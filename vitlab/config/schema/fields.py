@@ -38,7 +38,6 @@ def setting(
     fixed: bool = False,
     path: bool = False,
     group: str = "",
-    excludes: tuple[str, ...] = (),
 ) -> Any:
     """A field of a settings dataclass; lists and classes as defaults are copied and called for each instance.
 
@@ -46,7 +45,6 @@ def setting(
     value changes, some of WEIGHTS, COST and CACHE. per: "study" where all runs of a study have the same value. fixed:
     the value belongs to the choice of a group, and cannot be set beside it. path: names a file or folder of data.
     group: holds a whole choice of that group.
-    excludes: contexts that the setting does not go with, where it is not the default (`checks.find_excluded`).
     """
     limits = {"least": least, "most": most, "above": above, "below": below}
     metadata = {key: limit for key, limit in limits.items() if limit is not None}
@@ -56,7 +54,6 @@ def setting(
         "fixed": fixed,
         "path": path,
         "group": group,
-        "excludes": excludes,
     }
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
