@@ -12,6 +12,7 @@ from torch import nn
 import vitlab
 from tests.captioned import captioned
 from vitlab import analysis, tasks
+from vitlab.analysis import capture
 from vitlab.analysis.capture import Findings
 from vitlab.config import TrainConfig, compose, load, names
 from vitlab.models import build, build_model
