@@ -209,36 +209,6 @@ def join_pairs(
 # -- next-sentence prediction
 
 
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Reads pairs framed as start A separator B end, with 0 for the segment of A and 1 for that of B.
-
-    `text`, `offset` and `size` (M, 2) say where the two segments of each pair are.
-    """
-
-    texts: Ragged
-    frame: tuple[int, int, int]  # the tokens start, separator, end
-    length: int
-    text: np.ndarray
-    offset: np.ndarray
-    size: np.ndarray
-
-    def __call__(self, indices: np.ndarray) -> np.ndarray:
-        """int64 (B,) -> int64 (B, 2, length): tokens, IGNORE_INDEX behind the end, and segments."""
-        start, separator, end = self.frame
-        first, second = self.size[indices].T[..., None]
-        place = np.broadcast_to(np.arange(self.length), (len(indices), self.length))
-        b = (place > first).astype(np.int64)
-        offset = np.where(b, place - first - 2, place - 1)
-        text = np.take_along_axis(self.text[indices], b, axis=1)
-        begin = np.take_along_axis(self.offset[indices], b, axis=1)
-        tokens = read_tokens(self.texts, text, begin + np.maximum(offset, 0), IGNORE_INDEX)
-        for where, token in ((0, start), (first + 1, separator), (first + second + 2, end)):
-            tokens = np.where(place == where, token, tokens)
-        tokens = np.where(place > first + second + 2, IGNORE_INDEX, tokens)
-        return np.stack([tokens, (place > first + 1).astype(np.int64)], axis=1)
-
-
 def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed: int = 0) -> Split:
     """Pairs of `length` tokens at most from all texts; labels say whether the second segment follows the first.
 
@@ -273,5 +243,13 @@ def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed:
             pairs.append((text, begin, first, other, from_, second, RANDOM))
             begin += first
     table = np.array(pairs, dtype=np.int64).reshape(-1, 7)
-    read, labels = Pairs(texts, frame, length, table[:, [0, 3]], table[:, [1, 4]], table[:, [2, 5]]), table[:, 6]
+    segments, labels = (cut_spans(texts, *table[:, columns].T) for columns in ([0, 1, 2], [3, 4, 5])), table[:, 6]
+    read = PairInputs(tuple(segments), ((0, 1),), frame, length)
     return Split(labels, read, targets=np.stack([labels, np.arange(len(labels))], axis=1), unit="sequence")
+
+
+def cut_spans(texts: Ragged, text: np.ndarray, offset: np.ndarray, size: np.ndarray) -> Ragged:
+    """A copy of the spans of `size` (M,) tokens at places of texts."""
+    starts = np.concatenate([[0], np.cumsum(size)])
+    places = np.repeat(texts.starts[text] + offset - starts[:-1], size) + np.arange(starts[-1])
+    return Ragged(texts.values[places], starts)

@@ -66,19 +66,21 @@ def test_training_sets_by_tokens_and_by_documents_are_nested():
 
 
 def test_pairs_are_framed_with_their_segments():
-    texts = ragged(counting(29))
+    texts = ragged([np.arange(100 * text, 100 * text + len(row)) for text, row in enumerate(counting(29), 1)])
     split = pair_segments(texts, (START, SEPARATOR, END), length=17)
     for i, (tokens, segments) in enumerate(split.read(np.arange(len(split)))):
-        (text, other), (begin, from_), (first, second) = split.read.text[i], split.read.offset[i], split.read.size[i]
-        a, b = texts[text][begin : begin + first], texts[other][from_ : from_ + second]
         kept = tokens[tokens != IGNORE_INDEX]
-        assert kept.tolist() == [START, *a, SEPARATOR, *b, END]
-        assert segments[: len(kept)].tolist() == [0] * (first + 2) + [1] * (second + 1)
+        first = kept.tolist().index(SEPARATOR) - 1
+        assert (kept[0], kept[-1]) == (START, END)
+        assert segments[: len(kept)].tolist() == [0] * (first + 2) + [1] * (len(kept) - first - 2)
         assert tokens[len(kept) :].tolist() == [IGNORE_INDEX] * (17 - len(kept))
+        a, b = kept[1 : first + 1].tolist(), kept[first + 2 : -1].tolist()
+        assert a == list(range(a[0], a[-1] + 1))
+        assert b == list(range(b[0], b[-1] + 1))
         if split.labels[i] == FOLLOWS:
-            assert (other, from_) == (text, begin + first)
+            assert b[0] == a[-1] + 1
         else:
-            assert other != text
+            assert b[0] // 100 != a[0] // 100
 
 
 def test_half_of_the_second_segments_follow():
