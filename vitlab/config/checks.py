@@ -124,11 +124,15 @@ def check_modalities(config: DictConfig) -> Iterator[str]:
     for group in ("task", "model"):
         node = config.get(group)
         if isinstance(node, DictConfig) and node.modality != data.modality:
-            fit = [name for name in groups.names(group) if groups.load_node(group, name).modality == data.modality]
             yield (
                 f"{group}={node.name}: takes {HOLDS[node.modality]}, but data={data.name} has {HOLDS[data.modality]}; "
-                f"{choices_text('', fit)}"
+                f"{list_fitting(group, 'modality', data.modality)}"
             )
+
+
+def list_fitting(group: str, key: str, value: str) -> str:
+    """The shipped choices of a group that have this value."""
+    return choices_text("", [name for name in groups.names(group) if groups.load_node(group, name)[key] == value])
 
 
 def check_init(config: DictConfig) -> Iterator[str]:
@@ -247,13 +251,12 @@ def check_captioner(config: DictConfig) -> Iterator[str]:
     task, model = (look(config, f"{group}.kind") for group in ("task", "model"))
     is_captioner = isinstance(task, str) and isinstance(model, str) and "." not in task + model
     if is_captioner and (task == "captioning") != (model == "captioner"):
-        fit = [name for name in groups.names("model") if groups.load_node("model", name).kind == "captioner"]
-        advice = choices_text("", fit) if task == "captioning" else "give task=captioning"
+        advice = list_fitting("model", "kind", "captioner") if task == "captioning" else "give task=captioning"
         yield f"model={config.model.name}: is not for task={config.task.name}; {advice}"
     encoder = OmegaConf.select(config, "model.encoder.kind")
     if encoder not in (None, "vit"):
-        fit = [name for name in groups.names("model") if groups.load_node("model", name).kind == "vit"]
-        yield f"model.encoder={config.model.encoder.name}: gives no tokens of patches; {choices_text('', fit)}"
+        fit = list_fitting("model", "kind", "vit")
+        yield f"model.encoder={config.model.encoder.name}: gives no tokens of patches; {fit}"
 
 
 SCHEDULES = {  # that use a key, and what the key is where none does

@@ -193,10 +193,8 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
             choice = "adamw" if "model" in failed else config.model.recipe
         if choice is None and field.default is None:
             continue
-        if isinstance(choice, DictConfig):
-            choice = OmegaConf.to_container(choice)
         try:
-            parent[key] = groups.load_node(group, choice if isinstance(choice, dict) else to_text(choice), key=slot)
+            parent[key] = groups.load_node(group, choice, key=slot)
         except UserError as error:
             parent[key] = None
             failed.append(slot)
@@ -213,25 +211,19 @@ def list_choice_fields(node: DictConfig) -> list[Field]:
 
 def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     """Names for the data, the task and the model that nobody names: data have a task, a task its data and its model."""
-
-    def named(slot: str) -> Any:
-        choice = given.get(slot, config.get(slot))
-        return OmegaConf.to_container(choice) if OmegaConf.is_config(choice) else choice
+    if "task" not in config:
+        return {}
 
     def of(group: str, choice: Any, key: str) -> Any:
         try:
-            return groups.load_node(group, choice if isinstance(choice, dict) else to_text(choice))[key]
+            return None if choice is None else groups.load_node(group, choice)[key]
         except UserError:
             return None  # whoever loads it says why
 
-    defaults: dict[str, Any] = {}
-    if "task" in config and named("task") is None:
-        defaults["task"] = (named("data") is not None and of("data", named("data"), "task")) or FIRST_TASK
-    task = defaults.get("task", named("task") if "task" in config else None)
-    for slot in ("data", "model"):
-        if "task" in config and slot in config and named(slot) is None:
-            defaults[slot] = of("task", task, slot) or of("task", FIRST_TASK, slot)
-    return defaults
+    named = {slot: given.get(slot, config[slot]) for slot in SLOTS if slot in config}
+    task = named["task"] if named["task"] is not None else of("data", named.get("data"), "task") or FIRST_TASK
+    defaults = {slot: of("task", task, slot) or of("task", FIRST_TASK, slot) for slot in ("data", "model")}
+    return {slot: value for slot, value in {**defaults, "task": task}.items() if slot in named and named[slot] is None}
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

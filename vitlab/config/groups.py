@@ -257,7 +257,7 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
     return {"name": path.stem, **content}
 
 
-def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> Any:
+def load(group: str, choice: Any, key: str | None = None) -> Any:
     """One choice of a group as a frozen dataclass, its defaults filled in. Raises UserError.
 
     `choice` is a name, the path of a YAML file or of a Hugging Face folder, or a mapping: a resolved choice (it has a
@@ -271,8 +271,10 @@ def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> An
     return OmegaConf.to_object(node)
 
 
-def load_node(group: str, choice: str | dict[str, Any], key: str | None = None) -> DictConfig:
+def load_node(group: str, choice: Any, key: str | None = None) -> DictConfig:
     """`load`, as a typed node whose values can be changed and may be missing."""
+    choice = OmegaConf.to_container(choice) if OmegaConf.is_config(choice) else choice
+    choice = choice if isinstance(choice, dict) else to_text(choice)
     if isinstance(choice, str) and not is_file_choice(choice) and not is_folder_choice(group, choice):
         return copy.deepcopy(load_shipped(group, choice, key or group))
     return load_choice(group, choice, key or group)

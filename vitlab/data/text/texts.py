@@ -479,7 +479,7 @@ def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
     for name, choice in given.items():
         key = f"data.parts.{name}"
         try:
-            part = groups.load("data", choice if isinstance(choice, dict) else str(choice), key)
+            part = groups.load("data", choice, key)
         except UserError as error:
             problems += error.problems
             continue
