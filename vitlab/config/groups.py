@@ -9,7 +9,6 @@ import copy
 import dataclasses
 import difflib
 import inspect
-import keyword
 import math
 import operator
 import os
@@ -292,12 +291,9 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
         values = {**declared, **choice, "name": declared["name"]}  # not the path of a file
     label = values["name"]
     kind = str(values.get("kind") or ("recipe" if group == "recipe" else label))
-    unfit = [k for k in values if not isinstance(k, str) or not k.isidentifier() or keyword.iskeyword(k)]
-    if unfit:
-        raise UserError(f"{key}={label}: {k}: a key is a word of letters, digits and underscores" for k in unfit)
     try:
         node = structured(choose_class(group, kind, declared))
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, TypeError) as error:  # the latter for a key that names no field
         raise UserError(f"{key}={label}: {explain(error)}") from None
     problems = []
     for name, value in {**values, "kind": kind}.items():

@@ -5,7 +5,6 @@ split because they show the same patient, camera or film. captions: one or sever
 are chosen by their names and the seed, so that adding some later moves few of the others.
 """
 
-import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +20,7 @@ from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_held_out, divide_by_hash
 from vitlab.data.text import tokenization
-from vitlab.data.text.texts import parse_rows
-from vitlab.files import read_utf8
+from vitlab.data.text.texts import check_column, read_cells
 
 VERSIONS = {"imagetable": 2, "captions": 3}  # of the reading
 SHOWN = 5  # rows named in an error
@@ -75,24 +73,13 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
     root, path = Path(config.root).expanduser(), Path(config.path).expanduser()
     if not root.is_dir():
         raise UserError(f"data.root={root}: {'not a folder' if root.exists() else 'no such folder'}")
-    text = read_utf8(path, "data.path")
-    try:
-        rows = list(parse_rows(text, "\t" if "\t" in text.partition("\n")[0] else ",", quoting=True))
-    except csv.Error as error:
-        raise UserError(f"data.path={path}: {error}; quote a cell that has a comma or a quote") from None
-    names = [name.strip() for name in rows[0][1]] if rows else []
-    problems = [
-        f"data.{key}={name}: data.path={path} has no column '{name}'; {choices_text(name, names)}"
-        for key, name in columns.items()
-        if name is not None and name not in names
-    ]
-    if problems or len(rows) < 2:
-        raise UserError(problems or f"data.path={path}: no rows below the names of the columns")
-    blank = [""] * len(names)  # of the cells that a row lacks
-    return [
-        (number, dict(zip(names, [*(cell.strip() for cell in cells), *blank], strict=False)))
-        for number, cells in rows[1:]
-    ]
+    advice = "quote a cell that has a comma or a quote"
+    table = read_cells(path, "data.path", [*columns.values()], "", quoting=True, header=True, advice=advice)
+    if problems := [line for key, name in columns.items() for line in check_column(table, key, name)]:
+        raise UserError(problems)
+    rows = zip(*table.columns.values(), strict=True)
+    cells = [dict(zip(table.columns, map(str.strip, row), strict=True)) for row in rows]
+    return list(zip(table.numbers, cells, strict=True))
 
 
 def check_file(root: Path, file: str) -> Iterator[str]:

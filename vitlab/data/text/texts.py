@@ -173,33 +173,39 @@ def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
     """The columns of a file: by the names in its first row, else numbered from 0. A cell that a row lacks is empty."""
     if len(config.delimiter) != 1 or config.delimiter in '\r\n"':
         raise UserError(f"data.delimiter={config.delimiter!r}: give a single character, for example ',' or '\\t'")
-    path = Path(vars(config)[key]).expanduser()
-    source = f"data.{key}={path}"
+    path, used = Path(vars(config)[key]).expanduser(), (*wanted.text, wanted.label)
+    advice = "for a file without quotes give data.quoting=false"
+    return read_cells(path, f"data.{key}", used, config.delimiter, config.quoting, config.header, advice)
+
+
+def read_cells(
+    path: Path, key: str, used: Sequence[str | None], delimiter: str, quoting: bool, header: bool, advice: str
+) -> Table:
+    """The columns of a file, of which those that are `used` have a name of their own; empty rows are left out.
+
+    delimiter: "" for a tab where the first line has one, else a comma. advice: what to do about wrong quotes.
+    """
+    text, source = read_utf8(path, key), f"{key}={path}"
+    delimiter = delimiter or ("\t" if "\t" in text.partition("\n")[0] else ",")
+    rows = (line.split(delimiter) for line in text.split("\n"))
+    if quoting:
+        csv.field_size_limit(LARGEST_FIELD)
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        numbered = list(parse_rows(read_utf8(path, f"data.{key}"), config.delimiter, config.quoting))
+        numbered = [(number, row) for number, row in enumerate(rows, 1) if any(row)]
     except csv.Error as error:
-        raise UserError(f"{source}: {error}; for a file without quotes give data.quoting=false") from None
-    if len(numbered) <= config.header:
+        raise UserError(f"{source}: {error}; {advice}") from None
+    if len(numbered) <= header:
         raise UserError(f"{source}: no rows{' below the names of the columns' if numbered else ''}")
-    if config.header:
+    if header:
         names = [name.strip() for name in numbered.pop(0)[1]]
     else:
         names = list(map(str, range(max(len(row) for _, row in numbered))))
-    for name in (*wanted.text, wanted.label):
+    for name in used:
         if names.count(name) > 1:
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
     cells = {name: [row[n] if n < len(row) else "" for _, row in numbered] for n, name in enumerate(names)}
     return Table(source, cells, [number for number, _ in numbered])
-
-
-def parse_rows(text: str, delimiter: str, quoting: bool) -> Iterator[tuple[int, list[str]]]:
-    """(number from 1, cells) of the rows that are not empty."""
-    if quoting:
-        csv.field_size_limit(LARGEST_FIELD)
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    else:
-        rows = (line.split(delimiter) for line in text.split("\n"))
-    return ((number, row) for number, row in enumerate(rows, 1) if any(row))
 
 
 def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
@@ -287,14 +293,18 @@ def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
         yield "data.text=[]: give at least one column"
     for key, names in (("text", wanted.text), ("label", [wanted.label])):
         for name in names:
-            if name is not None and name not in table.columns:
-                yield f"data.{key}={name}: {table.source} has no column '{name}'; {choices_text(name, table.columns)}"
+            yield from check_column(table, key, name)
     if wanted.target not in TARGETS:
         yield f"data.target={wanted.target}: unknown; {choices_text(wanted.target, TARGETS)}"
     elif wanted.target != "class" and wanted.label is None:
         yield f"data.target={wanted.target}: give data.label=COLUMN"
     if wanted.target == "tags" and len(wanted.text) != 1:
         yield f"data.text={list(wanted.text)}: tags are of the words of one column"
+
+
+def check_column(table: Table, key: str, name: str | None) -> Iterator[str]:
+    if name is not None and name not in table.columns:
+        yield f"data.{key}={name}: {table.source} has no column '{name}'; {choices_text(name, table.columns)}"
 
 
 def read_records(wanted: Wanted, table: Table) -> list[Record]:
