@@ -20,12 +20,11 @@ from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_held_out, divide_by_hash
 from vitlab.data.text import tokenization
-from vitlab.data.text.texts import check_column, read_cells
+from vitlab.data.text.texts import check_column, read_cells, read_number
 
 VERSIONS = {"imagetable": 2, "captions": 3}  # of the reading
 SHOWN = 5  # rows named in an error
 SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
-LARGEST = 1e30  # numbers: the square of their error is a float32
 SEPARATOR = ";"  # between the labels of a picture
 
 Row = dict[str, str]  # the cells by the names of their columns
@@ -158,13 +157,8 @@ def read_pictures(config: ImageTableConfig) -> list[Row]:
             problems += ((number, problem) for problem in check_file(root, file))
         if config.target == "class" and not label:
             problems.append((number, f"no label of '{file}'; write one, or delete the row"))
-        elif config.target == "number":
-            try:
-                wrong = not abs(float(label)) < LARGEST
-            except ValueError:
-                wrong = True
-            if wrong:
-                problems.append((number, f"{config.label}={label}: is not a number; correct it, or delete the row"))
+        elif config.target == "number" and read_number(label) is None:
+            problems.append((number, f"{config.label}={label}: is not a number; correct it, or delete the row"))
         if config.split and split.lower() not in SPLITS:
             problems.append((number, f"{config.split}={split}: {choices_text(split, SPLITS)}"))
         lines.setdefault(file, number)

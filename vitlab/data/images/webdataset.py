@@ -163,8 +163,6 @@ def fetch_shards(config: ImageDataConfig, key: str, progress: Progress) -> list[
     sources = list_sources(config, key)
     absent = [source for source in sources if not os.path.isfile(place_of(source))]
     if missing := [source for source in absent if not is_address(source)]:
-        if len(sources) == 1:
-            raise UserError(f"data.{key}={vars(config)[key]}: no such file or folder")
         more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
         counts = f"{len(missing)} of {plural(len(sources), 'shard')} not there"
         raise UserError(f"data.{key}={vars(config)[key]}: {counts}: {', '.join(missing[:SHOWN_MISSING])}{more}")

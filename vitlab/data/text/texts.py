@@ -342,11 +342,7 @@ def read_records(wanted: Wanted, table: Table) -> list[Record]:
 def read_label(target: str, cell: Any, words: int, table: Table) -> str | float | list[str]:
     """What a cell says; raises ValueError for one that says nothing. words: how many need a tag."""
     if target == "number":
-        try:
-            number = float(cell)
-        except (TypeError, ValueError):
-            number = float("nan")
-        if not abs(number) < LARGEST:
+        if (number := read_number(cell)) is None:
             raise ValueError(f"'{'' if cell is None else cell}' is not a number")
         return number
     if target == "tags":
@@ -358,6 +354,15 @@ def read_label(target: str, cell: Any, words: int, table: Table) -> str | float 
     if not name:
         raise ValueError("no label; add it, or skip such rows by data.skip=['']")
     return name
+
+
+def read_number(cell: Any) -> float | None:
+    """A cell's number; None where it has none, or one too large for a float32."""
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        return None
+    return number if abs(number) < LARGEST else None
 
 
 def read_name(cell: Any, table: Table) -> str:
