@@ -24,13 +24,13 @@ def find_problems(config: DictConfig) -> list[str]:
     if "budget" in config:
         problems += check_budget(config.budget)
     for key in ("train_size", "sizes", "data.sizes", "seeds"):  # `models` may be a mapping: see vitlab.studies.grid
-        values = look(config, key)
+        values = OmegaConf.select(config, key)
+        listed = list(values) if isinstance(values, ListConfig) else [values]
         if values is not None and key != "seeds":
-            problems += [
-                line for v in (values if isinstance(values, ListConfig) else [values]) for line in check_size(key, v)
-            ]
+            infinite = [value for value in listed if isinstance(value, float) and not math.isfinite(value)]
+            wrong = [value for value in listed if not is_size(value) and value not in infinite]  # `ranges` says those
+            problems += [f"{key}={value}: {SIZES}" for value in wrong]
         if isinstance(values, ListConfig):
-            listed = list(values)
             twice = dict.fromkeys(str(value) for value in listed if listed.count(value) > 1)
             problems += [f"{key}=[]: needs at least one"] * (not listed)
             problems += [f"{key}={values}: '{value}' is given twice" for value in twice]
@@ -41,21 +41,21 @@ def find_problems(config: DictConfig) -> list[str]:
             problems.append(f"probes={probe}: unknown probe; {choices_text(name, groups.names('probe'))}")
         if data and data not in groups.names("data"):
             problems.append(f"probes={probe}: unknown data; {choices_text(data, groups.names('data'))}")
-    metric, _, data = str(look(config, "task.metric")).partition("@")
+    metric, _, data = str(OmegaConf.select(config, "task.metric")).partition("@")
     for probe in groups.names("probe"):
         wanted = f"{probe}@{data}" if data else probe
         if metric.startswith(probe) and wanted not in config.get("probes", []):
-            problems.append(f"task.metric={look(config, 'task.metric')}: is a probe's number; give probes=[{wanted}]")
+            problems.append(
+                f"task.metric={OmegaConf.select(config, 'task.metric')}: is a probe's number; give probes=[{wanted}]"
+            )
+    if config.get("init") is not None and None not in (config.init.weights, config.init.encoder):
+        both = f"init.encoder={config.init.encoder}: init.weights={config.init.weights}"
+        problems.append(f"{both} has one too; give one of them")
     if isinstance(config.get("recipe"), DictConfig):
         problems += check_recipe(config.recipe, config.get("model"))
-    for check in (check_analyses, check_modalities, check_init, check_captioner, check_images, check_data):
+    for check in (check_analyses, check_modalities, check_captioner, check_images, check_data):
         problems += check(config)
     return problems
-
-
-def look(config: DictConfig, key: str) -> Any:
-    """The value of a dotted key; None where it is missing."""
-    return OmegaConf.select(config, key, throw_on_missing=False)
 
 
 def check_names(config: DictConfig, key: str, group: str) -> Iterator[str]:
@@ -105,12 +105,6 @@ def is_size(value: Any) -> bool:
     return value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
 
 
-def check_size(key: str, value: Any) -> Iterator[str]:
-    infinite = isinstance(value, float) and not math.isfinite(value)  # `ranges` has said so
-    if not infinite and not is_size(value):
-        yield f"{key}={value}: {SIZES}"
-
-
 HOLDS = {"image": "images", "text": "text"}
 
 
@@ -135,23 +129,18 @@ def list_fitting(group: str, key: str, value: str) -> str:
     return choices_text("", [name for name in groups.names(group) if groups.load_node(group, name)[key] == value])
 
 
-def check_init(config: DictConfig) -> Iterator[str]:
-    if config.get("init") is not None and None not in (config.init.weights, config.init.encoder):
-        yield f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has one too; give one of them"
-
-
 def check_data(config: DictConfig) -> Iterator[str]:
     """Shares, ranges of crops, and a loss of next tokens for a bidirectional model."""
-    share = look(config, "data.test_share")
+    share = OmegaConf.select(config, "data.test_share")
     if isinstance(share, float) and math.isfinite(share) and not 0 < share < 1:
         yield f"data.test_share={share}: must be between 0 and 1, the share that is held out"
     examples = {"crop_scale": "the area, for example [0.08,1]", "crop_aspect": "the aspect, for example [0.75,1.33]"}
     for key, of in examples.items():
-        value = look(config, f"data.augment.{key}")
+        value = OmegaConf.select(config, f"data.augment.{key}")
         if value is not None and (len(value) != 2 or value[0] > value[1]):
             yield f"data.augment.{key}={value}: give [min,max] of {of}"
-    weight = look(config, "task.auxiliary_lm")
-    if weight and look(config, "model.causal") is False:
+    weight = OmegaConf.select(config, "task.auxiliary_lm")
+    if weight and OmegaConf.select(config, "model.causal") is False:
         yield f"task.auxiliary_lm={weight}: model={config.model.name} is bidirectional, it sees the next token; give 0"
 
 
@@ -166,7 +155,7 @@ def extent(value: Any) -> tuple[int, int]:
 def read_image_size(config: DictConfig) -> tuple[int, int] | None:
     """(height, width) that a configuration's model takes; None where it has none, or an invalid one."""
     key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
-    value = look(config, key)
+    value = OmegaConf.select(config, key)
     if value is None or (isinstance(value, ListConfig) and len(value) != 2):
         return None
     return extent(value) if all(1 <= side <= LARGEST_IMAGE for side in extent(value)) else None
@@ -182,7 +171,7 @@ def check_images(config: DictConfig) -> Iterator[str]:
     image_key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
     shaped = True
     for key in (image_key, "model.patch_size", "model.encoder.patch_size"):
-        value = look(config, key)
+        value = OmegaConf.select(config, key)
         if isinstance(value, ListConfig) and len(value) != 2:
             shaped = False
             yield f"{key}={value}: give one number or [height,width]"
@@ -248,7 +237,7 @@ def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], ima
 
 def check_captioner(config: DictConfig) -> Iterator[str]:
     """Captions by another model than a captioner, a captioner for another task, or one without a ViT."""
-    task, model = (look(config, f"{group}.kind") for group in ("task", "model"))
+    task, model = (OmegaConf.select(config, f"{group}.kind") for group in ("task", "model"))
     is_captioner = isinstance(task, str) and isinstance(model, str) and "." not in task + model
     if is_captioner and (task == "captioning") != (model == "captioner"):
         advice = list_fitting("model", "kind", "captioner") if task == "captioning" else "give task=captioning"
