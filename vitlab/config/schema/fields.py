@@ -48,13 +48,7 @@ def setting(
     """
     limits = {"least": least, "most": most, "above": above, "below": below}
     metadata = {key: limit for key, limit in limits.items() if limit is not None}
-    metadata |= {
-        "affects": frozenset(affects.split()),
-        "per": per,
-        "fixed": fixed,
-        "path": path,
-        "group": group,
-    }
+    metadata |= {"affects": frozenset(affects.split()), "per": per, "fixed": fixed, "path": path, "group": group}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     if callable(default):
