@@ -11,7 +11,7 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "load_run": "vitlab.training.checkpoints",
     "extract_features": "vitlab.models.base",
     "attention_maps": "vitlab.analysis.capture",
-    "attention_distance": "vitlab.analysis.attention_distance",
+    "attention_distance": "vitlab.analysis.heads",
     "fit_scaling_law": "vitlab.studies.fit",
     "crossover": "vitlab.studies.crossover",
     "data_multiplier": "vitlab.studies.crossover",

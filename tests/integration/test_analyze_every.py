@@ -12,7 +12,7 @@ from tests.integration import commands
 from tests.integration.commands import TINY
 from tests.integration.test_train import EVERYTHING, RANDOM, assert_same_training
 from vitlab.analysis import examine
-from vitlab.analysis.receptive_field import effective_size
+from vitlab.analysis.layers import effective_size
 from vitlab.config import TrainConfig, compose, load
 from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter

@@ -1,12 +1,13 @@
-"""Analyses of trained models: arrays in, arrays out, no plotting. One file and one YAML each.
+"""Analyses of trained models: arrays in, arrays out, no plotting. Each has a YAML.
 
-An analysis's module has `UNIT`, `NEEDS` (what a model must have for it, in words), `applies(model) -> bool` and
-`run(model, inputs, config)`. `inputs` are what the run's task shows: images (B, C, Y, X), or `TokenInputs`
-(vitlab.tasks.base). `run` returns rows, each a mapping of plain values, or, where the result is a picture,
-a mapping of NumPy arrays by name, with the rows that go with them as "rows". "references" in that mapping are
-values of known cases by name, in the unit of the rows, which figures draw; figures of heads take the first as 100%. A
-`run` with the parameter `labels` gets the labels of the inputs, where they mean the model's outputs; one with
-`progress` may call it with (done, total), one with `token_texts` gets what gives the texts of tokens.
+One is a module or, where several share a module, an `Analysis` of its `ANALYSES`. It has `UNIT`, `NEEDS` (what a model
+must have for it, in words), `applies(model) -> bool` and `run(model, inputs, config)`. `inputs` are what the run's task
+shows: images (B, C, Y, X), or `TokenInputs` (vitlab.tasks.base). `run` returns rows,
+each a mapping of plain values, or, where the result is a picture, a mapping of NumPy arrays by name, with the rows that
+go with them as "rows". "references" in that mapping are values of known cases by name, in the unit of the rows, which
+figures draw; figures of heads take the first as 100%. A `run` with the parameter
+`labels` gets the labels of the inputs, where they mean the model's outputs; one with `progress` may call it with
+(done, total), one with `token_texts` gets what gives the texts of tokens.
 
 The YAML holds the options: `examples` (how many of validation are looked at), `drawings` (the functions below
 `vitlab.reports.figures` that draw the rows or the first array), `pictures` (keep the images beside the arrays,
@@ -22,7 +23,7 @@ from types import ModuleType
 
 from torch import nn
 
-from vitlab.analysis.capture import Findings
+from vitlab.analysis.capture import Analysis, Findings
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.loader import Items
@@ -31,9 +32,18 @@ from vitlab.models.encoder_decoder import Captioner
 from vitlab.registry import implementation
 from vitlab.tasks.base import Task
 
+MODULES = {  # of kinds that share one; others have the module of their name
+    **dict.fromkeys(("attention_distance", "attention_entropy", "head_patterns", "head_types"), "heads"),
+    **dict.fromkeys(("attention_maps", "explanation", "rollout"), "maps"),
+    **dict.fromkeys(("cka", "receptive_field"), "layers"),
+    **dict.fromkeys(("embedding", "position_similarity", "rgb_filters", "robustness"), "pictures"),
+}
 
-def module_of(config: AnalysisConfig) -> ModuleType:
-    """The module that implements an analysis. Raises UserError where it is not one."""
+
+def module_of(config: AnalysisConfig) -> Analysis | ModuleType:
+    """What implements an analysis. Raises UserError for a module that is none."""
+    if config.kind in MODULES:
+        return implementation("vitlab.analysis", MODULES[config.kind]).ANALYSES[config.kind]
     module = implementation("vitlab.analysis", config.kind, "run")
     if lacking := [name for name in ("UNIT", "NEEDS", "applies") if name not in vars(module)]:
         raise UserError(f"kind={config.kind}: {module.__name__} is no analysis, it lacks {', '.join(lacking)}")

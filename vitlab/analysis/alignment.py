@@ -13,7 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture import CHUNK, Progress, attention_maps, find_attention_layers, run_eagerly, track_progress
+from vitlab.analysis.capture import (
+    Progress,
+    attention_maps,
+    find_attention_layers,
+    in_chunks,
+    run_eagerly,
+)
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models.recurrent import RecurrentEncoderDecoder
@@ -117,7 +123,7 @@ def run(
     """
     alignments, examples, first = Alignments(), [], 0
     drawn = set(np.linspace(0, len(inputs.tokens) - 1, config.drawn).round().astype(int).tolist())  # of all lengths
-    for chunk in track_progress(inputs.split(CHUNK), progress):
+    for chunk in in_chunks(inputs, progress):
         layer, weights = align(model, chunk.tokens, chunk.given, chunk.mask)
         if weights.shape[1] > 1:
             weights = torch.cat([weights, weights.mean(dim=1, keepdim=True)], dim=1)

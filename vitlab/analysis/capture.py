@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import timm.layers
@@ -30,6 +30,16 @@ from vitlab.config import UserError
 from vitlab.models.base import BLOCKS, Patches, as_model, evaluating
 from vitlab.models.mixers import Mixer
 from vitlab.tasks.base import TokenInputs
+
+
+class Analysis(NamedTuple):
+    """One of several in a module; a user's own is a module that has the same."""
+
+    UNIT: str
+    NEEDS: str  # what a model must have for it, in words
+    applies: Callable[[nn.Module], bool]
+    run: Callable[..., Any]
+
 
 Part = TypeVar("Part")
 Progress = Callable[[int, int], None]  # how much is done, of how much
@@ -339,6 +349,11 @@ def track_progress(parts: Sequence[Part], progress: Progress | None = None) -> I
             progress(done + 1, len(parts))
 
 
+def in_chunks(inputs: Any, progress: Progress | None = None) -> Iterator[Any]:
+    """A few images, or texts of a `TokenInputs`, at a time."""
+    return track_progress(inputs.split(CHUNK), progress)
+
+
 def average_per_head(
     model: nn.Module,
     inputs: Tensor | TokenInputs,
@@ -355,7 +370,7 @@ def average_per_head(
     """
     totals: dict[int, Tensor] = {}
     of_text = isinstance(inputs, TokenInputs)
-    for chunk in track_progress(inputs.split(CHUNK), progress):
+    for chunk in in_chunks(inputs, progress):
         looked, shown, options = (model.text, chunk.tokens, chunk.options) if of_text else (model, chunk, {})
         for layer, values in reduce_attention(looked, shown, reduction, uniform=uniform, **options).items():
             values = values[:, :, first:].double()

@@ -77,7 +77,7 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
     Raises UserError for a model that adds none.
     """
     from vitlab import models
-    from vitlab.analysis.position_similarity import position_distances, position_similarities
+    from vitlab.analysis.pictures import position_distances, position_similarities
     from vitlab.models.base import as_model
     from vitlab.reports.figures import images, save_figure
 

@@ -192,12 +192,14 @@ def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
 
     A user's own modules are left to the workers: one may start threads, which do not survive a fork.
     """
+    from vitlab import analysis
+
     modules = dict.fromkeys(WORKER_MODULES)
     for run in runs:
         analyses = [load("analysis", name) for name in run.analyses]
         kinds = [("tasks", tasks.MODULES.get(run.task.kind, run.task.kind))]
         kinds += [("models", models.MODULES.get(run.model.kind, run.model.kind))]
-        kinds += [("analysis", analysis.kind) for analysis in analyses]
+        kinds += [("analysis", analysis.MODULES.get(one.kind, one.kind)) for one in analyses]
         names = [f"vitlab.{package}.{kind}" for package, kind in kinds if "." not in kind]
         # not the modules of figures: they import pandas, and with it pyarrow, which starts a thread
         names += ["vitlab.reports.figures"] if analyses else []

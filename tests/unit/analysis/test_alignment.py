@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitlab.analysis import alignment
+from vitlab.analysis import alignment, capture
 from vitlab.analysis.capture import attention_maps
 from vitlab.config import load
 from vitlab.data.sequences import IGNORE_INDEX
@@ -71,5 +71,5 @@ def test_it_draws_the_last_cross_attention_with_its_tokens(name, monkeypatch):
         maps = list(attention_maps(model, pairs.tokens, [5], target=pairs.given, mask=pairs.mask))
         torch.testing.assert_close(torch.from_numpy(found["weights"][0, :2]).float(), maps[0][1][0], atol=1e-3, rtol=0)
         assert found["rows"][0]["layer"] == 2
-    monkeypatch.setattr(alignment, "CHUNK", 3)
+    monkeypatch.setattr(capture, "CHUNK", 3)
     assert alignment.run(model, pairs, CONFIG)["rows"] == found["rows"]

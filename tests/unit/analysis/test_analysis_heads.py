@@ -9,11 +9,9 @@ import torch
 from torch import nn
 
 from tests.learning import randomized
-from vitlab.analysis import attention_entropy as attention_entropy_module
-from vitlab.analysis import capture, head_types
-from vitlab.analysis.attention_entropy import query_entropies
+from vitlab.analysis import capture, heads
 from vitlab.analysis.capture import attention_maps, find_attention_layers
-from vitlab.analysis.head_types import TYPES
+from vitlab.analysis.heads import TYPES, query_entropies
 from vitlab.models import build_model
 from vitlab.models.text import bert, language_model
 from vitlab.tasks.base import TokenInputs
@@ -47,7 +45,7 @@ def test_attention_to_one_token_has_none_and_to_two_that_of_a_coin():
 def test_the_entropy_of_every_head_is_that_of_its_maps(pool, monkeypatch):
     monkeypatch.setattr(capture, "CHUNK", 3)
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
-    rows = attention_entropy_module.run(made, images, OPTIONS)["rows"]
+    rows = heads.run_attention_entropy(made, images, OPTIONS)["rows"]
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
     expected = torch.cat([query_entropies(weights).mean(dim=(0, 2)) for _, weights in attention_maps(made, images)])
     assert [row["value"] for row in rows] == pytest.approx(expected.tolist(), abs=2e-5)
@@ -82,14 +80,14 @@ def text_model(build, weight):
 @pytest.mark.parametrize("build", [bert, language_model])
 def test_uniform_attention_of_a_text_has_the_entropy_of_its_own_tokens(build, monkeypatch):
     monkeypatch.setattr(capture, "CHUNK", 2)
-    found = attention_entropy_module.run(text_model(build, 0.0), texts(), OPTIONS)
+    found = heads.run_attention_entropy(text_model(build, 0.0), texts(), OPTIONS)
     seen = {  # of n tokens: all see all n; or the k-th sees k
         bert: [math.log(n) for n in LENGTHS],
         language_model: [math.fsum(math.log(k) for k in range(1, n + 1)) / n for n in LENGTHS],
     }
     expected = math.fsum(seen[build]) / len(LENGTHS)
     assert [row["value"] for row in found["rows"]] == pytest.approx([expected, expected], abs=1e-5)
-    sharp = attention_entropy_module.run(text_model(build, 10.0), texts(), OPTIONS)
+    sharp = heads.run_attention_entropy(text_model(build, 10.0), texts(), OPTIONS)
     assert sharp["rows"][0]["value"] < 0.01
     for one in (found, sharp):
         assert one["references"] == {"uniform attention": pytest.approx(expected, abs=1e-5)}, "whatever the heads do"
@@ -99,16 +97,16 @@ def test_uniform_attention_of_a_text_has_the_entropy_of_its_own_tokens(build, mo
 def test_what_is_in_the_padding_and_how_much_of_it_is_no_matter(build):
     made = randomized(build(17, length=11, width=12, depth=2, heads=3))
     given = texts()
-    rows = attention_entropy_module.run(made, given, OPTIONS)["rows"]
+    rows = heads.run_attention_entropy(made, given, OPTIONS)["rows"]
     longer = given._replace(
         tokens=torch.cat([torch.where(given.mask, given.tokens, 3), torch.full((5, 4), 9)], dim=1),
         mask=torch.cat([given.mask, torch.zeros(5, 4, dtype=torch.bool)], dim=1),
         special=torch.cat([given.special, torch.zeros(5, 4, dtype=torch.bool)], dim=1),
     )
-    again = attention_entropy_module.run(made, longer, OPTIONS)["rows"]
+    again = heads.run_attention_entropy(made, longer, OPTIONS)["rows"]
     assert [row["value"] for row in again] == pytest.approx([row["value"] for row in rows], abs=2e-5)
     alone = [
-        attention_entropy_module.run(made, given.tokens[k : k + 1, :n], OPTIONS)["rows"] for k, n in enumerate(LENGTHS)
+        heads.run_attention_entropy(made, given.tokens[k : k + 1, :n], OPTIONS)["rows"] for k, n in enumerate(LENGTHS)
     ]
     means = [math.fsum(row["value"] for row in one) / len(LENGTHS) for one in zip(*alone, strict=True)]
     assert [row["value"] for row in rows] == pytest.approx(means, abs=3e-5), "the mean over texts"
@@ -118,7 +116,7 @@ def test_what_is_in_the_padding_and_how_much_of_it_is_no_matter(build):
 
 
 def score_types(weights, grid_size, prefix):
-    totals = head_types.Totals(grid_size, prefix, weights)
+    totals = heads.Totals(grid_size, prefix, weights)
     totals.add(weights, slice(0, weights.shape[2]))
     return totals.scores().mean(dim=0)
 
@@ -165,13 +163,12 @@ def test_attention_to_registers_is_a_sink_and_the_rest_keeps_its_type(share):
 @pytest.mark.parametrize(("pool", "registers"), [("mean", 0), ("token", 0), ("token", 4)])
 def test_the_types_of_a_models_heads_are_those_of_its_maps(pool, registers, queries, monkeypatch):
     monkeypatch.setattr(capture, "CHUNK", 3)
-    monkeypatch.setattr(head_types, "CHUNK", 3)
-    blocks = head_types.AttentionCall.blocks
+    blocks = heads.AttentionCall.blocks
     prefix = registers + (pool == "token")
     size = 3 * HEADS * (PATCHES + prefix) * queries  # of so many queries of 3 images
-    monkeypatch.setattr(head_types.AttentionCall, "blocks", lambda call: blocks(call, size))
+    monkeypatch.setattr(heads.AttentionCall, "blocks", lambda call: blocks(call, size))
     made, images = model(pool=pool, registers=registers), torch.randn(7, 3, *SIZE)
-    rows = head_types.run(made, images, OPTIONS)
+    rows = heads.run_head_types(made, images, OPTIONS)
     expected = torch.cat([score_types(w, GRID, prefix) for _, w in attention_maps(made, images)])
     assert [[row[name] for name in TYPES] for row in rows] == [pytest.approx(e, abs=2e-5) for e in expected.tolist()]
     for row in rows:

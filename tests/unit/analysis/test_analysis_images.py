@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab.analysis import embedding, robustness
-from vitlab.analysis.robustness import occlude_patches, shuffle_patches
+from vitlab.analysis import capture
+from vitlab.analysis.pictures import embedding, occlude_patches, run_embedding, run_robustness, shuffle_patches
 from vitlab.config import UserError
 from vitlab.models import build_model
+from vitlab.models.base import before_head
 
 B, C, SIZE = 5, 3, (10, 20)
 
@@ -91,7 +92,7 @@ def values(rows, kind):
 
 def test_a_bag_of_pixels_survives_shuffling_and_half_of_the_occlusion():
     images = torch.ones(B, C, *SIZE)
-    rows = robustness.run(Bright(), images, config())
+    rows = run_robustness(Bright(), images, config())
     assert values(rows, "shuffle") == {1: 1.0, 2: 1.0, 5: 1.0, 10: 1.0}
     assert values(rows, "occlusion") == {0: 1.0, 0.4: 1.0, 0.6: 0.0, 1.0: 0.0}
     assert json.loads(json.dumps(rows)) == rows
@@ -99,10 +100,10 @@ def test_a_bag_of_pixels_survives_shuffling_and_half_of_the_occlusion():
 
 def test_a_model_that_reads_one_place_fails_as_often_as_the_place_is_moved(monkeypatch):
     """The bright patch, one of four, stays in place by chance one time in four."""
-    monkeypatch.setattr(robustness, "CHUNK", 7)
+    monkeypatch.setattr(capture, "CHUNK", 7)
     images = torch.zeros(400, C, *SIZE)
     images[:, :, :5, :10] = 1
-    rows = robustness.run(Bright(cells=2), images, config(grids=[2], shares=[0.25]))
+    rows = run_robustness(Bright(cells=2), images, config(grids=[2], shares=[0.25]))
     assert values(rows, "shuffle")[2] == pytest.approx(1 / 4, abs=0.07)
     assert values(rows, "occlusion")[0.25] == pytest.approx(3 / 4, abs=0.07)
 
@@ -110,7 +111,7 @@ def test_a_model_that_reads_one_place_fails_as_often_as_the_place_is_moved(monke
 @pytest.mark.parametrize("chosen", [[3], [2, 3], []])
 def test_grids_that_do_not_divide_the_images_are_refused(chosen):
     with pytest.raises(UserError, match=r"10 x 20 pixels can be cut into \[2, 5, 10\] patches along a side"):
-        robustness.run(Bright(), torch.zeros(1, C, *SIZE), config(grids=chosen))
+        run_robustness(Bright(), torch.zeros(1, C, *SIZE), config(grids=chosen))
 
 
 # ---- t-SNE
@@ -119,7 +120,7 @@ def test_grids_that_do_not_divide_the_images_are_refused(chosen):
 def test_planted_clusters_stay_together():
     centres = 20 * torch.randn(3, 17)
     labels = np.arange(40) % 3
-    found = embedding.embedding((centres[labels] + torch.randn(40, 17)).numpy(), perplexity=10)
+    found = embedding((centres[labels] + torch.randn(40, 17)).numpy(), perplexity=10)
     assert found.shape == (40, 2)
     apart = np.linalg.norm(found[:, None] - found[None], axis=-1)
     np.fill_diagonal(apart, np.inf)
@@ -128,11 +129,11 @@ def test_planted_clusters_stay_together():
 
 @pytest.mark.parametrize("name", ["vit_nano", "resnet_nano", "timm:resnet18"])
 def test_points_are_of_what_the_models_head_reads(name, monkeypatch):
-    monkeypatch.setattr(embedding, "CHUNK", 4)
+    monkeypatch.setattr(capture, "CHUNK", 4)
     model = build_model(name, image_size=16, num_classes=3)
     images = torch.randn(11, 3, 16, 16)
     options = SimpleNamespace(perplexity=3.0, seed=0)
-    points = embedding.run(model, images, options)["points"]
+    points = run_embedding(model, images, options)["points"]
     with torch.no_grad():
-        features = embedding.before_head(model.eval())(images)
-    np.testing.assert_allclose(points, embedding.embedding(features.numpy(), 3.0), rtol=0.05, atol=0.5)
+        features = before_head(model.eval())(images)
+    np.testing.assert_allclose(points, embedding(features.numpy(), 3.0), rtol=0.05, atol=0.5)

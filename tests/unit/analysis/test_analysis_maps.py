@@ -9,9 +9,9 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from tests.learning import randomized
-from vitlab.analysis import attention_maps as attention_maps_module
-from vitlab.analysis import position_similarity, rgb_filters, rollout
+from vitlab.analysis import capture, pictures
 from vitlab.analysis.capture import attention_maps
+from vitlab.analysis.maps import extend_rollout, rollout, run_attention_maps, run_rollout
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
@@ -42,7 +42,7 @@ def resnet():
 def attention_rollout(maps, identity=True):
     joint = None
     for weights in maps:
-        joint = rollout.extend_rollout(weights.mean(dim=1), joint, identity)
+        joint = extend_rollout(weights.mean(dim=1), joint, identity)
     return joint
 
 
@@ -80,13 +80,13 @@ MODELS = {
 @pytest.mark.parametrize("identity", [True, False])
 @pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
 def test_the_rollout_of_a_model_is_that_of_its_maps_where_its_head_reads(case, identity, monkeypatch):
-    monkeypatch.setattr(rollout, "CHUNK", 2)
+    monkeypatch.setattr(capture, "CHUNK", 2)
     made, prefix, class_token = case[0](), case[1], case[2]
     images = torch.randn(5, 3, *SIZE)
     joint = attention_rollout((w for _, w in attention_maps(made, images)), identity)
-    torch.testing.assert_close(rollout.rollout(made, images, identity), joint)
+    torch.testing.assert_close(rollout(made, images, identity), joint)
     read = joint[:, 0] if class_token else joint[:, prefix:].mean(dim=1)
-    found = rollout.run(made, images, SimpleNamespace(identity=identity))["rollout"]
+    found = run_rollout(made, images, SimpleNamespace(identity=identity))["rollout"]
     assert found.shape == (5, *GRID)
     np.testing.assert_allclose(found, read[:, prefix:].reshape(5, *GRID), rtol=1e-5, atol=1e-7)
 
@@ -103,7 +103,7 @@ def test_a_model_that_attends_to_other_tokens_has_no_rollout():
             return self.encoder(x, context=x[:, :3])
 
     with pytest.raises(UserError, match="layer 1 attends to other tokens than its own"):
-        rollout.rollout(Crossed(), torch.randn(B, 5, D))
+        rollout(Crossed(), torch.randn(B, 5, D))
 
 
 # ---- maps of all layers
@@ -112,10 +112,10 @@ def test_a_model_that_attends_to_other_tokens_has_no_rollout():
 @pytest.mark.parametrize("identity", [True, False])
 @pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
 def test_layer_maps_are_what_the_head_reads_of_each_layer_and_the_rollout_up_to_it(case, identity, monkeypatch):
-    monkeypatch.setattr(attention_maps_module, "CHUNK", 2)
+    monkeypatch.setattr(capture, "CHUNK", 2)
     made, prefix, class_token = case[0](), case[1], case[2]
     images = torch.randn(5, 3, *SIZE)
-    found = attention_maps_module.run(made, images, SimpleNamespace(identity=identity))
+    found = run_attention_maps(made, images, SimpleNamespace(identity=identity))
     weights = [layer for _, layer in attention_maps(made, images)]
     assert found["class_token"] == class_token
     assert found["maps"].shape == (5, DEPTH, HEADS, *GRID)
@@ -134,8 +134,8 @@ def test_layer_maps_are_what_the_head_reads_of_each_layer_and_the_rollout_up_to_
 
 def test_known_distances_and_similarities():
     table = torch.tensor([[3.0, 0.0], [0.0, 4.0], [-6.0, 0.0], [0.0, 0.0], [3.0, 3.0]], requires_grad=True)
-    distances = position_similarity.position_distances(table)
-    similarities = position_similarity.position_similarities(table)
+    distances = pictures.position_distances(table)
+    similarities = pictures.position_similarities(table)
     assert distances[0].tolist() == pytest.approx([0, 5, 9, 3, 3])
     assert similarities[0].tolist() == pytest.approx([1, 0, -1, 0, 0.5**0.5])
     assert similarities[3].tolist() == [0, 0, 0, 0, 0], "a vector of zeros has no direction"
@@ -152,8 +152,8 @@ def test_sinusoidal_positions_are_known_by_their_offset():
     offsets = torch.arange(N)[:, None] - torch.arange(N)
     products = (rates[:, None, None] * offsets).cos().sum(dim=0)
     kwargs = {"rtol": 0, "atol": 1e-4}
-    torch.testing.assert_close(position_similarity.position_similarities(table), products / (D / 2), **kwargs)
-    torch.testing.assert_close(position_similarity.position_distances(table), (D - 2 * products).sqrt(), **kwargs)
+    torch.testing.assert_close(pictures.position_similarities(table), products / (D / 2), **kwargs)
+    torch.testing.assert_close(pictures.position_distances(table), (D - 2 * products).sqrt(), **kwargs)
 
 
 # ---- filters
@@ -166,7 +166,7 @@ def test_the_components_of_planted_filters_are_found_in_order():
     amounts = amounts - amounts.mean(dim=0)
     amounts = torch.linalg.qr(amounts[:, :3]).Q * torch.tensor([9.0, 3, 1])
     weight = (amounts @ patterns + torch.randn(105)).reshape(61, 3, 5, 7)
-    filters, explained = rgb_filters.rgb_filters(weight, 28)
+    filters, explained = pictures.rgb_filters(weight, 28)
     assert filters.shape == (28, 3, 5, 7)
     np.testing.assert_allclose(explained[:4], np.array([81, 9, 1, 0]) / 91, atol=1e-9)
     alike = np.abs(filters[:3].reshape(3, -1) @ patterns.numpy().T)
@@ -176,8 +176,8 @@ def test_the_components_of_planted_filters_are_found_in_order():
 @pytest.mark.parametrize("make", [model, theirs, resnet])
 def test_a_models_filters_have_the_shape_of_what_reads_its_pixels(make):
     made = make()
-    assert rgb_filters.applies(made)
-    found = rgb_filters.run(made, torch.empty(0), SimpleNamespace(components=5))
+    assert pictures.ANALYSES["rgb_filters"].applies(made)
+    found = pictures.run_rgb_filters(made, torch.empty(0), SimpleNamespace(components=5))
     assert found["filters"].shape[:2] == (5, 3)
     assert found["filters"].shape[2:] == (PATCH if make is not resnet else (3, 3))
     lengths = np.sqrt((found["filters"] ** 2).sum(axis=(1, 2, 3)))

@@ -14,7 +14,6 @@ from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch.profiler import ProfilerActivity, profile
 
 from tests.learning import randomized
-from vitlab.analysis import attention_distance
 from vitlab.analysis import capture as module
 from vitlab.analysis.capture import (
     attention_maps,
@@ -23,6 +22,7 @@ from vitlab.analysis.capture import (
     reduce_attention,
     visit_attention,
 )
+from vitlab.analysis.heads import run_attention_distance
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.text import bert, language_model
@@ -173,7 +173,7 @@ def test_an_analysis_takes_less_than_a_hundredth_of_the_memory_of_all_maps(monke
         before = peak(lambda: made.eval()(x))
     config = SimpleNamespace(renormalize=False)
     tables = tokens**2 * 4 * 4  # of the distances between patches, whatever the number of layers
-    assert peak(lambda: attention_distance.run(made, x, config)) - before - tables < all_maps / 100
+    assert peak(lambda: run_attention_distance(made, x, config)) - before - tables < all_maps / 100
     assert peak(lambda: list(attention_maps(made, x))) - before > all_maps
 
 

@@ -9,9 +9,9 @@ import torch
 
 from tests.learning import randomized
 from tests.unit.reports.few_runs import FOUR, RESNET
-from vitlab.analysis import cka as module
+from vitlab.analysis import layers as module
 from vitlab.analysis.capture import find_layers
-from vitlab.analysis.cka import MinibatchCKA, compute_gram, hsic, run
+from vitlab.analysis.layers import MinibatchCKA, compute_gram, hsic, run_cka
 from vitlab.cli import main
 from vitlab.models import build_model
 from vitlab.training.checkpoints import load_run
@@ -93,7 +93,7 @@ def outputs(model, x):
 @pytest.mark.parametrize(("make", "depth"), [(vit, 3), (resnet, 3)])
 def test_the_rows_compare_all_layers_over_all_images(make, depth):
     model, x = make(), images()
-    rows = run(model, x, CONFIG)
+    rows = run_cka(model, x, CONFIG)
     pairs = [(row["layer"], row["other"]) for row in rows]
     assert pairs == [(a, b) for a in range(1, depth + 1) for b in range(1, depth + 1)]
     called = list(find_layers(model))
@@ -130,4 +130,4 @@ def test_the_layers_of_timms_models_are_their_residual_blocks(name):
     model = build_model(name, image_size=224, num_classes=3)
     expected = {"timm:resnet18": 8, "timm:resnetv2_50x1_bit": 16, "timm:convnext_atto": 12, "timm:mixer_s16_224": 8}
     assert len(find_layers(model)) == expected[name]
-    assert module.applies(model)
+    assert module.has_layers(model)

@@ -8,8 +8,8 @@ import torch
 
 from tests.learning import randomized
 from vitlab.analysis import capture
-from vitlab.analysis.attention_distance import attention_distance, reference_distances, run
 from vitlab.analysis.capture import Patches, attention_maps
+from vitlab.analysis.heads import attention_distance, reference_distances, run_attention_distance
 from vitlab.config import load
 from vitlab.models import build_model
 
@@ -137,7 +137,7 @@ def test_rows_hold_every_head_of_every_layer_averaged_over_all_images(pool, reno
     config = load("analysis", "attention_distance")
     config = replace(config, renormalize=renormalize)
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
-    rows = run(made, images, config)["rows"]
+    rows = run_attention_distance(made, images, config)["rows"]
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
     prefix = 1 if pool == "token" else 0
     expected = torch.cat(

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vitlab.analysis import explanation
+from vitlab.analysis.maps import explain_attention, run_explanation
 from vitlab.config import load
 from vitlab.models import build_model
 
@@ -37,7 +37,7 @@ def test_the_map_is_bright_where_the_class_is(name):
         optimizer.zero_grad()
     images, labels, cells = pictures(40, seed=1)
     assert (model.eval()(images).argmax(dim=1) == labels).float().mean() > 0.9
-    maps = explanation.run(model, images, load("analysis", "explanation"))["maps"]
+    maps = run_explanation(model, images, load("analysis", "explanation"))["maps"]
     side = maps.shape[1]
     assert maps.shape[1:] == (side, side)
     brightest = np.stack(np.unravel_index(maps.reshape(40, -1).argmax(axis=1), (side, side)), axis=1)
@@ -52,7 +52,7 @@ def test_gradients_of_attention_are_those_of_autograd():
     model = build_model("vit_nano", image_size=12, num_classes=3, patch_size=4, depth=1).eval()
     nn.init.normal_(model.head.weight, std=1.0)
     images = torch.randn(2, 3, 12, 12)
-    found, logits = explanation.explain_attention(model, images.clone())
+    found, logits = explain_attention(model, images.clone())
     assert found.shape == (2, 3, 3)
     weights = []
 
@@ -78,7 +78,7 @@ def test_the_gradients_of_a_model_in_training_stay(name):
     model(images).square().sum().backward()
     before = {parameter: parameter.grad for parameter in model.parameters()}
     copies = [None if grad is None else grad.clone() for grad in before.values()]
-    explanation.run(model, images, load("analysis", "explanation"))
+    run_explanation(model, images, load("analysis", "explanation"))
     assert [parameter for parameter in model.parameters() if not parameter.requires_grad] == [frozen]
     for (parameter, grad), copy in zip(before.items(), copies, strict=True):
         assert parameter.grad is grad

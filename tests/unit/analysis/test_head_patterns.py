@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitlab.analysis.head_patterns import PATTERNS, HeadPatterns, head_label, pattern_targets
+from vitlab.analysis.heads import PATTERNS, HeadPatterns, head_label, pattern_targets
 
 B, HEADS, N = 2, 3, 13
 CLS, SEP, PAD = 101, 102, 0

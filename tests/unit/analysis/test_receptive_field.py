@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.learning import randomized
-from vitlab.analysis.receptive_field import effective_size, measure_grids, receptive_fields
+from vitlab.analysis.layers import effective_size, measure_grids, receptive_fields
 from vitlab.models import build_model
 
 SIZE = (17, 23)

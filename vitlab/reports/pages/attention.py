@@ -182,10 +182,10 @@ def pack_text(
 def write_text_page(path: Path, title: str, texts: Rows, heads: Sequence[Mapping[str, Any]] = ()) -> Path:
     """Write the page of one or more packed texts, all of one model; return its path.
 
-    `heads` are the labels of the heads: rows of `vitlab.analysis.head_patterns.HeadPatterns`. A weight in the page is
+    `heads` are the labels of the heads: rows of `vitlab.analysis.heads.HeadPatterns`. A weight in the page is
     off by at most 1/510 of its query's largest; a text takes 4/3 bytes per layer, head, query and key.
     """
-    from vitlab.analysis.head_patterns import PATTERNS
+    from vitlab.analysis.heads import PATTERNS
 
     rows = []
     for row in heads:
@@ -236,7 +236,7 @@ def write_views(
 
     `texts` are shown, by default some of validation; `heads` are rows of the analysis head_patterns.
     """
-    from vitlab.analysis.position_similarity import position_distances, position_similarities
+    from vitlab.analysis.pictures import position_distances, position_similarities
 
     paths = []
     if has_attention(model):

@@ -11,8 +11,8 @@ from tests.learning import randomized
 from tests.unit.reports.figures.charts import read_column, read_encoding
 from tests.unit.reports.html_page import EVIL, Page, read_script_data
 from vitlab.analysis.capture import attention_maps
-from vitlab.analysis.head_patterns import PATTERNS, HeadPatterns, pattern_targets
-from vitlab.analysis.position_similarity import position_distances, position_similarities
+from vitlab.analysis.heads import PATTERNS, HeadPatterns, pattern_targets
+from vitlab.analysis.pictures import position_distances, position_similarities
 from vitlab.models.text import bert, language_model
 from vitlab.reports.figures import save_figure
 from vitlab.reports.figures.images import plot_positions

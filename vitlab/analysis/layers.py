@@ -1,0 +1,252 @@
+"""What the layers of any model represent (CKA), and which pixels they depend on (effective receptive field).
+
+Shapes: B images, n of them in a batch, C channels, Y x X pixels, D width, L layers of one model, M of another.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitlab.analysis.capture import Analysis, Progress, find_layers, has_layers, track_progress, watch_outputs
+from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
+from vitlab.models import build_model
+from vitlab.models.base import as_model
+from vitlab.training.checkpoints import load_run
+
+LEAST = 4  # images that the unbiased estimator needs
+
+
+def compute_gram(features: Tensor) -> Tensor:
+    """The products (n, n), float64, of each image's features (n, ...) with each other's, all centred.
+
+    Centring changes no CKA, but the products of uncentred ones would lose their digits.
+    """
+    rows = features.detach().flatten(1)
+    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    rows = rows - rows.mean(dim=0)
+    with torch.autocast(rows.device.type, enabled=False):
+        return (rows @ rows.T).double()
+
+
+def hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741, the paper's letter
+    """HSIC_1 (L, M) of the products k (L, n, n) and l (M, n, n): unbiased, so below 0 too.
+
+    With zero diagonals, [tr(k l) + 1'k1 1'l1 / ((n - 1) (n - 2)) - 2 / (n - 2) 1'k l1] / (n (n - 3)).
+    """
+    n = k.shape[-1]
+    others = 1 - torch.eye(n, dtype=k.dtype, device=k.device)
+    k, l = k * others, l * others  # noqa: E741
+    k_rows, l_rows = k.sum(dim=-1), l.sum(dim=-1)
+    products = k.flatten(1) @ l.flatten(1).T
+    totals = k_rows.sum(dim=-1).outer(l_rows.sum(dim=-1)) / ((n - 1) * (n - 2))
+    return (products + totals - 2 / (n - 2) * k_rows @ l_rows.T) / (n * (n - 3))
+
+
+class MinibatchCKA:
+    """CKA (L, M) of two models' layers, from the means over batches of HSIC(k, l), HSIC(k, k) and HSIC(l, l).
+
+    How alike two layers represent the same images (Kornblith et al., 2019): linear, over mini-batches (Nguyen et al.,
+    2021), unbiased (HSIC_1 of Song et al., 2012).
+    """
+
+    def __init__(self) -> None:
+        self.cross: Tensor | float = 0.0
+        self.own: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)
+
+    def update(self, k: Tensor, l: Tensor) -> None:  # noqa: E741
+        """The products k (L, n, n) and l (M, n, n) of one batch of images."""
+        self.cross = self.cross + hsic(k, l)
+        self.own = tuple(total + hsic(x, x).diagonal() for total, x in zip(self.own, (k, l), strict=True))
+
+    def compute(self) -> Tensor:
+        """float64 (L, M); not a number for a layer that is the same for all images."""
+        return self.cross / self.own[0].clamp(min=0).sqrt().outer(self.own[1].clamp(min=0).sqrt())
+
+
+@torch.no_grad()
+def compute_grams(model: nn.Module, images: Tensor) -> Tensor:
+    """The products (L, n, n) of each layer's output, all of its tokens or pixels; only one output is held at a time."""
+    modules = {module: layer for layer, module in enumerate(find_layers(model).values())}
+    grams: dict[int, Tensor] = {}
+    with watch_outputs(model, modules, lambda layer, output: grams.update({layer: compute_gram(output)})):
+        model(images)
+    return torch.stack([grams[layer] for layer in range(len(modules))])
+
+
+def cka(
+    model: nn.Module,
+    images: Tensor,
+    other: nn.Module | None = None,
+    batch: int = 32,
+    progress: Progress | None = None,
+) -> Tensor:
+    """CKA float64 (L, M) between all layers of a model, or of a model and an `other` that takes the same images.
+
+    Over batches of at least `batch` of the images (B, C, Y, X), all in one where they are fewer. Raises UserError for
+    a model without layers and for fewer than 4 images.
+    """
+    if len(images) < LEAST or batch < LEAST:
+        raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")
+    estimate = MinibatchCKA()
+    for chunk in track_progress(images.tensor_split(max(1, len(images) // batch)), progress):
+        k = compute_grams(model, chunk)
+        estimate.update(k, k if other is None else compute_grams(other, chunk))
+    return estimate.compute().cpu()
+
+
+def load_other(source: str, images: Tensor) -> nn.Module:
+    """The model of a finished run, or of timm with its weights, to look at the same images (B, C, Y, X).
+
+    They are as the first model is shown them, its normalisation included. Raises UserError.
+    """
+    size, channels = tuple(images.shape[2:]), images.shape[1]
+    if source.startswith("timm:"):
+        other = build_model(source, image_size=size, channels=channels, pretrained=True)
+    else:
+        loaded = load_run(source)
+        other, shape = loaded.model, loaded.shape
+        if shape.get("image_size") is None:
+            raise UserError(f"cka.other={source}: is a text model; give a run of images")
+        if (tuple(shape["image_size"]), shape["channels"]) != (size, channels):
+            wanted = "{} x {} pixels and channels={}"
+            raise UserError(
+                f"cka.other={source}: was trained for {wanted.format(*shape['image_size'], shape['channels'])}, these "
+                f"images have {wanted.format(*size, channels)}; give a run of such images"
+            )
+    if not has_layers(other):
+        raise UserError(f"cka.other={source}: has no layers named as blocks to compare with")
+    return other.eval().to(images.device)
+
+
+def run_cka(
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """One row {"layer", "other", "value", "name", "other_name"} per pair of layers; `config.batch` images at a time.
+
+    Layers are counted from 1, the names are those of their modules. The layers of "other" are the model's own, or
+    those of the run or the model of timm `config.other`. "value" is None for a layer that is the same for all images.
+    Raises UserError as `cka` does, and for an other model that does not take the images.
+    """
+    other = None if config.other is None else load_other(str(config.other), images)
+    similarities, others = cka(model, images, other, config.batch, progress).tolist(), list(find_layers(other or model))
+    return [
+        {
+            "layer": layer,
+            "other": against,
+            "value": round(value, 5) if value == value else None,
+            "name": name,
+            "other_name": others[against - 1],
+        }
+        for layer, (name, values) in enumerate(zip(find_layers(model), similarities, strict=True), start=1)
+        for against, value in enumerate(values, start=1)
+    ]
+
+
+WITHIN = 1 - 0.9545  # of the peak: what still belongs to the field, the paper's choice
+CHUNK = 8  # images in one forward and backward pass
+
+
+def receptive_fields(
+    model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0, progress: Progress | None = None
+) -> Tensor:
+    """The fields (len(chosen), Y, X) of the chosen layers (0 is the first), each with a peak of 1.
+
+    The root of the mean over images, of the sum over channels, of (d(v . u) / d pixel)^2, where u (D,) is the layer's
+    output in the middle, and v a random direction for each image, for in a plain sum of u channels could cancel.
+    Raises UserError for a model without layers, for a layer that does not exist, and where u depends on no pixel.
+
+    Luo et al., 2016; for a ViT of the patch in the middle of the grid. Of an even number of units the middle is the one
+    right of it and below, where strided convolutions have it within a pixel of the picture's middle: with a stride of s
+    in all, and the usual padding, unit i lies over pixel s i. So a map of one unit lies over the upper left corner, and
+    its field with it.
+    """
+    layers = list(find_layers(model).values())
+    for layer in chosen:
+        if not 0 <= layer < len(layers):
+            raise UserError(f"layer {layer}: the model has layers 0 to {len(layers) - 1}")
+    generator = torch.Generator().manual_seed(seed)
+    squares = torch.zeros(len(chosen), *images.shape[-2:], dtype=torch.float64, device=images.device)
+    units: dict[int, Tensor] = {}
+    modules = {layers[layer]: layer for layer in chosen}
+    for chunk in track_progress(images.split(CHUNK), progress):
+        pixels = chunk.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            with watch_outputs(
+                model, modules, lambda layer, output: units.update({layer: select_middle(model, output)})
+            ):
+                model(pixels)
+            for place, layer in enumerate(chosen):
+                unit = units[layer]
+                direction = torch.randn(unit.shape, generator=generator).to(unit)
+                (slope,) = torch.autograd.grad((unit * direction).sum(), pixels, retain_graph=True)
+                squares[place] += slope.double().square().sum(dim=(0, 1))
+    peaks = squares.amax(dim=(1, 2), keepdim=True)
+    if not (peaks > 0).all():
+        raise UserError(f"{type(model).__name__}: the middle of a layer's output depends on no pixel")
+    return (squares / peaks).sqrt().cpu()
+
+
+def to_map(model: nn.Module, output: Tensor) -> Tensor:
+    """A layer's output as a map (B, y, x, D), of its tokens (B, N, D) or its map (B, D, y, x).
+
+    Raises UserError for tokens that are no grid of patches.
+    """
+    if output.ndim == 3:
+        patches = as_model(model).patches
+        if patches is None or output.shape[1] != patches.tokens:
+            raise UserError(f"{type(model).__name__} has no patch grid, so its layers have no middle")
+        return output[:, patches.prefix :].unflatten(1, patches.grid_size)
+    return output.movedim(1, -1) if as_model(model).channels_first else output
+
+
+def select_middle(model: nn.Module, output: Tensor) -> Tensor:
+    """What a layer gives in the middle (B, D). Raises UserError as `to_map` does."""
+    output = to_map(model, output)
+    # a copy, for the next layer may write over it
+    return output[:, output.shape[1] // 2, output.shape[2] // 2].clone()
+
+
+@torch.no_grad()
+def measure_grids(model: nn.Module, images: Tensor, chosen: list[int]) -> list[list[int]]:
+    """The rows and columns of units in what each of the chosen layers gives. Raises UserError as `to_map` does."""
+    layers, grids = list(find_layers(model).values()), {}
+    modules = {layers[layer]: layer for layer in chosen}
+    with watch_outputs(
+        model, modules, lambda layer, output: grids.update({layer: list(to_map(model, output).shape[1:3])})
+    ):
+        model(images[:1])
+    return [grids[layer] for layer in chosen]
+
+
+def effective_size(field: Tensor) -> float:
+    """The side in pixels of a square as large as the part of a field (Y, X) above 4.55% of its peak."""
+    return (field > WITHIN * field.max()).sum().sqrt().item()
+
+
+def run_receptive_field(
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+) -> dict[str, Any]:
+    """{"fields": float32 (n, Y, X), "rows": [{"layer", "grid", "value"}, ...]} of `config.layers` layers.
+
+    They stand evenly over the model's depth, the last one always among them; "layer" counts from 1, "grid" is
+    [rows, columns] of the units that it gives, "value" the field's effective size. Raises UserError as
+    `receptive_fields` does.
+    """
+    depth = len(find_layers(model))
+    count = min(config.layers, depth)
+    chosen = [round((place + 1) * depth / count) - 1 for place in range(count)]
+    fields = receptive_fields(model, images, chosen, config.seed, progress)
+    rows = [
+        {"layer": layer + 1, "grid": grid, "value": round(effective_size(field), 5)}
+        for layer, grid, field in zip(chosen, measure_grids(model, images, chosen), fields, strict=True)
+    ]
+    return {"fields": fields.numpy().astype(np.float32), "rows": rows}
+
+
+ANALYSES = {
+    "cka": Analysis("CKA", "images, and layers named as blocks", has_layers, run_cka),
+    "receptive_field": Analysis("pixels", "images, and layers named as blocks", has_layers, run_receptive_field),
+}

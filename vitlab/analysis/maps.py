@@ -1,0 +1,235 @@
+"""Maps over a picture: attention, its rollout, and what speaks for the class that a model chooses.
+
+Shapes: B images, L layers, H heads, N tokens, K head width, D channels, gy x gx patches or places of the last block.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitlab.analysis.capture import (
+    Analysis,
+    AttentionCall,
+    KernelCalls,
+    Patches,
+    Progress,
+    enable_fused,
+    find_attention_layers,
+    find_layers,
+    find_patches,
+    has_layers,
+    has_patches,
+    in_chunks,
+    make_attention_call,
+    run_eagerly,
+    visit_attention,
+    watch_outputs,
+)
+from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
+from vitlab.models.base import as_model
+
+
+def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor:
+    """(B, H, gy, gx): the attention of the class token (Caron et al., 2021, figure 1), or without one that the head
+    reads the mean of the patches', to each patch.
+
+    Not renormalised: what is missing from a sum of 1 went to the tokens before the patches.
+    """
+    if class_token:
+        return call.weights(slice(0, 1))[:, :, 0, places.prefix :].unflatten(-1, places.grid_size)
+    total = 0
+    for queries, weights in call.blocks():
+        total = total + weights[:, :, max(0, places.prefix - queries.start) :, places.prefix :].sum(dim=2)
+    return (total / (places.tokens - places.prefix)).unflatten(-1, places.grid_size)
+
+
+def run_attention_maps(
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+) -> dict[str, np.ndarray]:
+    """{"maps": (B, L, H, gy, gx), "rollout": (B, L, gy, gx), both float16; "class_token": 1 if the maps are its}.
+
+    `config.identity` as in `rollout`. Raises UserError for a model without attention over patches.
+    """
+    places, depth, class_token = (
+        find_patches(model),
+        len(find_attention_layers(model)),
+        as_model(model).reads_class_token,
+    )
+    maps, reached = [], []
+    for chunk in in_chunks(images, progress):
+        found: list[Tensor] = [torch.empty(0)] * depth
+        rolled: list[Tensor] = [torch.empty(0)] * depth
+        joint = None
+
+        def visit(layer: int, call: AttentionCall, found: list[Tensor] = found, rolled: list[Tensor] = rolled) -> None:
+            nonlocal joint
+            found[layer] = read_maps(call, places, class_token)
+            joint = extend_rollout(average_heads(layer, call), joint, config.identity)
+            rolled[layer] = rollout_maps(joint, places.grid_size, places.prefix, class_token)
+
+        visit_attention(model, chunk, visit)
+        maps.append(torch.stack(found, dim=1))
+        reached.append(torch.stack(rolled, dim=1))
+    arrays = {"maps": torch.cat(maps), "rollout": torch.cat(reached)}
+    halved = {name: array.half().cpu().numpy() for name, array in arrays.items()}
+    return {**halved, "class_token": np.array(class_token, dtype=np.uint8)}
+
+
+def rollout(model: nn.Module, images: Tensor, identity: bool = True) -> Tensor:
+    """A_L ... A_2 A_1 (B, N, N) of a model's layers; no layer's weights are held beside it but their mean.
+
+    How much of each input token reaches each output token. A_l is the mean over the heads, with `identity` (mean + I)
+    / 2 for the residual path (Abnar and Zuidema, 2020, section 3), without as in Dosovitskiy et al., 2021, appendix
+    D.8. Each row sums to 1.
+
+    Raises UserError for a model without attention and for one that attends to other tokens than its own.
+    """
+    joint = None
+
+    def visit(layer: int, call: AttentionCall) -> None:
+        nonlocal joint
+        joint = extend_rollout(average_heads(layer, call), joint, identity)
+
+    visit_attention(model, images, visit)
+    return joint
+
+
+def average_heads(layer: int, call: AttentionCall) -> Tensor:
+    """A layer's weights (B, N, N). Raises UserError where it attends to other tokens than its own."""
+    if call.q.shape[2] != call.k.shape[2]:
+        raise UserError(f"layer {layer} attends to other tokens than its own: a rollout needs self-attention")
+    return torch.cat([weights.mean(dim=1) for _, weights in call.blocks()], dim=1)
+
+
+def extend_rollout(mean: Tensor, joint: Tensor | None, identity: bool) -> Tensor:
+    """The rollout (B, N, N) up to a layer of this mean attention, from that of the layers before it."""
+    if identity:
+        mean = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)) / 2
+    return mean if joint is None else mean @ joint
+
+
+def rollout_maps(joint: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1, class_token: bool = True) -> Tensor:
+    """What of each patch reaches what the head reads: (B, gy, gx) of a rollout (B, N, N).
+
+    That is the class token, the first; or without one the mean over the patches.
+    """
+    read = joint[:, 0] if class_token else joint[:, prefix_tokens:].mean(dim=1)
+    return read[:, prefix_tokens:].unflatten(1, tuple(grid_size))
+
+
+def run_rollout(
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+) -> dict[str, np.ndarray]:
+    """{"rollout": float32 (B, gy, gx)}; `config.identity` as in `rollout`.
+
+    Raises UserError as `rollout` does, and for a model without a grid of patches.
+    """
+    places, class_token = find_patches(model), as_model(model).reads_class_token
+    maps = [
+        rollout_maps(rollout(model, chunk, config.identity), places.grid_size, places.prefix, class_token)
+        for chunk in in_chunks(images, progress)
+    ]
+    return {"rollout": torch.cat(maps).float().cpu().numpy()}
+
+
+def applies_explanation(model: nn.Module) -> bool:
+    return as_model(model).classifies and (
+        has_patches(model) or (has_layers(model) and not find_attention_layers(model))
+    )
+
+
+class GradientCalls(KernelCalls):
+    """Keeps each attention layer's call with its values and its result."""
+
+    def __init__(self, modules: dict[nn.Module, int]):
+        super().__init__(modules, lambda layer, call: None)
+        self.kept: dict[int, tuple[AttentionCall, Tensor, Tensor]] = {}
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is F.scaled_dot_product_attention and self.layer is not None:
+            self.kept[self.layer] = make_attention_call(*args, **(kwargs or {})), args[2], result
+        return result
+
+
+def explain_attention(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+    """(maps (B, gy, gx), logits (B, classes)) of a model with attention over patches.
+
+    Each layer's attention times the gradient of the class's logit by it, what is positive, averaged over heads and
+    joined over layers (Chefer et al., "Generic attention-model explainability", 2021, equations 5 and 6).
+    """
+    places = find_patches(model)
+    modules = {module: layer for layer, module in enumerate(find_attention_layers(model))}
+    with torch.enable_grad(), run_eagerly(model), enable_fused(modules), GradientCalls(modules) as calls:
+        logits = model(images.requires_grad_())
+        kept = [calls.kept[layer] for layer in sorted(calls.kept)]
+        # not `backward`, which would change the gradients of a model in training
+        gradients = torch.autograd.grad(logits.amax(dim=1).sum(), [result for *_, result in kept])
+    joint = torch.eye(places.tokens, device=images.device).expand(len(images), -1, -1)
+    for (call, values, _), gradient in zip(kept, gradients, strict=True):
+        weights = call.weights()
+        by_weight = gradient.to(weights.dtype) @ values.detach().to(weights.dtype).mT  # of out = weights values
+        joint = joint + (weights * by_weight).clamp(min=0).mean(dim=1) @ joint
+    # what a token says of itself is no share of another one
+    joint = joint - torch.eye(places.tokens, device=images.device)
+    return rollout_maps(joint, places.grid_size, places.prefix, as_model(model).reads_class_token), logits.detach()
+
+
+def explain_convolution(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+    """(maps (B, gy, gx), logits (B, classes)) of a convolutional network: Grad-CAM of its last block.
+
+    Selvaraju et al., 2017, equations 1 and 2.
+    """
+    *_, last = find_layers(model).values()
+    outputs: list[Tensor] = []
+    with torch.enable_grad(), watch_outputs(model, {last: 0}, lambda layer, output: outputs.append(output)):
+        logits = model(images.requires_grad_())
+        (gradient,) = torch.autograd.grad(logits.amax(dim=1).sum(), outputs)
+    values = outputs[0].detach()
+    if values.ndim == 3:  # tokens, as of an MLP-Mixer
+        places = find_patches(model)
+        values, gradient = (x[:, places.prefix :].unflatten(1, places.grid_size) for x in (values, gradient))
+    if outputs[0].ndim == 3 or not as_model(model).channels_first:
+        values, gradient = values.movedim(-1, 1), gradient.movedim(-1, 1)
+    return (gradient.mean(dim=(2, 3), keepdim=True) * values).sum(dim=1).clamp(min=0), logits.detach()
+
+
+def run_explanation(
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+) -> dict[str, Any]:
+    """{"maps": float32 (B, gy, gx), each with a largest value of 1 or all 0; "rows": the chosen class of each picture}.
+
+    Raises UserError for a model with neither.
+    """
+    if not applies_explanation(model):
+        raise UserError(
+            f"{type(model).__name__}: needs a head of classes, and blocks of patches or of a convolutional network"
+        )
+    explain = explain_attention if has_patches(model) else explain_convolution
+    maps, rows = [], []
+    for chunk in in_chunks(images, progress):
+        found, logits = explain(model, chunk.detach().clone())
+        maps.append(found / found.amax(dim=(1, 2), keepdim=True).clamp(min=1e-12))
+        shares, chosen = logits.float().softmax(dim=1).max(dim=1)
+        rows += [
+            {"picture": len(rows) + place, "class": int(number), "value": float(share)}
+            for place, (number, share) in enumerate(zip(chosen, shares, strict=True))
+        ]
+    return {"maps": torch.cat(maps).float().cpu().numpy(), "rows": rows}
+
+
+ANALYSES = {
+    "attention_maps": Analysis("share", "attention over a grid of patches", has_patches, run_attention_maps),
+    "rollout": Analysis("share", "attention over a grid of patches", has_patches, run_rollout),
+    "explanation": Analysis(
+        "probability of the chosen class",
+        "a head of classes, and blocks of patches or of a convolutional network",
+        applies_explanation,
+        run_explanation,
+    ),
+}

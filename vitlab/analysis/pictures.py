@@ -1,0 +1,236 @@
+"""What a model makes of whole pictures, and of their places: points, robustness, filters, position embeddings.
+
+Shapes: B images, C channels, Y x X pixels, D width (of filters: their number), N positions, P patches on a grid of
+gy x gx.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from math import gcd
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitlab.analysis.capture import (
+    Analysis,
+    Progress,
+    find_first_convolution,
+    find_patches,
+    in_chunks,
+    takes_images,
+    track_progress,
+)
+from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
+from vitlab.models.base import as_model, before_head, evaluating
+
+LEAST = 5
+
+
+def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
+    """Points float32 (B, 2) near where features (B, D) are, from their first two principal components on: t-SNE.
+
+    Van der Maaten and Hinton, 2008. Neither the axes nor the distances between clusters mean anything.
+    `perplexity` is about how many neighbours each has; of few images at most a third of the others. Raises UserError
+    for fewer than 5 images and for features that are not finite.
+    """
+    if len(features) < LEAST:
+        raise UserError(f"images={len(features)}: t-SNE needs at least {LEAST}")
+    if not np.isfinite(features).all():
+        raise UserError("the model's features of these images are not finite")
+    from sklearn.manifold import TSNE
+
+    tsne = TSNE(2, perplexity=min(perplexity, (len(features) - 1) / 3), init="pca", random_state=seed)
+    return tsne.fit_transform(features).astype(np.float32)
+
+
+def applies_embedding(model: nn.Module) -> bool:
+    """Whether the model takes images and says what its head reads."""
+    try:
+        return takes_images(model) and callable(before_head(model))
+    except UserError:
+        return False
+
+
+@torch.no_grad()
+def run_embedding(
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+) -> dict[str, np.ndarray]:
+    """{"points": float32 (B, 2)} in the order of the images; `config.perplexity`, `config.seed`.
+
+    Raises UserError as `embedding` does, and for a model that does not say what its head reads.
+    """
+    features = before_head(model)
+    with evaluating(model):
+        # t-SNE is a part more
+        chunks = in_chunks(images, progress and (lambda done, parts: progress(done, parts + 1)))
+        hidden = torch.cat([features(chunk).flatten(1).float().cpu() for chunk in chunks])
+    return {"points": embedding(hidden.numpy(), config.perplexity, config.seed)}
+
+
+LARGEST = 16  # patches along a side
+
+
+def applies_robustness(model: nn.Module) -> bool:
+    """Whether the model classifies images."""
+    return takes_images(model) and as_model(model).classifies
+
+
+def shuffle_patches(images: Tensor, grid: int, generator: torch.Generator) -> Tensor:
+    """The images (B, C, Y, X) with the grid x grid patches of each in an order of its own.
+
+    Raises ValueError where the grid does not divide the image.
+    """
+    cells = cut_patches(images, grid)
+    order = torch.rand(len(images), grid * grid, generator=generator).argsort(dim=1).to(images.device)
+    return join_patches(cells.gather(1, order[..., None, None, None].expand_as(cells)), grid)
+
+
+def occlude_patches(images: Tensor, grid: int, share: float, generator: torch.Generator) -> Tensor:
+    """The images (B, C, Y, X) with a share of the grid x grid patches of each, drawn at random, set to 0.
+
+    That is the mean of pixels as models take them. Raises ValueError where the grid does not divide the image.
+    """
+    cells = cut_patches(images, grid)
+    rank = torch.rand(len(images), grid * grid, generator=generator).argsort(dim=1).argsort(dim=1).to(images.device)
+    return join_patches(cells * (rank >= round(share * grid * grid))[..., None, None, None], grid)
+
+
+def cut_patches(images: Tensor, grid: int) -> Tensor:
+    """(B, C, Y, X) -> (B, grid * grid, C, Y / grid, X / grid), row by row."""
+    height, width = images.shape[-2:]
+    if height % grid or width % grid:
+        raise ValueError(f"a grid of {grid} x {grid} patches does not divide images of {height} x {width} pixels")
+    cells = images.unflatten(3, (grid, -1)).unflatten(2, (grid, -1))  # (B, C, rows, y, columns, x)
+    return cells.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
+
+
+def join_patches(cells: Tensor, grid: int) -> Tensor:
+    """The inverse of `cut_patches`."""
+    return cells.unflatten(1, (grid, grid)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+
+
+@torch.no_grad()
+def run_robustness(
+    model: nn.Module,
+    images: Tensor,
+    config: AnalysisConfig,
+    labels: Tensor | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Rows {"kind", "strength", "value"}: the share of images whose class the model still gives.
+
+    Patches change places, or some drawn at random are hidden (Naseer et al., 2021, sections 3.1 and 3.3). The class is
+    the label, int64 (B,), or without `labels` the model's own answer for the image as it is. "shuffle" is of
+    `config.grids` patches along a side (null: all of 2 to 16 that divide the image), "occlusion" of the shares
+    `config.shares` of the finest of these grids; each begins with the image as it is, strength 1 and 0. `config.seed`
+    draws them. Raises UserError where no grid or not every grid divides the images.
+    """
+    height, width = images.shape[-2:]
+    possible = [count for count in range(2, LARGEST + 1) if gcd(height, width) % count == 0]
+    chosen = possible if config.grids is None else sorted(config.grids)
+    if not chosen or not set(chosen) <= set(possible):
+        raise UserError(
+            f"grids={config.grids}: {height} x {width} pixels can be cut into {possible or 'no'} patches along a side"
+        )
+    with evaluating(model):
+        targets = predict(model, in_chunks(images)) if labels is None else labels.to(images.device)
+
+        def measure_accuracy(change: Callable[..., Tensor]) -> float:
+            generator = torch.Generator().manual_seed(config.seed)
+            predicted = predict(model, (change(chunk, generator=generator) for chunk in in_chunks(images)))
+            return round((predicted == targets).double().mean().item(), 5)
+
+        perturbations = [("shuffle", grid, partial(shuffle_patches, grid=grid)) for grid in [1, *chosen]]
+        hide = partial(occlude_patches, grid=chosen[-1])
+        perturbations += [("occlusion", share, partial(hide, share=share)) for share in [0, *config.shares]]
+        return [
+            {"kind": kind, "strength": strength, "value": measure_accuracy(change)}
+            for kind, strength, change in track_progress(perturbations, progress)
+        ]
+
+
+def predict(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
+    """The class int64 (B,) that the model gives each image of some batches."""
+    return torch.cat([model(batch).argmax(dim=-1) for batch in batches])
+
+
+def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.ndarray]:
+    """The first principal components float32 (n, C, p, q) of filters (D, C, p, q), each of length 1, largest first.
+
+    Dosovitskiy et al., 2021, figure 7, left; and of position embeddings `position_similarities`, centre.
+    And the share of the filters' variance that each explains (n,). n is at most the number of filters and of their
+    weights. The sign of a component means nothing; it is fixed so that the same filters give the same.
+    """
+    from sklearn.decomposition import PCA
+
+    rows = weight.detach().double().flatten(1).cpu().numpy()
+    pca = PCA(min(components, *rows.shape), svd_solver="full").fit(rows)
+    return pca.components_.reshape(-1, *weight.shape[1:]).astype(np.float32), pca.explained_variance_ratio_
+
+
+def run_rgb_filters(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
+    """{"filters": float32 (n, C, p, q), "explained": (n,)} with `config.components` the most of them.
+
+    It looks at no image. Raises UserError for a model without a convolution.
+    """
+    filters, explained = rgb_filters(find_first_convolution(model).weight, config.components)
+    return {"filters": filters, "explained": explained}
+
+
+def position_similarities(table: Tensor) -> Tensor:
+    """Cosine similarities between position embeddings (N, D): float64 (N, N) in -1..1, 0 for a row of zeros."""
+    rows = F.normalize(table.detach().double(), dim=1)
+    return (rows @ rows.T).clamp(-1, 1)
+
+
+def position_distances(table: Tensor) -> Tensor:
+    """Euclidean distances between position embeddings (N, D): float64 (N, N)."""
+    rows = table.detach().double()
+    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def patch_positions(model: nn.Module) -> Tensor:
+    """The position embeddings (P, D) of a model's patches, row by row, learned or fixed.
+
+    Raises UserError for a model that adds none, such as one with rotary positions.
+    """
+    rows, columns = find_patches(model).grid_size
+    table = as_model(model).position_table
+    if table is None or table.ndim != 3 or table.shape[1] < rows * columns:
+        raise UserError(f"{type(model).__name__} does not add position embeddings to its patches")
+    return table[0, -rows * columns :]  # those of the prefix tokens come first
+
+
+def applies_position_similarity(model: nn.Module) -> bool:
+    """Whether the model adds position embeddings to a grid of patches."""
+    try:
+        return bool(len(patch_positions(model)))
+    except UserError:
+        return False
+
+
+def run_position_similarity(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
+    """{"similarity": float32 (gy, gx, gy, gx)}: [r, c] is the picture of the patch in row r, column c.
+
+    Does not use the images. Raises UserError as `patch_positions` does.
+    """
+    grid_size = find_patches(model).grid_size
+    similarity = position_similarities(patch_positions(model)).float()
+    return {"similarity": similarity.reshape(*grid_size, *grid_size).cpu().numpy()}
+
+
+ANALYSES = {
+    "embedding": Analysis("", "images, and features before its head", applies_embedding, run_embedding),
+    "robustness": Analysis("share", "images, and classes", applies_robustness, run_robustness),
+    "rgb_filters": Analysis("weight", "a convolution that reads the pixels", takes_images, run_rgb_filters),
+    "position_similarity": Analysis(
+        "cosine similarity",
+        "position embeddings that are added to a grid of patches",
+        applies_position_similarity,
+        run_position_similarity,
+    ),
+}
