@@ -13,10 +13,11 @@ def recorded(part):
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_run_has_the_losses_that_it_had(pair):
-    # processors round differently, which 20 steps make larger: up to 0.6% for resnet_nano on AMD, after 1e-6 at step 5
+    # processors round differently, which 20 steps make larger: up to 2.5% for resnet_nano on an AMD without AVX-512,
+    # where vit_caption differs by 3e-4 at step 5
     losses, before = train(PAIRS[pair]), recorded("losses")[pair]
-    assert losses[:5] == pytest.approx(before[:5], rel=2e-4)
-    assert losses == pytest.approx(before, rel=2e-2)
+    assert losses[:5] == pytest.approx(before[:5], rel=5e-4)
+    assert losses == pytest.approx(before, rel=4e-2)
 
 
 def test_runs_have_the_identities_that_they_had():
