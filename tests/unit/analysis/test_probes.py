@@ -8,8 +8,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from vitlab.analysis.probes import fewshot, knn, linear, measure, module_of
-from vitlab.analysis.probes.features import Features, extract
+from vitlab.analysis import probes
+from vitlab.analysis.probes import Features, extract, measure, run_fewshot, run_knn, run_linear, run_of
 from vitlab.config import load, names
 from vitlab.data.base import Split
 from vitlab.models import build_model
@@ -105,7 +105,7 @@ def test_fewshot_is_the_ridge_regression_of_its_definition():
     """Fewer images than features (1 and 2 shots of 3 classes, 11 wide), and more (10)."""
     train, test = clusters((31, 17, 13), spread=6.0, seed=1), clusters((211, 97, 101), spread=6.0, seed=2)
     config = load("probe", {"name": "fewshot", "shots": [1, 2, 10]})
-    found = fewshot.run(train, test, config)
+    found = run_fewshot(train, test, config)
     assert list(found) == ["fewshot_1", "fewshot_2", "fewshot_10"]
     for shots in (1, 2, 10):
         expected = by_least_squares(train, test, shots, seeds=3, l2=1024.0)
@@ -115,7 +115,7 @@ def test_fewshot_is_the_ridge_regression_of_its_definition():
 
 def test_more_shots_than_a_class_has_are_missing_not_made_up():
     train = clusters((31, 17, 13), spread=0.1, seed=1)
-    found = fewshot.run(train, train, load("probe", {"name": "fewshot", "shots": [13, 14]}))
+    found = run_fewshot(train, train, load("probe", {"name": "fewshot", "shots": [13, 14]}))
     assert found == {"fewshot_13": 1.0, "fewshot_14": None}
 
 
@@ -127,7 +127,7 @@ def test_knn_is_the_vote_of_the_nearest_one_by_one(at_once, monkeypatch):
     """As DINO defines it, also when two test images are looked at at a time."""
     train, test = clusters((31, 17, 13), spread=5.0, seed=1), clusters((23, 19, 29), spread=5.0, seed=2)
     if at_once:
-        monkeypatch.setattr(knn, "SIMILARITIES", at_once)
+        monkeypatch.setattr(probes, "SIMILARITIES", at_once)
     votes = []
     for x in test.x.double():
         similarities = [torch.cosine_similarity(x, other, dim=0).item() for other in train.x.double()]
@@ -138,7 +138,7 @@ def test_knn_is_the_vote_of_the_nearest_one_by_one(at_once, monkeypatch):
         votes.append(max(weights, key=weights.get))
     expected = np.mean(np.array(votes) == test.labels.numpy())
     assert 0.4 < expected < 0.95
-    assert knn.run(train, test, load("probe", "knn")) == {"knn": pytest.approx(expected)}
+    assert run_knn(train, test, load("probe", "knn")) == {"knn": pytest.approx(expected)}
 
 
 # ---- linear probe
@@ -146,8 +146,8 @@ def test_knn_is_the_vote_of_the_nearest_one_by_one(at_once, monkeypatch):
 
 def test_the_linear_probe_is_logistic_regression_at_the_best_strength():
     train, test = clusters((61, 47, 53), spread=6.0, seed=1), clusters((211, 97, 101), spread=6.0, seed=2)
-    found = linear.run(train, test, load("probe", "linear"))
-    assert found == linear.run(train, test, load("probe", "linear")), "it draws no random number"
+    found = run_linear(train, test, load("probe", "linear"))
+    assert found == run_linear(train, test, load("probe", "linear")), "it draws no random number"
     mean, std = train.x.numpy().mean(axis=0), train.x.numpy().std(axis=0)
     scores = {}
     for strength in load("probe", "linear").strengths:
@@ -157,7 +157,7 @@ def test_the_linear_probe_is_logistic_regression_at_the_best_strength():
     assert found["linear_probe"] > max(scores.values()) - 0.05
     for strength, score in scores.items():
         only = load("probe", {"name": "linear", "strengths": [strength]})
-        assert linear.run(train, test, only)["linear_probe"] == pytest.approx(score)
+        assert run_linear(train, test, only)["linear_probe"] == pytest.approx(score)
 
 
 # ---- all of them
@@ -168,13 +168,13 @@ def test_every_shipped_probe_finds_clusters_and_no_more_than_chance_without(name
     config = load("probe", name)
     train, test = clusters((30, 30, 30), spread=0.1, seed=1), clusters((200, 200, 200), spread=0.1, seed=2)
     calls = []
-    found = module_of(config).run(train, test, config, lambda *at: calls.append(at))
+    found = run_of(config)(train, test, config, lambda *at: calls.append(at))
     assert found
     assert all(value == 1.0 for value in found.values()), found
     assert [done for _, done, _ in calls] == sorted({done for _, done, _ in calls})
     assert calls[-1][1] == calls[-1][2]
     mixed = Features(torch.randn(90, WIDTH), train.labels), Features(torch.randn(600, WIDTH), test.labels)
-    assert all(0.2 < value < 0.47 for value in module_of(config).run(*mixed, config).values())
+    assert all(0.2 < value < 0.47 for value in run_of(config)(*mixed, config).values())
 
 
 def test_measuring_takes_the_training_images_that_were_asked_for():

@@ -76,7 +76,6 @@ FOLDERS = {  # of the modules of a group's kinds
     "task": ["tasks"],
     "mixer": ["models/mixers"],
     "analysis": ["analysis"],
-    "probe": ["analysis/probes"],
 }
 
 

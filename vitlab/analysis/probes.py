@@ -1,0 +1,259 @@
+"""Probes: how well classes can be read off frozen features. Each is a function of `RUNS` and a YAML of configs/probe/.
+
+`run(train, test, config, progress=None) -> dict`, which a user's own module has, gives accuracies on the test features
+by the name of their column in results.csv. None stands for one that these training features are too few for.
+`NAME@DATA` reads the classes of other data off the features, at the image size and channels of the model's:
+`fewshot_5@digits`.
+
+Shapes: N images, or N training and M test images, D width of the features, C classes.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitlab.config import UserError, load
+from vitlab.config.schema import RecipeConfig
+from vitlab.config.schema.fields import Choice
+from vitlab.data.base import Split
+from vitlab.data.loader import eval_loader
+from vitlab.data.opening import open_data
+from vitlab.data.split import subset
+from vitlab.models.base import before_head, evaluating
+from vitlab.registry import implementation
+from vitlab.tasks import build_unmeasured
+from vitlab.tasks.base import Task
+
+Progress = Callable[[str, int, int], None]  # the name of the work, steps done, steps in all
+
+
+@dataclass(frozen=True)
+class Features:
+    """x float32 (N, D) and labels int64 (N,), both on the CPU."""
+
+    x: Tensor
+    labels: Tensor
+
+
+def extract(
+    model: nn.Module,
+    split: Split,
+    prepare: Callable[[Any], tuple[Tensor, Tensor]],
+    *,
+    indices: np.ndarray | None = None,
+    batch_size: int = 256,
+    workers: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Features:
+    """Features of a split's images, of all or of those at `indices`, in order.
+
+    `prepare` turns a loader's batch into the model's inputs and labels. The model runs in eval mode on its device;
+    progress(done, total) is called after each batch. Raises UserError as `extract_features` does, and for features
+    that are not finite.
+    """
+    features, device = before_head(model), next(model.parameters()).device
+    total = len(split) if indices is None else len(indices)
+    x, labels, done = torch.empty(0, 0), torch.empty(total, dtype=torch.int64), 0
+    with evaluating(model):
+        for batch in eval_loader(split, indices=indices, batch_size=batch_size, workers=workers):
+            images, batch_labels = prepare([part.to(device) for part in batch])
+            with torch.inference_mode():
+                rows = features(images).float().cpu()
+            if not done:
+                x = torch.empty(total, rows.shape[1])
+            x[done : done + len(rows)], labels[done : done + len(rows)] = rows, batch_labels.cpu()
+            done += len(rows)
+            if progress:
+                progress(done, total)
+    if not x.isfinite().all():
+        raise UserError("the model's features of these images are not finite; check data.mean and data.std")
+    return Features(x, labels)
+
+
+def run_of(config: Choice) -> Callable[..., dict[str, float | None]]:
+    """What implements a probe. Raises UserError for a module without `run`."""
+    return RUNS.get(config.kind) or implementation("vitlab.analysis.probes", config.kind, "run").run
+
+
+def accuracy(predicted: Tensor, labels: Tensor) -> float:
+    """The share of labels (M,) that were predicted."""
+    return (predicted == labels).double().mean().item()
+
+
+def measure(
+    model: nn.Module,
+    task: Task,
+    chosen: Sequence[str],
+    indices: np.ndarray,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, float | None]:
+    """The numbers of the chosen probes, tested on all held-out images.
+
+    They are trained on the training images at `indices`, those of other data on all of its training images. Raises
+    UserError for other data whose images the model does not take.
+    """
+    numbers: dict[str, float | None] = {}
+
+    def of(what: str) -> Callable[[int, int], None] | None:
+        return progress and (lambda done, total: progress(what, done, total))
+
+    for other in dict.fromkeys(name.partition("@")[2] for name in chosen):
+        seen, rows = (open_task(other, task), None) if other else (task, indices)
+        of_train, of_test = (of(f"features of {part} images") for part in ("training", "held-out"))
+        train = extract(model, seen.train, seen.prepare, indices=rows, workers=workers, progress=of_train)
+        test = extract(model, seen.test, seen.prepare, workers=workers, progress=of_test)
+        for name, _, data in (name.partition("@") for name in chosen):
+            if data == other:
+                config = load("probe", name)
+                found = run_of(config)(train, test, config, progress)
+                numbers |= {f"{key}@{other}" if other else key: value for key, value in found.items()}
+    return numbers
+
+
+def open_task(name: str, like: Task) -> Task:
+    """The classification of other data, at the image size of a task's."""
+    config = load("data", {"name": name, "image_size": list(like.shape["image_size"])})
+    data = open_data(config)
+    if data.shape["channels"] != like.shape["channels"]:
+        wanted = like.shape["channels"]
+        raise UserError(f"probes=[...@{name}]: has {data.shape['channels']} channels, but the model takes {wanted}")
+    parts = {"recipe": RecipeConfig(), "data": data, "data_config": config}
+    return build_unmeasured(load("task", "classification"), **parts)
+
+
+BIAS = 100.0  # so large that the bias is hardly regularised
+LEAST_STD = 1e-5
+
+
+def run_fewshot(
+    train: Features, test: Features, config: Choice, progress: Progress | None = None
+) -> dict[str, float | None]:
+    """`fewshot_<shots>`: few-shot linear accuracy, the mean over `config.seeds` draws of the training images.
+
+    In closed form, as in Dosovitskiy et al., 2021, figure 4, defined by big_vision: of each class as many images as
+    there are shots, whitened with their own mean and deviation, a large constant added for the bias; ridge regression
+    on targets of +-1; the class of the largest output.
+    None where a class of the training set has fewer images than that.
+    """
+    classes, counts = train.labels.unique(return_counts=True)
+    numbers: dict[str, float | None] = dict.fromkeys(f"fewshot_{shots}" for shots in config.shots)
+    possible = [shots for shots in config.shots if shots <= counts.min()]
+    x_MD = test.x.double()
+    for done, shots in enumerate(possible):
+        accuracies = []
+        for seed in range(config.seeds):
+            rows = draw_shots(train.labels, classes, shots, seed)
+            weights_DC, bias_C = ridge(train.x[rows].double(), make_targets(train.labels[rows], classes), config.l2)
+            predicted = classes[(x_MD @ weights_DC + bias_C).argmax(dim=1)]
+            accuracies.append(accuracy(predicted, test.labels))
+        numbers[f"fewshot_{shots}"] = sum(accuracies) / len(accuracies)
+        if progress:
+            progress("few-shot", done + 1, len(possible))
+    return numbers
+
+
+def draw_shots(labels: Tensor, classes: Tensor, shots: int, seed: int) -> Tensor:
+    """Indices of `shots` images of each class, int64 (C * shots,); more shots of a seed contain the fewer."""
+    generator = np.random.default_rng(seed)
+    members = [generator.permutation((labels == label).nonzero()[:, 0].numpy())[:shots] for label in classes]
+    return torch.from_numpy(np.concatenate(members))
+
+
+def make_targets(labels: Tensor, classes: Tensor) -> Tensor:
+    """float64 (N, C): 1 for an image's class, -1 elsewhere."""
+    return (labels[:, None] == classes).double() * 2 - 1
+
+
+def ridge(x_ND: Tensor, y_NC: Tensor, l2: float) -> tuple[Tensor, Tensor]:
+    """Weights (D, C) and bias (C,), for features as they are, of the regression on whitened ones.
+
+    w = (z^T z + l2)^-1 z^T y, or with fewer images than features z^T (z z^T + l2)^-1 y, which is the same.
+    """
+    mean, std = x_ND.mean(dim=0), x_ND.std(dim=0, correction=0) + LEAST_STD
+    z = torch.cat([(x_ND - mean) / std, x_ND.new_full((len(x_ND), 1), BIAS)], dim=1)
+    images, width = z.shape
+    damping = l2 * torch.eye(min(images, width), dtype=z.dtype)
+    if images < width:
+        w = z.T @ torch.linalg.solve(z @ z.T + damping, y_NC)
+    else:
+        w = torch.linalg.solve(z.T @ z + damping, z.T @ y_NC)
+    weights = w[:-1] / std[:, None]
+    return weights, BIAS * w[-1] - mean @ weights
+
+
+SIMILARITIES = 2**25  # in memory at a time, as far as whole test images allow
+
+
+def run_knn(train: Features, test: Features, config: Choice, progress: Progress | None = None) -> dict[str, float]:
+    """`knn`: test accuracy of the `config.k` nearest training images' votes, each exp(similarity / temperature).
+
+    By cosine similarity (Wu et al., 2018; Caron et al., 2021, DINO).
+    """
+    classes, places = train.labels.unique(return_inverse=True)
+    x_DN = F.normalize(train.x, dim=1).T
+    predicted: list[Tensor] = []
+    for x_BD in test.x.split(max(1, SIMILARITIES // len(train.x))):
+        similarity, nearest = (F.normalize(x_BD, dim=1) @ x_DN).topk(min(config.k, len(train.x)), dim=1)
+        votes = torch.zeros(len(x_BD), len(classes))
+        # a softmax: the same votes for each image but for their sum, and no overflow
+        votes.scatter_add_(1, places[nearest], (similarity / config.temperature).softmax(dim=1))
+        predicted.append(classes[votes.argmax(dim=1)])
+        if progress:
+            progress("nearest neighbours", sum(map(len, predicted)), len(test.x))
+    return {"knn": accuracy(torch.cat(predicted), test.labels)}
+
+
+HELD_OUT = 0.2  # of the training images, to choose the regularisation on
+
+
+def run_linear(
+    train: Features, test: Features, config: Choice, progress: Progress | None = None
+) -> dict[str, float | None]:
+    """`linear_probe`: test accuracy of logistic regression on standardised features, by L-BFGS.
+
+    It is fitted to all training images with the best of `config.strengths`, the inverse of the regularisation
+    (scikit-learn's C): that with the highest accuracy, of equal ones the lowest loss, on the part of the training
+    images that was held out. None with fewer than two classes. It draws no random number.
+    """
+    x, labels = train.x.numpy(), train.labels.numpy()
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        return {"linear_probe": None}
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    def fit(x: np.ndarray, labels: np.ndarray, strength: float) -> Any:
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=config.steps))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # `steps` is a limit that the YAML states
+            return model.fit(x, labels)
+
+    chosen = config.strengths[len(config.strengths) // 2]
+    fitted = np.zeros(len(labels), dtype=bool)
+    fitted[subset(labels, max(len(classes), round((1 - HELD_OUT) * len(labels))), seed=0)] = True
+    if not fitted.all():
+        scores = []
+        for done, strength in enumerate(config.strengths):
+            model = fit(x[fitted], labels[fitted], strength)
+            loss = log_loss(labels[~fitted], model.predict_proba(x[~fitted]), labels=classes)
+            scores.append((model.score(x[~fitted], labels[~fitted]), -loss))
+            if progress:
+                progress("linear probe", done + 1, len(config.strengths) + 1)
+        chosen = config.strengths[scores.index(max(scores))]
+    measured = fit(x, labels, chosen).score(test.x.numpy(), test.labels.numpy())
+    if progress:
+        progress("linear probe", len(config.strengths) + 1, len(config.strengths) + 1)
+    return {"linear_probe": float(measured)}
+
+
+RUNS = {"fewshot": run_fewshot, "knn": run_knn, "linear": run_linear}
