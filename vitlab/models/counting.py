@@ -1,12 +1,12 @@
 """What a model costs: parameters by part and by layer, operations, the memory of a training step.
 
-All is counted on the meta device: activations, too, and the optimizer's state.
+All is counted on the meta device: activations, too.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from traceback import walk_tb
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import checkpoint
@@ -100,15 +99,21 @@ class Stack:
 def stacks(model: nn.Module) -> list[Stack]:
     """The model's `blocks` or `layers` whose members have the same shape and share no parameters."""
     stacks: list[Stack] = []
-    for name, module in model.named_modules():
-        inside = any(name.startswith(f"{stack.name}.") for stack in stacks)
-        blocks = list(module) if isinstance(module, nn.ModuleList | nn.Sequential) else []
-        if name.rpartition(".")[2] in ("blocks", "layers") and not inside and same_shape(blocks):
+    for name, module in find_lists(model):
+        blocks = list(module)
+        if not any(name.startswith(f"{stack.name}.") for stack in stacks) and same_shape(blocks):
             norms = [p for n, p in blocks[0].named_parameters() if "norm" in n and n.endswith("weight")]
             width = norms[0].numel() if norms else None
             cross = isinstance(blocks[0], Block) and blocks[0].cross is not None
             stacks.append(Stack(name, len(blocks), width, cross, tuple(weights(blocks[0]))))
     return stacks
+
+
+def find_lists(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The model's lists of modules that are named `blocks` or `layers`, with their names."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList | nn.Sequential) and name.rpartition(".")[2] in ("blocks", "layers"):
+            yield name, module
 
 
 def same_shape(blocks: Sequence[nn.Module]) -> bool:
@@ -201,31 +206,19 @@ class Activations:
     checkpointed: float
 
 
-def count_activations(
-    model: nn.Module, loss: Callable[[nn.Module, Any], Any], example: Any, *, half: bool = False
-) -> Activations:
+def count_activations(model: nn.Module, loss: Callable[[nn.Module, Any], Any], example: Any) -> Activations:
     """The activations of `loss(model, batch)`; `model` and `example`, a batch of one item, are on the meta device.
 
     They are the tensors that autograd saves in float32, each storage once, of attention those that a fused kernel
-    saves. Under autocast (`half`) they take half their bytes, but in models with GroupNorm, which a GPU's autocast
-    computes in float32; and weights are copied. What a second example adds is of one example, the rest is fixed.
+    saves. What a second example adds is of one example, the rest is fixed.
     """
     of_one, two = (count_saved(model, partial(loss, model, repeat(example, size))) for size in (1, 2))
     per_example, checkpointed = (large - small for small, large in zip(of_one, two, strict=True))
-    activations = Activations(of_one[0] - per_example, per_example, checkpointed)
-    if not half:
-        return activations
-    share = 1 if any(isinstance(module, nn.GroupNorm) for module in model.modules()) else 0.5
-    copies = sum(2 * parameter.numel() for parameter in model.parameters())
-    return Activations(
-        copies + share * activations.fixed, share * activations.per_example, share * activations.checkpointed
-    )
+    return Activations(of_one[0] - per_example, per_example, checkpointed)
 
 
 def repeat(example: Any, size: int) -> Any:
     """A batch of a size that looks as a batch of one does, without values."""
-    if is_dataclass(example):
-        return replace(example, **{key: repeat(value, size) for key, value in vars(example).items()})
     return tree_map_only(Tensor, lambda tensor: tensor.new_empty(size, *tensor.shape[1:]), example)
 
 
@@ -303,9 +296,8 @@ class KeepAttention(torch.autograd.Function):
 def list_blocks(model: nn.Module) -> list[nn.Module]:
     """The blocks that the model consists of: the members of its lists `blocks` and `layers`, but for those inside."""
     blocks: dict[str, nn.Module] = {}
-    for name, module in model.named_modules():
-        is_list = isinstance(module, nn.ModuleList | nn.Sequential) and name.rpartition(".")[2] in ("blocks", "layers")
-        if is_list and not any(name.startswith(f"{block}.") for block in blocks):
+    for name, module in find_lists(model):
+        if not any(name.startswith(f"{block}.") for block in blocks):
             blocks |= {f"{name}.{place}": block for place, block in module.named_children()}
     return list(blocks.values())
 
@@ -324,15 +316,3 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     finally:
         for block in blocks:
             del block.forward
-
-
-def count_state(optimizer: Optimizer) -> int:
-    """Bytes of an optimizer's state after a step; its parameters are on the meta device."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.requires_grad:
-                parameter.grad = torch.empty_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad()
-    held = [tensor for state in optimizer.state.values() for tensor in tree_leaves(state) if isinstance(tensor, Tensor)]
-    return sum(tensor.nbytes for tensor in held if tensor.is_meta)
