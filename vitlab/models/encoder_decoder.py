@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from vitlab.config.schema.models import CaptionerConfig, EncoderDecoderConfig
 from vitlab.models import vit
 from vitlab.models.base import Model
-from vitlab.models.decoding import CachedDecoding
-from vitlab.models.text import TextEncoder, TextModel, build_body
+from vitlab.models.decoding import Decoding
+from vitlab.models.text import TextEncoder, TextModel, build_body, match_two_parts
 from vitlab.models.vit import ViT
 
 
@@ -45,10 +45,10 @@ class DecoderModel(Model):
     def forward(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.decode(target, self.encode(inputs, mask), mask)
 
-    def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> CachedDecoding:
+    def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> Decoding:
         """What writes the targets of inputs."""
         context = self.encode(inputs, mask), mask
-        return CachedDecoding(self, self.decoder.new_caches(), self.target_length, context)
+        return Decoding(self, self.decoder.new_caches(), self.target_length, context)
 
     def next_logits(self, tokens: Tensor, caches: Sequence[Any], context: Tensor, mask: Tensor | None = None) -> Tensor:
         """Tokens (B, N) after those in the caches -> logits (B, V) of the next one."""
@@ -71,12 +71,7 @@ class EncoderDecoder(DecoderModel, TextModel):
         return {"text.embed.positions", "decoder.embed.positions"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The decoder's layers come after the encoder's; an output that is not shared is a layer of its own."""
-
-        def layers(part: str) -> list[tuple[str, tuple[int, ...] | None]]:
-            return [(rf"^{part}\.encoder\.blocks\.(\d+)", None), (rf"^{part}\.", (99999,))]
-
-        return {"stem": r"^(?:text|decoder)\.embed", "encoder": layers("text"), "decoder": layers("decoder")}
+        return match_two_parts(r"encoder\.blocks\.(\d+)")
 
 
 def build(

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.config.schema.models import RecurrentConfig
-from vitlab.models.decoding import CachedDecoding
+from vitlab.models.decoding import Decoding
 from vitlab.models.lstm import RecurrentEncoder, RecurrentState, States, recurrent_layers, reset_recurrent, run_layers
-from vitlab.models.text import TextModel, TokenEmbed
+from vitlab.models.text import TextModel, TokenEmbed, match_two_parts
 
 
 @dataclass
@@ -167,21 +167,16 @@ class RecurrentEncoderDecoder(TextModel):
         """The attention (B, N, S) with which each token of the target finds the next one; there is some."""
         return self.decoder(target, self.decoder.begin(self.encode(inputs, mask), mask))[1]
 
-    def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> CachedDecoding:
+    def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> Decoding:
         """What writes the targets of sources (B, S)."""
-        return CachedDecoding(self, [self.decoder.begin(self.encode(inputs, mask), mask)], self.target_length)
+        return Decoding(self, [self.decoder.begin(self.encode(inputs, mask), mask)], self.target_length)
 
     def next_logits(self, tokens: Tensor, caches: Sequence[DecoderState]) -> Tensor:
         """Tokens (B, N) after those that the state has seen -> logits (B, V) of the next one."""
         return self.decode(tokens, caches[0])[:, -1]
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The decoder's layers come after the encoder's; an output that is not shared is a layer of its own."""
-
-        def layers(part: str) -> list[tuple[str, tuple[int, ...] | None]]:
-            return [(rf"^{part}\.\w+\.\w+_l(\d+)", None), (rf"^{part}\.", (99999,))]
-
-        return {"stem": r"^(?:text|decoder)\.embed", "encoder": layers("text"), "decoder": layers("decoder")}
+        return match_two_parts(r"\w+\.\w+_l(\d+)")
 
     def part_of(self, name: str) -> str:
         path = name.split(".")

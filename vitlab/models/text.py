@@ -17,7 +17,7 @@ from vitlab.config import groups
 from vitlab.config.schema.models import TextConfig
 from vitlab.models import build_model, mixers
 from vitlab.models.base import Model
-from vitlab.models.decoding import CachedDecoding
+from vitlab.models.decoding import Decoding
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, normalise
 from vitlab.models.mixers import MixerSpec, refuse_lacking, traits_of
 from vitlab.models.mixers.attention import Attention, KeyValueCache
@@ -213,9 +213,9 @@ class LanguageModel(TextModel):
     ) -> Tensor:
         return self.unembed(self.text(tokens, mask, segments, caches))
 
-    def decoding(self) -> CachedDecoding:
+    def decoding(self) -> Decoding:
         """What continues texts."""
-        return CachedDecoding(self, self.new_caches(), self.text.embed.length)
+        return Decoding(self, self.new_caches(), self.text.embed.length)
 
     def next_logits(self, tokens: Tensor, caches: Sequence[Any]) -> Tensor:
         """Tokens (B, N) after those in the caches -> logits (B, V) of the next one."""
@@ -334,6 +334,15 @@ class Classifier(TextModel):
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         return self.logits(self.features(tokens, mask, segments))
+
+
+def match_two_parts(layer: str) -> dict[str, Any]:
+    """The layer of each parameter of an encoder `text` and a `decoder`, whose layers have such names.
+
+    The decoder's layers come after the encoder's; an output that is not shared is a layer of its own.
+    """
+    layers = {part: [(rf"^{part}\.{layer}", None), (rf"^{part}\.", (99999,))] for part in ("text", "decoder")}
+    return {"stem": r"^(?:text|decoder)\.embed", "encoder": layers["text"], "decoder": layers["decoder"]}
 
 
 def with_head(

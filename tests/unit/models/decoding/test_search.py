@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vitlab.models.decoding import CachedDecoding, beam_search, generate
+from vitlab.models.decoding import Decoding, beam_search, generate
 
 V, LENGTH, END, START = 5, 11, 2, 0
 
@@ -94,7 +94,7 @@ def test_a_context_has_one_row_for_all_beams_and_goes_with_its_source():
         keep_context = reorder
 
     context = torch.tensor([[10.0], [20.0], [30.0]])
-    decoding = CachedDecoding(None, [Cache()], 9, (context, None))
+    decoding = Decoding(None, [Cache()], 9, (context, None))
     decoding.reorder(torch.tensor([[0, 0], [1, 1], [2, 2]]))
     assert (read, decoding.context[0].tolist()) == ([[0, 0, 1, 1, 2, 2]], context.tolist())
     decoding.reorder(torch.tensor([[1, 0], [5, 4]]))
