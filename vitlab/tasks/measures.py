@@ -145,18 +145,11 @@ class Matthews(Confusion):
         return ((counts.trace() * items - true @ chosen) / (spreads[0] * spreads[1]).sqrt()).nan_to_num(0.0).float()
 
 
-class LargestShare(Metric):
+class LargestShare(ClassCounts):
     """The share of the most frequent class: the accuracy of always choosing it."""
 
-    def __init__(self, classes: int):
-        super().__init__()
-        self.add_state("counts", torch.zeros(classes, dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        self.counts += torch.bincount(labels, minlength=len(self.counts))
-
     def compute(self) -> Tensor:
-        return self.counts.max() / self.counts.sum()
+        return self.true.max() / self.true.sum()
 
 
 class ItemOutcomes(Metric):

@@ -44,8 +44,9 @@ LONG = ("refuse", "cut", "leave_out")  # what becomes of texts longer than the m
 
 
 class SourceTargetBatch(NamedTuple):
-    """inputs: tokens (B, S), or images; mask bool (B, S), False at padding, or None; given (B, N): what a decoder
-    reads; following (B, N): what it predicts, IGNORE_INDEX where there is nothing; part (B,): of a mixture.
+    """inputs: tokens (B, S), or images (B, C, Y, X); mask bool (B, S), False at padding, or None; given (B, N): what a
+    decoder reads; following (B, N): what it predicts, IGNORE_INDEX where there is nothing; part (B,): of a mixture;
+    captions (B, K, N): all of each image.
     """
 
     inputs: Tensor
@@ -53,6 +54,7 @@ class SourceTargetBatch(NamedTuple):
     given: Tensor
     following: Tensor
     part: Tensor | None = None
+    captions: Tensor | None = None
 
 
 class SequenceToSequence(Task):
@@ -238,7 +240,7 @@ class OneSequence(SequenceToSequence):
         self.shape = {**data.shape, "length": data.length + data.target_length, "head": "next_token"}
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
-        inputs, mask, _, following, part = super().prepare(batch, generator)
+        inputs, mask, _, following, part, _ = super().prepare(batch, generator)
         # what ends the source separates it from the target
         inputs = inputs.scatter(1, mask.sum(dim=1, keepdim=True) - 1, self.tokenizer.separator)
         tokens = torch.cat([inputs.where(mask, IGNORE_INDEX), following], dim=1)
@@ -366,16 +368,6 @@ class SpanCorruption(SequenceToSequence):
         return self.make_batch(source, F.pad(target, (1, 0), value=self.tokenizer.decoder_start))
 
 
-class CaptionBatch(NamedTuple):
-    """A `SourceTargetBatch` of images (B, C, Y, X), with all captions of each, (B, K, N)."""
-
-    inputs: Tensor
-    mask: None
-    given: Tensor
-    following: Tensor
-    captions: Tensor
-
-
 class Captioning(SequenceToSequence):
     """Teacher forcing: in training a caption of each picture at random, in evaluation the first."""
 
@@ -392,7 +384,7 @@ class Captioning(SequenceToSequence):
         self.images = ImagePreparation(recipe, data, data_config)
         self.train, self.validation, self.test = data.train, data.validation, data.test
 
-    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> CaptionBatch:
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
         images, captions = batch
         target = captions[:, 0]
         if generator is not None and captions.shape[1] > 1:
@@ -403,25 +395,25 @@ class Captioning(SequenceToSequence):
         target = trim(target)
         given = target[:, :-1]
         given = given.where(given != IGNORE_INDEX, self.tokenizer.pad)
-        return CaptionBatch(self.images(images, generator), None, given, target[:, 1:], captions)
+        return SourceTargetBatch(self.images(images, generator), None, given, target[:, 1:], captions=captions)
 
-    def inputs(self, batch: CaptionBatch) -> Tensor:
+    def inputs(self, batch: SourceTargetBatch) -> Tensor:
         return batch.inputs
 
-    def example(self) -> CaptionBatch:
+    def example(self) -> SourceTargetBatch:
         height, width = self.shape["image_size"]
         images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
         tokens = torch.zeros(1, self.shape["target_length"], dtype=torch.int64, device="meta")
-        return CaptionBatch(images, None, tokens, tokens, tokens[:, None])
+        return SourceTargetBatch(images, None, tokens, tokens, captions=tokens[:, None])
 
     @property
     def scores(self) -> tuple[Score, ...]:
         return (score_exact_match if self.exact else score_captions,)
 
-    def describe_sources(self, batch: CaptionBatch) -> list[str]:
+    def describe_sources(self, batch: SourceTargetBatch) -> list[str]:
         return []
 
-    def wanted(self, batch: CaptionBatch) -> list[str] | list[tuple[str, ...]]:
+    def wanted(self, batch: SourceTargetBatch) -> list[str] | list[tuple[str, ...]]:
         """The caption of each picture, or where several are right all of them."""
         captions = [
             tuple(self.decode(row[row != IGNORE_INDEX]) for row in rows if row[0] != IGNORE_INDEX)
