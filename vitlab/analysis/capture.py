@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 from vitlab.config import UserError
 from vitlab.models.base import BLOCKS, Patches, as_model, evaluating
 from vitlab.models.mixers import Mixer
+from vitlab.models.weights import first_convolution
 from vitlab.tasks.base import TokenInputs
 
 
@@ -293,17 +294,9 @@ def has_layers(model: nn.Module) -> bool:
         return False
 
 
-def find_first_convolution(model: nn.Module) -> nn.Conv2d:
-    """What reads the pixels: a ViT's patch embedding, a ResNet's first convolution. Raises UserError without one."""
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            return module
-    raise UserError(f"{type(model).__name__} has no convolution that reads pixels")
-
-
 def takes_images(model: nn.Module) -> bool:
     """Whether a convolution reads the pixels: a ViT's patch embedding, a ResNet's stem."""
-    return any(isinstance(module, nn.Conv2d) for module in model.modules())
+    return first_convolution(model) is not None
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from vitlab.analysis.capture import (
     Analysis,
     Progress,
-    find_first_convolution,
     find_patches,
     in_chunks,
     takes_images,
@@ -26,6 +25,7 @@ from vitlab.analysis.capture import (
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model, before_head, evaluating
+from vitlab.models.weights import first_convolution
 
 LEAST = 5
 
@@ -175,9 +175,9 @@ def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.nd
 def run_rgb_filters(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
     """{"filters": float32 (n, C, p, q), "explained": (n,)} with `config.components` the most of them.
 
-    It looks at no image. Raises UserError for a model without a convolution.
+    It looks at no image.
     """
-    filters, explained = rgb_filters(find_first_convolution(model).weight, config.components)
+    filters, explained = rgb_filters(first_convolution(model)[1].weight, config.components)
     return {"filters": filters, "explained": explained}
 
 

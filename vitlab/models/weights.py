@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import singledispatch
 from typing import Any
 
 import timm.layers
@@ -170,7 +169,13 @@ def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> Non
 
     A head that is new need not be read as the source's was.
     """
-    differing = differing_options(weights.options, options_of(model))
+
+    def is_same(one: Any, other: Any) -> bool:
+        # an epsilon may have been rounded to single precision on its way through a file
+        return math.isclose(one, other, rel_tol=1e-6) if isinstance(one, float) else one == other
+
+    own, other = weights.options, options_of(model)
+    differing = {key: (own[key], other[key]) for key in own if key in other and not is_same(own[key], other[key])}
     if not with_head:
         differing.pop("pool", None)
     if differing:
@@ -310,53 +315,25 @@ def options_of(model: nn.Module) -> dict[str, Any]:
     return dict(sorted(options.items()))
 
 
-@singledispatch
 def read_options(module: nn.Module) -> dict[str, Any]:
     """The options that one module shows."""
+    match module:
+        case ViT():
+            return {"pool": module.pool}
+        case TextEncoder():
+            return {"causal": module.causal, "positions": name_positions(module)}
+        case Block(mixer=mixer):
+            same = isinstance(mixer, Attention) and mixer.in_timm  # the same layer, perhaps written otherwise
+            return {"mixer": Attention.kind if same else getattr(mixer, "kind", type(mixer).__module__)}
+        case Attention():
+            return {"heads": module.heads}
+        case timm.layers.Attention():
+            return {"mixer": "attention", "heads": module.num_heads}
+        case nn.LayerNorm() | nn.RMSNorm() | TokenBatchNorm() | timm.layers.RmsNorm():
+            return {"norm_eps": module.eps}
+        case Mlp() | timm.layers.Mlp() | timm.layers.GluMlp() | timm.layers.SwiGLU():
+            return {"mlp": mlp_name(module)}
     return {}
-
-
-@read_options.register
-def _(module: ViT) -> dict[str, Any]:
-    return {"pool": module.pool}
-
-
-@read_options.register
-def _(module: TextEncoder) -> dict[str, Any]:
-    return {"causal": module.causal, "positions": name_positions(module)}
-
-
-@read_options.register
-def _(module: Block) -> dict[str, Any]:
-    mixer = module.mixer
-    same = isinstance(mixer, Attention) and mixer.in_timm  # the same layer, perhaps written otherwise
-    return {"mixer": Attention.kind if same else getattr(mixer, "kind", type(mixer).__module__)}
-
-
-@read_options.register
-def _(module: Attention) -> dict[str, Any]:
-    return {"heads": module.heads}
-
-
-@read_options.register
-def _(module: timm.layers.Attention) -> dict[str, Any]:
-    return {"mixer": "attention", "heads": module.num_heads}
-
-
-@read_options.register(nn.LayerNorm)
-@read_options.register(nn.RMSNorm)
-@read_options.register(TokenBatchNorm)
-@read_options.register(timm.layers.RmsNorm)
-def _(module: nn.Module) -> dict[str, Any]:
-    return {"norm_eps": module.eps}
-
-
-@read_options.register(Mlp)
-@read_options.register(timm.layers.Mlp)
-@read_options.register(timm.layers.GluMlp)
-@read_options.register(timm.layers.SwiGLU)
-def _(module: nn.Module) -> dict[str, Any]:
-    return {"mlp": mlp_name(module)}
 
 
 def name_positions(text: TextEncoder) -> str:
@@ -368,17 +345,6 @@ def name_positions(text: TextEncoder) -> str:
     if text.embed.positions is None:
         return "none"
     return "learned" if isinstance(text.embed.positions, nn.Parameter) else "sincos"
-
-
-def differing_options(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The options that two models both have, with different values: (that of one, that of the other)."""
-    pairs = {key: (one[key], other[key]) for key in one if key in other}
-    return {key: pair for key, pair in pairs.items() if not is_same(*pair)}
-
-
-def is_same(one: Any, other: Any) -> bool:
-    # an epsilon may have been rounded to single precision on its way through a file
-    return math.isclose(one, other, rel_tol=1e-6) if isinstance(one, float) else one == other
 
 
 def format_options(options: Mapping[str, Any], prefix: str = "") -> str:
