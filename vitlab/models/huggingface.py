@@ -311,7 +311,10 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     }
     if kind == "bert":  # its class asks for both names
         theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"].clone()
-    sizes = describe_t5_sizes(model) if kind == "t5" else describe_sizes(body)
+    sizes = describe_sizes(body)
+    if kind == "t5":
+        sizes["decoder_depth"] = len(model.decoder.encoder.blocks)
+        sizes["head_width"] = body.encoder.blocks[0].mixer.proj.in_features // sizes["heads"]
     settings = {key: sizes[here] for key, here in architecture.settings.sizes.items()}
     if kind == "t5":  # whether the output layer is tied, and scaled
         tied = model.output.weight is model.text.embed.tokens.weight
@@ -413,7 +416,7 @@ def describe_sizes(body: nn.Module) -> dict[str, Any]:
     """The sizes of a model in this project's terms, the activation in transformers'."""
     block = body.encoder.blocks[0]
     mlp = next(theirs for theirs, here in ACTIVATIONS.items() if here == mlp_name(block.mlp))
-    sizes = {"depth": len(body.encoder.blocks), "heads": block.mixer.heads, "mlp_width": block.mlp.fc1.out_features}
+    sizes = {"depth": len(body.encoder.blocks), "heads": block.mixer.heads, "mlp_width": block.mlp.fc2.in_features}
     sizes |= {"mlp": mlp, "norm_eps": block.norm1.eps}
     if isinstance(body, ViT):
         embed = body.patch_embed
@@ -494,20 +497,3 @@ def check_t5_writable(model: nn.Module) -> None:
         raise UserError(
             f"transformers' {T5.model_class} has no {', no '.join(surplus)}; export to a .safetensors file instead"
         )
-
-
-def describe_t5_sizes(model: nn.Module) -> dict[str, Any]:
-    """The sizes of a model in this project's terms, the MLP in transformers'."""
-    block, embed = model.text.encoder.blocks[0], model.text.embed.tokens
-    mlp = mlp_name(block.mlp)
-    return {
-        "published_vocabulary": embed.num_embeddings,
-        "width": embed.embedding_dim,
-        "depth": len(model.text.encoder.blocks),
-        "decoder_depth": len(model.decoder.encoder.blocks),
-        "heads": block.mixer.heads,
-        "head_width": block.mixer.proj.in_features // block.mixer.heads,
-        "mlp_width": block.mlp.fc2.in_features,
-        "mlp": next(theirs for theirs, here in ACTIVATIONS.items() if here == mlp),
-        "norm_eps": block.norm1.eps,
-    }
