@@ -5,7 +5,6 @@ torchrun and srun start them; `vitlab.training.launch` is torchrun on this machi
 
 import os
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from vitlab.config.schema import TrainConfig, TrainerConfig
 from vitlab.data.loader import Part
 from vitlab.hardware import Launched, count_cores
 from vitlab.models.counting import list_blocks
+from vitlab.training.launch import stop_with_parent
 
 PATIENCE = timedelta(days=7)  # what ranks wait for each other: while rank 0 analyses, the others wait
 PORTS = (15000, 25000)  # on which rank 0 of a step of SLURM is met
@@ -83,20 +83,13 @@ def join_ranks(launched: Launched | None) -> Iterator[Ranks]:
         port = PORTS[0] + (int(job) * 10 + int(step)) % (PORTS[1] - PORTS[0])  # the same for all of them
         os.environ |= {"MASTER_ADDR": SLURMEnvironment.resolve_root_node_address(nodes), "MASTER_PORT": str(port)}
         os.environ |= {"RANK": str(launched.rank), "WORLD_SIZE": str(launched.size)}
-    threading.Thread(target=end_with_launcher, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=stop_with_parent, args=(os.getppid(), lambda: os._exit(1)), daemon=True).start()
     distributed.init_process_group(timeout=PATIENCE)
     ranks = Ranks(launched.rank, launched.size, launched.local_rank, launched.node)
     try:
         yield ranks
     finally:
         ranks.leave()
-
-
-def end_with_launcher(launcher: int) -> None:
-    """End this process when the one that started it is gone."""
-    while os.getppid() == launcher:
-        time.sleep(1.0)
-    os._exit(1)
 
 
 def is_lost_rank(error: BaseException) -> bool:

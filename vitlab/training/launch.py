@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 KILLED = 137  # exit code where the system has ended a process
 
@@ -55,7 +55,9 @@ def launch(devices: int, module: str, words: Sequence[str]) -> int:
 
 def main(devices: str, module: str, *words: str) -> int:
     """`launch` as a program, which ends its processes when the one that started it is gone."""
-    threading.Thread(target=stop_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(
+        target=stop_with_parent, args=(os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM)), daemon=True
+    ).start()
     try:
         return launch(int(devices), module, words)
     except KeyboardInterrupt:
@@ -65,10 +67,11 @@ def main(devices: str, module: str, *words: str) -> int:
         return KILLED
 
 
-def stop_with_parent(parent: int) -> None:
+def stop_with_parent(parent: int, stop: Callable[[], None]) -> None:
+    """Stop when the process that started this one is gone."""
     while os.getppid() == parent:
         time.sleep(1.0)
-    os.kill(os.getpid(), signal.SIGTERM)
+    stop()
 
 
 if __name__ == "__main__":
