@@ -151,8 +151,10 @@ CHUNK = 8  # images in one forward and backward pass
 
 def receptive_fields(
     model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0, progress: Progress | None = None
-) -> Tensor:
-    """The fields (len(chosen), Y, X) of the chosen layers (0 is the first), each with a peak of 1.
+) -> tuple[Tensor, list[list[int]]]:
+    """The fields (len(chosen), Y, X) of the chosen layers (0 is the first), each with a peak of 1, and their grids.
+
+    A grid is [rows, columns] of the units that a layer gives.
 
     The root of the mean over images, of the sum over channels, of (d(v . u) / d pixel)^2, where u (D,) is the layer's
     output in the middle, and v a random direction for each image, for in a plain sum of u channels could cancel.
@@ -170,13 +172,18 @@ def receptive_fields(
     generator = torch.Generator().manual_seed(seed)
     squares = torch.zeros(len(chosen), *images.shape[-2:], dtype=torch.float64, device=images.device)
     units: dict[int, Tensor] = {}
+    grids: dict[int, list[int]] = {}
     modules = {layers[layer]: layer for layer in chosen}
+
+    def see(layer: int, output: Tensor) -> None:
+        output = to_map(model, output)
+        grids[layer] = rows, columns = list(output.shape[1:3])
+        units[layer] = output[:, rows // 2, columns // 2].clone()  # a copy, for the next layer may write over it
+
     for chunk in track_progress(images.split(CHUNK), progress):
         pixels = chunk.detach().clone().requires_grad_()
         with torch.enable_grad():
-            with watch_outputs(
-                model, modules, lambda layer, output: units.update({layer: select_middle(model, output)})
-            ):
+            with watch_outputs(model, modules, see):
                 model(pixels)
             for place, layer in enumerate(chosen):
                 unit = units[layer]
@@ -186,7 +193,7 @@ def receptive_fields(
     peaks = squares.amax(dim=(1, 2), keepdim=True)
     if not (peaks > 0).all():
         raise UserError(f"{type(model).__name__}: the middle of a layer's output depends on no pixel")
-    return (squares / peaks).sqrt().cpu()
+    return (squares / peaks).sqrt().cpu(), [grids[layer] for layer in chosen]
 
 
 def to_map(model: nn.Module, output: Tensor) -> Tensor:
@@ -200,25 +207,6 @@ def to_map(model: nn.Module, output: Tensor) -> Tensor:
             raise UserError(f"{type(model).__name__} has no patch grid, so its layers have no middle")
         return output[:, patches.prefix :].unflatten(1, patches.grid_size)
     return output.movedim(1, -1) if as_model(model).channels_first else output
-
-
-def select_middle(model: nn.Module, output: Tensor) -> Tensor:
-    """What a layer gives in the middle (B, D). Raises UserError as `to_map` does."""
-    output = to_map(model, output)
-    # a copy, for the next layer may write over it
-    return output[:, output.shape[1] // 2, output.shape[2] // 2].clone()
-
-
-@torch.no_grad()
-def measure_grids(model: nn.Module, images: Tensor, chosen: list[int]) -> list[list[int]]:
-    """The rows and columns of units in what each of the chosen layers gives. Raises UserError as `to_map` does."""
-    layers, grids = list(find_layers(model).values()), {}
-    modules = {layers[layer]: layer for layer in chosen}
-    with watch_outputs(
-        model, modules, lambda layer, output: grids.update({layer: list(to_map(model, output).shape[1:3])})
-    ):
-        model(images[:1])
-    return [grids[layer] for layer in chosen]
 
 
 def effective_size(field: Tensor) -> float:
@@ -238,10 +226,10 @@ def run_receptive_field(
     depth = len(find_layers(model))
     count = min(config.layers, depth)
     chosen = [round((place + 1) * depth / count) - 1 for place in range(count)]
-    fields = receptive_fields(model, images, chosen, config.seed, progress)
+    fields, grids = receptive_fields(model, images, chosen, config.seed, progress)
     rows = [
         {"layer": layer + 1, "grid": grid, "value": round(effective_size(field), 5)}
-        for layer, grid, field in zip(chosen, measure_grids(model, images, chosen), fields, strict=True)
+        for layer, grid, field in zip(chosen, grids, fields, strict=True)
     ]
     return {"fields": fields.numpy().astype(np.float32), "rows": rows}
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.learning import randomized
-from vitlab.analysis.layers import effective_size, measure_grids, receptive_fields
+from vitlab.analysis.layers import effective_size, receptive_fields
 from vitlab.models import build_model
 
 SIZE = (17, 23)
@@ -37,7 +37,7 @@ def trinomial(depth):
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_a_stack_of_3x3_convolutions_sees_trinomially_and_no_farther(depth, width):
-    (field,) = receptive_fields(Stack(depth, width=width), torch.randn(5, 2, *SIZE), [depth - 1])
+    (field,), _ = receptive_fields(Stack(depth, width=width), torch.randn(5, 2, *SIZE), [depth - 1])
     paths = trinomial(depth)
     expected = torch.zeros(SIZE, dtype=torch.float64)
     rows, columns = (slice(m - depth, m + depth + 1) for m in MIDDLE)
@@ -68,7 +68,7 @@ def test_a_vit_that_mixes_nothing_sees_the_patch_in_the_middle(pool):
     made = vit(pool=pool)
     for block in made.encoder.blocks:
         nn.init.zeros_(block.mixer.proj.weight)
-    fields = receptive_fields(made, torch.randn(3, 3, 15, 35), [0, 1])
+    fields, _ = receptive_fields(made, torch.randn(3, 3, 15, 35), [0, 1])
     assert fields.shape == (2, 15, 35)
     for field in fields:
         seen = field > 0
@@ -79,7 +79,7 @@ def test_a_vit_that_mixes_nothing_sees_the_patch_in_the_middle(pool):
 def test_the_size_of_the_gradient_is_that_of_the_whole_jacobian():
     """Over many random directions the mean square is the sum over the output's channels."""
     made, x = vit(depth=1), torch.randn(1, 3, 15, 35)
-    (field,) = receptive_fields(made, x.expand(400, -1, -1, -1), [0])
+    (field,), _ = receptive_fields(made, x.expand(400, -1, -1, -1), [0])
     pixels = x.clone().requires_grad_()
     unit = made.encoder.blocks[0](made.embed(pixels))[0, 7]  # of 3 x 5 patches
     squares = sum(torch.autograd.grad(u, pixels, retain_graph=True)[0].square().sum(dim=(0, 1)) for u in unit)
@@ -92,10 +92,9 @@ def test_the_middle_unit_of_a_strided_map_lies_over_its_stride_times_its_place(s
     """ResNet-18 with ImageNet's stem: a map of 1 x 1 sees the upper left corner, one of 2 x 2 the middle."""
     made, chosen = build_model("timm:resnet18", image_size=size, num_classes=3), [1, 7]
     images = torch.randn(5, 3, size, size)
-    assert measure_grids(made, images, chosen) == [[size // 4] * 2, last]
-    for field, stride, grid in zip(
-        receptive_fields(made, images, chosen), (4, 32), measure_grids(made, images, chosen), strict=True
-    ):
+    fields, grids = receptive_fields(made, images, chosen)
+    assert grids == [[size // 4] * 2, last]
+    for field, stride, grid in zip(fields, (4, 32), grids, strict=True):
         mass = field.square() / field.square().sum()
         centre = (mass.sum(dim=1) * torch.arange(size)).sum().item()
         place = stride * (grid[0] // 2)
