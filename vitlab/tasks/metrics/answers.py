@@ -1,4 +1,7 @@
-"""Metrics of classes and labels, and of numbers: of pictures, how far off they are; of texts, their correlation."""
+"""Metrics of classes and labels, and of numbers: of pictures, how far off they are; of texts, their correlation.
+
+Those of tokens and generated texts are computed by their tasks; the loss every task has.
+"""
 
 import sys
 from typing import Any
@@ -17,6 +20,7 @@ NUMBER: dict[str, Any] = {  # of one output
 }
 WORSE: dict[str, Any] = {"higher_is_better": False, "is_error": True, "of": (MEASURES,), **NUMBER}
 TEXT: dict[str, Any] = {"gap_unit": "in correlation", "of": (NUMBERS,), **NUMBER}
+RELATIVE: dict[str, Any] = {"higher_is_better": False, "gap_unit": "in perplexity", "relative": True}
 METRICS = (
     Metric("accuracy", "accuracy", **POINTS, priority=0, gives_error=True, of=EVERY, detailed=False),
     # the mean over the labels of the area under precision against recall, as of VOC and COCO
@@ -64,6 +68,19 @@ METRICS = (
     Metric("pearson", "Pearson correlation", priority=50, **TEXT),
     Metric("spearman", "Spearman correlation", priority=60, **TEXT),
     *(Metric(key, name, **POINTS, priority=700, is_compared=False) for key, name in PROBES.items()),
+    Metric("exact_match", "exact match", priority=10, **POINTS),  # generated texts that are their reference
+    Metric("bleu", "BLEU", gap_unit="BLEU", point=1.0, priority=20),  # 0 to 100 (Papineni et al., 2002)
+    Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L", priority=30),  # Lin, 2004
+    Metric("perplexity", "perplexity", priority=110, **RELATIVE),
+    Metric("bits_per_byte", "bits per byte", higher_is_better=False, gap_unit="bits", priority=120, is_error=True),
+    Metric("unigram_perplexity", "unigram perplexity", priority=130, **RELATIVE),  # of the frequencies of tokens
+    Metric("masked_accuracy", "masked accuracy", priority=140, **POINTS),
+    Metric("next_sentence_accuracy", "next-sentence accuracy", priority=150, **POINTS),
+    Metric("chrf", "chrF", gap_unit="chrF", point=1.0, priority=160),  # 0 to 100 (Popovic, 2015)
+    Metric("rouge1", "ROUGE-1", gap_unit="ROUGE-1", priority=170),
+    Metric("rouge2", "ROUGE-2", gap_unit="ROUGE-2", priority=180),
+    Metric("rouge_l_lead", "ROUGE-L of the first words", gap_unit="ROUGE-L", priority=190),  # of the source
+    Metric("loss", "loss", higher_is_better=False, gap_unit="nats", priority=1000, is_error=True),
 )
 
 
