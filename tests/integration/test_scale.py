@@ -80,7 +80,7 @@ def test_a_study_leaves_the_files_of_the_contract(study):
     assert (folder / "report.html").stat().st_size > 1_000_000
     assert {path.name for path in (folder / "figures").iterdir()} >= {
         *(f"accuracy_against_size.{kind}" for kind in ("svg", "png")),
-        "samples.png",
+        "samples.json",
     }
     assert {path.name for path in (folder / "tables").iterdir()} == {"results.md", "results.tex"}
     assert "\u2026" not in done.stdout, "a table in a pipe is whole"

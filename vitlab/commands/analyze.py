@@ -116,7 +116,7 @@ def analyze(
         from vitlab import tasks
         from vitlab.analysis import examine
         from vitlab.reports.figures import draw_findings, save_figure
-        from vitlab.reports.pages.attention import encode_text, has_views, write_views
+        from vitlab.reports.pages.attention import encode_text, write_views
         from vitlab.training.load import load_subject
 
     subject = load_subject(source, config, changed)
@@ -149,10 +149,10 @@ def analyze(
         for path in paths:
             print(path)
     if of_text:
-        if not has_views(subject.model):
+        paths = write_views(subject.model, task, subject.data.tokenizer, shown, heads, subject.name, folder)
+        if not paths:
             raise UserError(f"{source}: {type(subject.model.text).__name__} has no attention and no positions to draw")
-        for path in write_views(subject.model, task, subject.data.tokenizer, shown, heads, subject.name, folder):
-            print(path)
+        print(*paths, sep="\n")
     return 0
 
 

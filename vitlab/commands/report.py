@@ -77,7 +77,7 @@ def report(results: "Results", *, wandb: bool, runs: str | None = None, as_json:
     compared = find_runs(runs, list(results.run_files))
     with status_line("loading altair"):
         from vitlab.reports.pages.study import write_report
-        from vitlab.reports.words import find_tables, headline
+        from vitlab.reports.words import TABLES, headline
 
     folder = results.files.folder
     try:
@@ -85,8 +85,8 @@ def report(results: "Results", *, wandb: bool, runs: str | None = None, as_json:
         page = write_report(results, compared=compared)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}; fix that, then run the command again") from None
-    places = [page, *find_tables(folder), *([folder / "compare.html"] if compared else [])]
-    print(*places, sep="\n", file=sys.stderr if as_json else sys.stdout)
+    names = [*(TABLES if results.rows else ()), *(["compare.html"] if compared else [])]
+    print(page, *(folder / name for name in names), sep="\n", file=sys.stderr if as_json else sys.stdout)
     if as_json:
         tables = {name: getattr(results, name).to_json(orient="records") for name in ("cells", "gaps", "laws")}
         found = {name: json.loads(text) for name, text in tables.items()}  # NaN is null

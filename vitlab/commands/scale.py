@@ -140,7 +140,7 @@ def scale(
     elif is_on_this_machine(config.executor):
         start_server(list_worker_modules(compose_models(config).values()))  # it imports beside this process
     with status_line("loading torch, lightning and timm"):
-        from vitlab.reports.pages import live_report
+        from vitlab.reports.pages import LiveReport
         from vitlab.studies.plan import plan_study, show_plan, time_variants
     if continued := files.config_path.exists():
         config = replace(config, settled=files.config().get("settled") or {})
@@ -174,7 +174,7 @@ def scale(
     if to_complete:
         added = dict.fromkeys(chain(*(parts for parts in missing.values() if "training" not in parts)))
         console.say(f"Adding {', '.join(added)} to {plural(to_complete, 'finished run')}")
-    with live_report(folder) as live:
+    with LiveReport(folder) as live:
         failed = watch(files, plan, live)
         while target and (cells := choose_seeds(files, plan, target, failed, console)):
             with hold(folder, wait=True):

@@ -5,6 +5,7 @@ under simulated protanopia, deuteranopia and tritanopia, and a contrast of at le
 3 to 1 of graphics).
 """
 
+import base64
 import io
 import os
 import signal
@@ -13,8 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vitlab.files import replacing
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
 
 THEMES: dict[str, dict[str, str]] = {
     "light": {
@@ -45,6 +51,7 @@ THEMES: dict[str, dict[str, str]] = {
 FIXED = ("vit", "resnet")  # families that keep their accent in every study
 OTHERS = ("third", "fourth", "fifth")
 ACCENTS = (*FIXED, *OTHERS)
+SHARP = 32  # pixels: small pictures up to this size keep each of them
 SCALE = 2  # pixels of a PNG for one of the SVG
 MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down", "cross", "triangle-left")
 
@@ -90,6 +97,24 @@ def follow_parent() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=wait, daemon=True).start()
+
+
+def data_address(content: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def encode_picture(picture: "np.ndarray | Image.Image", most: int | None = None) -> str:
+    """The data address of an image, of an array uint8 (C, Y, X) too, its longer side `most` pixels if it is larger."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    if not isinstance(picture, Image.Image):  # a single channel is a greyscale file, which is a third as large
+        picture = Image.fromarray(picture[0] if len(picture) == 1 else picture.transpose(1, 2, 0))
+    if most is not None:
+        picture.thumbnail((most, most))
+    kind = "PNG" if most is None or max(picture.size) <= SHARP else "JPEG"
+    picture.save(file, kind, quality=85, optimize=True)
+    return data_address(file.getvalue(), f"image/{kind.lower()}")
 
 
 def write_chart(description: str, title: str, stem: Path) -> list[Path]:

@@ -1,6 +1,5 @@
 """The answer of `vitlab advise` in words, as JSON and as a page."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +11,9 @@ import pandas as pd
 
 from vitlab.files import write_text
 from vitlab.formatting import plural, whole
-from vitlab.reports import group_look
+from vitlab.reports import data_address, encode_picture, group_look
 from vitlab.reports.figures import DASHED, SOLID, Figure, axis, by_look, find_domain, of_field, save_figure
-from vitlab.reports.pages import data_address, draw_picture, render, source
+from vitlab.reports.pages import render
 from vitlab.studies.advice import FARTHEST, LEVEL, Advice, Curve, Mistakes, Range, Standing
 
 MORE = 1000  # labels, for which the gain is said
@@ -153,7 +152,7 @@ def write_advice_page(
     suspects = set() if mistakes is None else set(mistakes.suspects.tolist())
     about = [
         (
-            [(draw_picture(pictures[row]), paths[row])],
+            [(encode_picture(pictures[row]), paths[row])],
             [
                 f"{classes[labels[row]]}, taken for {classes[mistakes.predicted[place]]} "
                 f"({100 * mistakes.confidence[place]:.0f}%)" + ("; is the label right?" if row in suspects else ""),
@@ -175,8 +174,6 @@ def write_advice_page(
     text = render(
         "advice.html.j2",
         styles=["looks.css"],
-        scripts=[source("theme_button.js")],
-        script_data={},
         title=f"{name}: which model",
         name=name,
         about=["which model"],
@@ -197,13 +194,8 @@ def write_advice_page(
 
 def choose_mistakes(mistakes: Mistakes, labels: np.ndarray) -> list[tuple[int, int]]:
     """(place, row) of the surest mistakes, some of each class."""
-    counts: Counter[int] = Counter()
-    chosen = []
-    for place, row in enumerate(mistakes.rows.tolist()):
-        counts[labels[row]] += 1
-        if counts[labels[row]] <= OF_CLASS:
-            chosen.append((place, row))
-    return chosen[:SHOWN]
+    chosen = pd.DataFrame({"row": mistakes.rows}).groupby(labels[mistakes.rows]).head(OF_CLASS)[:SHOWN]
+    return [*chosen.row.items()]
 
 
 def draw_curves(advice: Advice) -> Figure | None:

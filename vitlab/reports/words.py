@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitlab.files import write_text
@@ -385,11 +384,6 @@ def write_tables(results: Results) -> None:
     if results.rows:
         for name, text in zip(TABLES, (format_markdown, format_latex), strict=True):
             write_text(results.files.folder / name, text(results))
-
-
-def find_tables(folder: Path) -> list[Path]:
-    """The tables that are there."""
-    return [folder / name for name in TABLES if (folder / name).is_file()]
 
 
 def format_markdown(results: Results) -> str:

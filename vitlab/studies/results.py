@@ -426,11 +426,6 @@ class Results:
         """The keys that its variants and axes set, each a column of the runs."""
         return list_varied_keys(self.config)
 
-    @cached_property
-    def sample_texts(self) -> list[dict[str, Any]]:
-        """`{"size", "texts"}` of each size of a study of text, from figures/samples.json; empty for one of images."""
-        return read_json(self.files.figures / "samples.json") or []
-
     def list_generated(self, count: int) -> list[dict[str, Any]]:
         """`{"source", "reference", "by"}` of some test items, evenly spread over them.
 

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from vitlab.files import write_json, write_text
-from vitlab.reports.figures.images import write_contact_sheet
+from vitlab.reports import encode_picture
 from vitlab.studies.grid import name_run
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import write_analysis
@@ -44,7 +44,8 @@ def make_study(folder, *, name="quick", models=MODELS, sizes=SIZES, seeds=SEEDS,
     lost = [name_run(model, sizes[place], seed) for model, place, seed in grid[len(kept) :]]
     for run in lost:
         study.run(run).write_error(error)
-    write_contact_sheet({size: letters(12, seed=size) for size in sizes}, study.figures / "samples.png")
+    samples = [{"size": n, "pictures": [*map(encode_picture, letters(12, seed=n))], "texts": []} for n in sizes]
+    write_json(study.figures / "samples.json", samples)
     return study
 
 

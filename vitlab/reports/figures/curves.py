@@ -7,6 +7,7 @@ compare; without references in its own unit. Every reference is on the axis, so 
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -34,6 +35,7 @@ LEAST_POINTS = 20  # of a curve, however many there are
 MARKED = 25  # points at most that have a marker each
 POINTED = 4_000  # points of all curves up to which each can be pointed at
 LOSSES = {"training": "train/loss", "validation": "validation/loss"}
+SHOWN = "validation"  # the curve that is solid and has markers
 RATES = {"learning rate": "train/lr", "gradient norm before clipping": "train/grad_norm"}
 MOST_CLASSES = 12  # that have a panel: those with the lowest recall
 Z = 1.96  # of a 95% interval
@@ -44,12 +46,12 @@ OTHER = ("kind", "step", "value")
 NAMED = 60  # classes that can be named in the picture itself
 
 Curve = Sequence[tuple[float, float | None]]  # step, value; None where it is not finite
+Point = tuple[float, float | None, float | None, float | None]  # step, mean over seeds, lowest, highest; None: a gap
 
 
 def draw(results: Results) -> Iterator[Figure]:
     yield from draw_measured(results)
     yield from draw_training(results)
-    yield from draw_rates(results)
     yield from draw_classes(results)
 
 
@@ -192,87 +194,70 @@ def draw_measured(results: Results) -> Iterator[Figure]:
 # ---- training curves
 
 
-class Point(NamedTuple):
-    """A share of the steps, at its last one: mean over seeds, the lowest seed, the highest. None: a gap."""
-
-    step: float
-    mean: float | None
-    low: float | None
-    high: float | None
-
-
 def draw_training(results: Results) -> Iterator[Figure]:
-    """Loss while training (dotted) and on validation data (solid): a line per model, a band over its seeds."""
-    runs: dict[tuple[int, str], list[str]] = {}
-    for row in results.rows:
-        runs.setdefault((row["train_size"], row["model"]), []).append(row["run"])
-    sizes = sorted({size for size, _ in runs})
-    curves = len(LOSSES) * len(sizes) * len(results.families)
-    most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, curves)))
-    points = []
-    for size, model in [(size, model) for size in sizes for model in results.families if (size, model) in runs]:
-        for loss, key in LOSSES.items():
-            logged = {run: read_curve(results.run_files[run].metrics, key) for run in runs[size, model]}
-            logged = {run: curve for run, curve in logged.items() if any(y is not None for _, y in curve)}
-            link, panel = folder_link(*logged) if len(logged) == 1 else "", plural(size, results.metric.sized_by)
-            for step, mean, *ends in thin_curves([*logged.values()], most):
-                points.append((panel, model, loss, step, mean, *(ends if len(logged) > 1 else (None, None)), link))
-    if not points:
-        return
-    frame = pd.DataFrame(points, columns=["panel", "model", "loss", "step", "value", "low", "high", "link"])
-    look = by_look("model", style := looks(results.families))
-    dash = alt.StrokeDash("loss:N", scale=alt.Scale(domain=[*LOSSES], range=[DOTTED, SOLID]), legend=None)
-    step = axis(alt.X, "step", "training step", zero=True, short=frame.step.max() >= 1e4)
-    up = axis(alt.Y, "value", f"loss ({results.metric.loss})", zero=True)
-    base, tooltip = alt.Chart().encode(x=step, y=up, color=look["color"]), ["model", "loss", "step", "value"]
-    line = base.mark_line(point="transparent" if len(frame) <= POINTED else False)
-    layers = [line.encode(strokeDash=dash, tooltip=tooltip).properties(name="lines")]
-    validation = frame[frame.loss == "validation"]
-    if len(validation) and validation.groupby(["panel", "model"]).size().max() <= MARKED:
-        marked = base.mark_point().transform_filter("datum.loss === 'validation'")
-        layers.append(marked.encode(shape=look["shape"], tooltip=tooltip).properties(name="points"))
-    if banded := frame.low.notna().any():
-        layers.insert(0, mark_band(base, up, len(style)).encode(detail="loss:N"))
-    lines = "Lines: mean over seeds. Bands: from the lowest seed to the highest." if banded else "A line per run."
-    chart = alt.layer(*with_legend("model", style, layers), data=frame)
-    yield Figure(
-        name="training_curves",
-        title="Loss while training and on validation data",
-        chart=panels(chart, "panel", [*dict.fromkeys(frame.panel)]),
-        caption="Dotted: loss on the training batches. Solid: loss on validation data. "
-        f"{lines} Long curves are drawn as means of neighboring points.",
-        alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid: on "
-        "the validation data.",
-        files=[("metrics.jsonl of each run", "#runs")],
-    )
-
-
-def draw_rates(results: Results) -> Iterator[Figure]:
-    """Learning rate and gradient norm at the largest size: a line per model, a band over its seeds."""
-    points, runs = [], [row for row in results.rows if row["train_size"] == max(results.sizes)]
-    for panel, key in RATES.items():
-        for model in results.families:
-            logged = [read_curve(results.run_files[row["run"]].metrics, key) for row in runs if row["model"] == model]
-            points += [(panel, model, *point) for point in thin_curves(logged, MARKED)]
-    if not points:
-        return
-    frame = pd.DataFrame(points, columns=["panel", "model", "step", "value", "low", "high"])
-    look = by_look("model", style := looks(results.families))
-    up = axis(alt.Y, "value", "", zero=True)
-    base = alt.Chart().encode(x=axis(alt.X, "step", "training step", zero=True, short=True), y=up, color=look["color"])
-    layers = [mark_band(base, up, len(style)), base.mark_line()]
-    layers.append(base.mark_point().encode(shape=look["shape"], tooltip=["model", "step", "value"]))
-    sized = plural(max(results.sizes), results.metric.sized_by)
-    yield Figure(
-        name="rate_and_gradient",
-        title=f"Learning rate and gradient norm, {sized}",
-        chart=panels(alt.layer(*with_legend("model", style, layers), data=frame), "panel", [*RATES]).resolve_scale(
-            y="independent"
+    """Losses by size, then rates at the largest size: a line per model, a band over its seeds."""
+    sizes = sorted({row["train_size"] for row in results.rows})
+    titles = {size: plural(size, results.metric.sized_by) for size in sizes}
+    losses = [(titles[size], size, *loss) for size in sizes for loss in LOSSES.items()]
+    rates = [(name, sizes[-1], SHOWN, key) for name, key in RATES.items() if sizes]
+    means = " Long curves are drawn as means of neighboring points."
+    for name, title, label, curves, caption in (
+        (
+            "training_curves",
+            "Loss while training and on validation data",
+            f"loss ({results.metric.loss})",
+            losses,
+            f"Dotted: loss on the training batches. Solid: loss on validation data.{means}",
         ),
-        caption="Lines: mean over seeds. Bands: from the lowest seed to the highest.",
-        alt="Learning rate and gradient norm against the training step, a line per model.",
-        files=[("metrics.jsonl of each run", "#runs")],
-    )
+        (
+            "rate_and_gradient",
+            f"Learning rate and gradient norm, {titles[sizes[-1]] if sizes else ''}",
+            "",
+            rates,
+            f"Of the largest training set.{means}",
+        ),
+    ):
+        frame = collect_curves(results, curves)
+        if not len(frame):
+            continue
+        look = by_look("model", style := looks(results.families))
+        dash = alt.StrokeDash("loss:N", scale=alt.Scale(domain=[*LOSSES], range=[DOTTED, SOLID]), legend=None)
+        step = axis(alt.X, "step", "training step", zero=True, short=frame.step.max() >= 1e4)
+        up = axis(alt.Y, "value", label, zero=True)
+        base, tooltip = alt.Chart().encode(x=step, y=up, color=look["color"]), ["model", "loss", "step", "value"]
+        line = base.mark_line(point="transparent" if len(frame) <= POINTED else False)
+        layers = [line.encode(strokeDash=dash, tooltip=tooltip).properties(name="lines")]
+        shown = frame[frame.loss == SHOWN]
+        if len(shown) and shown.groupby(["panel", "model"]).size().max() <= MARKED:
+            marked = base.mark_point().transform_filter(f"datum.loss === '{SHOWN}'")
+            layers.append(marked.encode(shape=look["shape"], tooltip=tooltip).properties(name="points"))
+        if banded := frame.low.notna().any():
+            layers.insert(0, mark_band(base, up, len(style)).encode(detail="loss:N"))
+        lines = "Lines: mean over seeds. Bands: from the lowest seed to the highest." if banded else "A line per run."
+        chart = panels(
+            alt.layer(*with_legend("model", style, layers), data=frame), "panel", [*dict.fromkeys(frame.panel)]
+        )
+        yield Figure(
+            name,
+            title,
+            chart if curves is losses else chart.resolve_scale(y="independent"),
+            f"{caption} {lines}",
+            f"{title} against the training step. {caption}",
+            [("metrics.jsonl of each run", "#runs")],
+        )
+
+
+def collect_curves(results: Results, curves: Sequence[tuple[str, int, str, str]]) -> pd.DataFrame:
+    """What each model logged: curves are (panel, training-set size, name, key of metrics.jsonl)."""
+    points, most = [], max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, len(curves) * len(results.families))))
+    for (panel, size, loss, key), model in product(curves, results.families):
+        runs = [row["run"] for row in results.rows if (row["model"], row["train_size"]) == (model, size)]
+        logged = {run: read_curve(results.run_files[run].metrics, key) for run in runs}
+        logged = {run: curve for run, curve in logged.items() if any(y is not None for _, y in curve)}
+        link = folder_link(*logged) if len(logged) == 1 else ""
+        for step, mean, *ends in thin_curves([*logged.values()], most):
+            points.append((panel, model, loss, step, mean, *(ends if len(logged) > 1 else (None, None)), link))
+    return pd.DataFrame(points, columns=["panel", "model", "loss", "step", "value", "low", "high", "link"])
 
 
 def read_curve(rows: Sequence[dict[str, Any]], key: str) -> Curve:
@@ -287,7 +272,7 @@ def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]
     """
     if len(curves) == 1 and len(curves[0]) <= most:
         means = [(step, None if value is None else float(f"{value:.4g}")) for step, value in curves[0]]
-        return [Point(step, value, value, value) for step, value in means]
+        return [(step, value, value, value) for step, value in means]
     steps = sorted({step for curve in curves for step, _ in curve})
     if not steps:
         return []
@@ -301,7 +286,7 @@ def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]
     last = [steps[end - 1] for end in (*starts[1:], len(steps))]
     ends = zip(last, np.nanmean(means, axis=0), np.nanmin(means, axis=0), np.nanmax(means, axis=0), strict=True)
     return [
-        Point(step, *(float(f"{value:.4g}") if np.isfinite(mean) else None for value in (mean, low, high)))
+        (step, *(float(f"{value:.4g}") if np.isfinite(mean) else None for value in (mean, low, high)))
         for step, mean, low, high in ends
     ]
 

@@ -1,25 +1,22 @@
 """Shaded cells and small pictures: drawings of analyses, the figures of one model, samples of a study's data."""
 
-import base64
-import io
 import json
 import math
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 from vitlab.config import printable
 from vitlab.data.base import CaptionData, TextData
 from vitlab.data.split import nested_items
-from vitlab.files import replacing, write_json
+from vitlab.files import write_json
 from vitlab.formatting import TIMES, file_stem, finite, plural
-from vitlab.reports import Look
+from vitlab.reports import Look, encode_picture
 from vitlab.reports.figures import COLOURS, DASHED, Figure, axis, by_look
 
 if TYPE_CHECKING:
@@ -48,13 +45,7 @@ MOST_CLASSES = 50  # of a confusion matrix: more have no room for their names
 OTHERS = "(other classes)"
 IMAGES, CAPTIONED, TEXTS = 12, 6, 2  # samples of a size: images, images with captions, texts
 EXCERPT = 400  # letters of a text
-CELL = 64  # pixels: the side of an image on the sheet of samples, about
-COLUMNS = 12  # images beside each other at most, so that the sheet stays readable on a narrow page
-BELOW = 18  # pixels between the samples of two sizes
-FONT = 26
-CAPTION_FONT, CAPTION_LETTERS, CAPTION_LINES = 22, 28, 3  # a caption stands right of its image
-CAPTION_WIDTH = CAPTION_LETTERS * CAPTION_FONT // 2
-LABEL = 122  # a grey with a contrast of 4 to 1 with white paper and with black: the sheet has no background
+CELL = 64  # pixels: the longer side of a sample at most
 
 Matrix = Sequence[Sequence[float | None]]
 
@@ -138,9 +129,7 @@ def frame_picture(
     """An image uint8 (Y, X, 3) that fills its axes, each pixel a sharp rectangle."""
     factor = max(1, math.ceil(2 * max(size["width"] / pixels.shape[1], size["height"] / pixels.shape[0])))
     large = Image.fromarray(pixels.repeat(factor, axis=0).repeat(factor, axis=1))
-    file = io.BytesIO()
-    large.quantize(256, dither=Image.Dither.NONE).save(file, format="PNG", optimize=True)
-    address = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    address = encode_picture(large.quantize(256, dither=Image.Dither.NONE))
     corners = pd.DataFrame({"row": [0, 0], "column": [0, 0], "value": [domain[0], domain[-1]]})
     picture = alt.Chart(pd.DataFrame({"url": [address]}), name="picture").mark_image(
         **size, align="left", baseline="top", aspect=False
@@ -361,27 +350,23 @@ def plot_positions(what: str, values: Matrix, subject: str) -> Figure:
 
 
 def write_samples(task: "Task", data: Any, sizes: Sequence[int], seed: int, folder: Path) -> None:
-    """Write samples.png of images, or samples.json of texts: [{"size", "texts"}, ...], sizes in ascending order."""
+    """Write samples.json: `[{"size", "pictures", "texts"}, ...]`, sizes in ascending order; texts are captions too."""
     captioned, of_text = isinstance(data, CaptionData), isinstance(data, TextData)
     count = TEXTS if of_text else CAPTIONED if captioned else IMAGES
-    chosen, before = {}, np.empty(0, dtype=np.int64)
+    samples, before = [], np.empty(0, dtype=np.int64)
     for size, items in zip(sizes, nested_items(task.train, sizes, seed), strict=True):
-        added = np.setdiff1d(items, before)
-        chosen[size] = (added if of_text else np.random.default_rng(seed).permutation(added))[:count]
-        before = items
-    if of_text:
-        texts = [{"size": size, "texts": read_excerpts(task, data, items)} for size, items in chosen.items()]
-        write_json(folder / "samples.json", texts)
-        return
-    captions = None
-    if captioned:
-        first = data.train.targets[:, 0]
-        captions = {
-            size: [data.tokenizer.decode(first[row][first[row] >= 0]) for row in rows] for size, rows in chosen.items()
-        }
-    write_contact_sheet(
-        {size: task.train.read(rows) for size, rows in chosen.items()}, folder / "samples.png", captions
-    )
+        added, before = np.setdiff1d(items, before), items
+        rows = (added if of_text else np.random.default_rng(seed).permutation(added))[:count]
+        pictures, texts = [], []
+        if of_text:
+            texts = read_excerpts(task, data, rows)
+        else:
+            pictures = [encode_picture(image, CELL) for image in task.train.read(rows)]
+        if captioned:
+            first = data.train.targets[rows, 0]
+            texts = [data.tokenizer.decode(tokens[tokens >= 0]) for tokens in first]
+        samples.append({"size": size, "pictures": pictures, "texts": texts})
+    write_json(folder / "samples.json", samples)
 
 
 def read_excerpts(task: "Task", data: TextData, items: np.ndarray) -> list[str]:
@@ -397,41 +382,3 @@ def read_excerpts(task: "Task", data: TextData, items: np.ndarray) -> list[str]:
     inputs = task.inputs(task.prepare(Items(task.train).__getitems__(items.tolist())))
     is_word = inputs.mask & ~inputs.special
     return [cut(decode(row[keep].tolist()).strip()) for row, keep in zip(inputs.tokens, is_word, strict=True)]
-
-
-def write_contact_sheet(
-    strips: Mapping[int, np.ndarray], path: str | Path, captions: Mapping[int, Sequence[str]] | None = None
-) -> None:
-    """Write a PNG with, for each size in ascending order, its label and its images, uint8 (n, C, H, W), C 1 or 3.
-
-    With `captions` each image has its own on its right. The background is transparent. Grey images give a grey file,
-    which is a third as large. Small images grow by a whole factor, so that pixels stay sharp squares.
-    """
-    colour = any(strip.shape[1] == 3 for strip in strips.values())
-    mode, ink = ("RGBA", (LABEL, LABEL, LABEL, 255)) if colour else ("LA", (LABEL, 255))
-    most, beside = (COLUMNS, 0) if captions is None else (2, SPACE + CAPTION_WIDTH)
-    fonts = [ImageFont.load_default(size) for size in (FONT, CAPTION_FONT)]
-    rows = {size: -(-len(strip) // most) for size, strip in sorted(strips.items()) if len(strip)}
-    page = Image.new(mode, (2 * CELL * COLUMNS, sum(2 * (FONT + CELL * count) for count in rows.values())))
-    draw, y = ImageDraw.Draw(page), 0
-    for size, count in rows.items():
-        draw.text((0, y), plural(size, "example"), font=fonts[0], fill=ink)
-        y += FONT + 8
-        longest, across = max(strips[size].shape[2:]), -(-len(strips[size]) // count)  # as even rows as can be
-        small = longest <= 1.5 * CELL
-        factor = max(1, round(CELL / longest)) if small else 1.5 * CELL / longest
-        height, width = (max(1, round(factor * side)) for side in strips[size].shape[2:])
-        for place, image in enumerate(strips[size]):
-            row, column = divmod(place, across)
-            at = column * (width + beside + SPACE), y + row * (height + SPACE)
-            picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
-            method = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
-            page.paste(picture.resize((width, height), method).convert(mode), at)
-            if captions is not None:
-                lines = textwrap.wrap(
-                    captions[size][place], CAPTION_LETTERS, max_lines=CAPTION_LINES, placeholder=" ..."
-                )
-                draw.text((at[0] + width + 2 * SPACE, at[1]), "\n".join(lines), font=fonts[1], fill=ink, spacing=0)
-        y += count * (height + SPACE) - SPACE + BELOW
-    with replacing(path) as file:
-        page.crop((0, 0, *page.getbbox()[2:])).save(file, format="PNG", optimize=True)

@@ -6,17 +6,14 @@
 import base64
 import contextlib
 import hashlib
-import io
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
-from PIL import Image
 
 from vitlab.data.cache import cache_root
 from vitlab.files import write_text
@@ -28,12 +25,14 @@ EVERY = 15.0  # seconds between two live reports, at least
 LOG = "report.log"  # below the study's folder: what went wrong in its report
 
 
-def render(template: str, styles: Sequence[str], scripts: Sequence[str], script_data: Any, **values: Any) -> str:
+def render(
+    template: str, styles: Sequence[str], scripts: Sequence[str] = (), script_data: Any = None, **values: Any
+) -> str:
     """The document of a template that extends page.html.j2.
 
-    `styles` are names of files among the assets, behind page.css; `scripts` are JavaScript, run in their order at the
-    end of the page, where `script_data` lies as JSON. The page's content security policy names the hash of each script,
-    so that no other one runs.
+    `styles` and `scripts` are names of files among the assets, behind page.css and theme_button.js; the script "vega"
+    is the library. Scripts run in their order at the end of the page, where `script_data` lies as JSON. The page's
+    content security policy names the hash of each script, so that no other one runs.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(sorted(ASSETS.iterdir())),
@@ -43,6 +42,7 @@ def render(template: str, styles: Sequence[str], scripts: Sequence[str], script_
         lstrip_blocks=True,
     )
     theme = source("theme.js")
+    scripts = [bundle_vega() if name == "vega" else source(name) for name in ("theme_button.js", *scripts)]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (theme, *scripts)]
     return environment.get_template(template).render(
         light=css_variables("light"),
@@ -75,25 +75,24 @@ def bundle_vega() -> str:
     return text
 
 
-def data_address(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def draw_picture(image: np.ndarray) -> str:
-    """The data address of an image uint8 (C, Y, X); a single channel is a greyscale file, which is a third as large."""
-    file = io.BytesIO()
-    Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(file, "PNG", optimize=True)
-    return data_address(file.getvalue(), "image/png")
-
-
 class LiveReport:
-    """Rewrites report.html of a study's folder when runs have finished, but not too often."""
+    """Rewrites report.html of a study's folder when runs have finished, but not too often.
+
+    A study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself.
+    """
 
     changed = started = False
     due = 0.0
 
     def __init__(self, folder: Path):
         self.folder = folder
+
+    def __enter__(self) -> "LiveReport":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind and self.started:
+            self.write()
 
     def update(self, changed: bool) -> None:
         """At every event of the study; `changed`: a run has finished or failed. Between two events it may write."""
@@ -116,15 +115,3 @@ class LiveReport:
         except Exception:
             with contextlib.suppress(OSError):
                 (self.folder / LOG).write_text(traceback.format_exc())
-
-
-@contextlib.contextmanager
-def live_report(folder: Path) -> Iterator[LiveReport]:
-    """A live report; a study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself."""
-    live = LiveReport(folder)
-    try:
-        yield live
-    except BaseException:
-        if live.started:
-            live.write()
-        raise

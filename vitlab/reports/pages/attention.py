@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 from vitlab.config import UserError, printable
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, link, plural, significant
-from vitlab.reports import ACCENTS
+from vitlab.reports import ACCENTS, encode_picture
 from vitlab.reports.figures import save_figure
 from vitlab.reports.figures.images import SHADES, plot_positions
-from vitlab.reports.pages import draw_picture, render, source
+from vitlab.reports.pages import render
 from vitlab.studies.results import MAPS, Results
 
 if TYPE_CHECKING:  # pages of pictures do without torch, which takes 2 s to import
@@ -37,7 +37,7 @@ MEASURES = {  # analyses with a number per head -> the title of their column
     "attention_entropy": "entropy",
     "head_types": "type",
 }
-SCRIPTS = ("theme_button.js", "table.js", "maps.js", "attention.js")
+SCRIPTS = ("table.js", "maps.js", "attention.js")
 MOST = 1_000_000  # bytes of maps in a page of pictures; further images are left out
 LETTERS = 60  # of a text's name
 SHOWN = 4  # validation texts on the page if the user gives none
@@ -120,7 +120,7 @@ def write_page(results: Results, run: str) -> bool:
         class_token=maps.class_token,
         grid=grid,
         pictures=[
-            {"src": draw_picture(picture), "name": name} for picture, name in zip(maps.pictures, names, strict=False)
+            {"src": encode_picture(picture), "name": name} for picture, name in zip(maps.pictures, names, strict=False)
         ],
         left_out=count - shown,
         missing=missing,
@@ -232,33 +232,22 @@ def write_views(
     name: str,
     folder: Path,
 ) -> list[Path]:
-    """Write the views of a text model for which `has_views` is true; gives their paths.
+    """Write the views of a text model's attention and positions, if it has such; gives their paths.
 
     `texts` are shown, by default some of validation; `heads` are rows of the analysis head_patterns.
     """
+    from vitlab.analysis.capture import find_attention_layers
     from vitlab.analysis.pictures import position_distances, position_similarities
+    from vitlab.models.recurrent import RecurrentEncoderDecoder
 
     paths = []
-    if has_attention(model):
+    if find_attention_layers(model) or isinstance(model, RecurrentEncoderDecoder):
         shown = [pack_attention(model, tokenizer, text) for text in texts or read_validation(task)]
         paths.append(write_text_page(folder / "attention.html", f"Attention between tokens, {name}", shown, heads))
     if (table := model.text.embed.positions) is not None:
         for what, values in (("distance", position_distances(table)), ("similarity", position_similarities(table))):
             paths += save_figure(plot_positions(what, values.tolist(), name), folder)
     return paths
-
-
-def has_attention(model: "nn.Module") -> bool:
-    """Whether a text model has attention between tokens, a recurrent decoder's too."""
-    from vitlab.analysis.capture import find_attention_layers
-    from vitlab.models.recurrent import RecurrentEncoderDecoder
-
-    return bool(find_attention_layers(model)) or isinstance(model, RecurrentEncoderDecoder)
-
-
-def has_views(model: "nn.Module") -> bool:
-    """Whether a text model has attention or position embeddings to draw."""
-    return has_attention(model) or model.text.embed.positions is not None
 
 
 def read_validation(task: "Task") -> list[TextInput]:
@@ -288,9 +277,9 @@ def encode_text(model: "nn.Module", tokenizer: "Tokenizer", parts: Sequence[str]
     """
     import torch
 
-    from vitlab.models.decoding import generate
     from vitlab.models.encoder_decoder import EncoderDecoder
     from vitlab.models.recurrent import RecurrentEncoderDecoder
+    from vitlab.training.writer import Targets, write_rows
 
     def fit(tokens: Sequence[int], most: int, text: str) -> "Tensor":
         if len(tokens) > most:
@@ -302,14 +291,12 @@ def encode_text(model: "nn.Module", tokenizer: "Tokenizer", parts: Sequence[str]
         raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: the text has no tokens; give some words")
     if isinstance(model, (EncoderDecoder, RecurrentEncoderDecoder)):
         source = fit([*encoded[0], tokenizer.end], model.text.embed.length, parts[0])
-        start = torch.tensor([tokenizer.decoder_start])
         if len(parts) == 1:
-            device = next(model.parameters()).device
-            decoding = model.eval().decoding(source[None].to(device))
-            (following,) = generate(decoding, start[None].to(device), model.target_length, end=tokenizer.end)
+            (following,) = write_rows(Targets(model.eval(), tokenizer), [source.tolist()], model.target_length, {})
             following = following.cpu()
         else:
             following = fit([*encoded[1], tokenizer.end], model.target_length, parts[1])
+        start = torch.tensor([tokenizer.decoder_start])
         return TextInput(source, None, torch.cat([start, following[:-1]]), following)
     causal = model.text.causal
     tokens, segments = ([], []) if causal else ([tokenizer.start], [0])
@@ -361,7 +348,7 @@ def render_page(
     return render(
         "attention.html.j2",
         styles=["maps.css", "attention.css"],
-        scripts=[source(name) for name in SCRIPTS],
+        scripts=SCRIPTS,
         script_data={"items": items, "layers": layers, "shades": None if "texts" in values else SHADE_TABLE},
         gradient="linear-gradient(to right, transparent, var(--vit))" if "texts" in values else GRADIENT,
         about=[f"{plural(len(layers), 'layer')}, {plural(max(heads), 'head')} each"],

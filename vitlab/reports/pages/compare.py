@@ -16,12 +16,12 @@ from vitlab.formatting import DASH, count, duration, finite, folder_link, link, 
 from vitlab.reports import ACCENTS, looks, provenance
 from vitlab.reports.figures import house_style, with_variables
 from vitlab.reports.figures.curves import read_curve, thin_curves
-from vitlab.reports.pages import bundle_vega, render, source
+from vitlab.reports.pages import render
 from vitlab.reports.words import cell_text, compare_sizes, describe_numbers, join_names
 from vitlab.studies.results import Results, RunResults
 from vitlab.tasks.metrics import find_metric, list_metrics, main_metric
 
-SCRIPTS = ("theme_button.js", "charts.js", "table.js", "compare.js")
+SCRIPTS = ("charts.js", "table.js", "compare.js")
 FILES = (
     ("config", "config.yaml"),
     ("metrics", "metrics.jsonl"),
@@ -107,15 +107,6 @@ def make_runs_table(results: Results, columns: list[Column], page_folder: Path) 
 # ---- the page
 
 
-def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = ()) -> Path | None:
-    """Write the page, which begins with the runs `compared`; None for fewer than two runs. Raises UserError."""
-    if sum(len(results.rows) for results in studies.values()) < 2:
-        path.unlink(missing_ok=True)  # of an earlier report with more runs
-        return None
-    write_text(path, render_page(studies, path.parent, compared))
-    return path
-
-
 def merge_studies(studies: Studies) -> Results:
     """Several studies as one, with runs `study/run` of models `study/model`; a single study as it is."""
     if len(studies) == 1:
@@ -129,8 +120,12 @@ def merge_studies(studies: Studies) -> Results:
     return Results(rows, {"margin": min(results.margin for results in studies.values())}, run_files=files)
 
 
-def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
-    """The whole document, of a page in a folder."""
+def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = ()) -> Path | None:
+    """Write the page, which begins with the runs `compared`; None for fewer than two runs. Raises UserError."""
+    if sum(len(results.rows) for results in studies.values()) < 2:
+        path.unlink(missing_ok=True)  # of an earlier report with more runs
+        return None
+    folder = path.parent
     results, comparable = merge_studies(studies), list_comparable(studies)
     rows, metric = results.rows, results.metric
     columns = [*list_columns(rows), *(column for column in FURTHER if any(column.key in row for row in rows))]
@@ -167,10 +162,10 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
         "metric": f"validation {metric.name}",
         "distance": "attention distance (pixels)",
     }
-    return render(
+    text = render(
         "compare.html.j2",
         styles=["compare.css"],
-        scripts=[bundle_vega(), *map(source, SCRIPTS)],
+        scripts=["vega", *SCRIPTS],
         script_data={
             "runs": runs,
             "start": list(compared) or [row["run"] for some in largest for row in some[:seeds]][:MOST_SHOWN],
@@ -199,6 +194,8 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
         notes=describe_studies(studies, comparable),
         **make_runs_table(results, columns, folder),
     )
+    write_text(path, text)
+    return path
 
 
 def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Iterator[str]:
@@ -263,4 +260,4 @@ def read_curves(run: RunResults, metric: str, most: int) -> Iterator[tuple[str, 
     curves["distance"] = [(layer, float(np.mean(by_layer[layer]))) for layer in sorted(by_layer)]  # mean over heads
     for name, curve in curves.items():
         if points := thin_curves([curve], most):
-            yield name, [point.step for point in points], [point.mean for point in points]
+            yield name, [step for step, *_ in points], [mean for _, mean, *_ in points]

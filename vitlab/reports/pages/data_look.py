@@ -1,6 +1,5 @@
 """A look at a folder of pictures as one page: counts, sizes, examples of each class, copies side by side."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ from vitlab.data.images import decode
 from vitlab.data.look import Look, describe, describe_duplicates, describe_pair
 from vitlab.files import write_text
 from vitlab.formatting import plural
-from vitlab.reports.pages import data_address, render, source
+from vitlab.reports import encode_picture
+from vitlab.reports.pages import render
 
 CLASSES, EXAMPLES, PAIRS = 12, 6, 30  # shown, of each class, and of copies
 SIDE = 96  # pixels of a thumbnail's longer side
-SHARP = 32  # pixels: pictures up to this size are kept as they are
 
 
 def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
@@ -31,8 +30,6 @@ def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
     text = render(
         "data_look.html.j2",
         styles=["looks.css"],
-        scripts=[source("theme_button.js")],
-        script_data={},
         title=f"{name}: a look at the data",
         name=name,
         about=["a look at the data"],
@@ -78,14 +75,9 @@ def spread(items: Sequence[Any], most: int) -> list[Any]:
 
 def draw_thumbnail(path: Path) -> str:
     """The data address of a picture, upright, its longer side SIDE at most; empty if it cannot be read any more."""
-    file = io.BytesIO()
     try:
         with Image.open(path) as image:
             image.draft(None, (2 * SIDE, 2 * SIDE))
-            image = decode.upright(image, "RGB", 4 * SIDE)
+            return encode_picture(decode.upright(image, "RGB", 4 * SIDE), SIDE)
     except Exception:  # Pillow's readers raise a dozen types; the file has changed since it was read
         return ""
-    image.thumbnail((SIDE, SIDE))
-    kind = "PNG" if max(image.size) <= SHARP else "JPEG"
-    image.save(file, kind, quality=85)
-    return data_address(file.getvalue(), f"image/{kind.lower()}")

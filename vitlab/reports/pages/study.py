@@ -11,15 +11,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from vitlab.files import write_text
+from vitlab.files import read_json, write_text
 from vitlab.formatting import duration, finite, folder_link, link, plural, with_prefix
 from vitlab.reports import follow_parent, looks, provenance, write_chart
 from vitlab.reports.figures import Figure, describe_chart, draw_study, pack_for_page
-from vitlab.reports.pages import bundle_vega, data_address, render, source
+from vitlab.reports.pages import render
 from vitlab.reports.pages.attention import write_attention_pages
 from vitlab.reports.pages.compare import list_columns, make_runs_table, write_compare_page
 from vitlab.reports.wandb import WAITING, list_uploads
-from vitlab.reports.words import find_tables, headline, make_size_table, write_tables
+from vitlab.reports.words import TABLES, headline, make_size_table, write_tables
 from vitlab.studies.crossover import list_params
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
@@ -27,7 +27,7 @@ from vitlab.studies.status import write_board
 Rows = list[dict[str, Any]]
 MOST_MANIFESTS = 10  # that are linked one by one
 GENERATED = 8  # test items for which it shows what the models write
-SCRIPTS = ("theme_button.js", "charts.js", "report.js", "table.js")
+SCRIPTS = ("charts.js", "report.js", "table.js")
 
 
 def write_report(results: Results, *, running: bool = False, compared: Sequence[str] = ()) -> Path:
@@ -64,7 +64,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
     """The whole document."""
     study, config, rows, metric = results.files, results.config, results.rows, results.metric
     run_results = [run.result for run in results.run_files.values()]
-    samples = study.figures / "samples.png"
+    samples = read_json(study.figures / "samples.json") or []
     manifests = [(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))]
     if len(manifests) > MOST_MANIFESTS:
         manifests = [(f"{len(manifests):,} files, one for each seed", folder_link("subsets"))]
@@ -82,7 +82,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
     return render(
         "report.html.j2",
         styles=["report.css"],
-        scripts=[*([bundle_vega()] if figures else []), *map(source, SCRIPTS)],
+        scripts=[*(["vega"] if figures else []), *SCRIPTS],
         script_data={"charts": [pack_for_page(view) for view in chain(*figures)]},
         title=f"{results.name}: {conclusion}",
         name=results.name,
@@ -94,14 +94,13 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         tiles=make_tiles(results),
         figures=figures,
         generated=results.list_generated(GENERATED),
-        texts=[(plural(sample["size"], metric.sized_by), sample["texts"]) for sample in results.sample_texts],
-        samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
+        samples=[(plural(one["size"], metric.sized_by), one["pictures"], one["texts"]) for one in samples],
         manifests=manifests,
         attention=attention,
         metric=metric,
         size_table=make_size_table(results),
         fits=results.fits,
-        tables=[(path.name, link("tables", path.name)) for path in find_tables(study.folder)],
+        tables=[(Path(name).name, name) for name in TABLES if rows],
         looks=looks(results.families),
         failed=failed,
         held_fixed=" ".join(filter(None, fixed)),

@@ -13,10 +13,10 @@ from tests.captioned import captioned
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from vitlab.analysis.capture import Findings
 from vitlab.config import load, names
+from vitlab.reports import encode_picture
 from vitlab.reports.figures import Figure, draw_findings, save_figure
 from vitlab.reports.figures.curves import estimate_share
 from vitlab.reports.figures.images import (
-    CAPTION_WIDTH,
     VECTORS,
     draw_cells,
     draw_tiles,
@@ -128,7 +128,10 @@ def read_labels(figure, channel):
 
 def read_tiles(figure):
     """The picture of tiles or of a large table: uint8 (Y, X, 3)."""
-    (url,) = read_column(figure, "url", "picture")
+    return decode_picture(*read_column(figure, "url", "picture"))
+
+
+def decode_picture(url):
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB"))
 
 
@@ -218,15 +221,21 @@ def test_seeds_that_differ_widen_it_and_all_right_is_not_certain():
     assert estimate_share([[0, 0]]) is None
 
 
-# ---- captions beside their pictures
+# ---- samples of the training sets
 
 
-def test_captions_are_written_right_of_their_pictures(tmp_path):
+def test_samples_of_a_size_are_what_it_adds_with_their_captions(tmp_path):
     data = captioned()
     write_samples(SimpleNamespace(train=data.train), data, [3, 8], 0, tmp_path)
-    sheet = np.asarray(Image.open(tmp_path / "samples.png"))
-    side = Image.open(tmp_path / "samples.png").width - CAPTION_WIDTH
-    assert side > CAPTION_WIDTH  # two columns of a picture and its caption each
-    ink = sheet[..., -1] > 128  # the paper is transparent
-    assert ink[34:, -CAPTION_WIDTH:].any()
-    assert 0.02 < ink[34:, -CAPTION_WIDTH:].mean() < 0.3  # letters, not a picture
+    small, large = json.loads((tmp_path / "samples.json").read_text())
+    assert (small["size"], len(small["pictures"]), large["size"], len(large["pictures"])) == (3, 3, 8, 5)
+    assert not {*small["pictures"]} & {*large["pictures"]}
+    assert len(small["texts"]) == 3
+    assert all(small["texts"])
+
+
+def test_pictures_of_a_page():
+    image = np.random.default_rng(0).integers(0, 256, (3, 300, 200), dtype=np.uint8)
+    assert decode_picture(encode_picture(image)).shape == (300, 200, 3)
+    assert decode_picture(encode_picture(image, 64)).shape[0] == 64
+    np.testing.assert_array_equal(decode_picture(encode_picture(image[:1, :24, :24], 64))[..., 0], image[0, :24, :24])

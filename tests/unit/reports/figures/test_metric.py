@@ -134,7 +134,7 @@ def test_names_are_text_not_markup(tmp_path):
     name = "<b>%{x}</b> $a$ <a href='http://example.org'>"
     study = make_study(tmp_path / "study", models={name.replace("/", "|"): "vit", "other": "resnet"}, failed=0)
     results = load_results(study.folder)
-    (figure,) = curves.draw_training(results)
+    figure, *_ = curves.draw_training(results)
     text = save_figure(Figure("f", name, figure.chart), tmp_path)[0].read_text()
     assert "&lt;b&gt;%{x}&lt;/b&gt; $a$" in text  # the title
     assert "&lt;b&gt;%{x}&lt;|b&gt; $a$" in text  # the legend

@@ -1,9 +1,7 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.unit.reports.figures.charts import read_points
 from tests.unit.reports.html_page import EVIL, Page
@@ -12,7 +10,6 @@ from vitlab.config import UserError
 from vitlab.files import write_json
 from vitlab.reports import provenance
 from vitlab.reports.figures import metric
-from vitlab.reports.figures.images import write_contact_sheet
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
 
@@ -70,7 +67,7 @@ def test_pages_and_figures_are_the_same_when_written_again(study):
     names = {path.name for path in study.figures.iterdir()}
     against = (f"accuracy_against_{what}" for what in ("size", "compute", "time"))
     stems = (*against, "error_against_size", "attention_distance-vit_nano", "training_curves", "rate_and_gradient")
-    assert names == {"samples.png", "laws.csv", *(f"{stem}.{suffix}" for stem in stems for suffix in ("svg", "png"))}
+    assert names == {"samples.json", "laws.csv", *(f"{stem}.{suffix}" for stem in stems for suffix in ("svg", "png"))}
 
 
 def test_user_text_is_never_markup(tmp_path, page):
@@ -109,7 +106,7 @@ def test_runs_whose_folders_are_gone(tmp_path):
     study = make_study(tmp_path / "thin", sizes=(500,), failed=0)
     for folder in study.folder.glob("*-n*"):
         shutil.rmtree(folder)
-    (study.figures / "samples.png").unlink()
+    (study.figures / "samples.json").unlink()
     write_report(load_results(study.folder))
     found = Page(study.report_path.read_text())
     assert "ResNet leads by 38.4 ± 0.2 points at 500 training examples" in found.text
@@ -189,18 +186,3 @@ def test_a_study_of_many_seeds_has_a_page_of_bounded_length(tmp_path):
     rings = read_points(list(metric.draw(load_results(tmp_path)))[1], "runs")
     assert len({one["link"] for one in rings}) == 30
     assert {min(accuracies), max(accuracies)} <= {one["y"] for one in rings}
-
-
-@pytest.mark.parametrize(
-    ("shape", "mode"), [((12, 1, 24, 24), "LA"), ((3, 3, 300, 200), "RGBA"), ((25, 3, 5, 9), "RGBA")]
-)
-def test_sample_sheet(tmp_path, shape, mode):
-    strip = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    write_contact_sheet({2000: strip, 500: strip[:2]}, tmp_path / "samples.png")
-    sheet = Image.open(tmp_path / "samples.png")
-    assert sheet.mode == mode
-    assert sheet.width < 1300
-    assert sheet.getpixel((sheet.width - 1, 0))[-1] == 0  # no paper of its own
-    if shape[2] == 24:  # three pixels for one, unchanged
-        first = np.asarray(sheet)[34 : 34 + 72, :72, 0]
-        np.testing.assert_array_equal(first[1::3, 1::3], strip[0, 0])
