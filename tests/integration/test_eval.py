@@ -4,6 +4,7 @@ import csv
 import json
 
 import pytest
+import yaml
 
 from tests.integration.commands import TINY, vitlab
 
@@ -33,7 +34,8 @@ def test_a_study_is_about_a_probe_on_other_data(tmp_path):
     words = (
         "models=[vit_nano,resnet_nano] data=glyphs data.train_images=400 data.image_size=16 sizes=[50,200] seeds=[0] "
     )
-    words += "data.test_images=100 budget.steps=5 analyses=[] wandb.mode=off probes=[fewshot@digits,knn@digits]"
+    words += "data.test_images=100 budget.steps=5 analyses=[] wandb.mode=off "
+    words += "probes=[fewshot@digits,knn@digits,finetune@digits]"
     missing = vitlab("scale", *words.split(), "task.metric=fewshot_5@glyphs", "--out", tmp_path / "study")
     assert (missing.returncode, "give probes=[fewshot@glyphs]" in missing.stderr) == (2, True)
     done = vitlab("scale", *words.split(), "task.metric=fewshot_5@digits", "--out", tmp_path / "study")
@@ -42,6 +44,20 @@ def test_a_study_is_about_a_probe_on_other_data(tmp_path):
         for row in csv.DictReader(file):
             assert 0.2 < float(row["fewshot_5@digits"]) < 1
             assert 0.2 < float(row["knn@digits"]) < 1
+            assert 0.3 < float(row["finetune_100@digits"]) < float(row["finetune_1000@digits"]) < 1
+            assert float(row["finetune_flops"]) > float(row["train_flops"])
+            child = yaml.safe_load((tmp_path / "study" / row["run"] / "finetuned/digits-n100/config.yaml").read_text())
+            assert child["init"]["weights"] == str(tmp_path / "study" / row["run"])
+
+
+def test_a_text_model_is_fine_tuned_on_classes_of_texts(tmp_path):
+    words = "model=gpt_nano data=pydoc data.length=32 data.vocabulary=300 train_size=20000 budget.steps=3 analyses=[]"
+    done = vitlab("train", *words.split(), "wandb.mode=off", "probes=[finetune@docstrings]", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert 0 < result["finetune_100@docstrings"] < result["finetune_1000@docstrings"] < 1
+    refused = vitlab("eval", tmp_path / "run", "probes=[finetune@docstrings]")
+    assert (refused.returncode, "trains; give it to vitlab train or vitlab scale" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("model", [pytest.param("vit_nano", marks=pytest.mark.slow), "resnet_nano"])

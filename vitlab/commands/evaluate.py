@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitlab.commands.arguments import CommandParser, source_config, status_line
-from vitlab.config import UserError, names, printable
+from vitlab.config import UserError, load, names, printable
 from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
@@ -66,8 +66,11 @@ def evaluate(source: str, config: TrainConfig, changed: Set[str], *, as_json: bo
     sizes = [config.train_size] if config.probes else []
     problems = size_problems(sizes, task.train, task.strata, data.name, "train_size")
     if subject.mismatch and not config.probes:
-        instead = f"; ask for probes=[NAME], choices: {', '.join(names('probe'))}" if task.item == "image" else ""
+        choices = ", ".join(name for name in names("probe") if name != "finetune")
+        instead = f"; ask for probes=[NAME], choices: {choices}" if task.item == "image" else ""
         problems.append(f"{subject.mismatch}{instead}")
+    trained = [probe for probe in config.probes if load("probe", probe.partition("@")[0]).kind == "finetune"]
+    problems += [f"probes={probe}: trains; give it to vitlab train or vitlab scale" for probe in trained]
     if problems:
         raise UserError(problems)
     model, workers = subject.model, 0 if data.cached else count_cores()

@@ -39,8 +39,8 @@ def find_problems(config: DictConfig) -> list[str]:
         name, _, data = str(probe).partition("@")
         if name not in groups.names("probe"):
             problems.append(f"probes={probe}: unknown probe; {choices_text(name, groups.names('probe'))}")
-        if data and data not in groups.names("data"):
-            problems.append(f"probes={probe}: unknown data; {choices_text(data, groups.names('data'))}")
+        if (data or name == "finetune") and data not in groups.names("data"):
+            problems.append(f"probes={name}@{data}: unknown data; {choices_text(data, groups.names('data'))}")
     metric, _, data = str(OmegaConf.select(config, "task.metric")).partition("@")
     for probe in groups.names("probe"):
         wanted = f"{probe}@{data}" if data else probe
@@ -113,8 +113,10 @@ def check_modalities(config: DictConfig) -> Iterator[str]:
     data = config.get("data")
     if not isinstance(data, DictConfig):
         return
-    if config.get("probes") and data.modality == "text":
-        yield f"probes={config.probes}: probes need images, but data={data.name} has text; give probes=[]"
+    if data.modality == "text":
+        for probe in config.get("probes") or []:
+            if not probe.startswith("finetune"):
+                yield f"probes={probe}: needs images, but data={data.name} has text; give probes=[finetune@DATA]"
     for group in ("task", "model"):
         node = config.get(group)
         if isinstance(node, DictConfig) and node.modality != data.modality:

@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 from lightning.pytorch.loggers import Logger
 
-from vitlab import analysis
+from vitlab import analysis, tasks
 from vitlab.analysis import probes
 from vitlab.analysis.capture import Findings
 from vitlab.config import UserError, compose, load, resolved
 from vitlab.config.checks import list_settings, read_choice
 from vitlab.config.schema import AnalysisConfig, TrainConfig, TrainerConfig
+from vitlab.config.schema.fields import Choice
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
+from vitlab.data.split import size_problems
 from vitlab.files import replacing, write_json
 from vitlab.formatting import round_numbers
 from vitlab.studies.claims import Borrowed, Hold, hold
@@ -40,6 +42,7 @@ from vitlab.training.run import Run, make_result, prepare
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.train import Hooks, compare_splits, test, train
 
+FINETUNE = "finetune"  # the kind of the probe that trains
 MOST_CLASSES = 1000  # whose right answers a result counts
 
 
@@ -170,7 +173,7 @@ def complete(run: Run, lacking: Sequence[str], observer: Observer, hooks: Hooks)
     run.load_weights(files.weights_path)
     analyze(run.last_step)
     if probed:
-        result |= round_numbers(measure_probes(run, probed))
+        result |= round_numbers(measure_probes(run, probed, hooks))
         write_json(files.result_path, result)
         advance()
     # last: whatever ends this process, the next start does what is left
@@ -206,7 +209,9 @@ def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
     tested = test(run)
     compared = compare_splits(run, trained.validation)
     hooks.analyze(run.last_step)
-    result = make_result(run, {**tested.columns, **trained.columns, **compared, **measure_probes(run, config.probes)})
+    result = make_result(
+        run, {**tested.columns, **trained.columns, **compared, **measure_probes(run, config.probes, hooks)}
+    )
     result |= list_columns(config, files) if config.tune else {}
     key = next((key for key in ("accuracy", "exact_match") if result.get(key) is not None), "loss")
     outcomes = Outcomes(key, *tested.outcomes)
@@ -248,9 +253,39 @@ def add_analysis(run: Run, observer: Observer, name: str, step: int) -> None:
     write_analysis(run.files.analysis_folder, {**findings.to_dict(), "rows": rows}, findings.arrays)
 
 
-def measure_probes(run: Run, names: Sequence[str]) -> dict[str, float | None]:
+def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, float | None]:
     """The probes' numbers of the trained model, for results.csv."""
-    return probes.measure(run.placed_model(), run.task, names, run.prepared.indices, run.settings.workers)
+    chosen = {name: load("probe", name.partition("@")[0]) for name in names}
+    frozen = [name for name, config in chosen.items() if config.kind != FINETUNE]
+    numbers = probes.measure(run.placed_model(), run.task, frozen, run.prepared.indices, run.settings.workers)
+    for name, config in chosen.items():
+        numbers |= {} if name in frozen else finetune(run, name.partition("@")[2], config, hooks)
+    return numbers
+
+
+def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, float | None]:
+    """`finetune_100@NAME`: test accuracy of the trained model after training on 100 labels of other data.
+
+    None where the data have no such training set. `finetune_flops` is what all of it cost, beside train_flops.
+    """
+    same, files = resolved(run.config), run.files
+    settings = {"data": name, "budget.steps": config.steps, "recipe.lr": config.rate * run.config.recipe.lr}
+    settings |= {"init.weights": str(files.folder), "wandb.mode": "off", "trainer.evaluations": 1}
+    if files.tokenizer_path.is_file():  # of text
+        settings |= {"data.tokenizer": str(files.tokenizer_path), "data.length": run.task.shape["length"]}
+    else:
+        settings["data.image_size"] = list(run.task.shape["image_size"])
+    kept = {key: same[key] for key in ("model", "recipe", "seed")}
+    numbers, spent = {}, 0
+    for labels in config.labels:
+        child = compose(TrainConfig, [*settings.items(), ("train_size", labels), ("analyses", [])], base=kept)
+        data = open_data(child.data)
+        task = tasks.build(child.task, recipe=child.recipe, data=data, data_config=child.data)
+        numbers[f"finetune_{labels}@{name}"] = None
+        if not size_problems([labels], task.train, task.strata, name):
+            result = run_experiment(child, Borrowed(files.folder / "finetuned" / f"{name}-n{labels}"), stop=hooks.stop)
+            numbers[f"finetune_{labels}@{name}"], spent = result["accuracy"], spent + result["train_flops"]
+    return {**numbers, "finetune_flops": spent}
 
 
 # ---- settings that are chosen on validation data

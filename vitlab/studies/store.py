@@ -38,11 +38,11 @@ def limit_of(rows: Rows) -> str | None:
     """`data`, `budget` or `undecided`: what limits the runs of one model, size and budget; None where nothing tells.
 
     A model that fits its own training items hardly better than new ones has not used up its data; one that is right
-    in every validation item has nothing left to gain.
+    in every validation item has nothing left to gain. Of a metric on other data, `fewshot_5@digits`, nothing tells.
     """
     pairs = [(finite(row.get("train_sample_loss")), finite(row.get("validation_loss"))) for row in rows]
     shares = [seen / unseen for seen, unseen in pairs if seen is not None and unseen]
-    if not shares:
+    if not shares or any("@" in str(row.get("metric")) for row in rows):
         return None
     share = fmean(shares)  # of the loss on validation items, the loss on the run's own training items
     if all(row.get("validation_accuracy") == 1 for row in rows):

@@ -12,6 +12,7 @@ BINS = 15  # of confidence
 POINTS: dict[str, Any] = {"percent": True, "gap_unit": "points"}
 PROBES = {"knn": "kNN accuracy", "linear_probe": "linear probe"}
 PROBES |= {f"fewshot_{shots}": f"{shots}-shot accuracy" for shots in (1, 5, 10, 25)}
+PROBES |= {f"finetune_{labels}": f"fine-tuned accuracy ({labels:,} labels)" for labels in (100, 1000)}
 EVERY = (*CLASSES, CHOICES)
 NUMBER: dict[str, Any] = {  # of one output
     "loss": "squared error of standardised numbers",
