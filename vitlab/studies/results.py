@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from vitlab.studies.stats import (
     Outcomes,
     Spread,
     Spreads,
+    compare_costs,
     estimate_mean,
     moderated_spreads,
     paired_difference,
@@ -184,6 +186,27 @@ class Results:
     def metric(self) -> Metric:
         """What the runs are compared by."""
         return main_metric(self.rows)
+
+    @cached_property
+    def compute(self) -> tuple[str, str, float, tuple[float, float, float]] | None:
+        """Families, the highest level of the metric that both reach, and their ratio of training FLOPs there.
+
+        In whole hundredths, above what the cheapest cells of both reach; None for a metric that is no share, and
+        where a family has one cost or there are not two families.
+        """
+        costs: dict[str, list[tuple[float, list[float]]]] = {}
+        for model, by_size in self.grouped.items():
+            for rows in by_size.values():
+                cost, values = rows[0].get("train_flops") or 0.0, [self.metric.value(row) for row in rows]
+                costs.setdefault(self.families[model], []).append((cost, values))
+        several = {family: points for family, points in costs.items() if len({cost for cost, _ in points}) > 1}
+        if len(several) != 2 or not (self.metric.percent and self.metric.higher_is_better):
+            return None
+        means = [[(cost, fmean(values)) for cost, values in points] for points in several.values()]
+        level = math.floor(100 * min(max(mean for _, mean in points) for points in means)) / 100
+        if level <= max(min(points)[1] for points in means):
+            return None
+        return (*several, level, compare_costs(*several.values(), level))
 
     @property
     def margin(self) -> float:

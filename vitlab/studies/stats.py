@@ -24,6 +24,7 @@ from vitlab.tasks.metrics import Metric, main_metric
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
 MOST_SEEDS = 1000  # of a cell
+Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: cost, the metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
 
@@ -446,3 +447,35 @@ def describe_test_set(rows: Sequence[Mapping[str, Any]]) -> str:
         f"Other test sets of {whole(items)} items would move a result by up to ± {metric.gap(max(widths))}, "
         "however many seeds there are."
     )
+
+
+# ---- compute at equal accuracy
+
+RESAMPLES = 400
+
+
+def compare_costs(ours: Costs, other: Costs, level: float) -> tuple[float, float, float]:
+    """How many times the other's cost ours has at a level of the metric (higher is better), with its 90% interval.
+
+    Costs are of one family: (cost, the metric of each seed) of every cell. Read off the frontiers of the means, between
+    two of their points by the logarithm of the cost, as Dosovitskiy et al., 2021, figure 5, is read. The interval is
+    that of means over drawn seeds (bootstrap); an end is infinite where a draw does not reach the level.
+    """
+    random = np.random.default_rng(0)
+
+    def find_cost(family: Costs, draw: bool) -> float:
+        pick = (lambda values: random.choice(values, len(values))) if draw else np.asarray
+        points = sorted((cost, float(np.mean(pick(values)))) for cost, values in family)
+        best = np.maximum.accumulate([mean for _, mean in points])
+        place = int(np.searchsorted(best, level))
+        if place == len(points):
+            return math.inf
+        if place == 0 or best[place] == best[place - 1]:
+            return points[place][0]
+        share = (level - best[place - 1]) / (best[place] - best[place - 1])
+        before, after = (math.log(points[at][0]) for at in (place - 1, place))
+        return math.exp(before + share * (after - before))
+
+    ratios = [find_cost(ours, True) / find_cost(other, True) for _ in range(RESAMPLES)]
+    low, high = np.nanquantile(ratios, [0.05, 0.95], method="nearest")  # no mean of a number and infinity
+    return find_cost(ours, False) / find_cost(other, False), float(low), float(high)

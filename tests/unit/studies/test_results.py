@@ -12,7 +12,7 @@ from vitlab.cli import main
 from vitlab.commands.scale import show
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.reports.pages import study as study_page
-from vitlab.reports.words import say_result
+from vitlab.reports.words import headline, say_result
 from vitlab.studies.results import Results, load_results
 from vitlab.studies.stats import Target, plan_round
 from vitlab.studies.store import StudyFiles, limit_of, list_limits, predict_gain
@@ -269,3 +269,15 @@ def test_gain_is_a_fifth_of_the_error_in_points():
 def test_a_model_without_a_mistake_is_not_limited_by_the_budget():
     assert limit_of([row(0.4, 0.4, validation_accuracy=1.0)]) == "undecided"
     assert limit_of([row(0.4, 0.4, validation_accuracy=1.0), row(0.4, 0.4, validation_accuracy=0.99)]) == "budget"
+
+
+def test_the_headline_says_how_much_more_compute_a_family_needs_for_the_same_accuracy():
+    rows = [
+        {"run": f"{family}{at}{seed}", "model": f"{family}{at}", "family": family, "train_size": 800, "seed": seed}
+        | {"accuracy": accuracy + 0.01 * seed, "train_flops": factor * 10**at}
+        for family, factor in (("vit", 3.0), ("resnet", 1.0))
+        for at, accuracy in ((9, 0.6), (10, 0.8), (11, 0.9))
+        for seed in (0, 1)
+    ]
+    assert "At 90.0% ViT needs 3 (" in headline(Results(rows, outcomes={}))[1]
+    assert Results([row for row in rows if row["model"][-1] == "9"], outcomes={}).compute is None, "one cost each"

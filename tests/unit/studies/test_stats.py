@@ -1,5 +1,7 @@
 """Intervals of means and differences: by formulas of others where they have one, else by planted effects."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
@@ -7,6 +9,7 @@ from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 from vitlab.config import UserError
 from vitlab.studies.stats import (
     Outcomes,
+    compare_costs,
     estimate_mean,
     moderated_spreads,
     paired_difference,
@@ -158,3 +161,15 @@ def test_what_a_run_generated_right_is_kept_under_its_metric(tmp_path):
     assert found.means.tolist() == [1, 0, 1, 1]
     assert found.of_metric(BY_KEY["exact_match"], 0.75).tolist() == [1, 0, 1, 1]
     assert found.of_metric(BY_KEY["accuracy"], 0.75) is None
+
+
+# ---- compute at equal accuracy
+
+
+def test_a_family_that_needs_twice_the_compute_is_read_off_the_frontiers():
+    other = [(cost, [value, value + 0.02]) for cost, value in ((1e9, 0.5), (2e9, 0.7), (4e9, 0.8))]
+    ours = [(2 * cost, values) for cost, values in other] + [(3e9, [0.1, 0.1])]  # a bad cell is not on the frontier
+    ratio, low, high = compare_costs(ours, other, 0.75)
+    assert ratio == pytest.approx(2)
+    assert low < 2 < high
+    assert compare_costs(ours, [(1e9, [0.95, 0.95])], 0.9) == (math.inf,) * 3
