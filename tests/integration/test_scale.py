@@ -89,6 +89,23 @@ def test_a_study_leaves_the_files_of_the_contract(study):
     assert "Traceback" not in done.stderr
 
 
+def test_wandb_has_a_summary_of_the_study_with_figures_tables_and_numbers(study):
+    folder, done = study
+    (logged,) = commands.wandb_history(folder)
+    assert logged["study/accuracy_against_size._type"] == "image-file"
+    assert {logged[f"study/{name}.ncols"] for name in ("cells", "gaps")} == {12, 8}
+    (run,) = [record["run"] for record in commands.wandb_records(folder) if record["type"] == "run"][:1]
+    assert (run["job_type"], run["run_group"]) == ("summary", run["display_name"])
+    updates = [r["summary"]["update"] for r in commands.wandb_records(folder) if r["type"] == "summary"]
+    summary = {key: value for update in updates for key, value in update.items()}
+    means = [
+        float(row["accuracy"]) for row in results(folder) if (row["model"], row["train_size"]) == ("vit_nano", "150")
+    ]
+    assert summary["vit_nano/accuracy"] == pytest.approx(sum(means) / len(means))
+    assert summary["runs"] == len(results(folder))
+    assert summary["headline"] in " ".join(done.stdout.split())
+
+
 def test_probes_of_every_run_are_columns_and_in_wandb(study):
     folder, _ = study
     for row in results(folder):

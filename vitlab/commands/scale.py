@@ -356,12 +356,14 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
     """Write the report and print the result; 1 where that fails, as the results are there all the same."""
     from vitlab.reports.pages import LOG
     from vitlab.reports.pages.study import write_report
+    from vitlab.reports.wandb import log_study
     from vitlab.studies.results import load_results
 
     log = files.folder / LOG
     try:
         results = load_results(files.folder)
         write_report(results)
+        log_study(results)
         show(results, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
     except (OSError, UserError):
         raise

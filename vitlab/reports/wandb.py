@@ -5,12 +5,13 @@ ends a run. Neither wandb nor Lightning is imported before a run is logged. W&B'
 WANDB_NOTES and so on) hold.
 """
 
+import hashlib
 import os
 import secrets
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import wraps
 from pathlib import Path
 from statistics import fmean
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import vitlab
 from vitlab.config import resolved
-from vitlab.config.schema import AnalysisConfig, TrainConfig
+from vitlab.config.schema import AnalysisConfig, TrainConfig, WandbConfig
 from vitlab.files import replacing, write_text
 from vitlab.formatting import finite
+from vitlab.reports.words import headline
 from vitlab.studies.results import Results, RunResults
 from vitlab.studies.store import find_trials
 from vitlab.training.files import RunFiles
@@ -254,16 +256,62 @@ class RunReporter:
         shutil.rmtree(self.tracker.figures, ignore_errors=True)  # a run that has ended is not resumed
 
 
+# ---- the study itself
+
+
+def log_study(results: Results) -> None:
+    """One W&B run of a study, job type `summary`: its figures, tables, sentences, and a number for each model.
+
+    Nothing is logged with wandb.mode=off, or again while results.csv is the same; what goes wrong is a warning.
+    """
+    files, config = results.files, {**asdict(WandbConfig()), **(results.config.get("wandb") or {})}
+    mode = default_mode() if config["mode"] == "auto" else config["mode"]
+    known, digest = files.folder / "wandb" / "id", hashlib.sha256(files.results_path.read_bytes()).hexdigest()
+    key, _, logged = known.read_text().partition(" ") if known.is_file() else (secrets.token_hex(4), "", "")
+    if mode == "off" or logged == digest:
+        return
+    import wandb
+
+    for earlier in files.folder.glob("wandb/offline-run-*"):
+        shutil.rmtree(earlier)
+    options = {"project": config["project"], "id": key, "name": results.name, "group": results.name}
+    options |= {"job_type": "summary", "dir": files.folder, "config": results.config, "settings": SETTINGS}
+    try:
+        resume = "allow" if mode == "online" else None
+        run = wandb.init(mode=mode, resume=resume, reinit="create_new", **options)
+        frames = {name: getattr(results, name) for name in ("cells", "gaps", "laws")}
+        shown = {f"study/{name}": wandb.Table(dataframe=frame) for name, frame in frames.items() if len(frame)}
+        shown |= {f"study/{path.stem}": wandb.Image(str(path)) for path in sorted(files.figures.glob("*.png"))}
+        run.log(shown)
+        first, details = headline(results)
+        numbers = {"headline": first, "details": details, "runs": len(results.rows)}
+        largest = frames["cells"].sort_values("train_size").groupby("model").last()
+        numbers |= {f"{model}/{results.metric.key}": mean for model, mean in largest["mean"].items()}
+        for pair, crossing in results.fits.crossovers.items():
+            ends = {"size": crossing.size, "low": crossing.low, "high": crossing.high}
+            numbers |= {f"crossover/{' and '.join(pair)}/{end}": value for end, value in ends.items() if value}
+        run.summary.update(numbers)
+        run.finish()
+        write_text(known, f"{key} {digest}")
+    except Exception as error:
+        warnings.warn(f"W&B has no summary of the study: {type(error).__name__}: {error}", stacklevel=2)
+
+
 # ---- what is not uploaded yet
 
 
 def list_uploads(results: Results) -> list[tuple[str, str, Path | None]]:
-    """`(name, state, file)` of every finished run, behind its trials; WAITING is a state, or why nothing is to do."""
+    """`(name, state, file)` of every finished run, behind its trials, and of the study's summary.
+
+    WAITING is a state, or why nothing is to do.
+    """
     found = []
     for name, run in results.run_files.items():
         trials = {f"{name}, trial {files.folder.name}": RunResults(files) for files in find_trials(run.files)}
         found += [(trial, *find_upload(of)) for trial, of in trials.items() if of.wandb]
         found.append((name, *find_upload(run)))
+    for file in results.files.folder.glob("wandb/offline-run-*/*.wandb") if results.files else ():
+        found.append(("summary", "uploaded before" if is_uploaded(file) else WAITING, file))
     return found
 
 
