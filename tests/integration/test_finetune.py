@@ -142,6 +142,19 @@ def test_a_hugging_face_folder_is_a_model_that_is_fine_tuned(tmp_path):
     assert not (tmp_path / "wrong").exists()
 
 
+def test_a_hugging_face_folder_is_analysed_without_training(tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 12}
+    shape = {"image_size": 16, "patch_size": 4, "num_channels": 1, "num_labels": 7}
+    ViTForImageClassification(ViTConfig(**sizes, **shape)).save_pretrained(tmp_path / "vit")
+    without = vitlab("analyze", tmp_path / "vit", "attention_distance")
+    assert (without.returncode, "give data=NAME" in without.stderr) == (2, True)
+    words = ["data=glyphs", "data.train_images=60", "attention_distance", "--out", tmp_path / "out"]
+    done = vitlab("analyze", tmp_path / "vit", *words)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "out" / "attention_distance.json").read_text())["rows"]
+    assert {(row["layer"], row["head"]) for row in rows} == {(layer, head) for layer in (1, 2) for head in (1, 2, 3, 4)}
+
+
 def test_a_wrong_export_is_one_line(pretrained):
     done = vitlab("export", pretrained, "vit.pkl")
     assert done.returncode == 2

@@ -15,7 +15,7 @@ from vitlab.config.groups import is_file_choice
 from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
-from vitlab.training.files import refuse_unwritable, write_analysis
+from vitlab.training.files import RunFiles, refuse_unwritable, write_analysis
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("analyze", "Analyse what the model of a run, or any model of timm, has learned.")
-    parser.add_argument("run", metavar="RUN|timm:NAME", help="the run's folder, or a model of timm")
+    parser.add_argument(
+        "run", metavar="RUN|FOLDER|timm:NAME", help="the run's folder, Hugging Face's folder, or a model of timm"
+    )
     parser.add_argument(
         "words",
         nargs="*",
@@ -51,7 +53,7 @@ def main(words: Sequence[str]) -> int:
     overrides = [w for w in given if w.partition("=")[0].partition(".")[0] not in choices]
     problems = [f"{name}: unknown analysis; {choices_text(name, choices)}" for name in chosen if name not in choices]
     problems += [f"{name}: two analyses have this name" for name in files if chosen.count(name) > 1]
-    if overrides and not args.out and not args.run.startswith("timm:"):
+    if overrides and not args.out and RunFiles(args.run).config_path.is_file():
         problems.append(f"{overrides[0]}: also give --out DIR; the run's own folder is for its own data")
     options = {}
     try:

@@ -14,6 +14,7 @@ from typing import NoReturn
 from vitlab.config import TrainConfig, UserError, change, compose, names, parse_override
 from vitlab.config.errors import choices_text
 from vitlab.config.groups import GROUPS
+from vitlab.config.schema.models import is_folder
 from vitlab.terminal import erase_line
 from vitlab.training.files import RunFiles
 
@@ -107,23 +108,28 @@ def status_line(text: str, *, quiet: bool = False) -> Iterator[None]:
 
 
 def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[TrainConfig, set[str]]:
-    """The configuration of a finished run or of `timm:NAME` with overrides, and the keys that these set.
+    """The configuration of a finished run, `timm:NAME` or Hugging Face's folder with overrides, and the keys these set.
 
     Of a run only the keys in `free` can be overridden. Raises UserError with all problems.
     """
-    if not source.startswith("timm:"):
+    is_foreign = is_folder(source) and not RunFiles(source).config_path.is_file()
+    if not (source.startswith("timm:") or is_foreign):
         RunFiles(source).finished_result()
         return run_config(source, overrides, free), {parse_override(text)[0] for text in overrides}
-    problems = []
+    problems, free = [], (*free, *(["task"] if is_foreign else ["model"]))
     try:
         changed = {parse_override(text)[0] for text in overrides}
         if "data" not in changed:
-            problems.append(f"{source}: needs images, give data=NAME; choices: {', '.join(names('data'))}")
-        unread = sorted(key for key in changed if key.partition(".")[0] not in (*free, "model"))
-        problems += [f"{key}: has no effect here; choices: {', '.join((*free, 'model'))}" for key in unread]
+            needs = "texts or images like those it was trained on" if is_foreign else "images"
+            problems.append(f"{source}: needs {needs}, give data=NAME; choices: {', '.join(names('data'))}")
+        unread = sorted(key for key in changed if key.partition(".")[0] not in free)
+        problems += [f"{key}: has no effect here; choices: {', '.join(free)}" for key in unread]
         if "model" in changed:
             problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
-        config = compose(TrainConfig, overrides, base={"model": {"name": source, "pretrained": True}})
+        base = {"model": source if is_foreign else {"name": source, "pretrained": True}}
+        config = compose(TrainConfig, overrides, base=base)
+        if is_foreign and config.data.modality == "text":
+            config = change(config, {"data.tokenizer": source})
     except UserError as error:
         problems += error.problems
     if problems:

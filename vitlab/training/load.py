@@ -4,6 +4,7 @@ Nothing is unpickled.
 """
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from timm.models import clean_state_dict, load_state_dict
 from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from vitlab import models
+from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, change, compose, first_line
 from vitlab.config.schema.models import is_folder
 from vitlab.data.opening import open_data
@@ -217,13 +218,15 @@ class Subject:
 
 
 def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
-    """Load a run's folder or `timm:NAME`, and the data of a configuration in which the user gave the keys `changed`.
+    """Load a run's folder, `timm:NAME` or Hugging Face's folder, and the data; the user gave the keys `changed`.
 
     A run has its precision and memory format; a model of timm is in float32, at its own image size and normalisation
     unless the user gave others. Raises UserError, also for data of another shape than the model takes.
     """
     if source.startswith("timm:"):
         return load_timm_subject(source, config, changed)
+    if not RunFiles(source).config_path.is_file():
+        return load_folder_subject(source, config, changed)
     loaded, data = load_run(source), open_data(config.data)
     refuse_misfit(loaded, data)
     model, autocast = place_run(loaded)
@@ -249,6 +252,20 @@ def load_timm_subject(source: str, config: TrainConfig, changed: Set[str]) -> Su
     if cfg is None or not config.model.pretrained or cfg.num_classes != len(data.classes):
         mismatch = f"{source} was not trained on the classes of {data.name}"
     return Subject(source, model, autocast, data, 0, folder, mismatch)
+
+
+def load_folder_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
+    shape = models.described_shape(read_huggingface(source)[0])
+    if "image_size" in shape and "data.image_size" not in changed:
+        config = change(config, {"data.image_size": list(shape["image_size"])})
+    data = open_data(config.data)
+    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    device, autocast = evaluation_context("32-true", evaluation_accelerator(config))
+    model = models.build(config.model, **task.shape)
+    print(initialise(model, config, task.classes), file=sys.stderr)
+    mismatch = f"{source} was not trained on the classes of {data.name}" if task.classes else ""
+    folder = Path("runs") / Path(source).resolve().name / "analysis"
+    return Subject(source, model.eval().to(device), autocast, data, 0, folder, mismatch)
 
 
 def refuse_misfit(run: LoadedRun, data: Any) -> None:
