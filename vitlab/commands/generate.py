@@ -3,7 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +35,39 @@ DESCRIPTION = """Continue a text with a run's language model, or write one from 
   vitlab generate runs/de-en --input test.de --out test.hyp --reference test.en --beams 5 --length-penalty 0.6
 Each line of --input is a source (of a captioning run the file of a picture), or a prompt of a language model; --out has
 what is written from it on the same line, so an empty line, or one that is too long for the model, is refused."""
-MOST_SAMPLES = 1000  # generated at a time
-MOST_BEAMS = 1000
+MOST = 1000  # texts, or beams, that are generated at a time
 MOST_NAMED = 5  # wrong lines that are named one by one
 
 
 def main(words: Sequence[str]) -> int:
-    args = parse(words)
+    parser = CommandParser("generate", DESCRIPTION)
+    add = parser.add_argument
+    add("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2 or T5")
+    add("--prompt", type=utf8_text, metavar="TEXT", help="the text to continue, or the source")
+    add("--input", type=non_empty_path, metavar="FILE", help="a text file, a source or prompt a line")
+    add("--out", type=non_empty_path, metavar="FILE", help="where what is written from --input goes")
+    about = "the wanted lines, for BLEU, chrF and exact matches"
+    add("--reference", type=non_empty_path, metavar="FILE", help=about)
+    add("--batch-size", type=positive_integer, default=32, metavar="N", help="lines read together (default: 32)")
+    about = "maximum new tokens (default: 100 after a prompt, of a source what the model can write)"
+    add("--tokens", type=positive_integer, metavar="N", help=about)
+    add("--samples", type=positive_integer, default=1, metavar="N", help="texts to sample (default: 1)")
+    about = "0: greedy (default: 1 where it samples)"
+    add("--temperature", type=number_between(0, 1e6), metavar="T", help=about)
+    add("--top-k", type=positive_integer, metavar="K", help="top-k sampling: from the K most likely tokens")
+    about = "nucleus sampling: from the most likely tokens, with probability P in all"
+    add("--top-p", type=number_between(0, 1), metavar="P", help=about)
+    about = "beam search with N beams, no sampling (default: none after a prompt, of a source the run's task.beams)"
+    add("--beams", type=positive_integer, metavar="N", help=about)
+    about = "of beam search: log probability / ((5 + tokens) / 6)^A (default: the run's task.length_penalty, else 0)"
+    add("--length-penalty", type=number_between(0, 10), metavar="A", help=about)
+    add("--seed", type=seed_number, default=0, metavar="N", help="of the sampling (default: 0)")
+    parser.add_json()
+    args = parser.parse_args(words)
+    sampling = ["--samples"] if args.samples > 1 else []
+    sampling += [f"--{key.replace('_', '-')}" for key in ("temperature", "top_k", "top_p") if key in given(args)]
+    if problems := [*find_conflicts(args, sampling)]:
+        raise UserError(problems)
     lines = read_lines(args) if args.input else {}
     folder = Path(args.run)
     if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
@@ -49,121 +76,59 @@ def main(words: Sequence[str]) -> int:
         from vitlab.training.writer import load_writer
 
     writer = load_writer(args.run)
-    search = choose_search(args, writer)
+    search = choose_search(args, writer, bool(sampling))
     return write_file(args, writer, search, lines) if args.input else write_prompt(args, writer, search)
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The arguments. Raises UserError for those that exclude each other."""
-    parser = CommandParser("generate", DESCRIPTION)
-    parser.add_argument("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2 or T5")
-    parser.add_argument("--prompt", type=utf8_text, metavar="TEXT", help="the text to continue, or the source")
-    parser.add_argument("--input", type=non_empty_path, metavar="FILE", help="a text file, a source or prompt a line")
-    parser.add_argument("--out", type=non_empty_path, metavar="FILE", help="where what is written from --input goes")
-    parser.add_argument(
-        "--reference", type=non_empty_path, metavar="FILE", help="the wanted lines, for BLEU, chrF and exact matches"
-    )
-    parser.add_argument(
-        "--batch-size", type=positive_integer, default=32, metavar="N", help="lines read together (default: 32)"
-    )
-    parser.add_argument(
-        "--tokens",
-        type=positive_integer,
-        metavar="N",
-        help="maximum new tokens (default: 100 after a prompt, of a source what the model can write)",
-    )
-    parser.add_argument("--samples", type=positive_integer, default=1, metavar="N", help="texts to sample (default: 1)")
-    parser.add_argument(
-        "--temperature", type=number_between(0, 1e6), metavar="T", help="0: greedy (default: 1 where it samples)"
-    )
-    parser.add_argument(
-        "--top-k", type=positive_integer, metavar="K", help="top-k sampling: from the K most likely tokens"
-    )
-    parser.add_argument(
-        "--top-p",
-        type=number_between(0, 1),
-        metavar="P",
-        help="nucleus sampling: from the most likely tokens, with probability P in all",
-    )
-    parser.add_argument(
-        "--beams",
-        type=positive_integer,
-        metavar="N",
-        help="beam search with N beams, no sampling (default: none after a prompt, of a source the run's task.beams)",
-    )
-    parser.add_argument(
-        "--length-penalty",
-        type=number_between(0, 10),
-        metavar="A",
-        help="of beam search: log probability / ((5 + tokens) / 6)^A (default: the run's task.length_penalty, else 0)",
-    )
-    parser.add_argument("--seed", type=seed_number, default=0, metavar="N", help="of the sampling (default: 0)")
-    parser.add_json()
-    args = parser.parse_args(words)
-    if problems := find_conflicts(args):
-        raise UserError(problems)
-    return args
-
-
-def find_conflicts(args: argparse.Namespace) -> list[str]:
-    """What is wrong with the arguments together."""
-    problems = []
-    if args.samples > MOST_SAMPLES:
-        problems.append(f"--samples {args.samples}: too many at a time; give at most {MOST_SAMPLES}")
-    if args.beams is not None and args.beams > MOST_BEAMS:
-        problems.append(f"--beams {args.beams}: too many; give at most {MOST_BEAMS}")
-    if args.beams is not None and (given := sampling_options(args)):
-        problems.append(f"--beams cannot be combined with sampling options ({', '.join(given)})")
+def find_conflicts(args: argparse.Namespace, sampling: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the arguments together; `sampling` are the options of sampling that are given."""
+    if args.samples > MOST:
+        yield f"--samples {args.samples}: too many at a time; give at most {MOST}"
+    if args.beams is not None and args.beams > MOST:
+        yield f"--beams {args.beams}: too many; give at most {MOST}"
+    if args.beams is not None and sampling:
+        yield f"--beams cannot be combined with sampling options ({', '.join(sampling)})"
     if args.beams is None and args.length_penalty is not None:
-        problems.append("--length-penalty only works with beam search; give --beams N too")
+        yield "--length-penalty only works with beam search; give --beams N too"
     if args.input is None:
-        problems += [f"{option}: needs --input FILE" for option in ("--out", "--reference") if of(args, option)]
-        return problems
+        yield from (f"--{option}: needs --input FILE" for option in ("out", "reference") if option in given(args))
+        return
     if args.prompt is not None:
-        problems.append("--prompt and --input: give one of them")
+        yield "--prompt and --input: give one of them"
     if args.samples > 1:
-        problems.append(f"--samples {args.samples}: a line of --input gets one text; leave it out")
+        yield f"--samples {args.samples}: a line of --input gets one text; leave it out"
     if args.out is None:
-        problems.append("--input: give --out FILE, which gets what is written")
+        yield "--input: give --out FILE, which gets what is written"
     elif args.out.is_dir():
-        problems.append(f"--out {args.out}: is a folder; give a file")
+        yield f"--out {args.out}: is a folder; give a file"
     else:
-        for option in ("--input", "--reference"):
-            if (read := of(args, option)) is not None and read.resolve() == args.out.resolve():
-                problems.append(f"--out {args.out}: is the file of {option}; give another")
-    return problems
+        for option in ("input", "reference"):
+            if (read := given(args).get(option)) and read.resolve() == args.out.resolve():
+                yield f"--out {args.out}: is the file of --{option}; give another"
 
 
-def of(args: argparse.Namespace, option: str) -> Any:
-    return vars(args)[option.removeprefix("--").replace("-", "_")]
-
-
-def sampling_options(args: argparse.Namespace) -> list[str]:
-    """The options of sampling that are given."""
-    given = [option for option in ("--temperature", "--top-k", "--top-p") if of(args, option) is not None]
-    return ["--samples", *given] if args.samples > 1 else given
+def given(args: argparse.Namespace) -> dict[str, Any]:
+    return {key: value for key, value in vars(args).items() if value is not None}
 
 
 def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
     """The lines of --input and --reference. Raises UserError with all problems, also of --out."""
     columns, problems = {}, []
-    for option in ("--input", "--reference"):
-        if (path := of(args, option)) is None:
+    for option in ("input", "reference"):
+        if (path := given(args).get(option)) is None:
             continue
         try:
-            text = read_utf8(path, option)
+            lines = columns[option] = read_utf8(path, f"--{option}").removesuffix("\n").split("\n")
         except UserError as error:
             problems += error.problems
             continue
-        lines = columns[option] = text.removesuffix("\n").split("\n")
-        empty = [number for number, line in enumerate(lines, start=1) if not line.strip()]
-        if empty:
-            places = ", ".join(map(str, empty[:MOST_NAMED])) + (" ..." if len(empty) > MOST_NAMED else "")
-            problems.append(f"{option}={path}: has no text on line {places}; give one on each")
+        if empty := [str(number) for number, line in enumerate(lines, start=1) if not line.strip()]:
+            places = ", ".join(empty[:MOST_NAMED]) + (" ..." if len(empty) > MOST_NAMED else "")
+            problems.append(f"--{option}={path}: has no text on line {places}; give one on each")
     if len({len(lines) for lines in columns.values()}) > 1:
         problems.append(
-            f"--reference={args.reference}: has {plural(len(columns['--reference']), 'line')}, but "
-            f"--input={args.input} has {len(columns['--input'])}; give a reference for each line"
+            f"--reference={args.reference}: has {plural(len(columns['reference']), 'line')}, but "
+            f"--input={args.input} has {len(columns['input'])}; give a reference for each line"
         )
     try:
         refuse_unwritable(args.out.absolute().parent)
@@ -174,15 +139,12 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
     return columns
 
 
-def choose_search(args: argparse.Namespace, writer: "TextGenerator") -> dict[str, Any]:
+def choose_search(args: argparse.Namespace, writer: "TextGenerator", sampling: bool) -> dict[str, Any]:
     """The options of sampling or of the beam search: those given, else the writer's own."""
     if args.beams is not None:
-        penalty = args.length_penalty
-        return {
-            "beams": args.beams,
-            "length_penalty": writer.search.get("length_penalty", 0.0) if penalty is None else penalty,
-        }
-    if not sampling_options(args) and "beams" in writer.search:
+        own = writer.search.get("length_penalty", 0.0)
+        return {"beams": args.beams, "length_penalty": own if args.length_penalty is None else args.length_penalty}
+    if not sampling and "beams" in writer.search:
         return writer.search
     import torch
 
@@ -198,17 +160,10 @@ def write_file(
     from vitlab.tasks.measures import score_exact_match, score_translation
     from vitlab.training.writer import encode_lines, write_lines
 
-    rows = encode_lines(writer, args.run, args.input, lines["--input"])
+    rows, steps = encode_lines(writer, args.run, args.input, lines["input"]), args.tokens or writer.most_tokens
     try:
         with progress_bar(None if args.json else Console(stderr=True)) as progress:
-            written = write_lines(
-                writer,
-                rows,
-                args.tokens or writer.most_tokens,
-                search,
-                args.batch_size,
-                lambda done, total: progress("lines", done, total),
-            )
+            written = write_lines(writer, rows, steps, search, args.batch_size, partial(progress, "lines"))
     except KeyboardInterrupt:
         print(f"vitlab: stopped; nothing was written to {args.out}", file=sys.stderr)
         return 130
@@ -217,7 +172,7 @@ def write_file(
     except OSError as error:
         raise UserError(f"--out {args.out}: cannot write it ({error.strerror}); give another file") from None
     scores = {}
-    if references := lines.get("--reference"):
+    if references := lines.get("reference"):
         scores = score_translation(written, references) | score_exact_match(written, references)
     if args.json:
         print(json.dumps({"run": args.run, "out": str(args.out), "lines": len(written), **scores}, indent=1))
@@ -232,22 +187,17 @@ def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict
     """Print what is written from --prompt, `--samples` of it or one by beam search. Raises UserError."""
     from vitlab.training.writer import write_rows
 
-    if not writer.continues and not (args.prompt or "").strip():
-        raise UserError(f"--prompt: {args.run} writes a text from a source; give --prompt TEXT, or --input FILE")
     prompt = args.prompt or ""
-    given = writer.encode(prompt)
-    if len(given) > writer.longest:
+    if not writer.continues and not prompt.strip():
+        raise UserError(f"--prompt: {args.run} writes a text from a source; give --prompt TEXT, or --input FILE")
+    tokens, steps = writer.encode(prompt), args.tokens or writer.most_tokens
+    if len(tokens) > writer.longest:
         raise UserError(
-            f"--prompt: its {len(given)} tokens are more than the {writer.longest} that {args.run} reads; give a "
+            f"--prompt: its {len(tokens)} tokens are more than the {writer.longest} that {args.run} reads; give a "
             "shorter one"
         )
-    steps = args.tokens or writer.most_tokens
     with progress_bar(None if args.json else Console(stderr=True)) as progress:
-
-        def report(done: int, total: int) -> None:
-            progress("tokens", done, total)
-
-        rows = write_rows(writer, [given] * args.samples, steps, search, report)
+        rows = write_rows(writer, [tokens] * args.samples, steps, search, partial(progress, "tokens"))
     texts = [
         {
             "text": writer.tokenizer.decode(row.tolist()),
@@ -259,11 +209,10 @@ def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict
     if args.json:
         print(json.dumps({"run": args.run, "prompt": prompt, "samples": texts}, indent=1, ensure_ascii=False))
         return 0
-    for number, prompt_text in enumerate(texts, start=1):
+    for number, written in enumerate(texts, start=1):
         if len(texts) > 1:
             print(f"--- {number} of {len(texts)}")
-        text = prompt + prompt_text["text"] if writer.continues else prompt_text["text"]
-        print(text)
-        if prompt_text["ended"] == "model":
+        print(prompt + written["text"] if writer.continues else written["text"])
+        if written["ended"] == "model":
             Console(stderr=True).print(f"(stopped at the length of {args.run})")
     return 0
