@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timm
@@ -192,12 +193,12 @@ def scale_pixels(pixels: np.ndarray) -> np.ndarray:
     return (pixels[:, :1] if grey else pixels).reshape(len(pixels), -1).astype(np.float32) / 255
 
 
-def time_picture(backbone: Backbone, repetitions: int = 20) -> float:
-    """Milliseconds of one picture in a batch of one, the median after a warm start."""
-    picture, spent = np.zeros((1, backbone.channels, *backbone.size), np.uint8), []
+def time_calls(call: Callable[[], Any], repetitions: int = 20) -> float:
+    """Milliseconds of a call, the median after a warm start."""
+    spent = []
     for _ in range(repetitions + 5):
         begun = time.perf_counter()
-        backbone.embed(picture)
+        call()
         spent.append(1000 * (time.perf_counter() - begun))
     return float(np.median(spent[5:]))
 

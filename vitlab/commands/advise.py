@@ -1,9 +1,7 @@
 """`vitlab advise`: which model for these pictures, and what more labels would bring."""
 
 import argparse
-import csv
 import hashlib
-import io
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitlab.commands.arguments import CommandParser, number_between, status_line
+from vitlab.commands.arguments import CommandParser, number_between, parse_jobs, status_line, typed
 from vitlab.commands.data import check_out
-from vitlab.commands.scale import parse_jobs, scale
+from vitlab.commands.scale import scale
 from vitlab.config import UserError, printable
 from vitlab.config.groups import dump_yaml
 from vitlab.console import Console
@@ -75,13 +73,12 @@ class Pictures:
 
     def to_table(self) -> str:
         """The pictures as a CSV file for data=imagetable."""
-        table = io.StringIO()
-        writer = csv.writer(table, lineterminator="\n")
-        writer.writerow(["file", "label", "group", *(["split"] if self.held_out is not None else [])])
-        for place, path in enumerate(self.paths):
-            part = [] if self.held_out is None else ["test" if self.held_out[place] else "train"]
-            writer.writerow([path, self.classes[self.labels[place]], self.groups[place], *part])
-        return table.getvalue()
+        from pandas import DataFrame
+
+        columns = {"file": self.paths, "label": [self.classes[label] for label in self.labels], "group": self.groups}
+        if self.held_out is not None:
+            columns["split"] = np.where(self.held_out, "test", "train")
+        return DataFrame(columns).to_csv(index=False, lineterminator="\n")
 
 
 def main(words: Sequence[str]) -> int:
@@ -96,8 +93,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=parse_jobs, metavar="N", help="trainings at a time (default: auto)")
     parser.add_out("the folder of the advice (default: runs/advice-FOLDER)")
     args = parser.parse_intermixed_args(words)
-    folders = [word for word in args.words if "=" not in word]
-    keys = [word for word in args.words if "=" in word]
+    folders, keys = ([word for word in args.words if ("=" in word) == is_key] for is_key in (False, True))
     if len(folders) > 1:
         raise UserError(f"'{folders[1]}': give one folder of pictures, '{folders[0]}' is given already")
     if strange := [word for word in keys if not word.startswith(("data=imagetable", "data."))]:
@@ -115,27 +111,24 @@ def main(words: Sequence[str]) -> int:
     refuse_unwritable(out)
     console = Console(stderr=True)
     pictures = list_folder(root, out, console) if root else list_table(keys, console)
-    counts = np.bincount(pictures.labels, minlength=len(pictures.classes))
     from vitlab.data.look import describe_few
 
-    if len(pictures.paths) < FEWEST or (counts > 0).sum() < 2:
-        found = f"{plural(len(pictures.paths), 'picture')} in {plural(int((counts > 0).sum()), 'class', 'classes')}"
+    count, classes = len(pictures.files), len(np.unique(pictures.labels))
+    if count < FEWEST or classes < 2:
+        found = f"{plural(count, 'picture')} in {plural(classes, 'class', 'classes')}"
         raise UserError(f"{root or keys[0]}: {found}; advise needs {FEWEST} pictures or more, in two classes or more")
-    training = pictures.labels[~pictures.held_out] if pictures.held_out is not None else pictures.labels
-    counts = np.bincount(training, minlength=len(pictures.classes))
-    if few := describe_few(dict(zip(pictures.classes, counts.tolist(), strict=True))):
+    training = pictures.labels if pictures.held_out is None else pictures.labels[~pictures.held_out]
+    counts = np.bincount(training, minlength=len(pictures.classes)).tolist()
+    if few := describe_few(dict(zip(pictures.classes, counts, strict=True))):
         console.say(printable(few))
     return advise(pictures, out, args, begun, console)
 
 
-def parse_share(text: str) -> float:
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not an accuracy between 0% and 100%, such as 95%")
-    return share
+parse_share = typed(
+    lambda text: float(text.removesuffix("%")) / (100 if text.endswith("%") else 1),
+    "an accuracy between 0% and 100%, such as 95%",
+    lambda share: 0 < share < 1,
+)
 
 
 def list_folder(root: Path, out: Path, console: Console) -> Pictures:
@@ -156,22 +149,18 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     if look.pairs:
         console.say(f"{plural(len(look.pairs), 'picture')} look like another one; copies stay on one side of a split")
     console.say(f"a look at the pictures: {page}")
-    groups = list(range(len(look.pictures)))
+    groups = np.arange(len(look.pictures))
     for pair in sorted(look.pairs, key=lambda pair: pair.second):
         groups[pair.second] = groups[pair.first]
     parts = {folder: part for part, folder in imagefolder.find_splits(root).items()}
-    kept = np.ones(len(groups), dtype=bool)
-    if parts:  # a copy of a test picture is no training picture
-        tested = np.array([parts[part] == "test" for part, _ in look.places])
-        kept = tested | ~np.isin(groups, np.array(groups)[tested])
-    rows = np.flatnonzero(kept)
-    classes = tuple(look.classes)
-    labels = np.array([classes.index(look.places[row][1]) for row in rows])
+    tested = np.array([parts.get(part) == "test" for part, _ in look.places], dtype=bool)
+    rows = np.flatnonzero(tested | ~np.isin(groups, groups[tested]))  # a copy of a test picture is no training picture
+    files, labels = [look.pictures[row] for row in rows], [look.classes.index(look.places[row][1]) for row in rows]
     held_out = tested[rows] if parts else None
+    name = root.resolve().name
     return Pictures(
-        root.resolve().name, root.resolve(), [look.pictures[row] for row in rows], labels, classes,
-        np.array(groups)[rows], held_out,
-    )  # fmt: skip
+        name, root.resolve(), files, np.array(labels, dtype=int), tuple(look.classes), groups[rows], held_out
+    )
 
 
 def list_table(keys: Sequence[str], console: Console) -> Pictures:
@@ -191,11 +180,10 @@ def list_table(keys: Sequence[str], console: Console) -> Pictures:
         raise UserError(problems)
     classes, labels, _ = tables.read_targets(config, rows)
     names = [row[config.group] if config.group else f"{file.digest}" for row, file in zip(rows, files, strict=True)]
-    held_out = None
+    groups, held_out = np.unique(names, return_inverse=True)[1], None
     if config.split:
-        splits = tables.divide(config, rows, labels, np.unique(names, return_inverse=True)[1])
-        held_out = np.isin(np.arange(len(rows)), splits["test"])
-    return Pictures(root.name, root, files, labels, classes, np.unique(names, return_inverse=True)[1], held_out)
+        held_out = np.isin(np.arange(len(rows)), tables.divide(config, rows, labels, groups)["test"])
+    return Pictures(root.name, root, files, labels, classes, groups, held_out)
 
 
 def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
@@ -256,20 +244,17 @@ def describe_costs(
     outcome: "Outcome", features: dict[str, np.ndarray], networks: "dict[str, Backbone]", labels: np.ndarray
 ) -> str:
     """What a prediction costs: the median of several in this process, after a warm start."""
-    from vitlab.analysis.backbones import time_picture
+    from vitlab.analysis.backbones import time_calls
     from vitlab.studies.advice import fit_classifier, score
 
-    one = outcome.candidate
+    one, size = outcome.candidate, ""
     x = features[one.features]
-    model, spent = fit_classifier(one.kind, x, labels, np.arange(len(labels))), []
-    for _ in range(25):
-        start = time.perf_counter()
-        score(model, x[:1], int(labels.max()) + 1)
-        spent.append(1000 * (time.perf_counter() - start))
-    took, size = float(np.median(spent[5:])), ""
-    if one.features in networks:
-        took += time_picture(networks[one.features])
-        size = f" and {networks[one.features].megabytes:.0f} MB of weights"
+    model = fit_classifier(one.kind, x, labels, np.arange(len(labels)))
+    took = time_calls(lambda: score(model, x[:1], int(labels.max()) + 1))
+    if network := networks.get(one.features):
+        picture = np.zeros((1, network.channels, *network.size), np.uint8)
+        took += time_calls(lambda: network.embed(picture))
+        size = f" and {network.megabytes:.0f} MB of weights"
     return f"{one.name} takes {took:.1f} ms a picture once it is decoded{size}."
 
 
@@ -296,34 +281,29 @@ def train_networks(
     write_text(out / "pictures.csv", table)
     mark = hashlib.sha256((table + "".join(pictures.digests)).encode()).hexdigest()[:8]
     models: dict[str, Any] = {name: {"model": name} for name in SCRATCH}
-    for outcome in outcomes:
-        source = opened.get(outcome.candidate.features, "")
-        if source.startswith("timm:"):
-            name, _, file = source.removeprefix("timm:").partition("=")
-            tuned = {"model": f"timm:{name}", "recipe": "finetune"}
-            tuned |= {"init": file} if file else {"model.pretrained": True}
-            models = {f"{outcome.candidate.features} fine-tuned": tuned, **models}
-            break
+    frozen = [outcome.candidate.features for outcome in outcomes]
+    if best := next((name for name in frozen if opened.get(name, "").startswith("timm:")), None):
+        network, _, file = opened[best].partition("=")
+        tuned = {"model": network, "recipe": "finetune", **({"init": file} if file else {"model.pretrained": True})}
+        models = {f"{best} fine-tuned": tuned, **models}
     side = min(max(16 * round(pictures.side / 16), SIDES[0]), SIDES[1])
     data = {"name": "imagetable", "root": str(pictures.root), "path": str((out / "pictures.csv").resolve())}
     data |= {"group": "group", "image_size": side}
     data |= {"holdout": "repeated"} if pictures.held_out is None else {"split": "split"}
 
     def compose(steps: int, seeds: int, names: Sequence[str], folder: Path) -> Any:
-        text = dump_yaml(
-            {
-                "name": "advice",
-                "models": {name.replace(" ", "_"): models[name] for name in names},
-                "data": data,
-                "sizes": ["all"],
-                "seeds": list(range(seeds)),
-                "budget": {"steps": steps},
-                "trainer": {"evaluations": 4},
-                "analyses": [],
-                "wandb": {"mode": "off"},
-            }
-        )
-        write_text(folder / "networks.yaml", text)
+        study = {
+            "name": "advice",
+            "models": {name.replace(" ", "_"): models[name] for name in names},
+            "data": data,
+            "sizes": ["all"],
+            "seeds": list(range(seeds)),
+            "budget": {"steps": steps},
+            "trainer": {"evaluations": 4},
+            "analyses": [],
+            "wandb": {"mode": "off"},
+        }
+        write_text(folder / "networks.yaml", dump_yaml(study))
         return compose_study(str(folder / "networks.yaml"), [])
 
     left, fit = end - time.monotonic() - AROUND, 0.0
@@ -348,13 +328,12 @@ def train_networks(
         folder = out / f"study-{mark}-{steps}"
         start = time.monotonic()
         config = compose(steps, seeds, names, out)
-        if code := scale(config, folder, jobs=jobs, dry_run=False):
+        if code := scale(config, folder, jobs):
             raise SystemExit(code)
         results, spent = load_results(folder), time.monotonic() - start
-        limits = list_limits(results.rows)
-        done |= dict.fromkeys(names, (results, steps))
-        short = [row["model"] for row in results.rows if limits.get((row["model"], row["train_size"])) == "budget"]
+        short = [variant for (variant, _), limit in list_limits(results.rows).items() if limit == "budget"]
         limited = [name for name in names if name.replace(" ", "_") in short]
+        done |= {name: (results, steps, name in limited) for name in names}
         left = end - time.monotonic()
         if limited and seeds == 1 and 2 * spent < left:
             steps, names = 2 * steps, limited
@@ -362,19 +341,17 @@ def train_networks(
             seeds = SEEDS
         else:
             break
-    return [gather(name, *done[name], pictures) for name in models if name in done]
+    return [gather(pictures, name, *done[name]) for name in models if name in done]
 
 
-def gather(name: str, results: Any, steps: int, pictures: Pictures) -> "Network":
+def gather(pictures: Pictures, name: str, results: Any, steps: int, limited: bool) -> "Network":
     """What the runs of a network got right, by picture."""
     from vitlab.config import TrainConfig, compose
     from vitlab.data.opening import open_data
     from vitlab.studies.advice import Network
     from vitlab.studies.stats import read_outcomes
-    from vitlab.studies.store import list_limits
 
-    variant = name.replace(" ", "_")
-    rows = [row for row in results.rows if row["model"] == variant]
+    rows = [row for row in results.rows if row["model"] == name.replace(" ", "_")]
     places = {path: place for place, path in enumerate(pictures.paths)}
     right, tested = np.zeros(len(places)), np.zeros(len(places))
     for row in rows:
@@ -384,6 +361,4 @@ def gather(name: str, results: Any, steps: int, pictures: Pictures) -> "Network"
         right[held] += read_outcomes(files.heldout_path).means
         tested[held] += 1
     hits = np.where(tested > 0, right / np.maximum(tested, 1), np.nan)
-    limited = "budget" in list_limits(rows).values()
-    seconds = float(np.mean([row["wall_s"] for row in rows]))
-    return Network(name, hits, len(rows), steps, limited, seconds)
+    return Network(name, hits, len(rows), steps, limited, float(np.mean([row["wall_s"] for row in rows])))

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from vitlab.config import TrainConfig, UserError, change, compose, names, parse_override
 from vitlab.config.errors import choices_text
@@ -48,35 +48,34 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(message.removeprefix("argument ") + near)
 
 
-def positive_integer(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive integer")
-    return int(text)
+def typed(parse: Callable[[str], Any], about: str, accepts: Callable[[Any], bool]) -> Callable[[str], Any]:
+    """A type of arguments: what `parse` makes of a text, where that is accepted; else the text is not `about`."""
 
+    def convert(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if accepts(value := parse(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"'{text}' is not {about}")
 
-def positive_number(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) < float("inf"):
-            return float(text)
-    raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
-
-
-def seed_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > 2**63 - 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not an integer from 0 to 2^63 - 1")
-    return int(text)
+    return convert
 
 
 def number_between(least: float, most: float) -> Callable[[str], float]:
-    """A type of arguments: numbers from least to most."""
+    return typed(float, f"a number from {least} to {most:g}", lambda value: least <= value <= most)
 
-    def parse(text: str) -> float:
-        with contextlib.suppress(ValueError):
-            if least <= float(text) <= most:
-                return float(text)
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most:g}")
 
-    return parse
+def digits(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else -1
+
+
+positive_integer = typed(digits, "a positive integer", lambda value: value >= 1)
+positive_number = typed(float, "a number above 0", lambda value: 0 < value < float("inf"))
+seed_number = typed(digits, "an integer from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
+parse_jobs = typed(
+    lambda text: None if text == "auto" else digits(text),
+    "a positive integer, nor auto",
+    lambda value: value is None or value >= 1,
+)
 
 
 def non_empty_path(text: str) -> Path:

@@ -1,6 +1,5 @@
 """`vitlab scale`: a study from its grid to its report."""
 
-import argparse
 import sys
 import time
 import traceback
@@ -16,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from vitlab import models, tasks
-from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
+from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
 from vitlab.config import UserError, load, resolved
 from vitlab.config.errors import first_line
 from vitlab.config.identity import subset_seed
@@ -57,25 +56,17 @@ Run the same command again to continue where it stopped."""
 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("scale", DESCRIPTION)
-    parser.add_argument("words", nargs="*", metavar="STUDY | key=value")
+    add = parser.add_argument
+    add("words", nargs="*", metavar="STUDY | key=value")
     parser.add_out("the study's folder (default: runs/STUDY)")
-    parser.add_argument(
-        "--jobs",
-        type=parse_jobs,
-        metavar="N",
-        help="runs at a time; auto (default): what the cores have room for, one a GPU, on "
-        "a cluster what it has room for",
-    )
-    parser.add_argument("--executor", metavar="NAME", help="where runs train: local (default), ray, slurm or your own")
-    parser.add_argument("--detach", action="store_true", help="with SLURM: submit the jobs, and do not wait for them")
-    parser.add_argument(
-        "--until",
-        type=positive_number,
-        metavar="POINTS",
-        help="add seeds where the 95%% interval of a mean reaches further than this to either side; sets margin=POINTS",
-    )
-    parser.add_argument("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
-    parser.add_argument("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
+    about = "runs at a time; auto (default): what the cores have room for, one a GPU, on a cluster what it has room for"
+    add("--jobs", type=parse_jobs, metavar="N", help=about)
+    add("--executor", metavar="NAME", help="where runs train: local (default), ray, slurm or your own")
+    add("--detach", action="store_true", help="with SLURM: submit the jobs, and do not wait for them")
+    about = "add seeds where the 95%% interval of a mean reaches further than this to either side; sets margin=POINTS"
+    add("--until", type=positive_number, metavar="POINTS", help=about)
+    add("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
+    add("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
     args = parser.parse_intermixed_args(words)
     # the shell cuts models=[a, b] into two words; the second is not a study
     studies = [word for word in args.words if "=" not in word and not word.endswith(("]", ","))]
@@ -109,23 +100,15 @@ def main(words: Sequence[str]) -> int:
         sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
         if problems := [line for source in sources for line in source_problems(source)]:
             raise UserError(problems)
-    options = {"jobs": args.jobs, "dry_run": args.dry_run, "detach": args.detach, "target": target}
-    return scale(config, folder, **options)
-
-
-def parse_jobs(text: str) -> int | None:
-    try:
-        return None if text == "auto" else positive_integer(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, nor auto") from None
+    return scale(config, folder, args.jobs, dry_run=args.dry_run, detach=args.detach, target=target)
 
 
 def scale(
     config: StudyConfig,
     folder: Path,
-    *,
     jobs: int | None,
-    dry_run: bool,
+    *,
+    dry_run: bool = False,
     detach: bool = False,
     target: Target | None = None,
 ) -> int:
@@ -164,16 +147,15 @@ def scale(
             files.refuse(config)
         missing = find_missing(files, plan, console)
         add_runs(files, plan)
-    to_train = sum("training" in parts for parts in missing.values())
-    to_complete = len(missing) - to_train
-    if detach and (number := min(plan.jobs, plan.trials * to_train + to_complete)):
+    added = [parts for parts in missing.values() if "training" not in parts]
+    to_train = len(missing) - len(added)
+    if detach and (number := min(plan.jobs, plan.trials * to_train + len(added))):
         start_workers(files, plan, number)
         print(f"Started {plural(number, 'worker')}; 'vitlab status {folder}' says how the runs go")
         return 0
     console.say(plan.headline(to_train))
-    if to_complete:
-        added = dict.fromkeys(chain(*(parts for parts in missing.values() if "training" not in parts)))
-        console.say(f"Adding {', '.join(added)} to {plural(to_complete, 'finished run')}")
+    if added:
+        console.say(f"Adding {', '.join(dict.fromkeys(chain(*added)))} to {plural(len(added), 'finished run')}")
     with LiveReport(folder) as live:
         failed = watch(files, plan, live)
         while target and (cells := choose_seeds(files, plan, target, failed, console)):
@@ -196,13 +178,12 @@ def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
 
     modules = dict.fromkeys(WORKER_MODULES)
     for run in runs:
-        analyses = [load("analysis", name) for name in run.analyses]
-        kinds = [("tasks", tasks.MODULES.get(run.task.kind, run.task.kind))]
-        kinds += [("models", models.MODULES.get(run.model.kind, run.model.kind))]
-        kinds += [("analysis", analysis.MODULES.get(one.kind, one.kind)) for one in analyses]
-        names = [f"vitlab.{package}.{kind}" for package, kind in kinds if "." not in kind]
+        kinds = [(tasks, run.task.kind), (models, run.model.kind)]
+        kinds += [(analysis, load("analysis", name).kind) for name in run.analyses]
+        found = [(package.__name__, package.MODULES.get(kind, kind)) for package, kind in kinds]
+        names = [f"{package}.{module}" for package, module in found if "." not in module]
         # not the modules of figures: they import pandas, and with it pyarrow, which starts a thread
-        names += ["vitlab.reports.figures"] if analyses else []
+        names += ["vitlab.reports.figures"] if run.analyses else []
         names += ["wandb"] if run.wandb.mode != "off" else []
         modules |= dict.fromkeys(names)
     return list(modules)
@@ -232,11 +213,10 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
     refuse_other_data(files, plan, data)
     if missing:
         check_executor(plan.config.executor)
-    todo = [*map(files.run, missing)]
-    for run in chain(todo, *map(find_trials, todo)):
+    for run in (part for name in missing for part in (files.run(name), *find_trials(files.run(name)))):
         claim = read_claim(run.folder)
         if run.error_path.exists() or (claim and claim.is_dead):
-            with suppress(Held), hold(run.folder):  # which takes the claims of dead processes away
+            with suppress(Held), hold(run.folder):  # it takes the claims of dead processes away
                 run.error_path.unlink(missing_ok=True)
     return missing
 
@@ -279,9 +259,8 @@ def add_runs(files: StudyFiles, plan: "Plan") -> None:
 
 def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
     """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
-    written = {
-        manifest["seed"]: manifest["sizes"] for path in files.subsets.glob("*.json") if (manifest := read_json(path))
-    }
+    manifests = [manifest for path in files.subsets.glob("*.json") if (manifest := read_json(path))]
+    written = {manifest["seed"]: manifest["sizes"] for manifest in manifests}
     seeds, sizes = {*written, *(subset_seed(spec.config) for spec in plan.specs)}, files.config()["sizes"]
     repeated = vars(plan.config.data).get("holdout") == "repeated"  # each seed has a training set of its own
     for seed in sorted(seed for seed in seeds if written.get(seed) != sizes):
@@ -307,8 +286,8 @@ def choose_seeds(
     A cell with a failed run gets no more.
     """
     rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
-    stopped = {(spec.config["variant"], spec.config["train_size"]) for spec in plan.specs if spec.name in failed}
-    step = plan_round(rows, target, stopped)
+    stopped = [spec.config for spec in plan.specs if spec.name in failed]
+    step = plan_round(rows, target, {(run["variant"], run["train_size"]) for run in stopped})
     console.say(step.text)
     return step.added
 
