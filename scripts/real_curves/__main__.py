@@ -8,8 +8,6 @@ library.
 """
 
 import argparse
-import csv
-import io
 import os
 import sys
 import time
@@ -20,6 +18,7 @@ from pathlib import Path
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # before NumPy's
 
 import numpy as np
+import pandas as pd
 from images import TASKS as IMAGES
 from sequences import TASKS as SEQUENCES
 from task import Data, Task, measure_error
@@ -31,29 +30,27 @@ from vitlab.formatting import duration
 CSV = Path(__file__).resolve().parents[2] / "docs" / "real-curves.csv"
 TASKS = {task.name: task for task in (*IMAGES, *TEXTS, *SEQUENCES)}
 SEEDS, SEEDS_OF_HEAVY = 5, 3
-COLUMNS = ("task", "model", "train_size", "seed", "error", "measure", "chance", "test_items")
 
 
 def make(path: Path, names: list[str]) -> None:
     """Trains the named tasks, or all; the rows of other tasks that the file already has are kept."""
-    tasks = [TASKS[name] for name in names or TASKS]
-    rows = [row for row in read_rows(path) if row["task"] in TASKS and row["task"] not in {task.name for task in tasks}]
+    tasks, curves = [TASKS[name] for name in names or TASKS], {}
+    if path.exists():
+        curves = dict(list(pd.read_csv(path, dtype=str, keep_default_na=False).groupby("task")))
     total, done, begin = sum(len(task.learners) for task in tasks), 0, time.monotonic()
     cpu = time.process_time()
     for task in tasks:
-        data = task.load()
+        data, rows = task.load(), []
         for name in task.learners:
             started = time.process_time()
             rows += train_curve(task, name, data)
             done += 1
-            spent = time.monotonic() - begin
-            print(
-                f"{done}/{total} {task.name} {name}: {time.process_time() - started:.1f} s; "
-                f"about {duration(spent / done * (total - done))} left",
-                file=sys.stderr,
-                flush=True,
-            )
-        write_rows(path, rows)
+            left = duration((time.monotonic() - begin) / done * (total - done))
+            spent = time.process_time() - started
+            print(f"{done}/{total} {task.name} {name}: {spent:.1f} s; about {left} left", file=sys.stderr, flush=True)
+        curves[task.name] = pd.DataFrame(rows)
+        table = pd.concat([curves[name] for name in TASKS if name in curves])  # in the order of the tasks
+        write_text(path, table.to_csv(index=False, lineterminator="\n"))
     print(f"{total} curves of {len(tasks)} tasks, {duration(time.process_time() - cpu)} of CPU time", file=sys.stderr)
 
 
@@ -82,23 +79,6 @@ def train_curve(task: Task, name: str, data: Data) -> Iterator[dict[str, object]
                 "chance": f"{data.chance:.4g}" if task.measure == "error" else "",
                 "test_items": len(data.test_targets),
             }
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write_rows(path: Path, rows: list[dict]) -> None:
-    """In the order of the tasks, whichever were trained last."""
-    ranks = {name: rank for rank, name in enumerate(TASKS)}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(sorted(rows, key=lambda row: ranks[row["task"]]))
-    write_text(path, text.getvalue())
 
 
 if __name__ == "__main__":

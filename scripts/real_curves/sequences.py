@@ -8,13 +8,12 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 
 import numpy as np
-from learners import CLASSIFIERS, choose
 from ngrams import make_contexts, ngrams
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from task import Data, Task, ladder
+from task import CLASSIFIERS, Data, Task, choose, ladder
 from texts import read_library
 
 from vitlab import config

@@ -1,16 +1,21 @@
-"""What a task of the benchmark is: data, the measure of its error, learners, and a ladder of training-set sizes."""
+"""What a task of the benchmark is: data, the measure of its error, learners, and a ladder of training-set sizes.
+
+Learners are as in scikit-learn; with `log_loss` they have `predict_proba`, or `log_probabilities(inputs, targets)`.
+Those of scikit-learn have fixed settings, the same for all tasks of a kind; each is made by its seed.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from sklearn import ensemble, linear_model, naive_bayes, neighbors, neural_network, svm, tree
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
 
-
-class Learner(Protocol):
-    """As in scikit-learn; with `log_loss` a learner has `log_probabilities(inputs, targets)` in place of `predict`."""
-
-    def fit(self, inputs: Any, targets: np.ndarray) -> Any: ...
+SPREAD = 0.01  # share of each predicted probability that goes to all classes alike, so that no loss is infinite
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Task:
     measure: str  # error, log_loss or rmse
     sizes: tuple[int, ...]
     load: Callable[[], Data]
-    learners: dict[str, Callable[[int], Learner]]
+    learners: dict[str, Callable[[int], Any]]
     heavy: dict[str, int] | None = None
 
 
@@ -57,6 +62,10 @@ def ladder(smallest: int, count: int, factor: int = 2) -> tuple[int, ...]:
 
 def measure_error(measure: str, learner: Any, inputs: Any, targets: np.ndarray) -> float:
     """The share of wrong predictions, the mean negative log probability (in nats), or the root mean square error."""
+    if measure == "log_loss" and hasattr(learner, "predict_proba"):
+        shares = np.zeros((len(targets), classes := targets.max() + 1))
+        shares[:, learner.classes_] = learner.predict_proba(inputs)  # a class outside the subset has what is spread
+        return float(-np.log((1 - SPREAD) * shares[np.arange(len(targets)), targets] + SPREAD / classes).mean())
     if measure == "log_loss":
         return float(-learner.log_probabilities(inputs, targets).mean())
     predicted = learner.predict(inputs)
@@ -71,3 +80,50 @@ def split_pool(inputs: Any, targets: np.ndarray, test_items: int, classes: bool)
     test, pool = order[:test_items], order[test_items:]
     chance = float(np.unique(targets[test], return_counts=True)[1].max() / test_items) if classes else None
     return Data(inputs[pool], targets[pool], inputs[test], targets[test], chance=chance)
+
+
+CLASSIFIERS = {  # of dense inputs
+    "logistic": lambda seed: make_pipeline(StandardScaler(), linear_model.LogisticRegression(C=0.1, max_iter=200)),
+    "lda": lambda seed: LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1),
+    "bayes": lambda seed: naive_bayes.GaussianNB(var_smoothing=1e-2),
+    "neighbors": lambda seed: neighbors.KNeighborsClassifier(3),
+    "svm": lambda seed: make_pipeline(StandardScaler(), svm.SVC(C=5)),
+    "tree": lambda seed: tree.DecisionTreeClassifier(min_samples_leaf=2, random_state=seed),
+    "forest": lambda seed: ensemble.RandomForestClassifier(30, random_state=seed),
+    "trees": lambda seed: ensemble.ExtraTreesClassifier(30, min_samples_leaf=2, random_state=seed),
+    "boosting": lambda seed: ensemble.HistGradientBoostingClassifier(max_iter=50, max_leaf_nodes=15, random_state=seed),
+    "mlp": lambda seed: make_pipeline(
+        StandardScaler(), neural_network.MLPClassifier(64, max_iter=30, batch_size=64, random_state=seed)
+    ),
+}
+
+REGRESSORS = {
+    "ridge": lambda seed: make_pipeline(StandardScaler(), linear_model.Ridge(1.0)),
+    "neighbors": lambda seed: make_pipeline(StandardScaler(), neighbors.KNeighborsRegressor(5, weights="distance")),
+    "kernel": lambda seed: make_pipeline(StandardScaler(), KernelRidge(alpha=0.1, kernel="rbf", gamma=0.1)),
+    "svm": lambda seed: make_pipeline(StandardScaler(), svm.SVR(C=1, epsilon=0.02)),
+    "tree": lambda seed: tree.DecisionTreeRegressor(min_samples_leaf=3, random_state=seed),
+    "forest": lambda seed: ensemble.RandomForestRegressor(30, min_samples_leaf=2, random_state=seed),
+    "trees": lambda seed: ensemble.ExtraTreesRegressor(30, min_samples_leaf=2, random_state=seed),
+    "boosting": lambda seed: ensemble.HistGradientBoostingRegressor(random_state=seed),
+    "mlp": lambda seed: make_pipeline(
+        StandardScaler(),
+        neural_network.MLPRegressor(hidden_layer_sizes=64, max_iter=50, batch_size=64, random_state=seed),
+    ),
+}
+
+TEXT_CLASSIFIERS = {  # of counts of hashed words or letters
+    "bayes": lambda seed: naive_bayes.MultinomialNB(alpha=0.1),
+    "bernoulli": lambda seed: naive_bayes.BernoulliNB(alpha=0.1),
+    "complement": lambda seed: naive_bayes.ComplementNB(alpha=0.1),
+    "logistic": lambda seed: make_pipeline(Normalizer(), linear_model.LogisticRegression(C=10, max_iter=50)),
+    "svm": lambda seed: make_pipeline(Normalizer(), svm.LinearSVC(C=1, random_state=seed)),
+    "perceptron": lambda seed: make_pipeline(
+        Normalizer(), linear_model.SGDClassifier(loss="log_loss", alpha=1e-5, max_iter=20, tol=None, random_state=seed)
+    ),
+    "neighbors": lambda seed: make_pipeline(Normalizer(), neighbors.KNeighborsClassifier(5, weights="distance")),
+}
+
+
+def choose(learners: dict, names: str) -> dict:
+    return {name: learners[name] for name in names.split()}

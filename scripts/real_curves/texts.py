@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from learners import CLASSIFIERS, TEXT_CLASSIFIERS, choose, predict_shares
 from sklearn.feature_extraction.text import HashingVectorizer
-from task import Data, Task, ladder, split_pool
+from task import CLASSIFIERS, TEXT_CLASSIFIERS, Data, Task, choose, ladder, split_pool
 
 from vitlab import config
 from vitlab.data.text import corpora
@@ -110,6 +109,6 @@ TASKS = (
     ),
     Task(
         *("kinds", "log_loss", ladder(64, 7), load_kinds),
-        predict_shares(choose(CLASSIFIERS, "logistic lda neighbors forest trees boosting mlp"), len(KINDS)),
+        choose(CLASSIFIERS, "logistic lda neighbors forest trees boosting mlp"),
     ),
 )
