@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +29,7 @@ DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, an
   vitlab fit benchmark.csv --x "Seen Examples" --y Loss --group Task,Model --up-to 1e8 --json
 Equal sizes are runs of several seeds, told apart by the column `seed` where there is one. Crossovers are sought within
 groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest."""
+CROSSING = ("size", "low", "high", "inside", "p_none", "claim", "reason")  # of each crossover in the document
 MOST_PAIRS = 15  # of more, those without a crossover are counted
 LAWS = ("auto", "m1", "m2", "m3", "m4")
 FEWEST = 3  # sizes of a fit
@@ -37,25 +38,25 @@ THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("fit", DESCRIPTION)
-    parser.add_argument("csv", type=non_empty_path, metavar="CSV")
-    parser.add_argument("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
-    parser.add_argument("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
-    parser.add_argument("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model)")
-    parser.add_argument("--law", choices=LAWS, default="auto", help="default: auto, the mean of m2, m3 and m4")
-    parser.add_argument(
-        "--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest"
-    )
+    add = parser.add_argument
+    add("csv", type=non_empty_path, metavar="CSV")
+    add("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
+    add("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
+    add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model)")
+    add("--law", choices=LAWS, default="auto", help="default: auto, the mean of m2, m3 and m4")
+    add("--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest")
     parser.add_json()
     parser.add_out("fits.json and the figure, as SVG and PNG, go here")
     args = parser.parse_args(words)
     group = [name.strip() for name in args.group.split(",")]
     points = read_points(args.csv, args.x, args.y, group)
     if args.up_to is not None:
-        counts = {name: len({size for size in some.sizes if size <= args.up_to}) for name, some in points.items()}
-        if short := {", ".join(name): count for name, count in counts.items() if count < FEWEST}:
+        counts = [len({size for size in some.sizes if size <= args.up_to}) for some in points.values()]
+        if min(counts) < FEWEST:
             raise UserError(
                 f"--up-to {args.up_to:g}: {name} has {count} sizes up to it; a law needs {FEWEST} or more"
-                for name, count in short.items()
+                for name, count in zip(join(*points), counts, strict=True)
+                if count < FEWEST
             )
     if args.out is not None:
         refuse_unwritable(args.out)
@@ -82,32 +83,22 @@ def fit(
         return track(items, what, console=console, transient=True, update_period=0.5)
 
     fits = fit_groups(points, law, limit, lambda groups: follow(groups, "fitting"))
-    crossovers = find_crossovers(fits, lambda pairs: follow(pairs, "looking for crossovers"))
-    multipliers = {pair: data_multiplier(*(fits[name].fit for name in pair)) for pair in crossovers}
+    found = find_crossovers(fits, lambda pairs: follow(pairs, "looking for crossovers"))
+    multipliers = {join(*pair): data_multiplier(*(fits[name].fit for name in pair)) for pair in found}
+    crossovers = {join(*pair): crossing for pair, crossing in found.items()}
+    named = dict(zip(join(*fits), fits.values(), strict=True))
     document = {
-        "groups": {join(name): describe_group(group_fit) for name, group_fit in fits.items()},
+        "groups": {name: describe_group(group_fit) for name, group_fit in named.items()},
         "crossovers": [
-            {
-                "a": join(first),
-                "b": join(second),
-                "size": crossing.size,
-                "low": crossing.low,
-                "high": crossing.high,
-                "inside": crossing.inside,
-                "p_none": crossing.p_none,
-                "claim": crossing.claim,
-                "reason": crossing.reason,
-            }
+            {"a": first, "b": second, **{key: vars(crossing)[key] for key in CROSSING}}
             for (first, second), crossing in crossovers.items()
         ],
-        "multipliers": [
-            {"a": join(first), "b": join(second), **asdict(found)} for (first, second), found in multipliers.items()
-        ],
+        "multipliers": [{"a": first, "b": second, **asdict(one)} for (first, second), one in multipliers.items()],
     }
     if as_json:
         print(json.dumps(document, indent=1))
     else:
-        show(fits, crossovers, multipliers, axes)
+        show(named, crossovers, multipliers, axes)
     if out is not None:
         from vitlab.files import write_json
         from vitlab.reports.figures import save_figure
@@ -119,69 +110,61 @@ def fit(
     return 0
 
 
-def join(name: Sequence[str]) -> str:
-    """A group's values as one name."""
-    return ", ".join(name)
+def join(*names: "Name") -> tuple[str, ...]:
+    """The values of each group as one name."""
+    return tuple(map(", ".join, names))
 
 
 def describe_group(one: "GroupFit") -> dict[str, Any]:
     fit, sizes = one.fit, one.asked if one.fit.laws else []
-    (low, high), values = fit.prediction_interval(sizes), fit.predict(sizes)
+    values = zip(fit.predict(sizes), *fit.prediction_interval(sizes), strict=True)
     return {
         "law": fit.law,
         "params": fit.params,
         "at_bound": fit.at_bound,
         "points": len(fit.runs.log_errors),
         "rmse_holdout": one.rmse_holdout,
-        "predict": {
-            f"{size:.15g}": [float(v), float(lowest), float(highest)]
-            for size, v, lowest, highest in zip(sizes, values, low, high, strict=True)
-        },
+        "predict": {f"{size:.15g}": [*map(float, three)] for size, three in zip(sizes, values, strict=True)},
     }
 
 
 def show(
-    fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], axes: tuple[str, str]
+    fits: dict[str, "GroupFit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], axes: tuple[str, str]
 ) -> None:
     """The laws as a table, then a sentence per crossover, and per known multiplier."""
     from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    header, *rows = make_law_table({join(name): group_fit for name, group_fit in fits.items()}, axes[1])
+    header, *rows = make_law_table(fits, axes[1])
     table = Table(*map(escape, header), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
-    for (first, second), crossing in crossovers.items():
-        sentence = describe_crossover(crossing, join(first), join(second))
-        if crossing.size is not None or len(crossovers) <= MOST_PAIRS:
-            console.say(f"{sentence}.")
-    if len(crossovers) > MOST_PAIRS and (rest := sum(crossing.size is None for crossing in crossovers.values())):
+    many = len(crossovers) > MOST_PAIRS
+    for pair, crossing in crossovers.items():
+        if crossing.size is not None or not many:
+            console.say(f"{describe_crossover(crossing, *pair)}.")
+    if many and (rest := sum(crossing.size is None for crossing in crossovers.values())):
         console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
-    for (first, second), found in multipliers.items() if len(multipliers) <= MOST_PAIRS else ():
-        if found.ratio is not None:
-            sentence = describe_multiplier(found, join(first), join(second), axes[1])
-            console.say(f"{sentence}.")
-    ways = sorted({group_fit.fit.measured_by for group_fit in fits.values()})
-    console.print(
-        f"Intervals: {'; '.join(ways)}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True
-    )
+    for pair, found in multipliers.items():
+        if found.ratio is not None and not many:
+            console.say(f"{describe_multiplier(found, *pair, axes[1])}.")
+    ways = "; ".join(sorted({group_fit.fit.measured_by for group_fit in fits.values()}))
+    console.print(f"Intervals: {ways}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True)
 
 
 # ---- the errors in a file
 
 
-Problems = dict[str, tuple[str, list[int]]]  # of a table: kind -> what is wrong in its first line, all of its lines
-
-
-def add_problem(problems: Problems, kind: str, text: str, line: int) -> None:
-    problems.setdefault(kind, (text, []))[1].append(line)
+Problems = dict[str, list[tuple[int, str]]]  # of a table: kind -> (line, what is wrong there)
 
 
 def describe_problems(path: Path, problems: Problems) -> list[str]:
+    """One message for each kind, with the text of its first line."""
     return [
-        f"{path}, {plural(len(lines), 'line')} ({', '.join(map(str, lines[:5]))}{' ...' if lines[5:] else ''}): {text}"
-        for text, lines in problems.values()
+        f"{path}, {plural(len(found), 'line')} ({', '.join(str(line) for line, _ in found[:5])}"
+        f"{' ...' if found[5:] else ''}): {found[0][1]}"
+        for found in problems.values()
     ]
 
 
@@ -202,7 +185,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
         raise UserError(missing)
     from vitlab.studies.crossover import Points
 
-    problems: Problems = {}
+    problems: Problems = defaultdict(list)
     groups: dict[Name, Points] = {}
     earlier: Counter[tuple[Name, float]] = Counter()  # runs of a group and a size above the line
     for line, row in rows:
@@ -211,16 +194,17 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
         size, error = as_number(row[x]), as_number(row[y])
         for key, value in ((x, size), (y, error)):
             if value is None or value < 0:  # one message for a whole column
-                add_problem(problems, f"{key} is not a number", f"{key}={row[key]!r} is not a positive number", line)
+                problems[f"{key} is not a number"].append((line, f"{key}={row[key]!r} is not a positive number"))
         if size is None or error is None or min(size, error) < 0:
             continue
         if error == 0 and (items := as_number(row.get("test_items", ""))) is not None and items >= 1:
             error = 0.5 / items  # none of so many test items is wrong: fewer than one in twice as many
-        if error == 0:
-            advice = "leave the row out, or test on more examples"
-            add_problem(problems, f"{y} is 0", f"{y}=0: has no logarithm; {advice}", line)
-        if size == 0:
-            add_problem(problems, f"{x} is 0", f"{x}=0: has no logarithm; leave the row out", line)
+        for key, value, advice in (
+            (y, error, "leave the row out, or test on more examples"),
+            (x, size, "leave the row out"),
+        ):
+            if value == 0:
+                problems[f"{key} is 0"].append((line, f"{key}=0: has no logarithm; {advice}"))
         name = tuple(row[key] for key in group)
         points = groups.setdefault(name, Points())
         seed = row.get("seed", "").strip()  # without a column the number of earlier runs of this size
@@ -229,7 +213,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
         if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
             if not 0 <= guessed <= 1:
                 text = f"chance={row['chance']}: give the share that guessing gets right, from 0 to 1"
-                add_problem(problems, text, text, line)
+                problems[text].append((line, text))
             points.chance = 1 - guessed
     if not groups and not problems:
         others = [key for key in rows[0][1] if any(as_number(row[key]) is not None for _, row in rows)]
@@ -264,13 +248,10 @@ def read_rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
         raise UserError(
             f"{path}: its columns are separated by {mark!r}; separate them by commas, and write 0.5 for 0,5"
         )
-    problems: Problems = {}
-    for line, cells in rows:
-        if len(cells) < len(columns) or any(cells[len(columns) :]):
-            text = f"not one cell for each of the {len(columns)} columns; correct the row, or delete it"
-            add_problem(problems, "cells", text, line)
-    if problems:
-        raise UserError(describe_problems(path, problems))
+    text = f"not one cell for each of the {len(columns)} columns; correct the row, or delete it"
+    wrong = [line for line, cells in rows if len(cells) < len(columns) or any(cells[len(columns) :])]
+    if wrong:
+        raise UserError(describe_problems(path, {"cells": [(line, text) for line in wrong]}))
     return columns, [(line, dict(zip(columns, cells, strict=False))) for line, cells in rows]
 
 
