@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.markup import escape
 
@@ -17,33 +17,16 @@ from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.training.files import RunFiles, refuse_unwritable, write_analysis
 
-if TYPE_CHECKING:
-    from torch import nn
-
 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("analyze", "Analyse what the model of a run, or any model of timm, has learned.")
-    parser.add_argument(
-        "run", metavar="RUN|FOLDER|timm:NAME", help="the run's folder, Hugging Face's folder, or a model of timm"
-    )
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="ANALYSIS | FILE.yaml | key=value",
-        help="default: every analysis that applies; FILE.yaml is your own; ANALYSIS.key=value changes an option",
-    )
-    parser.add_argument(
-        "--text", action="append", nargs=1, default=[], type=utf8_text, metavar="TEXT", help="input of a text model"
-    )
-    parser.add_argument(
-        "--pair",
-        action="append",
-        nargs=2,
-        dest="text",
-        type=utf8_text,
-        metavar=("A", "B"),
-        help="two sentences as one input",
-    )
+    add = parser.add_argument
+    add("run", metavar="RUN|FOLDER|timm:NAME", help="a run's folder, Hugging Face's folder, or a model of timm")
+    about = "default: every analysis that applies; FILE.yaml is your own; ANALYSIS.key=value changes an option"
+    add("words", nargs="*", metavar="ANALYSIS | FILE.yaml | key=value", help=about)
+    texts = {"action": "append", "dest": "text", "type": utf8_text}
+    add("--text", nargs=1, default=[], metavar="TEXT", help="input of a text model", **texts)
+    add("--pair", nargs=2, metavar=("A", "B"), help="two sentences as one input", **texts)
     parser.add_out("where to write the numbers and pictures (default: RUN/analysis/trained)")
     args = parser.parse_intermixed_args(words)
     chosen, given = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
@@ -55,9 +38,9 @@ def main(words: Sequence[str]) -> int:
     problems += [f"{name}: two analyses have this name" for name in files if chosen.count(name) > 1]
     if overrides and not args.out and RunFiles(args.run).config_path.is_file():
         problems.append(f"{overrides[0]}: also give --out DIR; the run's own folder is for its own data")
-    options = {}
     try:
-        options = load_options([w for w in given if w not in overrides], files)
+        wanted = {name: choices[name] for name in chosen or names("analysis") if name in choices}
+        analyses = load_analyses(wanted, [w for w in given if w not in overrides])
     except UserError as error:
         problems += error.problems
     try:
@@ -66,19 +49,17 @@ def main(words: Sequence[str]) -> int:
             refuse_unwritable(args.out)
     except UserError as error:
         problems += error.problems
-    unused = [name for name in options if chosen and name not in chosen]
-    problems += [f"{name}: has options but was not chosen; name it too, or leave its options out" for name in unused]
     if problems:
         raise UserError(problems)
-    return analyze(args.run, chosen, config, changed, args.out, args.text, options)
+    return analyze(args.run, analyses, config, changed, args.out, args.text, refuse=bool(chosen))
 
 
-def load_options(overrides: Sequence[str], files: Mapping[str, str]) -> dict[str, TrainConfig]:
-    """Analyses by name: those of `files` (name -> path), and those whose options `ANALYSIS.key=value` changes.
+def load_analyses(files: Mapping[str, str], overrides: Sequence[str]) -> dict[str, TrainConfig]:
+    """The analyses of `files` (name -> name or path) with the options that `ANALYSIS.key=value` changes.
 
     Raises UserError.
     """
-    changes: dict[str, dict[str, Any]] = {name: {} for name in files}
+    changes: dict[str, dict[str, Any]] = {}
     for text in overrides:
         path, value = parse_override(text)
         name, _, key = path.partition(".")
@@ -86,14 +67,15 @@ def load_options(overrides: Sequence[str], files: Mapping[str, str]) -> dict[str
             raise UserError(f"{path}: give {name}.KEY=VALUE to change one of its options, such as {name}.examples=8")
         changes.setdefault(name, {})[key] = value
     analyses, problems = {}, []
-    for name, options in changes.items():
+    for name, file in files.items():
         try:
-            analyses[name] = load("analysis", {"name": files.get(name, name), **options})
+            options = analyses[name] = load("analysis", {"name": file, **changes.get(name, {})})
+            if vars(options).get("pictures", 1) < 1:
+                problems.append(f"{name}.pictures={options.pictures}: must be at least 1")
         except UserError as error:
             problems += error.problems
-    for name, options in analyses.items():
-        if vars(options).get("pictures", 1) < 1:
-            problems.append(f"{name}.pictures={options.pictures}: must be at least 1")
+    unused = [name for name in changes if name not in files]
+    problems += [f"{name}: has options but was not chosen; name it too, or leave its options out" for name in unused]
     if problems:
         raise UserError(problems)
     return analyses
@@ -101,22 +83,22 @@ def load_options(overrides: Sequence[str], files: Mapping[str, str]) -> dict[str
 
 def analyze(
     source: str,
-    chosen: Sequence[str],
+    analyses: Mapping[str, TrainConfig],
     config: TrainConfig,
     changed: Set[str],
     folder: Path | None,
     texts: Sequence[Sequence[str]] = (),
-    changes: Mapping[str, TrainConfig] | None = None,
+    *,
+    refuse: bool = True,
 ) -> int:
     """Write the numbers and pictures of analyses, print their paths; the exit code. Raises UserError.
 
-    `chosen` are names of analyses, by default all that apply to the model; `changed` are the keys that the user gave;
-    `texts` of one or two sentences each are shown on the page of a text model's attention; `changes` are analyses by
-    name, with the user's options.
+    `changed` are the keys that the user gave; `texts` of one or two sentences each are shown on the page of a text
+    model's attention. Analyses that do not apply to the model are refused, or left out without `refuse`.
     """
     with status_line("loading torch, lightning and timm"):
         from vitlab import tasks
-        from vitlab.analysis import examine
+        from vitlab.analysis import examine, refusal
         from vitlab.reports.figures import draw_findings, save_figure
         from vitlab.reports.pages.attention import encode_text, write_views
         from vitlab.training.load import load_subject
@@ -129,13 +111,17 @@ def analyze(
         raise UserError(f"--text '{texts[0][0]}': {source} is an image model")
     shown = [encode_text(subject.model, subject.data.tokenizer, parts) for parts in texts]
     heads: list[dict[str, Any]] = []
-    analyses = {name: (changes or {}).get(name) or load("analysis", name) for name in chosen or names("analysis")}
-    configs = choose_analyses(subject.model, analyses, refuse=bool(chosen), or_none=of_text)
+    refused = {name: why for name, options in analyses.items() if (why := refusal(options, subject.model))}
+    if refused and refuse:
+        raise UserError(refused.values())
+    applicable = {name: options for name, options in analyses.items() if name not in refused}
+    if not applicable and not of_text:
+        raise UserError(f"no analysis applies to {type(subject.model).__name__}")
     console = Console(stderr=True)
-    for number, (name, options) in enumerate(configs.items(), start=1):
+    for number, (name, options) in enumerate(applicable.items(), start=1):
         try:
             with progress_bar(console) as progress:
-                report = partial(progress, f"{escape(options.title)}, {number} of {len(configs)}")
+                report = partial(progress, f"{escape(options.title)}, {number} of {len(applicable)}")
                 report(0, None)  # some analyses report nothing else
                 labelled = not subject.mismatch
                 findings = examine(subject.model, task, options, subject.step, labelled=labelled, progress=report)
@@ -143,7 +129,7 @@ def analyze(
                 for figure in draw_findings(findings, options, subject.name):
                     paths += save_figure(figure, folder)
         except UserError as error:
-            if chosen:
+            if refuse:
                 raise
             print(f"{name}: {error}", file=sys.stderr)
             continue
@@ -156,21 +142,3 @@ def analyze(
             raise UserError(f"{source}: {type(subject.model.text).__name__} has no attention and no positions to draw")
         print(*paths, sep="\n")
     return 0
-
-
-def choose_analyses(
-    model: "nn.Module", analyses: Mapping[str, TrainConfig], *, refuse: bool, or_none: bool = False
-) -> dict[str, TrainConfig]:
-    """The analyses, by name, that apply to the model.
-
-    Raises UserError where one does not apply and `refuse`, and, unless `or_none`, where none does.
-    """
-    from vitlab import analysis
-
-    reasons = {name: analysis.refusal(config, model) for name, config in analyses.items()}
-    applicable = {name: config for name, config in analyses.items() if reasons[name] is None}
-    if refuse and len(applicable) < len(analyses):
-        raise UserError(reason for reason in reasons.values() if reason)
-    if not applicable and not or_none:
-        raise UserError(f"no analysis applies to {type(model).__name__}")
-    return applicable
