@@ -1,0 +1,182 @@
+"""Make the pictures of the README and of docs.
+
+    uv run vitlab scale && uv run vitlab scale fashion
+    uv run python scripts/figures.py readme runs/arrow runs/fashion
+    uv run python scripts/figures.py analyses [--no-pages]       # trains, unless runs/analyses* have it already
+    uv run python scripts/figures.py budgets runs/fashion-*
+
+readme: docs/report.png (the top of the first study's report.html, through headless Chromium), docs/crossover.png and
+docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png (attention distance); prints
+their tables in Markdown. analyses: docs/analyses/*.png, the pages of a report among them, by the commands of
+docs/analyses.md. budgets: docs/budgets.png, the error against the size on one set, with fixed steps and with fixed
+epochs. Studies that differ in their budget alone, sizes and steps in doublings, hold the runs of both:
+
+    SGD="recipe: resnet_nano, recipe.optimizer: sgd, recipe.lr: 0.5, recipe.momentum: 0.9, recipe.weight_decay: 5.0e-4,
+        recipe.schedule: cosine, recipe.batch_size: 128"        # the recipes that it was measured with
+    VIT="model: vit_nano, recipe: muon, recipe.lr: 1.6e-2"
+    MODELS="models={vit_nano: {$VIT}, resnet_nano: {model: resnet_nano, $SGD}}"
+    for t in 100 200 400 800; do vitlab scale name=fashion-$t data=fashion_mnist data.root=DATA_ROOT budget.steps=$t \
+        sizes=[400,800,1600,3200,6400] "seeds=[0,1]" analyses=[] "$MODELS"; done
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from vitlab.reports import THEMES
+from vitlab.reports.words import headline, make_size_table
+from vitlab.studies.results import load_results
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from tests.unit.reports.chromium import CHROMIUM, Browser, launch_chromium  # noqa: E402
+
+DOCS = ROOT / "docs"
+WIDTH, HEIGHT = 1100, 1670  # pixels: headline, figures 1 and 2
+MARGIN = 24  # pixels below the end of a page
+STUDY = Path("runs/analyses")
+VIT, RESNET = STUDY / "vit_nano-n16000-s0", STUDY / "resnet_nano-n16000-s0"
+BETWEEN = STUDY / "cka"
+ATTENTION, TOKEN, GPT, GRU = (Path(f"runs/analyses-{name}") for name in ("attention", "token", "gpt", "gru"))
+COMMANDS = (
+    f"scale quick data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] seeds=[0] budget.steps=1000 --out {STUDY}",
+    f"scale attention --out {ATTENTION}",
+    f"train model=vit_nano model.pool=token data=glyphs train_size=16000 budget.steps=1000 --out {TOKEN}",
+    f"train task=causal_lm data=pydoc data.vocabulary=1024 data.length=64 budget.steps=300 --out {GPT}",
+    f"train model=gru_seq2seq_nano data=numbers train_size=4000 budget.steps=300 --out {GRU}",
+    f"analyze {VIT}",
+    f"analyze {RESNET}",
+    f"analyze {VIT} cka cka.other={RESNET} --out {BETWEEN}",
+    f"report {STUDY}",  # with what is known of the heads now
+    f"analyze {TOKEN} attention_maps attention_maps.drawings=[attention_overlay]",
+    f"analyze {GPT} head_patterns",
+    f"analyze {GRU} alignment",
+)
+TRAINED = Path("analysis/trained")
+OF_BOTH = (
+    *("cka", "embedding", "explanation", "receptive_field", "rgb_filters"),
+    *("robustness-shuffle", "robustness-occlusion"),
+)
+SOURCES = {  # picture of the page -> file below a run
+    "alignment": GRU / TRAINED / "alignment-4.png",
+    "attention_distance": ATTENTION / "figures/attention_distance-vit_nano.png",
+    "cka-between": BETWEEN / "cka.png",
+    "attention_maps-token": TOKEN / TRAINED / "attention_maps.png",
+    "head_patterns": GPT / TRAINED / "head_patterns-labels.png",
+    **{
+        name: VIT / TRAINED / f"{name}.png"
+        for name in ("attention_entropy", "head_types", "position_similarity", "rollout")
+    },
+    **{
+        f"{name}-{run.name.partition('_')[0]}": run / TRAINED / f"{name}.png"
+        for name in OF_BOTH
+        for run in (VIT, RESNET)
+    },
+}
+PAGES = {  # picture of a page of the report -> the page
+    "report": STUDY / "report.html",
+    "attention_maps": STUDY / "attention" / f"{VIT.name}.html",
+    "compare": STUDY / "compare.html",
+}
+TALL = 8000  # pixels: more than a page has
+
+
+def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 256) -> None:
+    """The top of a page once its plots are drawn, no taller than it is; few colours, so that the file stays small."""
+    if CHROMIUM is None:
+        sys.exit("Chromium is needed: install it, for example by apt install chromium")
+    with launch_chromium() as chromium:
+        browser = Browser(chromium)
+        browser.open(page, width=WIDTH, height=height)
+        browser.run("""new Promise((done) => {
+            const shown = () => [...document.querySelectorAll('.plot')].filter((plot) => plot.offsetParent);
+            const drawn = () => shown().every((plot) => plot.querySelector('svg'));
+            const look = () => drawn() ? done() : setTimeout(look, 50);
+            look();
+        })""")
+        end = browser.run("""Math.max(...[...document.querySelectorAll('body *')]
+            .map((element) => element.getBoundingClientRect().bottom))""")
+        browser.page.screenshot(path=picture, full_page=True)
+    image = Image.open(picture).convert("RGB")
+    image.crop((0, 0, image.width, min(image.height, height, round(end) + MARGIN))).quantize(colours).save(
+        picture, optimize=True
+    )
+
+
+def make_readme(arrow: str, fashion: str) -> None:
+    for study in (arrow, fashion):
+        results = load_results(study)
+        table = make_size_table(results)
+        for line in (table.header, ["---:"] * len(table.header), *table.body):
+            print(f"| {' | '.join(line)} |")
+        print(f"\n{table.note}\n\n{' '.join(headline(results))}\n")
+    screenshot(load_results(arrow).files.report_path, DOCS / "report.png")
+    for study, figure, name in (
+        (arrow, "accuracy_against_size", "crossover"),
+        (fashion, "accuracy_against_size", "fashion"),
+        (fashion, "attention_distance-vit_mini", "fashion-heads"),
+    ):
+        picture = Image.open(Path(study) / "figures" / f"{figure}.png").convert("RGB")
+        picture.quantize(64).save(DOCS / f"{name}.png", optimize=True)
+
+
+def make_analyses(with_pages: bool) -> None:
+    for command in COMMANDS:
+        print(f"vitlab {command}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "vitlab.cli", *command.split()], check=True)
+    pictures = DOCS / "analyses"
+    pictures.mkdir(exist_ok=True)
+    for name, source in SOURCES.items():
+        shutil.copyfile(source, pictures / f"{name}.png")
+    if with_pages:
+        for name, page in PAGES.items():
+            screenshot(page, pictures / f"{name}.png", height=TALL, colours=128)
+
+
+def make_budgets(studies: list[str]) -> None:
+    runs = pd.concat([load_results(study).runs for study in studies]).rename(columns={"train_size": "size"})
+    cells = runs.assign(error=1 - runs["accuracy"]).groupby(["model", "size", "steps"], as_index=False)["error"].mean()
+    fixed = cells[np.isclose(cells["steps"] * 128 / cells["size"], 16)]
+    points = pd.concat([cells.assign(what=cells["steps"].astype(str) + " steps"), fixed.assign(what="16 epochs")])
+    steps = [f"{number} steps" for number in sorted({*cells["steps"]})]
+    blues, colors = ("#a9c7e6", "#6ea3d6", "#3c7fc0"), THEMES["light"]
+    looks = {name: (shade, [1, 0]) for name, shade in zip(steps, (*blues, colors["vit"])[-len(steps) :], strict=True)}
+    looks |= {"16 epochs": (colors["resnet"], [6, 3])}
+    shades, dashes = zip(*looks.values(), strict=True)
+    axis = alt.Axis(values=sorted({*points["size"]}), grid=False)
+    scale = alt.Scale(type="log", nice=False, padding=10)
+    domain = [*looks]
+    figure = (
+        alt.Chart(points)
+        .mark_line(point=True, strokeWidth=2)
+        .encode(
+            x=alt.X("size:Q", scale=scale, title="training examples", axis=axis),
+            y=alt.Y("error:Q", scale=scale, title="test error", axis=alt.Axis(format="%", tickCount=6)),
+            color=alt.Color("what:N", title=None, scale=alt.Scale(domain=domain, range=list(shades))),
+            strokeDash=alt.StrokeDash("what:N", title=None, scale=alt.Scale(domain=domain, range=list(dashes))),
+        )
+        .properties(width=320, height=300)
+        .facet(column=alt.Column("model:N", title=None))
+    )
+    figure.save(DOCS / "budgets.png", ppi=96)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", choices=("readme", "analyses", "budgets"))
+    parser.add_argument("studies", nargs="*", help="folders")
+    parser.add_argument("--no-pages", action="store_true", help="leave out the pictures of the report's pages")
+    args = parser.parse_args()
+    if args.which == "readme":
+        make_readme(*(args.studies or ("runs/arrow", "runs/fashion")))
+    elif args.which == "analyses":
+        make_analyses(not args.no_pages)
+    else:
+        make_budgets(args.studies)
