@@ -8,11 +8,16 @@ The exit code is 1 where a ratio is below its floor.
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True)
@@ -37,27 +42,31 @@ def compare(
     ours: Callable[[], float],
     peer: Callable[[], float],
     rounds: int,
-    *,
     floor: float | None = None,
     unit: str = "s",
 ) -> Row:
     """A row of `rounds` rounds of two sides that each measure themselves, after one that is not counted."""
-    ours(), peer()
-    pairs = []
-    for number in range(rounds):
-        if number % 2:
-            peers, own = peer(), ours()
-        else:
-            own, peers = ours(), peer()
-        pairs.append((own, peers))
-    return make_row(name, pairs, floor=floor, unit=unit)
+    sides, pairs = {"ours": ours, "peer": peer}, []
+    for number in range(rounds + 1):
+        order = [*sides] if number % 2 else [*sides][::-1]
+        found = {side: sides[side]() for side in order}
+        pairs.append((found["ours"], found["peer"]))
+    return make_row(name, pairs[1:], floor, unit)
 
 
-def make_row(name: str, pairs: list[tuple[float, float]], *, floor: float | None = None, unit: str = "s") -> Row:
-    """Of (ours, peer) of each round."""
+def make_row(name: str, pairs: list[tuple[float, float]], floor: float | None = None, unit: str = "s") -> Row:
+    """A row of the pair (ours, peer) of each round."""
     ratios = [own / peer if unit.endswith("/s") else peer / own for own, peer in pairs]
-    own, peer = (statistics.median(side) for side in zip(*pairs, strict=True))
+    own, peer = map(statistics.median, zip(*pairs, strict=True))
     return Row(name, own, peer, unit, statistics.median(ratios), (min(ratios), max(ratios)), floor)
+
+
+def run(*words: str) -> float:
+    """The seconds of a command of Python, from cached bytecode."""
+    began = time.perf_counter()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([sys.executable, *words], env=ENVIRONMENT, check=True, **quiet)
+    return time.perf_counter() - began
 
 
 def main(about: str, measure: Callable[[bool], Iterator[Row]]) -> None:

@@ -8,7 +8,6 @@ waits for before its first line of work. A row's ratio is that over the command;
 (PSS) of all processes of a study when both of its workers train, against two interpreters with the bare imports.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,13 +15,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rounds import Row, main, make_row
+from rounds import ENVIRONMENT, Row, main, make_row, run
 
 IMPORTS = "import torch, torchvision, timm, lightning"
-VITLAB = [sys.executable, "-m", "vitlab.cli"]
-ROUNDS, QUICK = 7, 3
+VITLAB = ("-m", "vitlab.cli")
 TINY = ["sizes=[50]", "seeds=[0]", "budget.steps=2", "analyses=[]", "wandb.mode=off"]
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 def measure(quick: bool) -> Iterator[Row]:
@@ -37,16 +34,13 @@ def measure(quick: bool) -> Iterator[Row]:
             "vitlab list models": ["list", "models"],
         }
         run(*VITLAB, *study)
+        sides = {"imports": lambda _: {"imports": run("-c", IMPORTS)}, "start": lambda at: start(folder / str(at))}
+        sides |= {name: lambda _, name=name: {name: run(*VITLAB, *commands[name])} for name in commands}
         rounds: list[dict[str, float]] = []
-        for number in range(1 + (QUICK if quick else ROUNDS)):  # the first fills caches
-            sides = [
-                lambda: {"imports": run(sys.executable, "-c", IMPORTS)},
-                lambda at=number: start(folder / str(at)),
-                *(lambda name=name, words=words: {name: run(*VITLAB, *words)} for name, words in commands.items()),
-            ]
+        for number in range(4 if quick else 8):  # the first fills caches
             found: dict[str, float] = {}
             for side in reversed(sides) if number % 2 else sides:
-                found |= side()
+                found |= sides[side](number)
             rounds.append(found)
         own = measure_imports(2)
         first = "first training step of vitlab scale"
@@ -56,18 +50,11 @@ def measure(quick: bool) -> Iterator[Row]:
         yield make_row("memory of vitlab scale, 2 workers", [(one["memory"], own) for one in rounds[1:]], unit="MB")
 
 
-def run(*command: str) -> float:
-    """The seconds of a command."""
-    began = time.perf_counter()
-    subprocess.run(command, env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - began
-
-
 def start(folder: Path) -> dict[str, float]:
     """Seconds until the first step of the quick study, and its memory in MB when both workers have done one."""
     words = ["trainer.log_every=1", "wandb.mode=off", "--jobs", "2", "--out", str(folder)]
     began = time.perf_counter()
-    process = subprocess.Popen([*VITLAB, "scale", *words], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, *VITLAB, "scale", *words], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
     try:
         seconds = wait_for_runs(process, folder, 1) - began
         wait_for_runs(process, folder, 2)

@@ -111,24 +111,24 @@ class PlainSteps:
     def begin(cls, number: int) -> None:
         torch.set_num_threads(1)
         _, _, make_model, pixels, batch, *_ = MODELS[number]
-        cls.loop = cls.train(make_model().train(), *draw_batch(pixels, batch))
+        cls.loop = step_plainly(make_model().train(), *draw_batch(pixels, batch))
 
     @classmethod
     def step(cls) -> float:
         return next(cls.loop)
 
-    @staticmethod
-    def train(model: nn.Module, images: Tensor, labels: Tensor) -> Iterator[float]:
-        """Seconds of the processor of each step."""
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
-        while True:
-            began = time.process_time()
-            inputs = (images.float() / 255 - 0.5) / 0.5
-            loss = F.cross_entropy(model(inputs), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            yield time.process_time() - began
+
+def step_plainly(model: nn.Module, images: Tensor, labels: Tensor) -> Iterator[float]:
+    """Seconds of the processor of each step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+    while True:
+        began = time.process_time()
+        inputs = (images.float() / 255 - 0.5) / 0.5
+        loss = F.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield time.process_time() - began
 
 
 class Tiny:
@@ -141,38 +141,23 @@ class Tiny:
         self.steps, self.every = steps, math.ceil(steps / self.config.trainer.evaluations)
         self.data = open_data(self.config.data)
 
-    def run(self, folder: str) -> Run:
-        return Run(prepare(self.config, self.data), folder)
-
     def batches(self, run: Run) -> Iterator[tuple[Tensor, Tensor]]:
         """The training's, read as a script of a few lines reads them."""
-        split, generator = run.task.train, np.random.default_rng(0)
+        generator = np.random.default_rng(0)
         while True:
             order = generator.permutation(run.prepared.indices)
-            for first in range(0, len(order) - 31, 32):
-                yield self.read(split, order[first : first + 32])
+            yield from (read(run.task.train, order[k : k + 32]) for k in range(0, len(order) - 31, 32))
 
     def held_out(self, run: Run) -> list[tuple[Tensor, Tensor]]:
         split = run.task.validation
-        return [self.read(split, np.arange(k, min(k + 256, len(split)))) for k in range(0, len(split), 256)]
+        return [read(split, np.arange(k, min(k + 256, len(split)))) for k in range(0, len(split), 256)]
 
-    def read(self, split: Split, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        return torch.from_numpy(np.require(split.read(indices), requirements="W")), torch.from_numpy(
-            split.labels[indices]
-        )
+    def ours(self, run: Run) -> None:
+        train(run, Hooks(progress=lambda progress: None, stop=lambda: False))
 
-    def ours(self, folder: str) -> float:
-        run = self.run(folder)
-        return spend(lambda: train(run, Hooks(progress=lambda progress: None, stop=lambda: False)))
-
-    def bare(self, folder: str) -> float:
-        run = self.run(folder)
-        return spend(lambda: self.train_by_hand(run))
-
-    def train_by_hand(self, run: Run) -> None:
+    def bare(self, run: Run) -> None:
         model, task, generator = run.model.train(), run.task, torch.Generator().manual_seed(0)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        optimizer, schedule = plain_optimizer(model, self.steps)
         held_out = self.held_out(run)
         for step, batch in zip(range(1, self.steps + 1), self.batches(run), strict=False):
             images, labels = task.prepare(batch, generator)
@@ -190,27 +175,24 @@ class Tiny:
                         F.cross_entropy(outputs, labels).item(), (outputs.argmax(1) == labels).float().mean().item()
                 model.train()
 
-    def lightning(self, folder: str) -> float:
-        run = self.run(folder)
-        module = PlainModule(run, self.steps)
-        return spend(lambda: self.train_by_lightning(run, module, folder))
+    def lightning(self, run: Run) -> None:
+        options = {"accelerator": "cpu", "max_steps": self.steps, "max_epochs": -1, "gradient_clip_val": 1.0}
+        options |= {"val_check_interval": self.every, "check_val_every_n_epoch": None, "num_sanity_val_steps": 0}
+        options |= {"log_every_n_steps": self.config.trainer.log_every, "logger": CSVLogger(run.files.folder)}
+        options |= {"enable_progress_bar": False, "enable_model_summary": False}
+        trainer = L.Trainer(**options, default_root_dir=run.files.folder)
+        held_out = DataLoader(self.held_out(run), batch_size=None)
+        trainer.fit(PlainModule(run, self.steps), Endless(self.batches(run)), held_out)
 
-    def train_by_lightning(self, run: Run, module: L.LightningModule, folder: str) -> None:
-        trainer = L.Trainer(
-            accelerator="cpu",
-            max_steps=self.steps,
-            max_epochs=-1,
-            val_check_interval=self.every,
-            check_val_every_n_epoch=None,
-            num_sanity_val_steps=0,
-            gradient_clip_val=1.0,
-            log_every_n_steps=self.config.trainer.log_every,
-            logger=CSVLogger(folder),
-            default_root_dir=folder,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        trainer.fit(module, Endless(self.batches(run)), DataLoader(self.held_out(run), batch_size=None))
+
+def read(split: Split, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+    images = np.require(split.read(indices), requirements="W")
+    return torch.from_numpy(images), torch.from_numpy(split.labels[indices])
+
+
+def plain_optimizer(model: nn.Module, steps: int) -> tuple[torch.optim.Optimizer, Any]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+    return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
 
 class PlainModule(L.LightningModule):
@@ -234,16 +216,8 @@ class PlainModule(L.LightningModule):
         self.log_dict({f"validation/{name}": value for name, value in found.items()}, batch_size=len(labels))
 
     def configure_optimizers(self) -> dict[str, Any]:
-        optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, weight_decay=0.05)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        optimizer, schedule = plain_optimizer(self.model, self.steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-def spend(work: Callable[[], Any]) -> float:
-    """Seconds of the processor."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
 
 
 def compare_frameworks(steps: int, rounds: int) -> Row:
@@ -254,10 +228,12 @@ def compare_frameworks(steps: int, rounds: int) -> Row:
         found: dict[Any, float] = {}
         for side in sides if number % 2 else reversed(sides):
             with tempfile.TemporaryDirectory() as folder:
-                found[side] = side(folder) / steps * 1e3
-        if number:  # the first is not counted
-            pairs.append((found[tiny.ours] - found[tiny.bare], found[tiny.lightning] - found[tiny.bare]))
-    return make_row("above a bare loop, a step of a tiny ViT", pairs, unit="ms")
+                run = Run(prepare(tiny.config, tiny.data), folder)
+                began = time.process_time()
+                side(run)
+                found[side] = (time.process_time() - began) / steps * 1e3
+        pairs.append((found[tiny.ours] - found[tiny.bare], found[tiny.lightning] - found[tiny.bare]))
+    return make_row("above a bare loop, a step of a tiny ViT", pairs[1:], unit="ms")  # the first is not counted
 
 
 if __name__ == "__main__":

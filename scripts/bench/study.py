@@ -8,26 +8,15 @@ too; with the defaults of this machine (precision, jobs), W&B and the analyses o
 """
 
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rounds import Row, main, make_row
+from rounds import Row, main, make_row, run
 
-HERE = Path(__file__).parent
 SIZES = (100, 300, 1000, 1293)
 STUDY = ["models=[vit_nano,resnet_nano]", "data=digits", "sizes=[100,300,1000,all]", "seeds=[0]", "wandb.mode=off"]
 STUDY += ["analyses=[]", "trainer.evaluations=2", "set=[recipe=adamw,recipe.batch_size=128]"]
-
-
-def run(words: list[str]) -> float:
-    """Seconds of a command."""
-    began = time.perf_counter()
-    subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - began
 
 
 def measure(quick: bool) -> Iterator[Row]:
@@ -36,11 +25,11 @@ def measure(quick: bool) -> Iterator[Row]:
 
     def ours() -> float:
         shutil.rmtree(out)
-        return run(["-m", "vitlab.cli", "scale", "quick", *STUDY, f"budget.steps={steps}", "--out", str(out)])
+        return run("-m", "vitlab.cli", "scale", "quick", *STUDY, f"budget.steps={steps}", "--out", str(out))
 
     def peer() -> float:
-        script = str(HERE / "plain_run.py")
-        return sum(run([script, model, str(size), str(steps)]) for model in ("vit", "resnet") for size in SIZES)
+        script = str(Path(__file__).with_name("plain_run.py"))
+        return sum(run(script, model, str(size), str(steps)) for model in ("vit", "resnet") for size in SIZES)
 
     pairs = [(ours(), peer()) for _ in range(1 if quick else 3)]
     yield make_row(f"study of 8 runs, {steps} steps each", pairs, floor=2.5)

@@ -38,19 +38,9 @@ Write = Callable[[], Tensor]  # tokens (B, NEW)
 
 def language_models() -> tuple[nn.Module, nn.Module]:
     """Ours and GPT-2, of the same weights."""
-    config = GPT2Config(
-        vocab_size=VOCABULARY,
-        n_positions=LENGTH,
-        n_embd=WIDTH,
-        n_layer=DEPTH,
-        n_head=HEADS,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=PAD,
-        eos_token_id=None,
-        pad_token_id=PAD,
-    )
+    shape = {"vocab_size": VOCABULARY, "n_positions": LENGTH, "n_embd": WIDTH, "n_layer": DEPTH, "n_head": HEADS}
+    shape |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    config = GPT2Config(**shape, bos_token_id=PAD, eos_token_id=None, pad_token_id=PAD)
     theirs = randomized(GPT2LMHeadModel(config), 0.1)
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
@@ -59,29 +49,15 @@ def language_models() -> tuple[nn.Module, nn.Module]:
 
 def encoder_decoders() -> tuple[nn.Module, nn.Module]:
     """Ours and Marian, of the same weights: post-norm, ReLU, sines and cosines."""
-    config = MarianConfig(
-        vocab_size=VOCABULARY,
-        d_model=WIDTH,
-        encoder_layers=LAYERS,
-        decoder_layers=LAYERS,
-        encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS,
-        encoder_ffn_dim=4 * WIDTH,
-        decoder_ffn_dim=4 * WIDTH,
-        activation_function="relu",
-        dropout=0.0,
-        scale_embedding=True,
-        max_position_embeddings=LENGTH,
-        pad_token_id=PAD,
-        decoder_start_token_id=PAD,
-        eos_token_id=None,
-        forced_eos_token_id=None,
-        tie_word_embeddings=False,  # random weights would write the same word for ever
-    )
+    shape = {"vocab_size": VOCABULARY, "d_model": WIDTH, "max_position_embeddings": LENGTH, "scale_embedding": True}
+    for side in ("encoder", "decoder"):
+        shape |= {f"{side}_layers": LAYERS, f"{side}_attention_heads": HEADS, f"{side}_ffn_dim": 4 * WIDTH}
+    shape |= {"activation_function": "relu", "dropout": 0.0}
+    shape |= {"pad_token_id": PAD, "decoder_start_token_id": PAD, "eos_token_id": None, "forced_eos_token_id": None}
+    config = MarianConfig(**shape, tie_word_embeddings=False)  # random weights would write the same word for ever
     theirs = randomized(MarianMTModel(config), 0.03)
-    fields = {"name": "transformer_base", "depth": LAYERS, "width": WIDTH, "heads": HEADS, "dropout": 0.0}
-    fields |= {"norm_eps": 1e-5, "share_embeddings": "none"}
-    config = load("model", fields)
+    fields = {"depth": LAYERS, "width": WIDTH, "heads": HEADS, "dropout": 0.0, "norm_eps": 1e-5}
+    config = load("model", {"name": "transformer_base", **fields, "share_embeddings": "none"})
     config = replace(config, mixer=load("mixer", "attention"))
     own = build(config, vocabulary=VOCABULARY, length=LENGTH, target_length=LENGTH, head="seq2seq")
     own.load_state_dict(from_marian(theirs.state_dict()))
