@@ -14,7 +14,6 @@ twice to its end, and no process may be left. The folders stay for a look where 
 
 import argparse
 import contextlib
-import csv
 import os
 import random
 import shutil
@@ -24,14 +23,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from vitlab.studies.claims import Claim, read_claim
+from vitlab.studies.store import StudyFiles
 
 STUDY = ["models=[vit_nano,resnet_nano]", "data=digits", "sizes=[100,200,400]", "seeds=[0,1]", "wandb.mode=off"]
 STUDY += ["analyses=[]", "trainer.threads=1", "trainer.evaluations=2", "trainer.log_every=10"]
 STUDY += ["trainer.checkpoint_every=0.5", "set=[recipe.batch_size=16]", "executor.retries=2"]
 TIMES = ("wall_s", "images_per_s")  # columns of results.csv that no two studies share
 PATIENCE = 1200  # seconds after which a study hangs
+BEGUN = (": training", ": continuing")  # how lines of log.txt end
 
 
 def start(folder: Path, words: list[str]) -> subprocess.Popen:
@@ -47,28 +49,19 @@ def finish(process: subprocess.Popen, folder: Path) -> None:
         sys.exit(f"{folder}: exit code {code}; see {folder}.txt")
 
 
-def list_claims(folder: Path) -> list[Claim]:
-    """Those of the runs and trials that are being trained."""
-    claims = [read_claim(path) for pattern in ("*-n*-s*", "*-n*-s*/tune/*") for path in folder.glob(pattern)]
-    return [claim for claim in claims if claim and claim.owner and not claim.is_dead]
-
-
 def wait_for_claims(folder: Path, process: subprocess.Popen) -> list[Claim]:
-    """The claims of the runs that train, once there are some; none when the study has ended."""
+    """The claims of the runs and trials that train, once there are some; none when the study has ended."""
     while process.poll() is None:
-        if claims := list_claims(folder):
-            return claims
+        claims = [read_claim(path) for pattern in ("*-n*-s*", "*-n*-s*/tune/*") for path in folder.glob(pattern)]
+        if training := [claim for claim in claims if claim and claim.owner and not claim.is_dead]:
+            return training
         time.sleep(0.02)
     return []
 
 
-def read_table(folder: Path) -> list[dict[str, str]]:
+def read_table(folder: Path) -> list[dict[str, Any]]:
     """results.csv without times."""
-    with (folder / "results.csv").open(newline="") as file:
-        return [{key: value for key, value in row.items() if key not in TIMES} for row in csv.DictReader(file)]
-
-
-BEGUN = (": training", ": continuing")
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in StudyFiles(folder).rows()]
 
 
 def list_logged(folder: Path, what: str | tuple[str, ...]) -> dict[str, int]:
@@ -77,7 +70,7 @@ def list_logged(folder: Path, what: str | tuple[str, ...]) -> dict[str, int]:
     return {log.parent.name: sum(line.endswith(what) for line in log.read_text().splitlines()) for log in logs}
 
 
-def differences(folder: Path, expected: list[dict[str, str]]) -> Iterator[str]:
+def differences(folder: Path, expected: list[dict[str, Any]]) -> Iterator[str]:
     """What is not as it must be in a study that has ended."""
     table = read_table(folder)
     if len(table) != len(expected):
@@ -94,49 +87,33 @@ def list_group(process: subprocess.Popen) -> list[int]:
     """The processes of a study that have not ended 10 s after it: its parent, the server of its workers, these."""
     found, end = [process.pid], time.monotonic() + 10
     while found and time.monotonic() < end:
-        found = [*find_group(process)]
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has ended
+                state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+                if int(group) == process.pid and state != "Z":
+                    found.append(int(path.parent.name))
         time.sleep(0.1)
     return found
 
 
-def find_group(process: subprocess.Popen) -> Iterator[int]:
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            state, _, group = path.read_text().rpartition(")")[2].split()[:3]
-            if int(group) == process.pid and state != "Z":
-                yield int(path.parent.name)
-
-
-def kill_worker(folder: Path, process: subprocess.Popen, words: list[str]) -> str:
-    """Kill a process that trains; the study goes on."""
-    claims = wait_for_claims(folder, process)
-    if not claims:
-        return "nothing (all runs had ended)"
-    claim = random.choice(claims)
-    os.kill(claim.owner.pid, signal.SIGKILL)
-    finish(process, folder)
-    return f"process {claim.owner.pid}"
-
-
-def kill_parent(folder: Path, process: subprocess.Popen, words: list[str]) -> str:
-    """Kill `vitlab scale` and start it again, at once: its workers may still be writing their checkpoints."""
-    process.kill()
+def kill(kind: str, folder: Path, process: subprocess.Popen, words: list[str]) -> str:
+    """Kill processes of a study, which goes on or is started again, and wait for its end; says what was killed."""
+    if kind == "worker":
+        if not (claims := wait_for_claims(folder, process)):
+            return "nothing (all runs had ended)"
+        pid = random.choice(claims).owner.pid
+        os.kill(pid, signal.SIGKILL)
+        finish(process, folder)
+        return f"process {pid}"
+    if kind == "parent":  # its workers may still be writing their checkpoints when it starts again
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     finished = count_finished(folder)
     finish(start(folder, words), folder)
-    return f"process {process.pid} with {finished} runs finished"
-
-
-def kill_group(folder: Path, process: subprocess.Popen, words: list[str]) -> str:
-    """Kill `vitlab scale` and its workers, and start it again."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    finished = count_finished(folder)
-    finish(start(folder, words), folder)
-    return f"group {process.pid} with {finished} runs finished"
-
-
-KILLS = {"worker": kill_worker, "parent": kill_parent, "group": kill_group}
+    return f"{'process' if kind == 'parent' else 'group'} {process.pid} with {finished} runs finished"
 
 
 def count_finished(folder: Path) -> int:
@@ -153,19 +130,10 @@ def wait_for_moment(folder: Path, process: subprocess.Popen, runs: int) -> str:
     return f"{seconds:.1f} s after run {finished} of {runs}"
 
 
-def train_undisturbed(folder: Path, words: list[str]) -> float:
-    """Seconds from the first run's beginning to the end of all."""
-    process = start(folder, words)
-    wait_for_claims(folder, process)
-    began = time.monotonic()
-    finish(process, folder)
-    return time.monotonic() - began
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="key=value")
-    parser.add_argument("--kill", default=",".join(KILLS), help=f"some of {','.join(KILLS)}")
+    parser.add_argument("--kill", default="worker,parent,group", help="some of worker,parent,group")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=150)
@@ -177,16 +145,19 @@ def main() -> None:
     args.folder.mkdir(parents=True)
 
     alone = args.folder / "undisturbed"
-    span = train_undisturbed(alone, words)
+    process = start(alone, words)
+    wait_for_claims(alone, process)
+    began = time.monotonic()
+    finish(process, alone)
     expected = read_table(alone)
-    print(f"undisturbed on this machine: {len(expected)} runs, {span:.0f} s", flush=True)
+    print(f"undisturbed on this machine: {len(expected)} runs, {time.monotonic() - began:.0f} s", flush=True)
     failed = 0
     for kind in args.kill.split(","):
         for number in range(args.times):
             folder = args.folder / f"{kind}-{number}"
             process, began = start(folder, words), time.monotonic()
             moment = wait_for_moment(folder, process, len(expected))
-            killed = KILLS[kind](folder, process, words)
+            killed = kill(kind, folder, process, words)
             found = [*differences(folder, expected)]
             found += [f"process {pid} is left" for pid in list_group(process)]
             failed += bool(found)
