@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import timm
 import torch
 from PIL import Image
@@ -39,11 +40,9 @@ def main() -> None:
     parser.add_argument("--convert", nargs=2, metavar=("PTH", "FILE"))
     args = parser.parse_args()
     if args.convert:
-        state = torch.load(args.convert[0], weights_only=True)
+        values = [value.contiguous() for value in torch.load(args.convert[0], weights_only=True).values()]
         names = timm.create_model("tf_efficientnet_lite0").state_dict()
-        save_file(
-            {name: value.contiguous() for name, value in zip(names, state.values(), strict=True)}, args.convert[1]
-        )
+        save_file(dict(zip(names, values, strict=True)), args.convert[1])
         return
     pictures, labels = read_pictures(args.kind, args.fashion)
     small = resize(pictures, PIXELS.size)
@@ -53,14 +52,12 @@ def main() -> None:
         batches = [resize(pictures[at : at + 64], backbone.size) for at in range(0, len(pictures), 64)]
         features[backbone.name] = np.concatenate([backbone.embed(batch) for batch in batches])
     rows = [compare(*collect(features, labels, args.pictures, seed)) for seed in range(args.repetitions)]
-    found = {key: np.array([row[key] for row in rows], dtype=float) for key in rows[0]}
+    found, known = pd.DataFrame(rows, dtype=float).mean(), sum(np.isfinite(row["target_inside"]) for row in rows)
     print("| pictures | repetitions | behind the best floor | now: half width, inside | at twice | target | wrong |")
     print(
-        f"| {args.kind}, {args.pictures:,} | {len(rows)} | {found['behind'].mean():.1f} | "
-        f"{found['now_half'].mean():.1f}, {found['now_inside'].mean():.0%} | "
-        f"{np.nanmean(found['later_half']):.1f}, {np.nanmean(found['later_inside']):.0%} | "
-        f"{np.nanmean(found['target_inside']):.0%} of {np.isfinite(found['target_inside']).sum()} | "
-        f"{found['wrong'].mean():.0%} of {len(rows)} |"
+        f"| {args.kind}, {args.pictures:,} | {len(rows)} | {found['behind']:.1f} | {found['now_half']:.1f}, "
+        f"{found['now_inside']:.0%} | {found['later_half']:.1f}, {found['later_inside']:.0%} | "
+        f"{found['target_inside']:.0%} of {known} | {found['wrong']:.0%} of {len(rows)} |"
     )
 
 

@@ -40,10 +40,7 @@ def draw_folder(kind: str, folder: Path, count: int, clean: bool = False, seed: 
         image = draw(other if kind == "color" else label, COLORS[label if kind == "color" else other], rng)
         home = rng.integers(len(SHAPES)) if kind == "noise" and rng.random() < 0.25 else label
         path = folder / SHAPES[home] / f"{number:05}"
-        if clean or number % 10:
-            save(image, path, number)
-        else:
-            save_unusual(image, path, number // 10)
+        save(image, path, number, clean or number % 10 > 0)
     if not clean:
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         for path in rng.choice(files, COPIES, replace=False):
@@ -78,15 +75,11 @@ def draw(shape: int, color: tuple[int, int, int], rng: np.random.Generator) -> I
     return image
 
 
-def save(image: Image.Image, path: Path, number: int) -> None:
-    image.save(path.with_suffix(".png" if number % 3 else ".jpg"))
-
-
-def save_unusual(image: Image.Image, path: Path, number: int) -> None:
-    if number % 3 == 0:
-        image.convert("L").save(path.with_suffix(".png"))
-    elif number % 3 == 1:
-        image.convert("RGBA").save(path.with_suffix(".png"))
+def save(image: Image.Image, path: Path, number: int, usual: bool) -> None:
+    if usual:
+        image.save(path.with_suffix(".png" if number % 3 else ".jpg"))
+    elif number // 10 % 3 < 2:
+        image.convert(("L", "RGBA")[number // 10 % 3]).save(path.with_suffix(".png"))
     else:
         exif = Image.Exif()
         exif[0x0112] = ROTATED
