@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from vitlab.commands.arguments import CommandParser, non_empty_path
 from vitlab.config import UserError, printable
@@ -38,7 +38,24 @@ def main(words: Sequence[str]) -> int:
         raise UserError(problems)
     if args.out:
         check_out(args.out, root)
-    return look(root, args.out, as_json=args.json)
+    from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
+    from vitlab.data.opening import progress_bar
+
+    with progress_bar(Console(stderr=True)) as progress:
+        found = look_at(root, progress)
+    facts = summarize(found)
+    if args.json:
+        print(json.dumps(facts, indent=1))
+    else:
+        show(facts)
+    if args.out:
+        from vitlab.reports.pages.data_look import write_data_page
+
+        write_json(args.out / "data.json", facts)
+        page = write_data_page(args.out / "data.html", found, facts)
+        if not args.json:
+            print("", page, args.out / "data.json", sep="\n")
+    return 0
 
 
 def check_out(out: Path, root: Path) -> None:
@@ -47,28 +64,6 @@ def check_out(out: Path, root: Path) -> None:
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is a file; give a folder")
     refuse_unwritable(out)
-
-
-def look(root: Path, out: Path | None, *, as_json: bool) -> int:
-    """Print what a folder holds, and with `out` write it there; the exit code. Raises UserError."""
-    from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
-    from vitlab.data.opening import progress_bar
-
-    with progress_bar(Console(stderr=True)) as progress:
-        found = look_at(root, progress)
-    facts = summarize(found)
-    if as_json:
-        print(json.dumps(facts, indent=1))
-    else:
-        show(facts)
-    if out:
-        from vitlab.reports.pages.data_look import write_data_page
-
-        write_json(out / "data.json", facts)
-        page = write_data_page(out / "data.html", found, facts)
-        if not as_json:
-            print("", page, out / "data.json", sep="\n")
-    return 0
 
 
 def show(facts: Mapping[str, Any]) -> None:
@@ -99,8 +94,7 @@ def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 def list_classes(facts: Mapping[str, Any]) -> Table:
     """The counts of the classes, of many those with the most and the fewest training pictures."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("class", no_wrap=True)
+    table = Table(Column("class", no_wrap=True), box=None, pad_edge=False)
     for part in facts["splits"]:
         table.add_column(part, justify="right", no_wrap=True)
     rows = [

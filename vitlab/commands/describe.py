@@ -53,21 +53,21 @@ def find_shape(config: DescribeConfig) -> dict[str, Any]:
     if config.data is not None:
         data = open_data(config.data)
         shape |= data.shape
-        shape |= {"target_length": data.target_length} if "target_length" in shape else {}
-        shape |= {"num_classes": len(data.classes)} if "num_classes" in shape else {}
+        if "target_length" in shape:
+            shape["target_length"] = data.target_length
+        if "num_classes" in shape:
+            shape["num_classes"] = len(data.classes)
     return shape
 
 
 def shape_problems(config: DescribeConfig, overrides: Sequence[str]) -> Iterator[str]:
     """Overrides of the input shape that would have no effect, one line each."""
-    allowed = () if config.data is not None else SHAPES[config.model.modality]
+    allowed = SHAPES[config.model.modality]
     for word in overrides:
         key = word.partition("=")[0].strip()
-        if key not in sum(SHAPES.values(), ()) or key in allowed:
-            continue
-        if config.data is not None:
+        if key in sum(SHAPES.values(), ()) and config.data is not None:
             yield f"{word}: data={config.data.name} sets it too; give {key} or data, not both"
-        else:
+        elif key in sum(SHAPES.values(), ()) and key not in allowed:
             yield f"{word}: model={config.model.name} does not have this; choices: {', '.join(allowed)}"
 
 
@@ -133,20 +133,17 @@ def describe(config: DescribeConfig, *, as_json: bool) -> int:
 
 def show(counts: dict[str, Any]) -> None:
     console = Console()
+    vocabulary = f"vocabulary {counts['vocabulary']:,}" if "vocabulary" in counts else ""
+    facts = [vocabulary]
     if "image_size" in counts:
         height, width = counts["image_size"]
-        facts = [f"{height} x {width} pixels", f"{counts['channels']} channels"]
-        outputs = (
-            f"{counts['num_classes']} classes" if "num_classes" in counts else f"vocabulary {counts['vocabulary']:,}"
-        )
-        facts.append(outputs)
-    else:
-        facts = [f"vocabulary {counts['vocabulary']:,}"]
+        outputs = f"{counts['num_classes']} classes" if "num_classes" in counts else vocabulary
+        facts = [f"{height} x {width} pixels", f"{counts['channels']} channels", outputs]
     facts += [f"{counts['layers']} layers"] if counts["layers"] else []
     target = f" and {counts['target_length']} of a target" if "target_length" in counts else ""
     facts += [f"{counts['tokens']} tokens{target}"] if counts["tokens"] else []
-    name, about = escape(counts["model"]), escape(", ".join(facts))
-    console.print(f"[bold]{name}[/bold]  {about}", soft_wrap=True, highlight=False)
+    text = f"[bold]{escape(counts['model'])}[/bold]  {escape(', '.join(facts))}"
+    console.print(text, soft_wrap=True, highlight=False)
     show_parts(console, counts)
     console.say(
         f"FLOPs for one {counts['example']}: {counts['forward_flops'] / 1e9:.4g} G forward, "
@@ -164,9 +161,9 @@ def show(counts: dict[str, Any]) -> None:
 
 
 def show_parts(console: Console, counts: dict[str, Any]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("part", "parameters", "share", "forward GFLOPs", "share"):
-        table.add_column(name, justify="left" if name == "part" else "right")
+    table = Table("part", box=None, pad_edge=False)
+    for name in ("parameters", "share", "forward GFLOPs", "share"):
+        table.add_column(name, justify="right")
     flops, total = counts["forward_flops_by_part"], counts["forward_flops"] or 1
     for part in dict.fromkeys([*counts["params_by_part"], *flops]):
         number, operations = counts["params_by_part"].get(part, 0), flops.get(part, 0)
@@ -182,9 +179,7 @@ def show_stacks(console: Console, counts: dict[str, Any]) -> None:
     console.print()
     for stack in counts["stacks"]:
         if len(counts["stacks"]) <= MOST_STACKS:
-            table = Table(box=None, pad_edge=False)
-            table.add_column(f"{escape(stack['name'])}: each of {stack['layers']}")
-            table.add_column("shape")
+            table = Table(f"{escape(stack['name'])}: each of {stack['layers']}", "shape", box=None, pad_edge=False)
             table.add_column("parameters", justify="right")
             for weight in stack["weights"]:
                 shapes = " + ".join(" x ".join(map(str, shape)) for shape in weight["shapes"])
