@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import takewhile
 
+import yaml
+
 from vitlab.commands.arguments import CommandParser
 from vitlab.config import names
 from vitlab.config.groups import config_dir
@@ -36,18 +38,35 @@ def main(words: Sequence[str]) -> int:
 
 
 def list_choices(what: str, *, as_json: bool) -> int:
-    """Print the names of a group and what the header of each file says; the exit code."""
-    group = GROUPS[what]
+    """Print the names of a group and what the header of each file says, of models their sizes; the exit code."""
+    group, sizes = GROUPS[what], []
     choices = [{"name": name, "about": read_about(group, name)} for name in names(group)]
     if group == "model":
+        sizes = ["layers", "width", "mlp", "heads"]
+        choices = [{"name": one["name"], **read_sizes(one["name"]), "about": one["about"]} for one in choices]
         choices.append({"name": "timm:NAME", "about": "Any model of timm, by its name there."})
     if as_json:
         print(json.dumps(choices, indent=1))
         return 0
     width = max(len(item["name"]) for item in choices)
-    for item in choices:
-        print(f"{item['name']:{width}}  {item['about']}".rstrip())
+    lines = [{"name": "", **{key: key for key in sizes}, "about": ""}] * bool(sizes) + choices
+    for item in lines:
+        cells = "".join(f"{item.get(key) or '':>8}" for key in sizes)
+        print(f"{item['name']:{width}}{cells}  {item['about']}".rstrip())
     return 0
+
+
+def read_sizes(model: str) -> dict[str, int | None]:
+    """Layers, width, width of the MLP (by default 4 times that) and heads of a shipped model, as far as it has them."""
+    file = yaml.safe_load((config_dir() / "model" / f"{model}.yaml").read_text())
+    width = file.get("width")
+    mlp = file.get("mlp_width") or (4 * width if width and "heads" in file else None)
+    return {
+        "layers": file.get("depth"),
+        "width": width,
+        "mlp": mlp,
+        "heads": None if "mixer" in file else file.get("heads"),
+    }
 
 
 def show_keys(what: str, *, as_json: bool) -> int:

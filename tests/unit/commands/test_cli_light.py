@@ -82,8 +82,8 @@ def test_lists_hold_every_file_of_their_folder(vitlab):
     for what, group in GROUPS.items():
         done = vitlab("list", what)
         assert (done.code, done.lines) == (0, [])
-        listed = [line.split()[0] for line in done.out.splitlines()]
-        assert listed == [*names(group), *(["timm:NAME"] if what == "models" else [])]
+        listed, of_models = [line.split()[0] for line in done.out.splitlines()], what == "models"
+        assert listed == ["layers"] * of_models + names(group) + ["timm:NAME"] * of_models
         for line in done.out.splitlines():
             assert len(line.split()) > 2, "each with what it is"
 
