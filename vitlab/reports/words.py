@@ -374,7 +374,8 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
     texts = ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
     gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]
-    items = max((int(finite(row.get("test_items")) or 0) for row in rows), default=0)
+    of_other_data = "@" in metric.key  # `fewshot_5@digits`: the items of the study's own data are not tested
+    items = 0 if of_other_data else max((int(finite(row.get("test_items")) or 0) for row in rows), default=0)
     if gaps:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
         over = " and ".join(["seeds"] * over_seeds + ["held-out examples"] * over_items)
