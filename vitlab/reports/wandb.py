@@ -172,7 +172,7 @@ class Tracker:
 
     @harmless
     def log_layers(self, name: str, rows: list[dict[str, Any]]) -> None:
-        """Log mean, lowest and highest value of each layer's heads: `attention_distance/layer1/mean`, to be charted."""
+        """Log mean, lowest and highest value of each layer's heads, `attention_distance/layer1/mean`, to be charted."""
         heads: dict[int, dict[int, list[float]]] = {}
         for row in rows:
             if (value := finite(row["value"])) is not None:
@@ -242,7 +242,8 @@ class RunReporter:
                 self.tracker.log_picture(picture, step)
         if self.tracker and step == run.last_step:
             self.tracker.log_rows(findings.name, rows, step)
-        if self.tracker and "heads" in config.drawings:  # at the end all steps again, for an attempt that resumed
+        by_layer = bool(rows) and {"layer", "value"} <= rows[0].keys() and "other" not in rows[0]
+        if self.tracker and by_layer:  # at the end all steps again, for an attempt that resumed
             last = step == run.last_step
             self.tracker.log_layers(findings.name, [row for row in rows if last or row["step"] == step])
 
