@@ -7,6 +7,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from vitlab.formatting import plural
 from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
-    from vitlab.studies.crossover import GroupFit, Name, Points
+    from vitlab.studies.fit import GroupFit, Points
 
 DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, and find where they cross.
 
@@ -33,6 +34,7 @@ CROSSING = ("size", "low", "high", "inside", "p_none", "claim", "reason")  # of 
 MOST_PAIRS = 15  # of more, those without a crossover are counted
 LAWS = ("auto", "m1", "m2", "m3", "m4")
 FEWEST = 3  # sizes of a fit
+Name = tuple[str, ...]  # the values of the columns of a group
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 
 
@@ -75,15 +77,14 @@ def fit(
     """Print the fits and the crossovers, as text or as JSON, and write them to a folder; the exit code."""
     from rich.progress import track
 
-    from vitlab.studies.crossover import data_multiplier, find_crossovers, fit_groups
+    from vitlab.studies.crossover import crossover, data_multiplier
+    from vitlab.studies.fit import fit_group
 
-    console = Console(stderr=True)
-
-    def follow(items: Any, what: str) -> Any:
-        return track(items, what, console=console, transient=True, update_period=0.5)
-
-    fits = fit_groups(points, law, limit, lambda groups: follow(groups, "fitting"))
-    found = find_crossovers(fits, lambda pairs: follow(pairs, "looking for crossovers"))
+    shown = {"console": Console(stderr=True), "transient": True, "update_period": 0.5}
+    fits = {name: fit_group(points[name], law, limit) for name in track(list(points), "fitting", **shown)}
+    pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
+    of_pairs = track(pairs, "looking for crossovers", **shown)
+    found = {pair: crossover(*(fits[name].fit for name in pair)) for pair in of_pairs}
     multipliers = {join(*pair): data_multiplier(*(fits[name].fit for name in pair)) for pair in found}
     crossovers = {join(*pair): crossing for pair, crossing in found.items()}
     named = dict(zip(join(*fits), fits.values(), strict=True))
@@ -132,7 +133,8 @@ def show(
     fits: dict[str, "GroupFit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], axes: tuple[str, str]
 ) -> None:
     """The laws as a table, then a sentence per crossover, and per known multiplier."""
-    from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
+    from vitlab.studies.crossover import describe_crossover, describe_multiplier
+    from vitlab.studies.fit import make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     header, *rows = make_law_table(fits, axes[1])
@@ -183,7 +185,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
     ]
     if missing:
         raise UserError(missing)
-    from vitlab.studies.crossover import Points
+    from vitlab.studies.fit import Points
 
     problems: Problems = defaultdict(list)
     groups: dict[Name, Points] = {}

@@ -1,7 +1,8 @@
 """Where one of two models passes the other, how many times the other's data it needs, and which runs would tell."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from statistics import fmean
@@ -10,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.formatting import DASH, duration, finite, significant, whole
+from vitlab.formatting import duration, finite, significant, whole
 from vitlab.studies.fit import (
     FEWEST,
     FEWEST_AVERAGED,
-    LARGEST_MISS,
     LEVEL,
-    MEAN,
+    ON_BUDGET,
     Fit,
+    GroupFit,
+    Points,
+    describe_slopes,
     ends,
-    fit_scaling_law,
-    order_runs,
+    fit_group,
+    make_law_table,
 )
 from vitlab.studies.store import list_limits
 from vitlab.tasks.metrics import Metric
@@ -352,143 +355,6 @@ def describe_multiplier(found: Multiplier, first: str, second: str, name: str = 
     return f"{first} needs {significant(found.ratio, 2)} ({interval}) times the data of {second} for {target}"
 
 
-# ---- groups of runs
-
-
-SLOPES_COLUMN = 2  # the column of make_law_table that says what more data bring
-BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
-
-
-Name = tuple[str, ...]  # the values of the columns of a group
-
-
-@dataclass
-class Points:
-    """The runs of one group. `chance` is the error of guessing, where the file has it."""
-
-    sizes: list[float] = field(default_factory=list)
-    errors: list[float] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=list)
-    chance: float | None = None
-
-    def add(self, size: float, error: float, seed: int) -> None:
-        self.sizes.append(size)
-        self.errors.append(error)
-        self.seeds.append(seed)
-
-
-@dataclass(frozen=True)
-class GroupFit:
-    """A group's fit, with what was held back from it."""
-
-    fit: Fit
-    rest: Points  # of sizes above the limit
-
-    @property
-    def rmse_holdout(self) -> float | None:
-        """RMSE of the log error: of what was held back, else of the rolling hold-out."""
-        if not self.rest.sizes:
-            return self.fit.rmse_holdout
-        misses = np.log(self.fit.predict(self.rest.sizes)) - np.log(self.rest.errors)
-        return float(np.sqrt((misses**2).mean()))
-
-    @property
-    def asked(self) -> list[float]:
-        """The sizes to predict: those held back, else some beyond the data."""
-        return sorted(set(self.rest.sizes)) or [self.fit.largest * times for times in BEYOND]
-
-    @property
-    def shown(self) -> float:
-        """The size whose prediction stands in a table: the largest that was held back, else twice the data."""
-        return self.asked[-1 if self.rest.sizes else 0]
-
-
-def fit_groups(
-    groups: Mapping[Name, Points],
-    law: str,
-    limit: float | None = None,
-    track: Callable[[Iterable[Any]], Iterable[Any]] = iter,
-) -> dict[Name, GroupFit]:
-    """A fit to the sizes up to `limit` of each group; `track` wraps what is iterated over, for a progress bar.
-
-    Raises UserError.
-    """
-    fits = {}
-    for name, points in track(list(groups.items())):
-        fitted = select_points(points, lambda size: limit is None or size <= limit)
-        rest = select_points(points, lambda size: limit is not None and size > limit)
-        lowest = np.exp(order_runs(fitted.sizes, fitted.errors, fitted.seeds).means.min())
-        # a model that only guesses tells nothing by the error of guessing
-        chance = fitted.chance if fitted.chance is not None and fitted.chance > lowest else None
-        fit = fit_scaling_law(fitted.sizes, fitted.errors, law, chance, fitted.seeds)
-        fits[name] = GroupFit(fit, rest)
-    return fits
-
-
-def select_points(points: Points, wanted: Callable[[float], bool]) -> Points:
-    """Those of the wanted sizes."""
-    selected = Points(chance=points.chance)
-    for size, error, seed in zip(points.sizes, points.errors, points.seeds, strict=True):
-        if wanted(size):
-            selected.add(size, error, seed)
-    return selected
-
-
-def find_crossovers(
-    fits: Mapping[Name, GroupFit], track: Callable[[Iterable[Any]], Iterable[Any]] = iter
-) -> dict[tuple[Name, Name], Crossover]:
-    """Of each pair of groups that differ in the last column alone; `track` as in `fit_groups`."""
-    pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
-    return {(a, b): crossover(fits[a].fit, fits[b].fit) for a, b in track(pairs)}
-
-
-def make_law_table(fits: Mapping[str, GroupFit], error: str) -> list[list[str]]:
-    """The law of each group and what more data bring, a row each below the header; `error` is what was fitted."""
-    size = max(group.shown for group in fits.values())
-    doubling = f"each doubling of the data lowers the {error} by (90%)"
-    rows = [["", "law", doubling, "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
-    for name, group in fits.items():
-        at = f" at {whole(group.shown)}" if group.shown != size else ""
-        miss = DASH if group.rmse_holdout is None else significant(group.rmse_holdout)
-        slopes = describe_slopes(group.fit) if group.fit.holds else DASH
-        laws = [law.name.upper() for law in group.fit.laws] or [DASH]
-        law = f"mean of {', '.join(laws)}" if group.fit.law == MEAN else laws[0]
-        rows.append([name, law, slopes, miss, describe_prediction(group) + at])
-    return rows
-
-
-def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
-    """`31% (24 to 38) at 1,000, 4% (0 to 9) at 32,000`: by how much twice the smallest and largest size lower it."""
-    texts = []
-    for log_size in fit.runs.log_sizes[[0, -1]]:
-        step = np.array([log_size, log_size + np.log(2)])
-        high, low = ends(np.diff(fit.draw_log_errors(step))[:, 0], LEVEL)
-        changes = -np.expm1([np.diff(fit.log_errors(step))[0], low, high])
-        value, low, high = (f"{round(100 * change):.0f}" for change in changes)
-        texts.append(f"{value}% ({low} to {high}) at {whole(np.exp(log_size))}{unit if not texts else ''}")
-    return f",{by} ".join(texts)
-
-
-def list_params(fits: Mapping[str, GroupFit]) -> Iterator[list[Any]]:
-    """A header, then a row for each parameter of each law, with its 90% interval."""
-    yield ["model", "law", "parameter", "value", "low", "high"]
-    for name, group in fits.items():
-        for law, thetas in zip(group.fit.laws, group.fit.theta_draws, strict=True):
-            for parameter, drawn in law.form.params(thetas).items():
-                yield [name, law.name, parameter, law.params[parameter], *map(float, ends(drawn, LEVEL))]
-
-
-def describe_prediction(group: GroupFit) -> str:
-    """`0.12 (0.10 to 0.15)`, or why there is none."""
-    fit = group.fit
-    if not fit.laws:
-        return f"none: {len(fit.runs.counts)} sizes; auto needs {FEWEST_AVERAGED}"
-    if not fit.holds:
-        return f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
-    low, high = map(float, fit.prediction_interval(group.shown))
-    return f"{significant(float(fit.predict(group.shown)))} ({significant(low)} to {significant(high)})"
-
-
 # ---- what to run next
 
 
@@ -517,21 +383,18 @@ def rank_next_runs(
     if found.high is None or found.places is None:
         return []
     crosses = np.isfinite(found.places)
-    noise = np.concatenate([fit.noise_of_means for fit in (first, second)], axis=1)[crosses]
+    fits = (first, second)
+    noise = np.concatenate([fit.noise_of_means for fit in fits], axis=1)[crosses]
     places = found.places[crosses] - found.places[crosses].mean()
     slopes = np.linalg.lstsq(noise - noise.mean(0), places, rcond=None)[0]
-    cells = [
-        (model, round(float(size)), float(deviation) ** 2 / n, int(n))
-        for model, fit in enumerate((first, second))
-        for size, deviation, n in zip(np.exp(fit.runs.log_sizes), fit.noise.deviations, fit.runs.counts, strict=True)
-    ]
-    parts = np.array([slope**2 * variance for slope, (_, _, variance, _) in zip(slopes, cells, strict=True)])
+    cells = [(model, round(float(size))) for model, fit in enumerate(fits) for size in np.exp(fit.runs.log_sizes)]
+    counts = np.concatenate([fit.runs.counts for fit in fits])
+    parts = slopes**2 * np.concatenate([fit.noise.deviations**2 for fit in fits]) / counts
     # what the seeds' noise does not explain, as the choice of a law, no further run takes away
     total = max(float(parts.sum()), float(places.var()), 1e-300)
+    gains = (parts / total / (counts + 1)).tolist()
     runs = [
-        NextRun(model, size, float(part) / total / (n + 1), cost)
-        for part, (model, size, _, n) in zip(parts, cells, strict=True)
-        if (cost := costs.get((model, size), 0)) > 0
+        NextRun(*cell, gain, cost) for cell, gain in zip(cells, gains, strict=True) if (cost := costs.get(cell, 0)) > 0
     ]
     return sorted(runs, key=lambda run: run.gain / run.cost, reverse=True)[:most]
 
@@ -587,11 +450,7 @@ class StudyFits:
     @property
     def law_table(self) -> list[list[str]]:
         """The header and a row per model; empty without a fit."""
-        table = make_law_table(self.groups, self.scale.name) if self.groups else []
-        return [
-            [self.warn(cell, line[0]) if column == SLOPES_COLUMN else cell for column, cell in enumerate(line)]
-            for line in table
-        ]
+        return make_law_table(self.groups, self.scale.name, self.on_budget) if self.groups else []
 
     def describe_law(self, model: str) -> str:
         """`each doubling of the data lowers the error by 31% (24 to 38) at 1,000 examples, by 4% (0 to 9) at 32,000`"""
@@ -600,7 +459,7 @@ class StudyFits:
 
     def warn(self, text: str, *models: str) -> str:
         """The text, and before it that the laws of these models rest on cells that the budget limits."""
-        return f"limited by the budget: {text}" if self.on_budget.intersection(models) else text
+        return f"{ON_BUDGET if self.on_budget.intersection(models) else ''}{text}"
 
     @property
     def measured_by(self) -> str:
@@ -618,8 +477,8 @@ class StudyFits:
     def describe_crossovers(self) -> list[str]:
         """A sentence for each pair of models."""
         return [
-            f"{self.warn(describe_crossover(crossing, first, second, self.unit), first, second)}."
-            for (first, second), crossing in self.crossovers.items()
+            f"{self.warn(describe_crossover(crossing, *pair, self.unit), *pair)}."
+            for pair, crossing in self.crossovers.items()
         ]
 
     def describe_multipliers(self) -> list[str]:
@@ -659,30 +518,31 @@ def fit_study(results: "Results") -> StudyFits:
     scale = Scale.of(metric)
     if scale is None:
         return StudyFits()
-    points: dict[Name, Points] = {}
-    times: dict[tuple[str, float], list[float]] = {}
+    points: dict[str, Points] = defaultdict(Points)
+    times: dict[tuple[str, float], list[float]] = defaultdict(list)
     for row in rows:
         if (cost := finite(row.get("wall_s"))) is not None:
-            times.setdefault((row["model"], row["train_size"]), []).append(cost)
+            times[row["model"], row["train_size"]].append(cost)
         if (value := metric.value(row)) is None:
             continue
         # a loss may be below any bound, an error of 0 is of few test items
         error = scale.to_error(value) or 0.5 / (finite(row.get("test_items")) or math.inf)
         if error > 0:
-            of_model = points.setdefault((row["model"],), Points())
+            of_model = points[row["model"]]
             of_model.add(row["train_size"], error, row["seed"])
             if metric.key == "accuracy" and (chance := finite(row.get("chance"))) is not None:
                 of_model.chance = 1 - chance
     limited = {cell for cell, limit in list_limits(rows).items() if limit == "budget"}
-    fitted, on_budget = {}, set()
-    for (model,), some in points.items():
-        of_data = select_points(some, lambda size, model=model: (model, size) not in limited)
-        enough = len(set(of_data.sizes)) >= FEWEST_AVERAGED
+    groups, on_budget, left_out = {}, set(), False
+    for model, some in points.items():
+        of_data = some.where(lambda size, model=model: (model, size) not in limited)
+        fewer, enough = len(of_data.sizes) < len(some.sizes), len(set(of_data.sizes)) >= FEWEST_AVERAGED
         if enough or len(set(some.sizes)) >= FEWEST:
-            fitted[model,] = of_data if enough else some
-        if not enough and len(of_data.sizes) < len(some.sizes):
+            groups[model] = fit_group(of_data if enough else some, "auto")
+        if fewer and enough:
+            left_out = True
+        elif fewer:
             on_budget.add(model)
-    groups = {model: group for (model,), group in fit_groups(fitted, "auto").items()}
     crossovers = {}
     for first, second in combinations(groups, 2):
         shared = results.by_model[first].keys() & results.by_model[second].keys()
@@ -695,6 +555,6 @@ def fit_study(results: "Results") -> StudyFits:
         crossovers,
         metric.sized_by,
         {cell: fmean(values) for cell, values in times.items()},
-        any(len(fitted[name].sizes) < len(points[name].sizes) for name in fitted),
+        left_out,
         frozenset(on_budget),
     )

@@ -1,315 +1,19 @@
 """Scaling laws fitted to the errors of one model at several training-set sizes, with their uncertainty."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from typing import Any
 
 import numpy as np
 
 from vitlab.config import UserError, choices_text
+from vitlab.formatting import DASH, significant, whole
+from vitlab.studies.laws import FORMS, LAWS, Law, minimise, minimise_from_starts
 from vitlab.studies.stats import moderated_spreads
 
-# ---- the laws
-
-
-LAWS = {  # name -> the formula
-    "m1": "e = b x^c",
-    "m2": "e = e_inf + b x^c",
-    "m3": "e = b (1/x + g)^c",
-    "m4": "(e - e_inf) / (e_0 - e)^a = b x^c",
-}
-STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
-SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
-SHARES = (0.0, 0.5, 0.9)  # of the lowest error, e_inf to start from
-
-
-@dataclass(frozen=True)
-class Curve:
-    """What the laws of a curve, or of several that are fitted in one batch, depend on: (1, 1) or (B, 1) each."""
-
-    first: np.ndarray  # log of the smallest size
-    last: np.ndarray
-    middle: np.ndarray  # mean of the log sizes
-    level: np.ndarray  # mean of the log errors
-    lowest: np.ndarray  # error
-    ceiling: np.ndarray  # the bounds of e_0
-    highest_ceiling: np.ndarray
-
-    @classmethod
-    def of(cls, log_sizes: np.ndarray, log_errors: np.ndarray, chance: float | None = None) -> "Curve":
-        """By mean log errors (N) of ascending sizes.
-
-        e_0 is chance where it is known, else from the highest error to 1, of losses to ten times it.
-        """
-        highest = float(np.exp(log_errors.max()))
-        ceiling = (chance, chance) if chance is not None else (highest, 1.0 if highest <= 1 else 10 * highest)
-        lowest = np.exp(log_errors.min())
-        found = (log_sizes[0], log_sizes[-1], log_sizes.mean(), log_errors.mean(), lowest, *ceiling)
-        return cls(*(np.array([[value]], float) for value in found))
-
-
-class Law:
-    """A law on a curve's scale; theta (B, P) are its parameters as they are searched for.
-
-    `bounds` are the lowest and the highest theta, (1, P) or (B, P) each. `starts` gives thetas to begin from,
-    `evaluate` log e and its derivative by each column of theta, (B, N) each, `params` the law's own parameters by
-    name, (B) each.
-    """
-
-    names: tuple[str, ...]
-    bounds: tuple[np.ndarray, np.ndarray]
-
-    def __init__(self, curve: Curve):
-        self.curve = curve
-
-    @classmethod
-    def join(cls, laws: "Sequence[Law]", owners: np.ndarray) -> "Law":
-        """One law for a batch whose problems (B) belong to the curves of `laws`."""
-        curves = [vars(law.curve) for law in laws]
-        return cls(Curve(**{key: np.concatenate([curve[key] for curve in curves])[owners] for key in curves[0]}))
-
-    def take(self, rows: np.ndarray) -> "Law":
-        """For some problems of a batch; a law of a single curve is for any."""
-        return self if len(self.curve.level) == 1 else self.join([self], rows)
-
-    @property
-    def free(self) -> int:
-        """The number of parameters that are fitted."""
-        low, high = self.bounds
-        return int((low[0] < high[0]).sum())
-
-    def centred(self, log_sizes: np.ndarray) -> np.ndarray:
-        return log_sizes - self.curve.middle
-
-    def level(self) -> float:
-        return self.curve.level.item()
-
-    def scale(self, beta: np.ndarray, c: np.ndarray) -> np.ndarray:
-        """b of b x^c, by its logarithm at the middle of the sizes."""
-        return exponential(beta - c * self.curve.middle[:, 0])
-
-
-def columns(*values: float | np.ndarray) -> np.ndarray:
-    """Bounds as (B, P), of numbers and (B, 1)."""
-    return np.concatenate(np.broadcast_arrays(*(np.reshape(value, (-1, 1)) for value in values)), axis=1)
-
-
-def exponential(values: np.ndarray) -> np.ndarray:
-    """exp, of what it can hold: a steep law has a b beyond any float."""
-    return np.exp(np.clip(values, -700, 700))
-
-
-def logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """log(1 + exp(u)), 1 / (1 + exp(-u)) and 1 / (1 + exp(u))."""
-    small = np.exp(-np.abs(u))
-    upper, lower = (np.where(sign * u >= 0, 1.0, small) / (1 + small) for sign in (1, -1))
-    return np.maximum(u, 0) + np.log1p(small), upper, lower
-
-
-class M1(Law):
-    names = ("b", "c")
-    bounds = (np.array([[-np.inf, -STEEPEST]]), np.array([[np.inf, STEEPEST]]))
-
-    def starts(self):
-        yield self.level(), -0.3
-
-    def evaluate(self, theta, log_sizes):
-        x, (beta, c) = self.centred(log_sizes), theta.T[:, :, None]
-        error = beta + c * x
-        return error, [np.ones_like(error), np.broadcast_to(x, error.shape)]
-
-    def params(self, theta):
-        beta, c = theta.T
-        return {"b": self.scale(beta, c), "c": c}
-
-
-class M2(Law):
-    names = ("e_inf", "b", "c")
-    bounds = (np.array([[0.0, -np.inf, -STEEPEST]]), np.array([[1.0, np.inf, -FLATTEST]]))
-
-    def starts(self):
-        for share, slope in product(SHARES, SLOPES):
-            yield share, self.level() + np.log1p(-0.9 * share), -slope
-
-    def evaluate(self, theta, log_sizes):
-        x, (share, beta, c) = self.centred(log_sizes), theta.T[:, :, None]
-        limit, power = share * self.curve.lowest, exponential(beta + c * x)
-        error = limit + power
-        part = power / error
-        return np.log(error), [self.curve.lowest / error, part, part * x]
-
-    def params(self, theta):
-        share, beta, c = theta.T
-        return {"e_inf": share * self.curve.lowest[:, 0], "b": self.scale(beta, c), "c": c}
-
-
-class M3(Law):
-    """beta is the level where x is in the middle and g = 0; log g is free up to where no size is seen to matter."""
-
-    names = ("b", "g", "c")
-
-    @property
-    def bounds(self):
-        return columns(-np.inf, -self.curve.last - 7, FLATTEST), columns(np.inf, 2 - self.curve.first, STEEPEST)
-
-    def starts(self):
-        last, middle = self.curve.last.item(), self.curve.middle.item()
-        for place, slope in product((-last - 4, -last, -middle), SLOPES):
-            # the level is matched at the middle of the sizes
-            yield self.level() - slope * float(np.logaddexp(0.0, place + middle)), place, slope
-
-    def evaluate(self, theta, log_sizes):
-        x, (beta, log_g, c) = self.centred(log_sizes), theta.T[:, :, None]
-        bend = np.logaddexp(-x, log_g + self.curve.middle)
-        return beta + c * bend, [np.ones_like(bend), c * np.exp(log_g + self.curve.middle - bend), bend]
-
-    def params(self, theta):
-        beta, log_g, c = theta.T
-        return {"b": exponential(beta + c * self.curve.middle[:, 0]), "g": np.exp(log_g), "c": c}
-
-
-class M4(Law):
-    """Solved for e by Newton's method in u, where e = e_inf + (e_0 - e_inf) / (1 + exp(-u))."""
-
-    names = ("e_inf", "e_0", "b", "c", "a")
-
-    @property
-    def bounds(self):
-        low, high = self.curve.ceiling, self.curve.highest_ceiling
-        return columns(0.0, low, -np.inf, -STEEPEST, -3.0), columns(1.0, high, np.inf, -FLATTEST, 2.0)
-
-    @property
-    def lowest(self) -> np.ndarray:
-        return np.minimum(self.curve.lowest, self.curve.ceiling * 0.999)
-
-    def starts(self):
-        low, high = self.curve.ceiling.item(), self.curve.highest_ceiling.item()
-        for share, slope, log_a, place in product(SHARES[:2], SLOPES[1:], (-1.0, 0.0, 1.0), {(low + high) / 2, high}):
-            yield share, place, self.level() + 0.5, -slope, log_a
-
-    def evaluate(self, theta, log_sizes):
-        x, (share, e_0, beta, c, log_a) = self.centred(log_sizes), theta.T[:, :, None]
-        lowest, a = self.lowest, np.exp(log_a)
-        limit = share * lowest
-        span = np.maximum(e_0 - limit, 1e-9)
-        target = beta + c * x - (1 - a) * np.log(span)
-        u = np.where(target > 0, target / a, target)
-        for _ in range(30):
-            soft, upper, lower = logistic(u)
-            step = ((a - 1) * soft + u - target) / (lower + a * upper)
-            u = u - step
-            if np.abs(step).max() < 1e-6:  # the next step would be of its square
-                break
-        soft, upper, lower = logistic(np.clip(u, -100, 100))  # beyond it no float tells an error from its limit
-        slope = lower + a * upper
-        error = limit + span * upper
-        by_u = span * upper * lower / slope / error  # d log e / d target
-        by_span = -(1 - a) / span  # d target / d span
-        return np.log(error), [
-            lowest * (lower / error - by_u * by_span),
-            upper / error + by_u * by_span,
-            by_u,
-            by_u * x,
-            by_u * a * (np.log(span) - soft),
-        ]
-
-    def params(self, theta):
-        share, e_0, beta, c, log_a = theta.T
-        return {"e_inf": share * self.lowest[:, 0], "e_0": e_0, "b": self.scale(beta, c), "c": c, "a": np.exp(log_a)}
-
-
-FORMS: dict[str, type[Law]] = {"m1": M1, "m2": M2, "m3": M3, "m4": M4}
-
-
-# ---- least squares
-
-
-STEPS, TOLERANCE = 100, 1e-6  # the latter of the sum of squares, relative
-SHORT, KEPT = 10, 3  # steps from all starts; how many go on
-
-
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a step too far costs infinity, and is not taken
-def minimise(
-    law: Law, log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray, theta: np.ndarray, steps: int = STEPS
-) -> tuple[np.ndarray, np.ndarray]:
-    """The theta (B, P) that `theta` leads to and its weighted sum of squares (B), of log errors (B, N) or (N).
-
-    `weights` (B, N) or (N) are the number of runs of each size. A parameter on its bound that wants to leave stays
-    there.
-    """
-    low, high = law.bounds
-    best = np.clip(theta, low, high)
-    target, weights = (np.broadcast_to(array, (len(best), len(log_sizes))) for array in (log_errors, weights))
-    square, normal, gradient = linearise(law, log_sizes, target, weights, best)
-    costs, damping = square.copy(), np.full(len(best), 1e-2)
-    open_ones = np.arange(len(best))  # problems that have not converged; what follows holds these only
-    current = best.copy()
-    for _ in range(steps):
-        held = ((current <= low) & (gradient < 0)) | ((current >= high) & (gradient > 0))
-        step = solve(normal, np.where(held, 0.0, gradient), held, damping)
-        trial = np.clip(current + step, low, high)
-        new_square, new_normal, new_gradient = linearise(law, log_sizes, target, weights, trial)
-        better = new_square <= square
-        gain = (square - new_square) / np.maximum(square, 1e-300)
-        done = (better & (gain < TOLERANCE)) | (damping > 1e9) | (square < 1e-24)
-        current[better], square[better] = trial[better], new_square[better]
-        normal[better], gradient[better] = new_normal[better], new_gradient[better]
-        damping = np.where(better, damping * 0.2, damping * 5)
-        best[open_ones], costs[open_ones] = current, square
-        if done.all():
-            break
-        if done.any():
-            keep = ~done
-            open_ones, current, square, damping = open_ones[keep], current[keep], square[keep], damping[keep]
-            normal, gradient, target, weights = normal[keep], gradient[keep], target[keep], weights[keep]
-            law = law.take(keep)
-            low, high = law.bounds
-    return best, costs
-
-
-def minimise_from_starts(
-    laws: Sequence[Law], log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray
-) -> list[np.ndarray]:
-    """The best theta (P) that the starts of each law lead to, by its weights (laws, N); the best few go to the end.
-
-    All are of one form. They are searched for in one batch, since the arrays of one are too small to fill a call.
-    """
-    starts = [list(law.starts()) for law in laws]
-    owners = np.repeat(np.arange(len(laws)), [len(some) for some in starts])
-    theta = np.concatenate(starts)
-    for steps, kept in ((SHORT, KEPT), (STEPS, 1)):
-        law = type(laws[0]).join(laws, owners)
-        theta, costs = minimise(law, log_sizes, log_errors, weights[owners], theta, steps)
-        chosen = np.concatenate(
-            [(rows := np.flatnonzero(owners == k))[costs[rows].argsort()[:kept]] for k in range(len(laws))]
-        )
-        theta, owners = theta[chosen], owners[chosen]
-    return list(theta)
-
-
-def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The sum of squares (B), the normal matrix J'WJ (B, P, P) and J'Wr (B, P)."""
-    predicted, by_parameter = law.evaluate(theta, log_sizes)
-    residuals = target - predicted
-    jacobian = np.stack(by_parameter, axis=1)  # (B, P, N)
-    weighted = jacobian * weights[:, None]
-    square = np.nan_to_num((weights * residuals**2).sum(1), nan=np.inf)
-    return square, weighted @ jacobian.transpose(0, 2, 1), (weighted @ residuals[:, :, None])[:, :, 0]
-
-
-def solve(normal: np.ndarray, gradient: np.ndarray, held: np.ndarray, damping: np.ndarray) -> np.ndarray:
-    """The damped step of each problem, 0 for a parameter that is held."""
-    free = ~held
-    matrix = normal * (free[:, :, None] & free[:, None, :])
-    diagonal = np.einsum("bpp->bp", matrix)
-    diagonal += np.where(held, 1.0, damping[:, None] * np.maximum(diagonal, 1e-12) + 1e-14)
-    return np.linalg.solve(matrix, gradient[:, :, None])[:, :, 0]
-
-
 # ---- noise
-
 
 DRAWS = 600
 
@@ -553,19 +257,18 @@ class Fit:
         sizes = np.asarray(sizes, float)
         return np.exp(self.log_errors(np.log(sizes.ravel()))).reshape(sizes.shape)
 
-    def interval(self, sizes: Sequence[float] | float, level: float = LEVEL) -> np.ndarray:
-        """(2, ...): the confidence interval of the mean error at each size, low and high."""
-        sizes = np.asarray(sizes, float)
-        logs = ends(self.draw_log_errors(np.log(sizes.ravel())), level)
-        return np.exp(np.minimum(logs, LARGEST_LOG)).reshape(2, *sizes.shape)
-
-    def prediction_interval(self, sizes: Sequence[float] | float, level: float = LEVEL) -> np.ndarray:
-        """(2, ...): where the error of one new run at each size falls, low and high."""
+    def interval(self, sizes: Sequence[float] | float, one_run: bool = False) -> np.ndarray:
+        """(2, ...): the 90% confidence interval of the mean error at each size, low and high; or where a run falls."""
         sizes = np.asarray(sizes, float)
         log_sizes = np.log(sizes.ravel())
-        nearest = np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1)
-        logs = self.draw_log_errors(log_sizes) + self.noise.draw_run(nearest)
-        return np.exp(np.minimum(ends(logs, level), LARGEST_LOG)).reshape(2, *sizes.shape)
+        logs = self.draw_log_errors(log_sizes)
+        if one_run:
+            logs = logs + self.noise.draw_run(np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1))
+        return np.exp(np.minimum(ends(logs), LARGEST_LOG)).reshape(2, *sizes.shape)
+
+    def prediction_interval(self, sizes: Sequence[float] | float) -> np.ndarray:
+        """(2, ...): where the error of one new run at each size falls with 90%, low and high."""
+        return self.interval(sizes, one_run=True)
 
 
 def fit_scaling_law(
@@ -599,7 +302,7 @@ def fit_scaling_law(
     folds = list_folds(count)
     laws, *of_folds = fit_laws(names, runs, weights, chance, [count, *folds])
     if not laws:
-        free = FORMS[law](Curve.of(runs.log_sizes, runs.means, chance)).free
+        free = FORMS[law].of(runs.log_sizes, runs.means, chance).free
         raise UserError(f"law={law}: has {free} parameters, {count} sizes cannot tell them; give more")
     holdouts = []  # of sizes held out: log predicted less log measured error, doublings beyond the sizes of the fit
     for first, of_fold in zip(folds, of_folds, strict=True):
@@ -629,7 +332,7 @@ def fit_laws(
         for place, first in enumerate(firsts):
             means = runs.means[:first]
             known = chance if chance is not None and chance > np.exp(means.min()) else None
-            form = FORMS[name](Curve.of(runs.log_sizes[:first], means, known))
+            form = FORMS[name].of(runs.log_sizes[:first], means, known)
             if form.free <= first:
                 forms[place] = form
         if forms:
@@ -681,6 +384,121 @@ def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[
     return Runs(np.log(values), counts, np.log(e[order]), keys)
 
 
-def ends(values: np.ndarray, level: float) -> np.ndarray:
+def ends(values: np.ndarray, level: float = LEVEL) -> np.ndarray:
     """The quantiles (2, ...) that leave out as much on either side, over the first axis."""
     return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
+
+
+# ---- groups of runs
+
+BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
+ON_BUDGET = "limited by the budget: "  # before what rests on such cells
+
+
+@dataclass
+class Points:
+    """The runs of one group. `chance` is the error of guessing, where the file has it."""
+
+    sizes: list[float] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    chance: float | None = None
+
+    def add(self, size: float, error: float, seed: int) -> None:
+        self.sizes.append(size)
+        self.errors.append(error)
+        self.seeds.append(seed)
+
+    def where(self, wanted: Callable[[float], bool]) -> "Points":
+        """Those of the wanted sizes."""
+        selected = Points(chance=self.chance)
+        for point in zip(self.sizes, self.errors, self.seeds, strict=True):
+            if wanted(point[0]):
+                selected.add(*point)
+        return selected
+
+
+@dataclass(frozen=True)
+class GroupFit:
+    """A group's fit, with what was held back from it."""
+
+    fit: Fit
+    rest: Points  # of sizes above the limit
+
+    @property
+    def rmse_holdout(self) -> float | None:
+        """RMSE of the log error: of what was held back, else of the rolling hold-out."""
+        if not self.rest.sizes:
+            return self.fit.rmse_holdout
+        return root_mean_square(np.log(self.fit.predict(self.rest.sizes)) - np.log(self.rest.errors))
+
+    @property
+    def asked(self) -> list[float]:
+        """The sizes to predict: those held back, else some beyond the data."""
+        return sorted(set(self.rest.sizes)) or [self.fit.largest * times for times in BEYOND]
+
+    @property
+    def shown(self) -> float:
+        """The size whose prediction stands in a table: the largest that was held back, else twice the data."""
+        return self.asked[-1 if self.rest.sizes else 0]
+
+
+def fit_group(points: Points, law: str, limit: float | None = None) -> GroupFit:
+    """A fit to the sizes up to `limit`. Raises UserError."""
+    fitted = points.where(lambda size: limit is None or size <= limit)
+    lowest = np.exp(order_runs(fitted.sizes, fitted.errors, fitted.seeds).means.min())
+    # a model that only guesses tells nothing by the error of guessing
+    chance = fitted.chance if fitted.chance is not None and fitted.chance > lowest else None
+    fit = fit_scaling_law(fitted.sizes, fitted.errors, law, chance, fitted.seeds)
+    return GroupFit(fit, points.where(lambda size: limit is not None and size > limit))
+
+
+def make_law_table(fits: Mapping[str, GroupFit], error: str, on_budget: Collection[str] = ()) -> list[list[str]]:
+    """The law of each group and what more data bring, a row each below the header; `error` is what was fitted.
+
+    `on_budget` are the groups whose laws rest on cells that the budget limits.
+    """
+    size = max(group.shown for group in fits.values())
+    doubling = f"each doubling of the data lowers the {error} by (90%)"
+    rows = [["", "law", doubling, "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
+    for name, group in fits.items():
+        at = f" at {whole(group.shown)}" if group.shown != size else ""
+        miss = DASH if group.rmse_holdout is None else significant(group.rmse_holdout)
+        slopes = describe_slopes(group.fit) if group.fit.holds else DASH
+        laws = [law.name.upper() for law in group.fit.laws] or [DASH]
+        law = f"mean of {', '.join(laws)}" if group.fit.law == MEAN else laws[0]
+        slopes = f"{ON_BUDGET if name in on_budget else ''}{slopes}"
+        rows.append([name, law, slopes, miss, describe_prediction(group) + at])
+    return rows
+
+
+def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
+    """`31% (24 to 38) at 1,000, 4% (0 to 9) at 32,000`: by how much twice the smallest and largest size lower it."""
+    texts = []
+    for log_size in fit.runs.log_sizes[[0, -1]]:
+        step = np.array([log_size, log_size + np.log(2)])
+        high, low = ends(np.diff(fit.draw_log_errors(step))[:, 0])
+        changes = -np.expm1([np.diff(fit.log_errors(step))[0], low, high])
+        value, low, high = (f"{round(100 * change):.0f}" for change in changes)
+        texts.append(f"{value}% ({low} to {high}) at {whole(np.exp(log_size))}{unit if not texts else ''}")
+    return f",{by} ".join(texts)
+
+
+def list_params(fits: Mapping[str, GroupFit]) -> Iterator[list[Any]]:
+    """A header, then a row for each parameter of each law, with its 90% interval."""
+    yield ["model", "law", "parameter", "value", "low", "high"]
+    for name, group in fits.items():
+        for law, thetas in zip(group.fit.laws, group.fit.theta_draws, strict=True):
+            for parameter, drawn in law.form.params(thetas).items():
+                yield [name, law.name, parameter, law.params[parameter], *map(float, ends(drawn))]
+
+
+def describe_prediction(group: GroupFit) -> str:
+    """`0.12 (0.10 to 0.15)`, or why there is none."""
+    fit = group.fit
+    if not fit.laws:
+        return f"none: {len(fit.runs.counts)} sizes; auto needs {FEWEST_AVERAGED}"
+    if not fit.holds:
+        return f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
+    low, high = map(float, fit.prediction_interval(group.shown))
+    return f"{significant(float(fit.predict(group.shown)))} ({significant(low)} to {significant(high)})"

@@ -32,7 +32,8 @@ from vitlab.reports.figures import (
     with_legend,
 )
 from vitlab.reports.words import describe_model, join_names
-from vitlab.studies.crossover import GroupFit, Name, StudyFits, describe_crossover, rounded
+from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
+from vitlab.studies.fit import GroupFit
 from vitlab.studies.results import Results, family_name
 
 PLACE = 1
@@ -353,7 +354,7 @@ def describe_costs(
 # ---- for `vitlab fit --out`
 
 
-def plot_fitted_curves(fits: Mapping[Name, GroupFit], x: str, y: str) -> Figure:
+def plot_fitted_curves(fits: Mapping[tuple[str, ...], GroupFit], x: str, y: str) -> Figure:
     """A curve per value of the groups' last column, a panel per value of the others; open points are held back."""
     parts = []
     for name, one in fits.items():
