@@ -69,10 +69,8 @@ class Crossover:
     claim: str = "none"
     reason: str = ""
     largest: float = float("nan")  # size up to which both were measured
-    share: float = 0.0  # of the draws that have it
     below: float | None = None  # the smallest size with a clear leader, where the order at smaller ones is open
     ahead: int | None = None  # after it: 0 the first model, 1 the second
-    sizes: tuple[float, ...] = ()  # all crossovers; `size` is the last
     places: np.ndarray | None = field(default=None, repr=False, compare=False)  # its log size in each draw
 
     @property
@@ -124,29 +122,29 @@ def crossover(
     grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
     if turns:
         beyond = (grid, draw_differences(first, second, grid)) if hold else None
-        every, places, ahead = read_off(sizes, differences, draws, turns, beyond)
+        place, places, ahead = read_off(sizes, differences, draws, turns[-1], beyond)
     else:
-        every, places, ahead = extrapolate(first, second, sizes, int(clear[-1]), grid)
-    return conclude(none, every, places, ahead, turned_early)
+        place, places, ahead = extrapolate(first, second, sizes, int(clear[-1]), grid)
+    return conclude(none, place, places, ahead, turned_early)
 
 
 def read_off(
-    sizes: np.ndarray, differences: np.ndarray, draws: np.ndarray, turns: list, beyond: tuple | None
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """log sizes of the crossovers between pairs of sizes with opposite leaders, the last one's draws, who is ahead.
+    sizes: np.ndarray, differences: np.ndarray, draws: np.ndarray, turn: tuple[int, int], beyond: tuple | None
+) -> tuple[float, np.ndarray, int]:
+    """log size of the crossover between two sizes with opposite leaders, its draws, who is ahead after it.
 
     A draw that does not cross between them crosses where its laws do `beyond` the data, at infinity if nowhere.
     """
-    every = [find_turn(sizes[i : j + 1], differences[None, i : j + 1] * np.sign(differences[i]))[0] for i, j in turns]
-    i, j = turns[-1]
-    leads = np.sign(differences[i])
-    places = find_turn(sizes[i : j + 1], draws[:, i : j + 1] * leads)
+    i, j = turn
+    leads, between = np.sign(differences[i]), slice(i, j + 1)
+    place, *_ = find_turn(sizes[between], differences[None, between] * leads)
+    places = find_turn(sizes[between], draws[:, between] * leads)
     if j == len(sizes) - 1:
         later = np.full(len(draws), np.inf)
         if beyond is not None:
             later = np.maximum(find_ends(*beyond, leads), sizes[-1])
         places = np.where(draws[:, j] * leads > 0, later, places)
-    return np.array(every), places, int(differences[j] > 0)
+    return place, places, int(differences[j] > 0)
 
 
 def draw_differences(first: Fit, second: Fit, grid: np.ndarray) -> np.ndarray:
@@ -164,8 +162,8 @@ def find_ends(grid: np.ndarray, drawn: np.ndarray, leads: float) -> np.ndarray:
 
 def extrapolate(
     first: Fit, second: Fit, sizes: np.ndarray, last_clear: int, grid: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """As `read_off`, where the laws cross on the grid beyond the data, given the last size with a clear leader.
+) -> tuple[float | None, np.ndarray, int]:
+    """As `read_off`, where the laws cross last on the grid beyond the data, given the last size with a clear leader.
 
     Laws that have crossed by the end of the data, where the data have not, cross there.
     """
@@ -173,25 +171,29 @@ def extrapolate(
     fitted = first.log_errors(path) - second.log_errors(path)
     within, beyond = draw_differences(first, second, sizes), draw_differences(first, second, grid)
     drawn = np.concatenate([within, beyond[:, 1:]], axis=1)[:, last_clear:]
-    i = np.flatnonzero(fitted[:-1] * fitted[1:] < 0)
-    zeros = path[i] + (path[i + 1] - path[i]) * fitted[i] / (fitted[i] - fitted[i + 1])
-    every = np.maximum(zeros, grid[0])
+    place = None
+    if len(crossed := np.flatnonzero(fitted[:-1] * fitted[1:] < 0)):
+        i = crossed[-1]
+        zero = path[i] + (path[i + 1] - path[i]) * fitted[i] / (fitted[i] - fitted[i + 1])
+        place = max(zero, grid[0])
     places = find_ends(path, drawn, np.sign(fitted[0]) or 1.0)
-    return every, np.maximum(places, grid[0]), int(fitted[-1] > 0)
+    return place, np.maximum(places, grid[0]), int(fitted[-1] > 0)
 
 
-def conclude(none: Crossover, every: np.ndarray, places: np.ndarray, ahead: int, turned_early: np.ndarray) -> Crossover:
-    """What may be claimed, from the log sizes of all crossovers and of the last one in each draw."""
+def conclude(
+    none: Crossover, place: float | None, places: np.ndarray, ahead: int, turned_early: np.ndarray
+) -> Crossover:
+    """What may be claimed, from the log size of the last crossover, and from that in each draw."""
     end, has_one = np.log(none.largest), np.isfinite(places)
     share = float(has_one.mean())
     p_none = float(((places > end + np.log(NEAR)) & ~turned_early).mean())
-    claim = "none" if not len(every) or share < LIKELY else "likely" if share < SURE else "sure"
+    claim = "none" if place is None or share < LIKELY else "likely" if share < SURE else "sure"
     if claim == "none":
         reason = f"{share:.0%} of the draws have one within {REACH:g}x of the data"
-        return replace(none, p_none=p_none, share=share, reason=reason)
+        return replace(none, p_none=p_none, reason=reason)
     drawn = places[has_one] if claim == "likely" else places
     low, high = np.exp(np.quantile(drawn, [0.05, 0.95], method="inverted_cdf"))
-    size = float(np.exp(every[-1]))
+    size = float(np.exp(place))
     return replace(
         none,
         size=size,
@@ -200,10 +202,8 @@ def conclude(none: Crossover, every: np.ndarray, places: np.ndarray, ahead: int,
         inside=size < 0.999 * none.largest,
         p_none=p_none,
         claim=claim,
-        share=share,
         below=None,  # the order after it is known
         ahead=ahead,
-        sizes=tuple(np.exp(every).tolist()),
         places=places,
     )
 
@@ -546,8 +546,7 @@ def fit_study(results: "Results") -> StudyFits:
     crossovers = {}
     for first, second in combinations(groups, 2):
         shared = results.by_model[first].keys() & results.by_model[second].keys()
-        gaps = {size: results.gap(first, second, size) for size in sorted(shared)}
-        leads = {size: gap.estimate.half_width is not None and gap.estimate.clear for size, gap in gaps.items()}
+        leads = {size: results.gap(first, second, size).estimate.clear for size in sorted(shared)}
         crossovers[first, second] = crossover(groups[first].fit, groups[second].fit, leads=leads)
     return StudyFits(
         scale,

@@ -10,7 +10,7 @@ import numpy as np
 
 from vitlab.config import UserError, choices_text
 from vitlab.formatting import DASH, significant, whole
-from vitlab.studies.laws import FORMS, LAWS, Law, minimise, minimise_from_starts
+from vitlab.studies.laws import FORMS, Law, minimise, minimise_from_starts
 from vitlab.studies.stats import moderated_spreads
 
 # ---- noise
@@ -132,7 +132,7 @@ class LawFit:
 
     @property
     def params(self) -> dict[str, float]:
-        """The parameters as LAWS writes the law."""
+        """The parameters of the law as it is written."""
         return {name: float(value[0]) for name, value in self.form.params(self.theta[None]).items()}
 
     @property
@@ -287,7 +287,7 @@ def fit_scaling_law(
     """
     runs = order_runs(sizes, errors, seeds)
     if law != "auto" and law not in FORMS:
-        raise UserError(f"law={law}: is not a law; {choices_text(law, ['auto', *LAWS])}")
+        raise UserError(f"law={law}: is not a law; {choices_text(law, ['auto', *FORMS])}")
     if chance is not None and not chance > np.exp(runs.means.min()):
         raise UserError(
             f"chance={chance}: no error is below it; give the error of guessing, such as 0.9 for ten equal classes"

@@ -7,12 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-LAWS = {  # name -> the formula
-    "m1": "e = b x^c",
-    "m2": "e = e_inf + b x^c",
-    "m3": "e = b (1/x + g)^c",
-    "m4": "(e - e_inf) / (e_0 - e)^a = b x^c",
-}
 STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
 SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
 SHARES = (0.0, 0.5, 0.9)  # of the lowest error, e_inf to start from
@@ -84,6 +78,8 @@ def logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 class M1(Law):
+    """e = b x^c"""
+
     names = ("b", "c")
     bounds = (np.array([[-np.inf, -STEEPEST]]), np.array([[np.inf, STEEPEST]]))
 
@@ -101,6 +97,8 @@ class M1(Law):
 
 
 class M2(Law):
+    """e = e_inf + b x^c"""
+
     names = ("e_inf", "b", "c")
     bounds = (np.array([[0.0, -np.inf, -STEEPEST]]), np.array([[1.0, np.inf, -FLATTEST]]))
 
@@ -121,7 +119,10 @@ class M2(Law):
 
 
 class M3(Law):
-    """beta is the level where x is in the middle and g = 0; log g is free up to where no size is seen to matter."""
+    """e = b (1/x + g)^c
+
+    beta is the level where x is in the middle and g = 0; log g is free up to where no size is seen to matter.
+    """
 
     names = ("b", "g", "c")
 
@@ -146,7 +147,10 @@ class M3(Law):
 
 
 class M4(Law):
-    """Solved for e by Newton's method in u, where e = e_inf + (e_0 - e_inf) / (1 + exp(-u))."""
+    """(e - e_inf) / (e_0 - e)^a = b x^c
+
+    Solved for e by Newton's method in u, where e = e_inf + (e_0 - e_inf) / (1 + exp(-u)).
+    """
 
     names = ("e_inf", "e_0", "b", "c", "a")
 
