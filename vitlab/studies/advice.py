@@ -9,7 +9,7 @@ Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B boo
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -156,7 +156,7 @@ def fit_scores(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray, 
     return score(fit_classifier(kind, x, labels, train), x[test], labels.max() + 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """How a candidate did. hits: (S, N), the share of repetitions that were right of a picture, NaN where untested.
 
@@ -180,69 +180,49 @@ def compare_candidates(
 
     After `deadline` (of time.monotonic) no further repetition begins.
     """
-    candidates, size = list_candidates(features), splits.train_size
-    full = evaluate(candidates, [size], features, labels, splits, progress, "comparing classifiers", deadline)
+
+    def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str) -> list[Outcome]:
+        hits = np.zeros((len(candidates), len(sizes), len(labels)), dtype=np.float32)
+        scores = [np.zeros((len(labels), labels.max() + 1), dtype=np.float32) for _ in candidates]
+        tested, jobs, done = np.zeros(len(labels), dtype=int), len(splits.order) * len(candidates) * len(sizes), 0
+        for repeat in range(0, len(splits.order), FOLDS):
+            if repeat and time.monotonic() > deadline:
+                break
+            cases = list(product(range(repeat, repeat + FOLDS), range(len(candidates)), range(len(sizes))))
+            fits = []
+            for split, place, which in cases:
+                one, train, test = candidates[place], splits.order[split][: sizes[which]], splits.test[split]
+                fits.append(delayed(fit_scores)(one.kind, features[one.features], labels, train, test))
+            for (split, place, which), found in zip(cases, Parallel(-1, return_as="generator")(fits), strict=True):
+                test = splits.test[split]
+                hits[place, which, test] += found.argmax(axis=1) == labels[test]
+                if which == 0:
+                    scores[place][test] += found
+                if place == which == 0:
+                    tested[test] += 1
+                done += 1
+                progress(what, done, jobs)
+        with np.errstate(invalid="ignore"):
+            hits /= np.where(tested, tested, np.nan)
+        return [
+            Outcome(one, np.array(sizes), hits[place], scores[place] / np.maximum(tested, 1)[:, None])
+            for place, one in enumerate(candidates)
+        ]
+
+    size = splits.train_size
+    full = evaluate(list_candidates(features), [size], "comparing classifiers")
     ranked = sorted(full, key=lambda one: -np.nanmean(one.hits[0]))
     chosen = [one for one in ranked if not one.candidate.is_floor][: CURVES[0]]
     chosen += [one for one in ranked if one.candidate.is_floor][: CURVES[1]]
     least = max(FEWEST, 2 * len(np.unique(labels)))
     smaller = [size >> power for power in range(1, SIZES) if size >> power >= least]
-    if not smaller:
-        return ranked
-    same, what = [one.candidate for one in chosen], "with fewer labels"
-    below = evaluate(same, smaller, features, labels, splits, progress, what, deadline)
-    longer = {
-        one.candidate: Outcome(
-            one.candidate, np.append(one.sizes, more.sizes), np.concatenate([one.hits, more.hits]), one.scores
-        )
-        for one, more in zip(chosen, below, strict=True)
-    }
-    return [longer.get(one.candidate, one) for one in ranked]
-
-
-def evaluate(
-    candidates: Sequence[Candidate],
-    sizes: Sequence[int],
-    features: Mapping[str, np.ndarray],
-    labels: np.ndarray,
-    splits: Splits,
-    progress: Progress,
-    what: str,
-    deadline: float,
-) -> list[Outcome]:
-    hits = np.zeros((len(candidates), len(sizes), len(labels)), dtype=np.float32)
-    scores = [np.zeros((len(labels), labels.max() + 1), dtype=np.float32) for _ in candidates]
-    tested, jobs = np.zeros(len(labels), dtype=int), len(splits.order) * len(candidates) * len(sizes)
-    done = 0
-    for repeat in range(0, len(splits.order), FOLDS):
-        if repeat and time.monotonic() > deadline:
-            break
-        cases = list(product(range(repeat, repeat + FOLDS), range(len(candidates)), range(len(sizes))))
-        fits = (
-            delayed(fit_scores)(
-                candidates[place].kind,
-                features[candidates[place].features],
-                labels,
-                splits.order[split][: sizes[which]],
-                splits.test[split],
-            )
-            for split, place, which in cases
-        )
-        for (split, place, which), found in zip(cases, Parallel(-1, return_as="generator")(fits), strict=True):
-            test = splits.test[split]
-            hits[place, which, test] += found.argmax(axis=1) == labels[test]
-            if which == 0:
-                scores[place][test] += found
-            if place == which == 0:
-                tested[test] += 1
-            done += 1
-            progress(what, done, jobs)
-    with np.errstate(invalid="ignore"):
-        hits /= np.where(tested, tested, np.nan)
-    return [
-        Outcome(one, np.array(sizes), hits[place], scores[place] / np.maximum(tested, 1)[:, None])
-        for place, one in enumerate(candidates)
-    ]
+    if smaller:
+        for one, more in zip(
+            chosen, evaluate([one.candidate for one in chosen], smaller, "with fewer labels"), strict=True
+        ):
+            sizes, hits = np.append(one.sizes, more.sizes), np.concatenate([one.hits, more.hits])
+            ranked[ranked.index(one)] = replace(one, sizes=sizes, hits=hits)
+    return ranked
 
 
 def draw_means(hits: np.ndarray, groups: np.ndarray, draws: int = DRAWS) -> np.ndarray:
@@ -280,20 +260,19 @@ class Curve:
     errors: np.ndarray
     slopes: np.ndarray
 
+    def range_of(self, find: Callable[[Any, Any], Any]) -> Range:
+        """What a function of errors and slopes gives."""
+        return to_range(find(self.error, self.slope), find(self.errors, self.slopes))
+
     def at(self, size: float) -> Range:
         """The accuracy with `size` labels."""
         grown = size / self.size
-        return to_range(
-            1 - min(1, self.error * grown**-self.slope), 1 - np.minimum(1, self.errors * grown**-self.slopes)
-        )
+        return self.range_of(lambda error, slope: 1 - np.minimum(1, error * grown**-slope))
 
     def gain(self, start: float, more: float) -> Range:
         """By how much the accuracy rises with `more` labels than `start`."""
-
-        def rise(error: Any, slope: Any) -> Any:
-            return error * ((start / self.size) ** -slope - ((start + more) / self.size) ** -slope)
-
-        return to_range(rise(self.error, self.slope), rise(self.errors, self.slopes))
+        before, after = start / self.size, (start + more) / self.size
+        return self.range_of(lambda error, slope: error * (before**-slope - after**-slope))
 
     def labels_for(self, target: float) -> Range | None:
         """The labels that an accuracy takes; None where more than FARTHEST times the largest size is sure."""
@@ -302,7 +281,7 @@ class Curve:
             powers = np.log(np.maximum(error, 1e-9) / (1 - target)) / np.maximum(slope, 1e-3)
             return self.size * np.exp(np.minimum(powers, 50))
 
-        found = to_range(find(self.error, self.slope), find(self.errors, self.slopes))
+        found = self.range_of(find)
         return None if found.low > FARTHEST * self.size else found
 
 
@@ -414,18 +393,9 @@ def judge(
         now, later = (curve.at(size), curve.at(2 * size)) if curve else (to_range(means[place], drawn[:, place]), None)
         if means[place] == 1:  # no mistake in n pictures: the rule of three
             now = later = Range(1.0, 1 - 3 / len(np.unique(groups)), 1.0)
-        standings.append(
-            Standing(
-                one.candidate.name,
-                now.less(lost),
-                later and later.less(lost),
-                None if one.candidate.is_floor else lead_of(one.hits[0]),
-                curve,
-                one.candidate.is_floor,
-                one.hits[0],
-                outcome=one,
-            )
-        )
+        now, later, is_floor = now.less(lost), later and later.less(lost), one.candidate.is_floor
+        lead = None if is_floor else lead_of(one.hits[0])
+        standings.append(Standing(one.candidate.name, now, later, lead, curve, is_floor, one.hits[0], outcome=one))
     for one in networks:
         now = to_range(float(np.nanmean(one.hits)), draw_means(one.hits[None], groups)[:, 0])
         standings.append(Standing(one.name, now, None, lead_of(one.hits), None, False, one.hits, network=one))

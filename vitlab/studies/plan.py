@@ -76,21 +76,24 @@ class Plan:
     jobs: int
     counted: dict[tuple[int, int], int] = field(default_factory=dict)
 
+    def model_of(self, spec: Spec) -> PreparedModel:
+        return self.by_variant[spec.config["variant"]]
+
     def steps(self, spec: Spec) -> int:
         """The optimizer steps of a run. Raises UserError for too few."""
-        items = self.count_items(spec.config["train_size"], subset_seed(spec.config))
-        return self.by_variant[spec.config["variant"]].count_steps(items)
+        return self.model_of(spec).count_steps(self.count_items(spec))
 
     def evaluations(self, spec: Spec) -> int:
         """The evaluations of a run on the validation data: evenly spaced, the last at its end."""
-        steps, evaluations = self.steps(spec), self.by_variant[spec.config["variant"]].config.trainer.evaluations
-        return math.ceil(steps / math.ceil(steps / evaluations))
+        steps = self.steps(spec)
+        return math.ceil(steps / math.ceil(steps / self.model_of(spec).config.trainer.evaluations))
 
-    def count_items(self, size: int, seed: int) -> int:
-        """The number of items in the training set of a size and a subset seed."""
-        if (size, seed) not in self.counted:
-            self.counted[size, seed] = count_items(self.task.train, size, seed)
-        return self.counted[size, seed]
+    def count_items(self, spec: Spec) -> int:
+        """The number of items in the training set of a run."""
+        subset = spec.config["train_size"], subset_seed(spec.config)
+        if subset not in self.counted:
+            self.counted[subset] = count_items(self.task.train, *subset)
+        return self.counted[subset]
 
     @property
     def cores(self) -> int:
@@ -102,11 +105,10 @@ class Plan:
         """A line where models see the examples of the largest size less than twice; "" where none does."""
         size, seen, needed = max(self.sizes), {}, 0
         for spec in self.specs:
-            if spec.config["train_size"] == size and spec.config["variant"] not in seen:
-                items = self.count_items(size, subset_seed(spec.config))
-                batch = self.by_variant[spec.config["variant"]].config.recipe.batch_size
+            if spec.config["train_size"] == size and (name := spec.config["variant"]) not in seen:
+                items, batch = self.count_items(spec), self.model_of(spec).config.recipe.batch_size
                 if (times := self.steps(spec) * batch / items) < ENOUGH:
-                    seen[spec.config["variant"]] = f"{math.floor(100 * times) / 100:g}"
+                    seen[name] = f"{math.floor(100 * times) / 100:g}"
                     needed = max(needed, math.ceil(ENOUGH * items / batch))
         if not seen:
             return ""
@@ -129,11 +131,6 @@ class Plan:
         """How often a run of a model is trained in all: its best trial may not serve as the run."""
         return self.trials + (bool(self.config.tune) and not can_reuse_best_trial(model.config))
 
-    @cached_property
-    def budget(self) -> str:
-        budgets_shown = dict.fromkeys(format_budget(model.config.budget) for model in self.by_variant.values())
-        return " or ".join(budgets_shown)
-
     def headline(self, todo: int) -> str:
         """`quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
         total = len(self.specs)
@@ -146,10 +143,9 @@ class Plan:
         executor = self.config.executor
         where = plural(self.jobs, "worker") if is_on_this_machine(executor) else executor.kind
         placed = f", {where}" if todo else ""
-        return (
-            f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each{tuned}"
-            f"{placed}{left}"
-        )
+        budget = " or ".join(dict.fromkeys(format_budget(model.config.budget) for model in self.by_variant.values()))
+        runs = f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}"
+        return f"{runs}, {budget} each{tuned}{placed}{left}"
 
 
 def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Plan:
@@ -256,7 +252,7 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
         table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
     flops, spent = 0, [estimate_run(plan, spec, times[spec.config["variant"]]) for spec in plan.specs if times]
     for place, spec in enumerate(plan.specs):
-        model, steps = plan.by_variant[spec.config["variant"]], plan.steps(spec)
+        model, steps = plan.model_of(spec), plan.steps(spec)
         examples = steps * plan.trainings(model) * model.config.recipe.batch_size
         flops += examples * model.flops_per_example
         cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.flops_per_example:.2e}")
@@ -287,7 +283,7 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> dict[str, float]:
 
     Several devices are taken to share the steps and evaluations.
     """
-    model, task = plan.by_variant[spec.config["variant"]], plan.task
+    model, task = plan.model_of(spec), plan.task
     trainings = plan.trainings(model) / (model.config.trainer.devices * model.config.trainer.nodes)
     return {
         "training": trainings * plan.steps(spec) * times.step,

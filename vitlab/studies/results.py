@@ -117,28 +117,16 @@ class Results:
 
         low and high are the 95% interval of the mean, NaN where nothing tells it; limit is what limits the cell.
         """
-        limits = list_limits(self.rows)
-        columns = ["model", "family", "train_size", "mean", "std", "low", "high", "n", "limit"]
-        return frame(
-            [
-                (
-                    model,
-                    self.families[model],
-                    size,
-                    cell.mean,
-                    math.nan if cell.std is None else cell.std,
-                    *self.reach(cell),
-                    len(cell.rows),
-                    limits.get((model, size)),
-                    math.nan if cell.chance is None else cell.chance,
-                    cell.beats_chance,
-                    math.nan if cell.validation is None else cell.validation,
+        rows, limits = [], list_limits(self.rows)
+        for model, by_size in self.by_model.items():
+            for size, cell in by_size.items():
+                of_runs = cell.mean, cell.std, *self.reach(cell), len(cell.rows), limits.get((model, size))
+                rows.append(
+                    (model, self.families[model], size, *of_runs, cell.chance, cell.beats_chance, cell.validation)
                 )
-                for model, by_size in self.by_model.items()
-                for size, cell in by_size.items()
-            ],
-            columns=[*columns, "chance", "beats_chance", "validation"],
-        )
+        columns = ["model", "family", "train_size", "mean", "std", "low", "high", "n", "limit"]
+        found = frame(rows, columns=[*columns, "chance", "beats_chance", "validation"])
+        return found.astype(dict.fromkeys(("std", "chance", "validation"), float))
 
     @cached_property
     def gaps(self) -> "pd.DataFrame":
@@ -147,21 +135,14 @@ class Results:
         The difference and its 95% interval are in `Metric.compared` (a share for accuracy, a logarithm for
         perplexity); verdict is lead, level (within the study's margin), undecided, equal (no interval) or chance.
         """
-        columns = ["train_size", "best", "other", "difference", "low", "high", "verdict", "seeds"]
-        gaps = [
-            self.gap(first, second, size)
-            for size in self.sizes
-            for first, second in combinations([model for model, cells in self.by_model.items() if size in cells], 2)
-        ]
-        return frame(
-            [
-                (one.train_size, one.best, one.other, one.estimate.mean)
-                + ((math.nan, math.nan) if one.estimate.half_width is None else (one.estimate.low, one.estimate.high))
-                + (one.verdict, one.estimate.seeds)
-                for one in gaps
-            ],
-            columns=columns,
-        )
+        rows = []
+        for size in self.sizes:
+            here = [model for model, cells in self.by_model.items() if size in cells]
+            for gap in (self.gap(*pair, size) for pair in combinations(here, 2)):
+                ends = gap.estimate.low, gap.estimate.high
+                rows.append((size, gap.best, gap.other, gap.estimate.mean, *ends, gap.verdict, gap.estimate.seeds))
+        found = frame(rows, columns=["train_size", "best", "other", "difference", "low", "high", "verdict", "seeds"])
+        return found.replace({"low": -math.inf, "high": math.inf}, math.nan)
 
     @cached_property
     def laws(self) -> "pd.DataFrame":
@@ -223,13 +204,13 @@ class Results:
         """The metric on each test item (n,), by the name of the runs that kept it; see `Outcomes.of_metric`."""
         if self.is_resampled:
             return {}  # no two seeds have the same test items
-        of_runs = [(row, self.run_files[row["run"]].outcomes, self.metric.value(row)) for row in self.rows]
-        values = {
-            row["run"]: outcomes.of_metric(self.metric, value)
-            for row, outcomes, value in of_runs
-            if outcomes and value is not None
-        }
-        return {run: items for run, items in values.items() if items is not None}
+        found = {}
+        for row in self.rows:
+            kept, value = self.run_files[row["run"]].outcomes, self.metric.value(row)
+            items = kept.of_metric(self.metric, value) if kept and value is not None else None
+            if items is not None:
+                found[row["run"]] = items
+        return found
 
     @property
     def is_resampled(self) -> bool:
@@ -332,16 +313,13 @@ class Results:
 
     def values_of(self, rows: Iterable[Mapping[str, Any]]) -> dict[int, float | np.ndarray]:
         """By seed the metric in `Metric.compared`: on each test item where the run kept them, to first order."""
-        values = {}
+        values, compared = {}, self.metric.compared
         for row in rows:
-            value = self.metric.value(row)
             items = self.outcomes.get(row.get("run"))
-            values[row["seed"]] = self.metric.compared(value)
-            if items is not None:
+            if items is not None and self.metric.relative:
                 mean = float(np.mean(items))
-                values[row["seed"]] = (
-                    self.metric.compared(mean) + (items - mean) / mean if self.metric.relative else items
-                )
+                items = compared(mean) + (items - mean) / mean
+            values[row["seed"]] = compared(self.metric.value(row)) if items is None else items
         return values
 
     def overlap(self, rows: Sequence[Mapping[str, Any]]) -> float:

@@ -7,7 +7,7 @@ test items. Both are taken as random and crossed. Coverage, measured: docs/rules
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -79,8 +79,11 @@ class Spreads:
         return [known[0] or known[1], known[1] or known[0]] if any(known) else []
 
 
+NO_SPREADS = Spreads()
+
+
 def paired_difference(
-    first: Values, second: Values, spreads: "Spreads | None" = None, overlap: float = 0.0, floor: float = 0.0
+    first: Values, second: Values, spreads: Spreads = NO_SPREADS, overlap: float = 0.0, floor: float = 0.0
 ) -> Estimate:
     """The mean of the first less the mean of the second, each over all of its seeds, so the means that are shown.
 
@@ -89,7 +92,6 @@ def paired_difference(
     `overlap` is the ratio of test to training items where each seed has its own test set (else 0), and the interval
     reaches `floor` at least.
     """
-    spreads = spreads or Spreads()
     if len({np.shape(value) for model in (first, second) for value in model.values()}) > 1:  # some run kept no items
         first, second = ({seed: float(np.mean(value)) for seed, value in model.items()} for model in (first, second))
     shared = sorted(first.keys() & second.keys())
@@ -117,14 +119,13 @@ def paired_difference(
 
 
 def vary_over_seeds(
-    first: np.ndarray, second: np.ndarray, shared: int, spreads: "Spreads | None" = None
+    first: np.ndarray, second: np.ndarray, shared: int, spreads: Spreads = NO_SPREADS
 ) -> tuple[np.ndarray, float]:
     """The variance over seeds of the difference of the means of (seeds, n), and its degrees of freedom (Welch, 1947).
 
     Only the first `shared` seeds of both are the same. A model with one seed and no spread varies as the other one
     does; NaN and 0 degrees where nothing tells how either varies.
     """
-    spreads = spreads or Spreads()
     counts = (len(first), len(second))
     models = spreads.of_models(first, second)
     if not models:
@@ -347,9 +348,9 @@ class Certainty:
 
     def describe(self, metric: Metric) -> str:
         """`vit_nano at 250: ± 2.3 points over 3 seeds, 2 more`."""
-        width = "one seed" if math.isinf(self.half_width) else f"± {metric.width(self.half_width)}"
-        over = "" if math.isinf(self.half_width) else f" over {plural(len(self.seeds), 'seed')}"
-        return f"{self.variant} at {whole(self.size)}: {width}{over}, {self.missing} more"
+        seeds = plural(len(self.seeds), "seed")
+        width = "one seed" if math.isinf(self.half_width) else f"± {metric.width(self.half_width)} over {seeds}"
+        return f"{self.variant} at {whole(self.size)}: {width}, {self.missing} more"
 
 
 def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()) -> Round:
@@ -359,11 +360,15 @@ def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collecti
     cells = measure_certainty(rows, until)
     wide = [cell for cell in cells if cell.missing]
     open_cells = [cell for cell in wide if (cell.variant, cell.size) not in stopped]
-    wanted = sum(cell.missing for cell in open_cells)
-    added = choose_cells(open_cells, wanted if target.max_runs is None else target.max_runs - len(rows))
+    widest, added = sorted(open_cells, key=lambda cell: -cell.half_width), list[Cell]()
+    for cell in widest:  # the smallest seeds that it lacks: so the runs of several models are pairs
+        free = (seed for seed in range(MOST_SEEDS) if seed not in cell.seeds)
+        added += [(cell.variant, cell.size, seed) for seed in islice(free, cell.missing)]
+    if target.max_runs is not None:
+        added = added[: max(target.max_runs - len(rows), 0)]
     aim = f"± {metric.width(until)}"
     if added:
-        lines = [f"  {cell.describe(metric)}" for cell in sorted(open_cells, key=lambda cell: -cell.half_width)]
+        lines = [f"  {cell.describe(metric)}" for cell in widest]
         sure = len(cells) - len(wide)
         head = f"{plural(len(added), 'run')} more: the 95% interval over seeds is wider than {aim} at"
         rest = [f"  {plural(sure, 'other cell')} sure enough"] if sure else []
@@ -399,11 +404,8 @@ def measure_certainty(rows: Sequence[Mapping[str, Any]], until: float) -> list[C
             if spread:
                 width = estimate_mean(np.array(results.compared(cell.rows)), spread).half_width
             seeds = frozenset(row["seed"] for row in cell.rows)
-            cells.append(
-                Certainty(
-                    variant, size, seeds, width, 0 if width <= until else count_missing(len(seeds), spread, until)
-                )
-            )
+            missing = 0 if width <= until else count_missing(len(seeds), spread, until)
+            cells.append(Certainty(variant, size, seeds, width, missing))
     return cells
 
 
@@ -417,18 +419,6 @@ def count_missing(seeds: int, spread: Spread | None, until: float) -> int:
         if quantile(spread.degrees + more) * spread.std / math.sqrt(total) <= until:
             return more
     return most - seeds
-
-
-def choose_cells(cells: Iterable[Certainty], room: int) -> list[Cell]:
-    """(variant, size, seed) of the runs to add, of the least sure cells first, `room` at most.
-
-    The seeds are the smallest that a cell lacks: so the runs of several models are pairs.
-    """
-    chosen: list[Cell] = []
-    for cell in sorted(cells, key=lambda cell: -cell.half_width):
-        free = (seed for seed in range(MOST_SEEDS) if seed not in cell.seeds)
-        chosen += [(cell.variant, cell.size, seed) for seed in islice(free, cell.missing)]
-    return chosen[: max(room, 0)]
 
 
 def describe_test_set(rows: Sequence[Mapping[str, Any]]) -> str:

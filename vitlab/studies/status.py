@@ -107,13 +107,10 @@ class StudyStatus:
             if (seconds := finite((run.result or {}).get("wall_s"))) is not None
         ]
         if not timed:
-            running = self.of_state("running")
-            paced = [(run, run.progress) for run in running if run.progress and run.progress.seconds_left is not None]
-            timed = [
-                (run, far.seconds_left * far.steps / (far.steps - far.step))
-                for run, far in paced
-                if far.step < far.steps
-            ]
+            for run in self.of_state("running"):
+                far = run.progress
+                if far and far.seconds_left is not None and far.step < far.steps:
+                    timed.append((run, far.seconds_left * far.steps / (far.steps - far.step)))
         groups: dict[tuple[str, int] | str | None, list[float]] = defaultdict(list)
         for run, seconds in timed:
             for key in ((run.variant, run.size), run.variant, None):
@@ -289,9 +286,7 @@ class Display:
 
 def read_status(folder: Path) -> StudyStatus:
     """The state of each run. Raises UserError for a folder that is not a study."""
-    files = StudyFiles(folder)
-    files.config()
-    return StatusReader(files).read()
+    return StatusReader(StudyFiles(folder)).read()
 
 
 def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
