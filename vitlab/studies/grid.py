@@ -352,12 +352,9 @@ def check_copies(study: StudyConfig, found: Mapping[str, TrainConfig]) -> Iterat
                 yield f"grid: '{first[settings]}' and '{name}' are the same run; leave one of the values out"
 
 
-def expand(study: StudyConfig, sizes: Sequence[int], variants: Mapping[str, TrainConfig] | None = None) -> list[Spec]:
-    """Every run, the smallest sizes first, so that a first picture comes early.
-
-    `variants` is what `compose_models` gives for the study, where that is at hand.
-    """
-    plain = [resolved(variant) for variant in (variants or compose_models(study)).values()]
+def expand(study: StudyConfig, sizes: Sequence[int]) -> list[Spec]:
+    """Every run, the smallest sizes first, so that a first picture comes early."""
+    plain = [resolved(variant) for variant in compose_models(study).values()]
     return [make_spec(variant, size, seed) for seed in study.seeds for size in sizes for variant in plain]
 
 

@@ -170,7 +170,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
     if problems:
         raise UserError(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in given_sizes]
-    specs = expand(config, sizes, first)
+    specs = expand(config, sizes)
     at_once = len(specs) * len(list_settings(config.tune))
     most = choose_jobs(by_variant, at_once) if is_on_this_machine(config.executor) else at_once
     jobs = min(jobs or most, at_once)

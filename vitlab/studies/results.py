@@ -81,7 +81,6 @@ class Cell:
 class Gap:
     """By how much `best` is better than `other` at a size, in `Metric.compared`, with a 95% interval."""
 
-    train_size: int
     best: str
     other: str
     estimate: Estimate
@@ -202,7 +201,7 @@ class Results:
     @cached_property
     def outcomes(self) -> dict[str, np.ndarray]:
         """The metric on each test item (n,), by the name of the runs that kept it; see `Outcomes.of_metric`."""
-        if self.is_resampled:
+        if any(row.get("holdout") == "repeated" for row in self.rows):
             return {}  # no two seeds have the same test items
         found = {}
         for row in self.rows:
@@ -211,11 +210,6 @@ class Results:
             if items is not None:
                 found[row["run"]] = items
         return found
-
-    @property
-    def is_resampled(self) -> bool:
-        """Whether each seed has a test set of its own."""
-        return any(row.get("holdout") == "repeated" for row in self.rows)
 
     @cached_property
     def grouped(self) -> dict[str, dict[int, Rows]]:
@@ -295,7 +289,7 @@ class Results:
             verdict = EQUAL
         elif max(-gap.low, gap.high) <= self.margin * metric.point:
             verdict = LEVEL
-        return Gap(size, best, other, gap, verdict, (len(cells[best].rows), len(cells[other].rows)))
+        return Gap(best, other, gap, verdict, (len(cells[best].rows), len(cells[other].rows)))
 
     def find_spreads(self, first: str, second: str) -> dict[float, Spread]:
         """The spread over seeds of the paired differences of two models at each size."""
@@ -365,9 +359,8 @@ class Results:
         best: dict[str, dict[int, str]] = {}
         for size in self.sizes:
             for family in dict.fromkeys(family_of.values()):
-                cells = {
-                    m: self.by_model[m][size] for m in family_of if family_of[m] == family and size in self.by_model[m]
-                }
+                here = [m for m in family_of if family_of[m] == family and size in self.by_model[m]]
+                cells = {m: self.by_model[m][size] for m in here}
                 by_validation = all(cell.validation is not None for cell in cells.values())
                 values = {m: cell.validation if by_validation else cell.mean for m, cell in cells.items()}
                 if values:

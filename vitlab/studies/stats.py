@@ -181,12 +181,11 @@ def estimate_mean(
     if spread is None and seeds > 1:
         spread = Spread(float(by_seed.std(ddof=1)), seeds - 1)
     over_seeds = np.nan if spread is None else spread.std**2 * (1 / seeds + overlap)
-    rest = (
-        ((table - by_seed[:, None] - by_item + mean) ** 2).sum() / ((seeds - 1) * (items - 1)) / table.size
-        if (min(table.shape) > 1)
-        else 0.0
-    )
-    return combine_parts(mean, over_seeds, spread.degrees if spread else 0.0, by_item, float(rest), seeds, floor)
+    rest = 0.0
+    if min(table.shape) > 1:
+        squares = ((table - by_seed[:, None] - by_item + mean) ** 2).sum()
+        rest = float(squares / ((seeds - 1) * (items - 1)) / table.size)
+    return combine_parts(mean, over_seeds, spread.degrees if spread else 0.0, by_item, rest, seeds, floor)
 
 
 def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, Spread]:
