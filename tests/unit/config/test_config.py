@@ -156,8 +156,7 @@ def test_words_that_yaml_takes_for_booleans_and_nulls_stay_words_where_words_bel
 
 
 def test_zero_is_a_seed():
-    assert train("seed=0").seed == 0
-    assert train(seed=0).seed == 0
+    assert train("seed=0").seed == train(seed=0).seed == 0
     assert compose_study("quick", ["seeds=[0]"]).seeds == [0]
 
 

@@ -9,7 +9,6 @@ from tests.unit.reports.figures.charts import read_column, read_points
 from tests.unit.reports.written_study import make_study
 from vitlab.files import write_text
 from vitlab.reports.figures import curves
-from vitlab.reports.figures.curves import thin_curves
 from vitlab.studies.results import load_results
 
 MODELS = {"vit_nano": "vit", "resnet_nano": "resnet"}
@@ -65,15 +64,6 @@ def test_runs_whose_metrics_are_gone_are_left_out(study):
     for seed in (0, 1):
         study.run(f"vit_nano-n53-s{seed}").metrics_path.unlink()
     assert set(read_column(draw(study), "link", "lines", model="vit_nano", loss="training")) == {"vit_nano-n53-s2/"}
-
-
-def test_long_curves_are_thinned_to_means():
-    points = [(step, float(step)) for step in range(1, 1001)]
-    thinned = thin_curves([points])
-    assert len(thinned) == 200
-    assert thinned[0][:2] == (5, 3.0)
-    assert thinned[-1][:2] == (1000, 998.0)
-    assert thin_curves([[(1, None), *points[1:]]])[0][1] is None
 
 
 def test_all_curves_together_are_bounded(tmp_path, monkeypatch):
