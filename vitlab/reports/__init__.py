@@ -65,7 +65,11 @@ class Look:
 
 
 def looks(families: Mapping[str, str]) -> dict[str, Look]:
-    """model -> Look: the colour tells the family, the marker the model within it."""
+    """model -> Look: the colour tells the family, the marker the model within it; of one family both tell the model."""
+    if len(set(families.values())) == 1:
+        family = next(iter(families.values()))
+        first = FIXED.index(family) if family in FIXED else len(FIXED)
+        return {model: group_look(first + place) for place, model in enumerate(families)}
     others = sorted({family for family in families.values() if family not in FIXED})
     places = {family: place for place, family in enumerate([*FIXED, *others])}
     by_model: dict[str, Look] = {}
