@@ -19,10 +19,10 @@ from vitlab.terminal import shown_controls
 
 DEBUG = "VITLAB_DEBUG"  # the environment variable
 
-COMMANDS = {  # command: module in vitlab.commands, what it does
+COMMANDS = {  # command: module in vitlab.commands and its function where that is not main, what it does
     "scale": ("scale", "train models on nested subsets of a data set and compare them"),
-    "status": ("status", "say how a study goes: what waits, trains, has finished, failed"),
-    "work": ("work", "train free runs of a study, beside its other workers"),
+    "status": ("study:status", "say how a study goes: what waits, trains, has finished, failed"),
+    "work": ("study:worker", "train free runs of a study, beside its other workers"),
     "train": ("train", "train one model"),
     "eval": ("evaluate", "evaluate a finished run, probe its features"),
     "predict": ("predict", "say what pictures or texts are, with calibrated probabilities"),
@@ -31,7 +31,7 @@ COMMANDS = {  # command: module in vitlab.commands, what it does
     "export": ("export", "write a run's model as safetensors, as ONNX or for Hugging Face"),
     "fit": ("fit", "fit scaling laws to a table of errors, find where they cross"),
     "report": ("report", "write a study's report again"),
-    "sync": ("sync", "upload a study's offline W&B runs"),
+    "sync": ("study:sync", "upload a study's offline W&B runs"),
     "describe": ("describe", "count a model's parameters, tokens, FLOPs and memory"),
     "advise": ("advise", "say which model suits your own pictures, and what more labels would bring"),
     "data": ("data", "look at a folder of pictures: counts, sizes, faults, copies"),
@@ -112,8 +112,8 @@ def run(words: list[str]) -> int:
         return 0
     if words[0] not in COMMANDS:
         raise UserError(f"unknown command '{words[0]}'; {choices_text(words[0], COMMANDS)}")
-    module, _ = COMMANDS[words[0]]
-    return import_module(f"vitlab.commands.{module}").main(words[1:])
+    module, _, function = COMMANDS[words[0]][0].partition(":")
+    return getattr(import_module(f"vitlab.commands.{module}"), function or "main")(words[1:])
 
 
 @contextlib.contextmanager

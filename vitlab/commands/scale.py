@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 
 from vitlab import models, tasks
 from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.2  # seconds between two looks at a study's folder, at least
 SHARE = 0.05  # of the watching process's time that the looks may take
-WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.commands.work")
+WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.commands.study")
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
@@ -382,19 +382,17 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
 
 def print_table(sizes: "SizeTable") -> None:
     """A row for each size, a column for each model; on a terminal too narrow for that a line for each of both."""
-    console, wide, table = Console(), Console(width=UNLIMITED), Table(box=None, pad_edge=False)
-    for index, name in enumerate(sizes.header):
-        heading = escape(name) if index == 0 else escape(name).replace(" ", "\n")  # an axis a line
-        table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=True)
+    console, wide, (first, *names) = Console(), Console(width=UNLIMITED), sizes.header
+    table = Table(Column(escape(first), no_wrap=True), box=None, pad_edge=False)
+    for name in names:
+        table.add_column(escape(name).replace(" ", "\n"), justify="right", no_wrap=True)  # an axis a line
     for line in sizes.body:
         table.add_row(*map(escape, line))
     if Measurement.get(wide, wide.options, table).maximum > console.width:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
+        table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
         for size, *cells in sizes.body:
-            table.add_row(f"[bold]{escape(sizes.header[0])} {escape(size)}")
-            for name, cell in zip(sizes.header[1:], cells, strict=True):
+            table.add_row(f"[bold]{escape(first)} {escape(size)}")
+            for name, cell in zip(names, cells, strict=True):
                 table.add_row(f"  {escape(name)}", escape(cell))
     console.print()
     console.print(table)

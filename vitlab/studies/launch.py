@@ -72,7 +72,7 @@ def is_on_this_machine(config: ExecutorConfig) -> bool:
 
 def run_worker(folder: str | Path, cores: int, stop: Callable[[], bool]) -> None:
     """What each worker does. The command is above this package."""
-    import_module("vitlab.commands.work").work(folder, cores, stop)
+    import_module("vitlab.commands.study").work(folder, cores, stop)
 
 
 # ---- this machine

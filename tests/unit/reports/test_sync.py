@@ -8,7 +8,7 @@ import pytest
 from tests.unit.reports.fake_wandb import KEY, wandb_server
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
-from vitlab.commands import sync as commands
+from vitlab.commands import study as commands
 from vitlab.config import TrainConfig, compose
 from vitlab.files import write_json
 from vitlab.reports.wandb import Tracker

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration import commands
 from vitlab.commands import scale
-from vitlab.commands.work import work
+from vitlab.commands.study import work
 from vitlab.config import UserError
 from vitlab.console import Console
 from vitlab.studies.claims import hold, path_of, read_claim

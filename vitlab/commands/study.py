@@ -1,0 +1,182 @@
+"""`vitlab status`, `work` and `sync`: how a study goes, a worker of it, its offline W&B runs. Imports no torch."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.markup import escape
+
+from vitlab.commands.arguments import CommandParser, positive_integer, status_line
+from vitlab.console import Console
+from vitlab.formatting import plural
+from vitlab.signals import Stopping
+from vitlab.studies.status import COUNTED, RunState, StudyStatus, make_table, read_status
+from vitlab.studies.store import StudyFiles
+
+# ---- status
+
+
+STATUS = """Say what of a study waits, trains, has finished and has failed.
+
+Reads a study's files alone, on any host that sees them. A run whose process has not been heard of for 50 s is
+probably lost: start the study again, and it is taken over."""
+MOST = 20  # failed runs that are listed
+
+
+def status(words: Sequence[str]) -> int:
+    parser = CommandParser("status", STATUS)
+    about = "a study's folder, or one that holds several (default: runs)"
+    parser.add_argument("folders", metavar="STUDY_DIR", type=Path, nargs="*", default=[Path("runs")], help=about)
+    parser.add_json()
+    args = parser.parse_args(words)
+    statuses = {study: read_status(study) for folder in args.folders for study in list_studies(folder)}
+    if args.json:
+        documents = {str(study): to_json(status) for study, status in statuses.items()}
+        alone = len(args.folders) == 1 and {*statuses} & {args.folders[0], args.folders[0].parent}
+        print(json.dumps(next(iter(documents.values())) if alone else documents, indent=1))
+        return 0
+    for study, status in statuses.items():
+        if study not in args.folders or len(statuses) > 1:
+            print(study)
+        show(status, study)
+    return 0
+
+
+def list_studies(folder: Path) -> list[Path]:
+    """A study's folder, that of the study of a run, or all studies of a folder."""
+    if not (folder / "study.yaml").exists():
+        if (folder.parent / "study.yaml").exists() and (folder / "config.yaml").exists():
+            return [folder.parent]
+        return sorted(path.parent for path in folder.glob("*/study.yaml")) or [folder]
+    return [folder]
+
+
+def to_json(status: StudyStatus) -> dict[str, object]:
+    return {
+        "runs": len(status.runs),
+        **{state: status.counts[state] for state in COUNTED},
+        "seconds_left": status.seconds_left,
+        "cells": [describe(run) for run in status.runs],
+    }
+
+
+def describe(run: RunState) -> dict[str, object]:
+    """What is known of a run; what is not is left out."""
+    progress = run.progress
+    details = {
+        "step": progress and progress.step,
+        "steps": progress and progress.steps,
+        "seconds_left": progress.seconds_left if progress and run.state == "running" else None,
+        "heard_seconds_ago": run.claim and run.claim.age,
+        "where": run.claim and run.claim.holder,
+        "error": run.error or None,
+    }
+    return {"run": run.run, "state": run.state, **{key: value for key, value in details.items() if value is not None}}
+
+
+def show(status: StudyStatus, folder: Path) -> None:
+    """The counts, the runs that train, those that failed; the others are only counted."""
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(escape(status.describe()))
+    if stopped := [run for run in status.of_state("waiting") if run.progress]:
+        named = [f"{run.run} at step {run.progress.step:,}" for run in stopped[:MOST]]
+        more = f" and {len(stopped) - MOST:,} more" if len(stopped) > MOST else ""
+        console.print(escape(f"stopped, to be continued: {', '.join(named)}{more}"))
+    damaged = [run for run in status.of_state("waiting") if run.error]
+    for run in damaged[:MOST]:
+        console.print(f"[yellow]{escape(run.run)}[/yellow]  {escape(run.error)}")
+    if len(damaged) > MOST:
+        console.print(f"and {len(damaged) - MOST:,} more results that are damaged, which --json lists")
+    if running := status.of_state("running"):
+        console.print()
+        console.print(make_table(status, console, running, where=True))
+    if failed := status.of_state("failed"):
+        console.print("\nfailed")
+        for run in failed[:MOST]:
+            console.print(f"[red]{escape(run.run)}[/red]  {escape(run.error)}")
+        more = f"and {len(failed) - MOST:,} more, which --json lists; " if len(failed) > MOST else ""
+        console.print(escape(f"{more}what they said: {folder}/RUN/log.txt"))
+
+
+# ---- work
+
+
+WORK = """Train free runs of a study until none is left.
+
+'vitlab scale' starts such workers by itself. Start more of them by hand on any machine that sees the folder, or as jobs
+of any scheduler. Ctrl-C or SIGTERM writes a checkpoint; any worker continues the run."""
+
+
+def worker(words: Sequence[str]) -> int:
+    parser = CommandParser("work", WORK)
+    parser.add_argument("study", metavar="STUDY_DIR", type=Path)
+    about = "of each run (default: all of this machine)"
+    parser.add_argument("--cores", type=positive_integer, metavar="N", help=about)
+    args = parser.parse_args(words)
+    StudyFiles(args.study).config()
+    with Stopping() as stopping:
+        with status_line("loading torch, lightning and timm"):
+            from vitlab.studies import worker  # noqa: F401
+        work(args.study, args.cores, stopping.asked)
+    if stopping.requested:
+        raise KeyboardInterrupt
+    return 0
+
+
+def work(folder: str | Path, cores: int | None, stop: Callable[[], bool]) -> None:
+    """What workers of all executors do. Raises UserError for a folder that is no study."""
+    from vitlab.reports.wandb import RunReporter
+    from vitlab.studies.worker import work
+
+    work(folder, cores=cores, observe=RunReporter, stop=stop)
+
+
+# ---- sync
+
+
+BATCH = 20  # runs of one `wandb sync`, which uploads five at a time
+NOT_OURS = ("WANDB_MODE", "WANDB_SERVICE")  # of training; an upload is online
+PATIENCE = {"WANDB__GRAPHQL_RETRY_MAX": "3", "WANDB__FILE_STREAM_RETRY_MAX": "5", "WANDB__FILE_TRANSFER_RETRY_MAX": "5"}
+
+
+def sync(words: Sequence[str]) -> int:
+    """Upload the offline runs of a study's folder, up to the first that fail; 0, 1 for those, 2 without a login.
+
+    Each run is one line on stdout, or all are one document there with --json; what W&B says goes to stderr.
+    """
+    parser = CommandParser("sync", "Upload the W&B runs that a study's finished runs logged offline, each once.")
+    parser.add_argument("study", metavar="STUDY_DIR")
+    parser.add_json()
+    args = parser.parse_args(words)
+    from vitlab.studies.results import load_results
+
+    results = load_results(args.study)
+    from vitlab.reports.wandb import WAITING, is_uploaded, list_uploads
+
+    uploads, code = list_uploads(results), 0
+    waiting = [file.resolve() for _, state, file in uploads if state == WAITING]
+    environment = PATIENCE | {key: value for key, value in os.environ.items() if key not in NOT_OURS}
+    with tempfile.TemporaryDirectory() as scratch:  # for W&B's logs
+        for start in range(0, len(waiting), BATCH):
+            batch = waiting[start : start + BATCH]
+            command = [sys.executable, "-m", "wandb", "sync", *map(str, batch)]
+            done = subprocess.run(command, env=environment | {"WANDB_DIR": scratch}, stdin=subprocess.DEVNULL)
+            if not all(map(is_uploaded, batch)):
+                code = 2 if done.returncode else 1
+                break
+    states = {name: "uploaded" if state == WAITING and is_uploaded(file) else state for name, state, file in uploads}
+    if args.json:
+        print(json.dumps([{"run": name, "state": state} for name, state in states.items()], indent=1))
+    else:
+        print(*(f"{name}  {state}" for name, state in states.items()), sep="\n")
+        print(f"{plural([*states.values()].count('uploaded'), 'run')} uploaded")
+    if left := [name for name, state in states.items() if state == WAITING]:
+        print(
+            f"vitlab: {plural(len(left), 'run')} left to upload: {', '.join(left)}; run the command again",
+            file=sys.stderr,
+        )
+    return code
