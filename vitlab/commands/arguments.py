@@ -109,50 +109,47 @@ def status_line(text: str, *, quiet: bool = False) -> Iterator[None]:
 def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[TrainConfig, set[str]]:
     """The configuration of a finished run, `timm:NAME` or Hugging Face's folder with overrides, and the keys these set.
 
-    Of a run only the keys in `free` can be overridden. Raises UserError with all problems.
+    Of a run only the keys in `free` can be overridden. Other data keep what its model was trained with: the
+    normalisation of images, the tokenizer of text. Raises UserError with all problems.
     """
     is_foreign = is_folder(source) and not RunFiles(source).config_path.is_file()
-    if not (source.startswith("timm:") or is_foreign):
-        RunFiles(source).finished_result()
-        return run_config(source, overrides, free), {parse_override(text)[0] for text in overrides}
-    problems, free = [], (*free, *(["task"] if is_foreign else ["model"]))
+    if source.startswith("timm:") or is_foreign:
+        return foreign_config(source, overrides, (*free, *(["task"] if is_foreign else ["model"])), is_foreign)
+    files = RunFiles(source)
+    files.finished_result()
+    run = {**files.config(), "analyses": []}  # which may be files that are gone
+    keys = [parse_override(text)[0] for text in overrides]
+    if fixed := [key for key in keys if key.partition(".")[0] not in free]:
+        raise UserError(f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed)
+    if tokens := [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]:
+        raise UserError(f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens)
+    config = compose(TrainConfig, overrides, base={**run, "train_size": "all"} if "data" in keys else run)
+    if config.data.modality == "text":
+        kept = {"data.tokenizer": str(files.tokenizer_path)}
+    else:
+        kept = {f"data.{key}": run["data"][key] for key in ("mean", "std") if f"data.{key}" not in keys}
+    return change(config, kept), {*keys}
+
+
+def foreign_config(
+    source: str, overrides: Sequence[str], free: Sequence[str], of_folder: bool
+) -> tuple[TrainConfig, set[str]]:
+    problems = []
     try:
         changed = {parse_override(text)[0] for text in overrides}
         if "data" not in changed:
-            needs = "texts or images like those it was trained on" if is_foreign else "images"
+            needs = "texts or images like those it was trained on" if of_folder else "images"
             problems.append(f"{source}: needs {needs}, give data=NAME; choices: {', '.join(names('data'))}")
         unread = sorted(key for key in changed if key.partition(".")[0] not in free)
         problems += [f"{key}: has no effect here; choices: {', '.join(free)}" for key in unread]
         if "model" in changed:
             problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
-        base = {"model": source if is_foreign else {"name": source, "pretrained": True}}
+        base = {"model": source if of_folder else {"name": source, "pretrained": True}}
         config = compose(TrainConfig, overrides, base=base)
-        if is_foreign and config.data.modality == "text":
+        if of_folder and config.data.modality == "text":
             config = change(config, {"data.tokenizer": source})
     except UserError as error:
         problems += error.problems
     if problems:
         raise UserError(problems)
     return config, changed
-
-
-def run_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> TrainConfig:
-    """A run's configuration with overrides of its `free` keys.
-
-    Other data keep what the model was trained with: the normalisation of images, the tokenizer of text. Raises
-    UserError for any other override.
-    """
-    run = {**RunFiles(source).config(), "analyses": []}  # which may be files that are gone
-    keys = [parse_override(text)[0] for text in overrides]
-    fixed = [key for key in keys if key.partition(".")[0] not in free]
-    if fixed:
-        raise UserError(f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed)
-    tokens = [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]
-    if tokens:
-        raise UserError(f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens)
-    base = {**run, "train_size": "all"} if "data" in keys else run
-    config = compose(TrainConfig, overrides, base=base)
-    if config.data.modality == "text":
-        return change(config, {"data.tokenizer": str(RunFiles(source).tokenizer_path)})
-    normalization = {f"data.{key}": run["data"][key] for key in ("mean", "std") if f"data.{key}" not in keys}
-    return change(config, normalization)

@@ -80,11 +80,13 @@ def evaluate(source: str, config: TrainConfig, changed: Set[str], *, as_json: bo
     task.training_indices = training_items(task.train, min(size, task.train.total), config.seed)
     with progress_bar(console) as progress:
         if not subject.mismatch:
-            metrics = evaluate(
-                model, task, task.test, subject.autocast, workers, detailed=True, progress=progress
-            ).compute()
+            options = {"detailed": True, "progress": progress}
+            metrics = evaluate(model, task, task.test, subject.autocast, workers, **options).compute()
             results = {name: float(value) for name, value in metrics.items() if not value.ndim}
-            refuse_not_finite(results, task)
+            for name, value in results.items():
+                if not math.isfinite(value):
+                    why = "is data.std that of its training?" if task.item == "image" else "are its weights finite?"
+                    raise UserError(f"the model's {name} on these {task.item}s is {value}: {why}")
             tables = {name: value.cpu() for name, value in metrics.items() if value.ndim}
             if "confusion_matrix" in tables:
                 results["most_confused"] = rank_confused_pairs(tables["confusion_matrix"], task.classes)
@@ -101,13 +103,6 @@ def evaluate(source: str, config: TrainConfig, changed: Set[str], *, as_json: bo
         for path in write(folder, {**head, **results}, tables, subject, task.classes):
             print(path, file=console.file if as_json else None)
     return 0
-
-
-def refuse_not_finite(results: dict[str, float], task: "Task") -> None:
-    for name, value in results.items():
-        if not math.isfinite(value):
-            why = "is data.std that of its training?" if task.item == "image" else "are its weights finite?"
-            raise UserError(f"the model's {name} on these {task.item}s is {value}: {why}")
 
 
 def rank_confused_pairs(confusion: "Tensor", classes: Sequence[str]) -> list[dict[str, Any]]:
@@ -138,9 +133,10 @@ def show(head: dict[str, Any], results: dict[str, Any], subject: "Subject", task
             print(f"  {name:17} {value:.4f}" if value is not None else f"  {name:17} too few training {task.item}s")
     if "train_size" in head:
         print(f"  (probes: {head['train_size']:,} training {task.train.unit}s)")
-    if results.get("most_confused"):
+    pairs = results.get("most_confused", [])
+    if pairs:
         print("Most confused classes:")
-    for pair in results.get("most_confused") or ():
+    for pair in pairs:
         true, predicted = printable(pair["true"]), printable(pair["predicted"])
         print(f"  {true} taken for {predicted}: {pair['images']:,} {task.item}s, {pair['share']:.1%} of {true}")
 

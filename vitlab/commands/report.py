@@ -22,21 +22,20 @@ Of several studies it writes one page that compares their runs, into the folder 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("report", DESCRIPTION)
     parser.add_argument("studies", nargs="+", metavar="STUDY_DIR")
-    parser.add_argument(
-        "--runs", metavar="A,B,...", help="the runs that the comparison begins with; * stands for any letters"
-    )
-    parser.add_argument(
-        "--wandb", action="store_true", help="a W&B workspace and report too; saved to W&B if you are logged in"
-    )
+    about = "the runs that the comparison begins with; * stands for any letters"
+    parser.add_argument("--runs", metavar="A,B,...", help=about)
+    about = "a W&B workspace and report too; saved to W&B if you are logged in"
+    parser.add_argument("--wandb", action="store_true", help=about)
     parser.add_json()
     args = parser.parse_args(words)
-    if args.json and len(args.studies) > 1:
-        raise UserError(f"--json: is for one study, and {len(args.studies)} are given; give one at a time")
-    if args.wandb and len(args.studies) > 1:
-        raise UserError(f"--wandb: is for one study, and {len(args.studies)} are given; give one at a time")
+    for option in ("json", "wandb"):
+        if vars(args)[option] and len(args.studies) > 1:
+            raise UserError(f"--{option}: is for one study, and {len(args.studies)} are given; give one at a time")
     from vitlab.studies.results import load_results
 
-    studies = {name_study(folder, args.studies): load_results(folder) for folder in args.studies}
+    names = [Path(folder).resolve().name for folder in args.studies]  # the whole path where two are the same
+    named = [name if names.count(name) == 1 else path for name, path in zip(names, args.studies, strict=True)]
+    studies = {name: load_results(folder) for name, folder in zip(named, args.studies, strict=True)}
     if len(studies) == 1:
         return report(*studies.values(), wandb=args.wandb, runs=args.runs, as_json=args.json)
     with status_line("loading altair"):
@@ -48,12 +47,6 @@ def main(words: Sequence[str]) -> int:
     compared = find_runs(args.runs, list(merge_studies(studies).run_files))
     print(write_compare_page(studies, path, compared) or "The studies have no two finished runs to compare.")
     return 0
-
-
-def name_study(folder: str, folders: Sequence[str]) -> str:
-    """The folder's name, or its whole path where another one has the same name."""
-    name = Path(folder).resolve().name
-    return name if [Path(one).resolve().name for one in folders].count(name) == 1 else folder
 
 
 def find_runs(words: str | None, names: Sequence[str]) -> list[str]:
