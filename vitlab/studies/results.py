@@ -169,7 +169,7 @@ class Results:
 
     @cached_property
     def compute(self) -> tuple[str, str, float, tuple[float, float, float]] | None:
-        """Families, the highest level of the metric that both reach, and their ratio of training FLOPs there.
+        """Families, the highest level of the metric that both reach with every seed, their ratio of FLOPs there.
 
         In whole hundredths, above what the cheapest cells of both reach; None for a metric that is no share, and
         where a family has one cost or there are not two families.
@@ -182,9 +182,9 @@ class Results:
         several = {family: points for family, points in costs.items() if len({cost for cost, _ in points}) > 1}
         if len(several) != 2 or not (self.metric.percent and self.metric.higher_is_better):
             return None
-        means = [[(cost, fmean(values)) for cost, values in points] for points in several.values()]
-        level = math.floor(100 * min(max(mean for _, mean in points) for points in means)) / 100
-        if level <= max(min(points)[1] for points in means):
+        level = min(max(min(values) for _, values in points) for points in several.values())
+        level = math.floor(100 * level) / 100
+        if level <= max(fmean(min(points)[1]) for points in several.values()):
             return None
         return (*several, level, compare_costs(*several.values(), level))
 
