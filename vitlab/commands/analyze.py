@@ -99,8 +99,9 @@ def analyze(
     with status_line("loading torch, lightning and timm"):
         from vitlab import tasks
         from vitlab.analysis import examine, refusal
+        from vitlab.analysis.texts import encode_text
         from vitlab.reports.figures import draw_findings, save_figure
-        from vitlab.reports.pages.attention import encode_text, write_views
+        from vitlab.reports.pages.attention import write_views
         from vitlab.training.load import load_subject
 
     subject = load_subject(source, config, changed)

@@ -11,12 +11,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vitlab.config import UserError, printable
+from vitlab.config import printable
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, link, plural, significant
 from vitlab.reports import ACCENTS, encode_picture
@@ -26,8 +26,9 @@ from vitlab.reports.pages import render
 from vitlab.studies.results import MAPS, Results
 
 if TYPE_CHECKING:  # pages of pictures do without torch, which takes 2 s to import
-    from torch import Tensor, nn
+    from torch import nn
 
+    from vitlab.analysis.texts import TextInput
     from vitlab.data.text.tokenization import Tokenizer
     from vitlab.tasks.base import Task
 
@@ -40,8 +41,6 @@ MEASURES = {  # analyses with a number per head -> the title of their column
 SCRIPTS = ("table.js", "maps.js", "attention.js")
 MOST = 1_000_000  # bytes of maps in a page of pictures; further images are left out
 LETTERS = 60  # of a text's name
-SHOWN = 4  # validation texts on the page if the user gives none
-LONGEST = 64  # tokens of each: the page grows with their square
 LEVELS = 255  # a row's largest value, in the page's whole numbers
 
 
@@ -214,20 +213,11 @@ def write_text_page(path: Path, title: str, texts: Rows, heads: Sequence[Mapping
 # ---- texts of a model
 
 
-class TextInput(NamedTuple):
-    """A text's tokens (N,) and segments (N,); of a source also what a decoder reads and predicts of its target (T,)."""
-
-    tokens: "Tensor"
-    segments: "Tensor | None" = None
-    given: "Tensor | None" = None
-    following: "Tensor | None" = None
-
-
 def write_views(
     model: "nn.Module",
     task: "Task",
     tokenizer: "Tokenizer",
-    texts: Sequence[TextInput],
+    texts: Sequence["TextInput"],
     heads: Sequence[dict[str, Any]],
     name: str,
     folder: Path,
@@ -238,101 +228,18 @@ def write_views(
     """
     from vitlab.analysis.capture import find_attention_layers
     from vitlab.analysis.pictures import position_distances, position_similarities
+    from vitlab.analysis.texts import measure_attention, read_validation
     from vitlab.models.recurrent import RecurrentEncoderDecoder
 
     paths = []
     if find_attention_layers(model) or isinstance(model, RecurrentEncoderDecoder):
-        shown = [pack_attention(model, tokenizer, text) for text in texts or read_validation(task)]
+        given = texts or read_validation(task)
+        shown = [pack_text(*measure_attention(model, tokenizer, text)) for text in given]
         paths.append(write_text_page(folder / "attention.html", f"Attention between tokens, {name}", shown, heads))
     if (table := model.text.embed.positions) is not None:
         for what, values in (("distance", position_distances(table)), ("similarity", position_similarities(table))):
             paths += save_figure(plot_positions(what, values.tolist(), name), folder)
     return paths
-
-
-def read_validation(task: "Task") -> list[TextInput]:
-    """Some validation texts, of every class alike."""
-    from vitlab.data.loader import Items
-    from vitlab.data.sequences import IGNORE_INDEX
-    from vitlab.data.split import examples
-
-    numbers = list(examples(task.validation.labels, SHOWN))
-    inputs = task.inputs(task.prepare(Items(task.validation).__getitems__(numbers)))
-    texts = []
-    for row in range(len(numbers)):
-        count = int(inputs.mask[row].sum())
-        parts = {"tokens": inputs.tokens[row, :count]}
-        parts |= {} if inputs.segments is None else {"segments": inputs.segments[row, :count]}
-        if inputs.following is not None:
-            count = int((inputs.following[row] != IGNORE_INDEX).sum())
-            parts |= {"given": inputs.given[row, :count], "following": inputs.following[row, :count]}
-        texts.append(TextInput(**{name: part[:LONGEST] for name, part in parts.items()}))
-    return texts
-
-
-def encode_text(model: "nn.Module", tokenizer: "Tokenizer", parts: Sequence[str]) -> TextInput:
-    """One or two sentences with the special tokens of the model's pre-training. Raises UserError if they do not fit.
-
-    Of an encoder-decoder they are a source and its target; a target that is not given is what the model writes.
-    """
-    import torch
-
-    from vitlab.models.encoder_decoder import EncoderDecoder
-    from vitlab.models.recurrent import RecurrentEncoderDecoder
-    from vitlab.training.writer import Targets, write_rows
-
-    def fit(tokens: Sequence[int], most: int, text: str) -> "Tensor":
-        if len(tokens) > most:
-            raise UserError(f"--text '{text}': has {len(tokens)} tokens, the model takes up to {most}")
-        return torch.tensor(tokens)
-
-    encoded = tokenizer.encode(list(parts))
-    if not all(encoded):
-        raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: the text has no tokens; give some words")
-    if isinstance(model, (EncoderDecoder, RecurrentEncoderDecoder)):
-        source = fit([*encoded[0], tokenizer.end], model.text.embed.length, parts[0])
-        if len(parts) == 1:
-            (following,) = write_rows(Targets(model.eval(), tokenizer), [source.tolist()], model.target_length, {})
-            following = following.cpu()
-        else:
-            following = fit([*encoded[1], tokenizer.end], model.target_length, parts[1])
-        start = torch.tensor([tokenizer.decoder_start])
-        return TextInput(source, None, torch.cat([start, following[:-1]]), following)
-    causal = model.text.causal
-    tokens, segments = ([], []) if causal else ([tokenizer.start], [0])
-    for number, part in enumerate(encoded):
-        ends = [] if causal else [tokenizer.end if number == len(encoded) - 1 else tokenizer.separator]
-        tokens += [*part, *ends]
-        segments += [number] * len([*part, *ends])
-    text = fit(tokens, model.text.embed.length, parts[0])
-    return TextInput(text, torch.tensor(segments) if len(parts) > 1 else None)
-
-
-def pack_attention(model: "nn.Module", tokenizer: "Tokenizer", text: TextInput) -> dict[str, Any]:
-    """A text and the weights of each layer over it, as the page takes them."""
-    from vitlab.analysis.alignment import align, find_cross_layers
-    from vitlab.analysis.capture import attention_maps, find_attention_layers
-
-    device = next(model.parameters()).device
-    tokens, segments, given, _ = (None if part is None else part[None].to(device) for part in text)
-    options = {} if segments is None or model.text.embed.segments is None else {"segments": segments}
-    options |= {} if given is None else {"target": given}
-    maps = dict(attention_maps(model, tokens, **options)) if find_attention_layers(model) else {}
-    weights = {layer: maps[layer][0].cpu() for layer in sorted(maps)}
-    lists = {"tokens": text.tokens, "given": text.given, "following": text.following}
-    words = {name: tokenizer.token_texts(part.tolist()) for name, part in lists.items() if part is not None}
-    of_segments = None if text.segments is None else text.segments.tolist()
-    if given is None:
-        return pack_text(words, {"layer": [(one, "tokens", "tokens") for one in weights.values()]}, of_segments)
-    cross = [weights.pop(layer) for layer in find_cross_layers(model)] or [align(model, tokens, given)[1][0].cpu()]
-    encoder = len(find_attention_layers(model.text))
-    own = list(weights.values())
-    layers = {
-        "encoder": [(one, "tokens", "tokens") for one in own[:encoder]],
-        "decoder": [(one, "given", "given") for one in own[encoder:]],
-        "cross-attention": [(one, "following", "tokens") for one in cross],
-    }
-    return pack_text(words, layers, of_segments)
 
 
 # ---- both

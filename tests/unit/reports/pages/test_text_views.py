@@ -8,9 +8,10 @@ from tests.texts import text_data, texts
 from tests.unit.reports.html_page import read_script_data
 from tests.unit.reports.pages.test_token_attention import unpacked
 from tests.unit.tasks.test_text_tasks import built, task_of
+from vitlab.analysis.texts import encode_text, measure_attention
 from vitlab.data.text.tokenization import train
 from vitlab.models import build_model
-from vitlab.reports.pages.attention import encode_text, pack_attention, write_views
+from vitlab.reports.pages.attention import pack_text, write_views
 
 LAYERS = {"transformer_nano": ["tokens", "given", "following"], "gru_seq2seq_nano": ["following"]}
 
@@ -37,7 +38,7 @@ def test_a_source_is_shown_with_its_target_or_with_what_the_model_writes(name, t
     assert pair.tokens.equal(written.tokens)
     assert tokenizer.decode(pair.following.tolist()) == "2 3"
     assert pair.given.tolist() == [tokenizer.decoder_start, *pair.following[:-1].tolist()]
-    packed = pack_attention(model, tokenizer, pair)
+    packed = pack_text(*measure_attention(model, tokenizer, pair))
     assert [layer["queries"] for layer in packed["layers"]] == LAYERS[name]
     for layer in packed["layers"]:
         np.testing.assert_allclose(unpacked(layer).sum(axis=-1), 1, atol=0.02)
