@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from vitlab.analysis import probes
-from vitlab.analysis.probes import Features, extract, measure, run_fewshot, run_knn, run_linear, run_of
-from vitlab.config import load, names
+from vitlab.analysis.probes import RUNS, Features, extract, measure, run_fewshot, run_knn, run_linear, run_of
+from vitlab.config import load
 from vitlab.data.base import Split
 from vitlab.models import build_model
 from vitlab.models.base import before_head, evaluating
@@ -163,7 +163,7 @@ def test_the_linear_probe_is_logistic_regression_at_the_best_strength():
 # ---- all of them
 
 
-@pytest.mark.parametrize("name", names("probe"))
+@pytest.mark.parametrize("name", [*RUNS])
 def test_every_shipped_probe_finds_clusters_and_no_more_than_chance_without(name):
     config = load("probe", name)
     train, test = clusters((30, 30, 30), spread=0.1, seed=1), clusters((200, 200, 200), spread=0.1, seed=2)
