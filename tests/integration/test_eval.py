@@ -46,7 +46,7 @@ def test_a_study_is_about_a_probe_on_other_data(tmp_path):
             assert 0.2 < float(row["knn@digits"]) < 1
             assert 0.3 < float(row["finetune_100@digits"]) < float(row["finetune_1000@digits"]) < 1
             assert float(row["finetune_flops"]) > float(row["train_flops"])
-            child = yaml.safe_load((tmp_path / "study" / row["run"] / "finetuned/digits-n100/config.yaml").read_text())
+            child = yaml.safe_load((tmp_path / "study" / row["run"] / "finetuned/digits/n100/config.yaml").read_text())
             assert child["init"]["weights"] == str(tmp_path / "study" / row["run"])
 
 

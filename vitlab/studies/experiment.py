@@ -6,6 +6,7 @@ run without a test; the run that it is for begins as the best one.
 
 import itertools
 import re
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -268,22 +269,21 @@ def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, flo
 
     None where the data have no such training set. `finetune_flops` is what all of it cost, beside train_flops.
     """
-    same, files = resolved(run.config), run.files
+    folder, tokenizer = run.files.folder / "finetuned" / name, run.files.tokenizer_path
+    shutil.rmtree(folder, ignore_errors=True)  # of an attempt whose weights may have been others
     settings = {"data": name, "budget.steps": config.steps, "recipe.lr": config.rate * run.config.recipe.lr}
-    settings |= {"init.weights": str(files.folder), "wandb.mode": "off", "trainer.evaluations": 1}
-    if files.tokenizer_path.is_file():  # of text
-        settings |= {"data.tokenizer": str(files.tokenizer_path), "data.length": run.task.shape["length"]}
+    settings |= {"init.weights": str(run.files.folder), "wandb.mode": "off", "trainer.evaluations": 1, "analyses": []}
+    if tokenizer.is_file():  # of text
+        settings |= {"data.tokenizer": str(tokenizer), "data.length": run.task.shape["length"]}
     else:
         settings["data.image_size"] = list(run.task.shape["image_size"])
-    kept = {key: same[key] for key in ("model", "recipe", "seed")}
-    numbers, spent = {}, 0
+    kept, numbers, spent = {key: resolved(run.config)[key] for key in ("model", "recipe", "seed")}, {}, 0
     for labels in config.labels:
-        child = compose(TrainConfig, [*settings.items(), ("train_size", labels), ("analyses", [])], base=kept)
-        data = open_data(child.data)
-        task = tasks.build(child.task, recipe=child.recipe, data=data, data_config=child.data)
+        child = compose(TrainConfig, [*settings.items(), ("train_size", labels)], base=kept)
+        task = tasks.build(child.task, recipe=child.recipe, data=open_data(child.data), data_config=child.data)
         numbers[f"finetune_{labels}@{name}"] = None
         if not size_problems([labels], task.train, task.strata, name):
-            result = run_experiment(child, Borrowed(files.folder / "finetuned" / f"{name}-n{labels}"), stop=hooks.stop)
+            result = run_experiment(child, Borrowed(folder / f"n{labels}"), stop=hooks.stop)
             numbers[f"finetune_{labels}@{name}"], spent = result["accuracy"], spent + result["train_flops"]
     return {**numbers, "finetune_flops": spent}
 
