@@ -169,10 +169,10 @@ class Results:
 
     @cached_property
     def compute(self) -> tuple[str, str, float, tuple[float, float, float]] | None:
-        """Families, the highest level of the metric that both reach with every seed, their ratio of FLOPs there.
+        """Two families, a level of the metric, and how many times the second's training FLOPs the first needs for it.
 
-        In whole hundredths, above what the cheapest cells of both reach; None for a metric that is no share, and
-        where a family has one cost or there are not two families.
+        The level is the highest whole percent that both reach with every seed. None unless the metric is a share, two
+        families have several costs, and the level is above their cheapest cells.
         """
         costs: dict[str, list[tuple[float, list[float]]]] = {}
         for model, by_size in self.grouped.items():

@@ -444,26 +444,18 @@ RESAMPLES = 400
 
 
 def compare_costs(ours: Costs, other: Costs, level: float) -> tuple[float, float, float]:
-    """How many times the other's cost ours has at a level of the metric (higher is better), with its 90% interval.
+    """How many times the other family's cost ours is at a level of the metric (higher is better), and its 90% interval.
 
-    Costs are of one family: (cost, the metric of each seed) of every cell. Read off the frontiers of the means, between
-    two of their points by the logarithm of the cost, as Dosovitskiy et al., 2021, figure 5, is read. The interval is
-    that of means over drawn seeds (bootstrap); an end is infinite where a draw does not reach the level.
+    Costs are read off the frontiers of the means, between two points by their logarithm, as in Dosovitskiy et al.,
+    2021, figure 5. The interval is a bootstrap over seeds; an end is infinite where a draw does not reach the level.
     """
     random = np.random.default_rng(0)
 
     def find_cost(family: Costs, draw: bool) -> float:
         pick = (lambda values: random.choice(values, len(values))) if draw else np.asarray
-        points = sorted((cost, float(np.mean(pick(values)))) for cost, values in family)
-        best = np.maximum.accumulate([mean for _, mean in points])
-        place = int(np.searchsorted(best, level))
-        if place == len(points):
-            return math.inf
-        if place == 0 or best[place] == best[place - 1]:
-            return points[place][0]
-        share = (level - best[place - 1]) / (best[place] - best[place - 1])
-        before, after = (math.log(points[at][0]) for at in (place - 1, place))
-        return math.exp(before + share * (after - before))
+        costs, means = zip(*sorted((cost, float(np.mean(pick(values)))) for cost, values in family), strict=True)
+        best, first = np.unique(np.maximum.accumulate(means), return_index=True)
+        return math.exp(np.interp(level, best, np.log(costs)[first], right=math.inf))
 
     ratios = [find_cost(ours, True) / find_cost(other, True) for _ in range(RESAMPLES)]
     low, high = np.nanquantile(ratios, [0.05, 0.95], method="nearest")  # no mean of a number and infinity
