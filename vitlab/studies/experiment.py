@@ -39,7 +39,7 @@ from vitlab.training.callbacks import Diverged, Interrupted, score
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
-from vitlab.training.run import Run, make_result, prepare
+from vitlab.training.run import Run, make_result, prepare, prepare_model
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.train import Hooks, compare_splits, test, train
 
@@ -186,6 +186,7 @@ def complete(run: Run, lacking: Sequence[str], observer: Observer, hooks: Hooks)
 def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]:
     """Train and measure a run or a trial, on rank 0; gives the result, by which it is finished."""
     run.write_start()
+    refuse_probes(run)
     if run.init is not None:
         print(run.init, file=sys.stderr)
     hooks = replace(hooks, loggers=observer.on_start(run))
@@ -264,27 +265,43 @@ def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, fl
     return numbers
 
 
+def refuse_probes(run: Run) -> None:
+    """Raise UserError for probes on other data that the trained model would not go with."""
+    for probe, _, data in (name.partition("@") for name in run.config.probes):
+        if data and "image_size" in run.task.shape:
+            probes.open_task(data, run.task)
+        if (config := load("probe", probe)).kind == FINETUNE:
+            for child in list_finetunings(run, data, config):
+                prepare_model(child, open_data(child.data)).count_steps(child.train_size)
+
+
+def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:
+    """The trainings on other data that a run is probed by, without the weights that they begin with."""
+    settings = {"data": name, "budget.steps": config.steps, "recipe.lr": config.rate * run.config.recipe.lr}
+    settings |= {"wandb.mode": "off", "trainer.evaluations": 1, "analyses": []}
+    if "image_size" in run.task.shape:
+        settings["data.image_size"] = list(run.task.shape["image_size"])
+    else:
+        settings |= {"data.tokenizer": str(run.files.tokenizer_path), "data.length": run.task.shape["length"]}
+    kept = {key: resolved(run.config)[key] for key in ("model", "recipe", "seed")}
+    return [compose(TrainConfig, [*settings.items(), ("train_size", labels)], base=kept) for labels in config.labels]
+
+
 def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, float | None]:
     """`finetune_100@NAME`: test accuracy of the trained model after training on 100 labels of other data.
 
     None where the data have no such training set. `finetune_flops` is what all of it cost, beside train_flops.
     """
-    folder, tokenizer = run.files.folder / "finetuned" / name, run.files.tokenizer_path
+    folder, numbers, spent = run.files.folder / "finetuned" / name, {}, 0
     shutil.rmtree(folder, ignore_errors=True)  # of an attempt whose weights may have been others
-    settings = {"data": name, "budget.steps": config.steps, "recipe.lr": config.rate * run.config.recipe.lr}
-    settings |= {"init.weights": str(run.files.folder), "wandb.mode": "off", "trainer.evaluations": 1, "analyses": []}
-    if tokenizer.is_file():  # of text
-        settings |= {"data.tokenizer": str(tokenizer), "data.length": run.task.shape["length"]}
-    else:
-        settings["data.image_size"] = list(run.task.shape["image_size"])
-    kept, numbers, spent = {key: resolved(run.config)[key] for key in ("model", "recipe", "seed")}, {}, 0
-    for labels in config.labels:
-        child = compose(TrainConfig, [*settings.items(), ("train_size", labels)], base=kept)
+    for child in list_finetunings(run, name, config):
         task = tasks.build(child.task, recipe=child.recipe, data=open_data(child.data), data_config=child.data)
-        numbers[f"finetune_{labels}@{name}"] = None
+        key, labels = f"finetune_{child.train_size}@{name}", child.train_size
+        numbers[key] = None
         if not size_problems([labels], task.train, task.strata, name):
+            child = set_values(child, {"init.weights": str(run.files.folder)})
             result = run_experiment(child, Borrowed(folder / f"n{labels}"), stop=hooks.stop)
-            numbers[f"finetune_{labels}@{name}"], spent = result["accuracy"], spent + result["train_flops"]
+            numbers[key], spent = result["accuracy"], spent + result["train_flops"]
     return {**numbers, "finetune_flops": spent}
 
 
