@@ -154,7 +154,7 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
         groups[pair.second] = groups[pair.first]
     parts = {folder: part for part, folder in imagefolder.find_splits(root).items()}
     tested = np.array([parts.get(part) == "test" for part, _ in look.places], dtype=bool)
-    rows = np.flatnonzero(tested | ~np.isin(groups, groups[tested]))  # a copy of a test picture is no training picture
+    rows = np.flatnonzero(tested | ~np.isin(groups, groups[tested]))  # no copies of test pictures
     files, labels = [look.pictures[row] for row in rows], [look.classes.index(look.places[row][1]) for row in rows]
     held_out = tested[rows] if parts else None
     name = root.resolve().name

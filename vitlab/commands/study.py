@@ -128,7 +128,7 @@ def worker(words: Sequence[str]) -> int:
 
 
 def work(folder: str | Path, cores: int | None, stop: Callable[[], bool]) -> None:
-    """What workers of all executors do. Raises UserError for a folder that is no study."""
+    """Train free runs until none is left. Raises UserError for a folder without a study."""
     from vitlab.reports.wandb import RunReporter
     from vitlab.studies.worker import work
 

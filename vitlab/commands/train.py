@@ -23,7 +23,6 @@ from vitlab.tasks.metrics import list_metrics
 from vitlab.training.files import RunFiles, source_of, source_problems
 
 if TYPE_CHECKING:
-    from vitlab.training.distributed import Ranks
     from vitlab.training.files import Progress
 
 GRACE = 10.0  # seconds that rank 0 has to say what is wrong
@@ -44,8 +43,12 @@ def main(words: Sequence[str]) -> int:
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     args = parser.parse_intermixed_args(words)
     config = compose(TrainConfig, args.overrides)
-    if launched is not None:
-        refuse_launched(config.trainer, launched)
+    trainer = config.trainer
+    if launched is not None and launched.size != trainer.devices * trainer.nodes:
+        raise UserError(
+            f"trainer.devices={trainer.devices} trainer.nodes={trainer.nodes}: {launched.by} started {launched.size} "
+            "processes; give as many devices on each node, and nodes, as it starts"
+        )
     name = name_run(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     files = RunFiles(args.out or Path("runs") / name)
     if launched is not None and launched.rank > 0:
@@ -53,12 +56,12 @@ def main(words: Sequence[str]) -> int:
     files.refuse(config)
     if not files.checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):
         raise UserError(problems)
-    if config.trainer.nodes > 1 and launched is None:
+    if trainer.nodes > 1 and launched is None:
         from vitlab.studies.experiment import refuse_single_process
 
-        refuse_single_process(config.trainer)
-    if config.trainer.devices > 1 and launched is None:
-        return launch_ranks(config.trainer, words)
+        refuse_single_process(trainer)
+    if trainer.devices > 1 and launched is None:
+        return launch_ranks(trainer, words)
     return run_rank_0(config, files.folder, launched)
 
 
@@ -103,54 +106,38 @@ def run_other_rank(config: TrainConfig, folder: Path, launched: Launched) -> int
 def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = None) -> int:
     """Train one run in its folder, resuming what is there, as rank 0; the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm"):
+        from vitlab.reports.wandb import RunReporter
+        from vitlab.studies.experiment import run_experiment
+        from vitlab.training.callbacks import Diverged, Interrupted
         from vitlab.training.distributed import is_lost_rank, join_ranks
 
-    console = Console(stderr=True)
+    console, stopping = Console(stderr=True), Stopping()
+    run = RunState(folder.name, config.model.name, 0, "running")
     try:
         with join_ranks(launched) as ranks:
-            return train_with_progress(config, folder, console, ranks)
+            open_data(config.data, console)  # with its progress, before the board takes the terminal
+            if ranks.size > 1:
+                console.print(f"training on {ranks.size} devices", highlight=False)
+            with hold(folder) as claim, Display(console) as shown, stopping:
+
+                def progress(value: "Progress | None" = None) -> None:
+                    shown.show(StudyStatus([replace(run, progress=value)]))
+
+                progress()
+                options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked}
+                result = run_experiment(config, claim, ranks=ranks, **options)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    except Diverged as error:
+        console.say(f"failed: {error}")
+        return 1
     except Exception as error:
         if launched is not None and is_lost_rank(error):
             console.say("failed: the process of another device has ended")
             return 1
         raise
-
-
-def train_with_progress(config: TrainConfig, folder: Path, console: Console, ranks: "Ranks") -> int:
-    """The same with its progress on the console."""
-    from vitlab.reports.wandb import RunReporter
-    from vitlab.studies.experiment import run_experiment
-    from vitlab.training.callbacks import Diverged, Interrupted
-
-    open_data(config.data, console)  # with its progress, before the board takes the terminal
-    if ranks.size > 1:
-        console.print(f"training on {ranks.size} devices", highlight=False)
-    run, stopping = RunState(folder.name, config.model.name, 0, "running"), Stopping()
-    with hold(folder) as claim, Display(console) as shown, stopping:
-
-        def progress(value: "Progress | None" = None) -> None:
-            shown.show(StudyStatus([replace(run, progress=value)]))
-
-        try:
-            progress()
-            options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked}
-            result = run_experiment(config, claim, ranks=ranks, **options)
-        except Interrupted:
-            raise KeyboardInterrupt from None
-        except Diverged as error:
-            console.say(f"failed: {error}")
-            return 1
     show(result, RunFiles(folder))
     return 0
-
-
-def refuse_launched(trainer: TrainerConfig, launched: Launched) -> None:
-    """Raise UserError for another number of processes than of devices."""
-    if launched.size != trainer.devices * trainer.nodes:
-        raise UserError(
-            f"trainer.devices={trainer.devices} trainer.nodes={trainer.nodes}: {launched.by} started {launched.size} "
-            "processes; give as many devices on each node, and nodes, as it starts"
-        )
 
 
 def show(result: dict[str, Any], files: RunFiles) -> None:
@@ -161,8 +148,7 @@ def show(result: dict[str, Any], files: RunFiles) -> None:
     shown = ("loss", "train_loss", "images_per_s", "mfu", "wall_s")
     metrics |= {k: f"{result[k]:.4g}" for k in shown if result.get(k)}
     texts = [f"{name} {value}" for name, value in metrics.items()]
-    line = f"{result['run']}: {', '.join(texts)} ({result['params']:,} parameters, {result['budget']})"
-    console.say(line)
+    console.say(f"{result['run']}: {', '.join(texts)} ({result['params']:,} parameters, {result['budget']})")
     console.say(f"files    {files.folder}")
     tracked = result.get("wandb") or {}
     if tracked.get("mode") == "offline":

@@ -269,7 +269,7 @@ def log_study(results: Results) -> None:
     mode = default_mode() if config["mode"] == "auto" else config["mode"]
     known, digest = files.folder / "wandb" / "id", hashlib.sha256(files.results_path.read_bytes()).hexdigest()
     key, _, logged = known.read_text().partition(" ") if known.is_file() else (secrets.token_hex(4), "", "")
-    if mode == "off" or logged == digest:
+    if mode == "off" or logged == digest or not results.rows:
         return
     import wandb
 
