@@ -31,7 +31,7 @@ from vitlab.studies.store import StudyFiles
 STUDY = ["models=[vit_nano,resnet_nano]", "data=digits", "sizes=[100,200,400]", "seeds=[0,1]", "wandb.mode=off"]
 STUDY += ["analyses=[]", "trainer.threads=1", "trainer.evaluations=2", "trainer.log_every=10"]
 STUDY += ["trainer.checkpoint_every=0.5", "set=[recipe.batch_size=16]", "executor.retries=2"]
-TIMES = ("wall_s", "images_per_s")  # columns of results.csv that no two studies share
+TIMES = ("wall_s", "images_per_s", "probe_s")  # columns of results.csv that no two studies share
 PATIENCE = 1200  # seconds after which a study hangs
 BEGUN = (": training", ": continuing")  # how lines of log.txt end
 

@@ -214,14 +214,25 @@ def effective_size(field: Tensor) -> float:
     return (field > WITHIN * field.max()).sum().sqrt().item()
 
 
+def measure_reach(field: Tensor) -> float:
+    """The root of the mean squared distance, in pixels, of a field's parts (Y, X) from their own middle.
+
+    Attention of uniform weights has a mean distance of about 1.3 times as much on a square.
+    """
+    places = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in field.shape))
+    weights = field.flatten().double() / field.sum()
+    middle = weights @ places
+    return (weights @ (places - middle).square().sum(dim=1)).sqrt().item()
+
+
 def run_receptive_field(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, Any]:
     """{"fields": float32 (n, Y, X), "rows": [{"layer", "grid", "value"}, ...]} of `config.layers` layers.
 
     They stand evenly over the model's depth, the last one always among them; "layer" counts from 1, "grid" is
-    [rows, columns] of the units that it gives, "value" the field's effective size. Raises UserError as
-    `receptive_fields` does.
+    [rows, columns] of the units that it gives, "value" the field's effective size, "reach" that of `measure_reach`.
+    Raises UserError as `receptive_fields` does.
     """
     depth = len(find_layers(model))
     count = min(config.layers, depth)
@@ -229,6 +240,7 @@ def run_receptive_field(
     fields, grids = receptive_fields(model, images, chosen, config.seed, progress)
     rows = [
         {"layer": layer + 1, "grid": grid, "value": round(effective_size(field), 5)}
+        | {"reach": round(measure_reach(field), 5)}
         for layer, grid, field in zip(chosen, grids, fields, strict=True)
     ]
     return {"fields": fields.numpy().astype(np.float32), "rows": rows}

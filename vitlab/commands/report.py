@@ -16,36 +16,38 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files.
 
-Of several studies it writes one page that compares their runs, into the folder of the first."""
+Of several studies, or of runs of `vitlab train` and folders of them, it writes one page that compares their runs, into
+the first folder."""
 
 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("report", DESCRIPTION)
-    parser.add_argument("studies", nargs="+", metavar="STUDY_DIR")
+    parser.add_argument("studies", nargs="+", metavar="FOLDER")
     about = "the runs that the comparison begins with; * stands for any letters"
     parser.add_argument("--runs", metavar="A,B,...", help=about)
     about = "a W&B workspace and report too; saved to W&B if you are logged in"
     parser.add_argument("--wandb", action="store_true", help=about)
     parser.add_json()
     args = parser.parse_args(words)
-    for option in ("json", "wandb"):
-        if vars(args)[option] and len(args.studies) > 1:
-            raise UserError(f"--{option}: is for one study, and {len(args.studies)} are given; give one at a time")
-    from vitlab.studies.results import load_results
+    from vitlab.studies.results import load_runs
 
     names = [Path(folder).resolve().name for folder in args.studies]  # the whole path where two are the same
     named = [name if names.count(name) == 1 else path for name, path in zip(names, args.studies, strict=True)]
-    studies = {name: load_results(folder) for name, folder in zip(named, args.studies, strict=True)}
-    if len(studies) == 1:
-        return report(*studies.values(), wandb=args.wandb, runs=args.runs, as_json=args.json)
+    studies: dict[str, Results] = {}
+    for name, folder in zip(named, args.studies, strict=True):
+        studies |= load_runs(name, folder)
+    if len(args.studies) == len(studies) == 1 and (only := next(iter(studies.values()))).files:
+        return report(only, wandb=args.wandb, runs=args.runs, as_json=args.json)
+    for option in ("json", "wandb"):
+        if vars(args)[option]:
+            raise UserError(f"--{option}: is for one study; give the folder of one")
     with status_line("loading altair"):
         from vitlab.formatting import file_stem
         from vitlab.reports.pages.compare import merge_studies, write_compare_page
 
-    first, *others = studies
-    path = studies[first].files.folder / f"compare-{file_stem('-'.join(others))}.html"
+    path = Path(args.studies[0]) / f"{file_stem('-'.join(['compare', *named[1:]]))}.html"
     compared = find_runs(args.runs, list(merge_studies(studies).run_files))
-    print(write_compare_page(studies, path, compared) or "The studies have no two finished runs to compare.")
+    print(write_compare_page(studies, path, compared) or "There are no two finished runs to compare.")
     return 0
 
 

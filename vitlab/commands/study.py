@@ -148,16 +148,16 @@ def sync(words: Sequence[str]) -> int:
 
     Each run is one line on stdout, or all are one document there with --json; what W&B says goes to stderr.
     """
-    parser = CommandParser("sync", "Upload the W&B runs that a study's finished runs logged offline, each once.")
-    parser.add_argument("study", metavar="STUDY_DIR")
+    parser = CommandParser("sync", "Upload what the finished runs of a study, or of a folder, logged for W&B offline.")
+    parser.add_argument("study", metavar="FOLDER")
     parser.add_json()
     args = parser.parse_args(words)
-    from vitlab.studies.results import load_results
+    from vitlab.studies.results import load_runs
 
-    results = load_results(args.study)
+    found = load_runs("", args.study)
     from vitlab.reports.wandb import WAITING, is_uploaded, list_uploads
 
-    uploads, code = list_uploads(results), 0
+    uploads, code = [upload for results in found.values() for upload in list_uploads(results)], 0
     waiting = [file.resolve() for _, state, file in uploads if state == WAITING]
     environment = PATIENCE | {key: value for key, value in os.environ.items() if key not in NOT_OURS}
     with tempfile.TemporaryDirectory() as scratch:  # for W&B's logs

@@ -8,6 +8,7 @@ import itertools
 import re
 import shutil
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -256,13 +257,14 @@ def add_analysis(run: Run, observer: Observer, name: str, step: int) -> None:
 
 
 def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, float | None]:
-    """The probes' numbers of the trained model, for results.csv."""
+    """The probes' numbers of the trained model, for results.csv, and the seconds that they took."""
+    began = time.monotonic()
     chosen = {name: load("probe", name.partition("@")[0]) for name in names}
     frozen = [name for name, config in chosen.items() if config.kind != FINETUNE]
     numbers = probes.measure(run.placed_model(), run.task, frozen, run.prepared.indices, run.settings.workers)
     for name, config in chosen.items():
         numbers |= {} if name in frozen else finetune(run, name.partition("@")[2], config, hooks)
-    return numbers
+    return {**numbers, "probe_s": round(time.monotonic() - began, 2)} if names else {}
 
 
 def refuse_probes(run: Run) -> None:

@@ -478,6 +478,23 @@ def load_results(folder: str | Path) -> Results:
     return Results(rows, config, files, {row["run"]: RunResults(files.run(row["run"])) for row in rows})
 
 
+def load_runs(name: str, folder: str | Path) -> dict[str, Results]:
+    """A study under the name, or each single run of `vitlab train` that a folder is or holds under its own.
+
+    A single run has no `files`, and is the only run of a model that is named as it. Raises UserError.
+    """
+    folder = Path(folder)
+    single = (folder / "result.json").is_file()
+    runs = [folder] if single else sorted(path.parent for path in folder.glob("*/result.json"))
+    if StudyFiles(folder).config_path.exists() or not runs:
+        return {name: load_results(folder)}
+    found = {name if single else run.name: RunResults(RunFiles(run)) for run in runs}
+    return {
+        label: Results([run.result | {"run": label, "model": label}] if run.result else [], run_files={label: run})
+        for label, run in found.items()
+    }
+
+
 MAPS = "attention_maps"
 OVER_PATCHES = ("attention_distance", MAPS, "head_types", "rollout")  # apply to every model with such attention
 OVER_TOKENS = ("attention_entropy", "head_patterns")

@@ -90,10 +90,15 @@ class StudyStatus:
         """What is left of a run: what it says itself, else the mean time of finished ones that are most like it."""
         progress = run.progress
         if progress and run.state == "running" and progress.seconds_left is not None:
-            return progress.seconds_left
+            return progress.seconds_left + (0 if progress.note else self.probing)
         share = 1 - progress.step / progress.steps if progress and progress.steps else 1.0
         likest = next((key for key in ((run.variant, run.size), run.variant, None) if key in self.times), "")
         return self.times[likest] * share if likest != "" else None
+
+    @cached_property
+    def probing(self) -> float:
+        """Mean seconds that the probes of a finished run took."""
+        return statistics.fmean([(run.result or {}).get("probe_s") or 0 for run in self.of_state("finished")] or [0])
 
     @cached_property
     def times(self) -> dict[tuple[str, int] | str | None, float]:
@@ -102,7 +107,7 @@ class StudyStatus:
         By finished runs; without any of those, by the pace of the running ones.
         """
         timed = [
-            (run, self.trainings * seconds)
+            (run, self.trainings * seconds + (run.result.get("probe_s") or 0))
             for run in self.of_state("finished")
             if (seconds := finite((run.result or {}).get("wall_s"))) is not None
         ]
@@ -169,9 +174,13 @@ class StatusReader:
 
 
 def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) -> Progress | None:
-    """How far a run is; while it tries settings that is the sum of its trials."""
+    """How far a run is, or its fine-tuning on other data; while it tries settings that is the sum of its trials."""
     if not settings:
-        return files.read_progress()
+        far = files.read_progress()
+        tuned = sorted(files.folder.glob("finetuned/*/*/metrics.jsonl"), key=lambda path: path.stat().st_mtime)
+        if far and tuned and (child := RunFiles(tuned[-1].parent).read_progress()):
+            return replace(child, validation=far.validation, note=f"fine-tuning on {tuned[-1].parts[-3]}")
+        return far
     begun = [progress for trial in trials if (progress := trial.read_progress())]
     if not begun:
         return None

@@ -174,6 +174,7 @@ class LSTMConfig(TextModelConfig):
     depth: int = setting(2, least=1, most=LARGEST_DEPTH)
     width: int = setting(512, least=1, most=LARGEST_LAYER)
     segments: int = setting(0, least=0, most=LARGEST_LAYER)
+    pool: Literal["token", "mean"] = "token"  # what a classifier reads, as of a Transformer
     dropout: float = setting(0.0, least=0, most=0.99)
 
 

@@ -18,7 +18,19 @@ import pandas as pd
 from vitlab.config import load, names
 from vitlab.formatting import file_stem, finite, folder_link, plural, significant
 from vitlab.reports import ACCENTS, MARKERS, Look, group_look, looks
-from vitlab.reports.figures import COLOURS, DOTTED, RING, SOLID, Figure, axis, by_look, mark_band, panels, with_legend
+from vitlab.reports.figures import (
+    COLOURS,
+    DOTTED,
+    RING,
+    SOLID,
+    Figure,
+    axis,
+    by_look,
+    mark_band,
+    of_field,
+    panels,
+    with_legend,
+)
 from vitlab.studies.results import Results
 
 if TYPE_CHECKING:
@@ -41,6 +53,7 @@ MOST_CLASSES = 12  # that have a panel: those with the lowest recall
 Z = 1.96  # of a 95% interval
 KEYS = ("step", "layer", "head", "type", "value")
 NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits
+ATTENTION, REACH = "distance of attention", "reach"
 APART = 0.08  # layers between two heads of one layer: equal scores stay visible
 OTHER = ("kind", "step", "value")
 NAMED = 60  # classes that can be named in the picture itself
@@ -51,6 +64,7 @@ Point = tuple[float, float | None, float | None, float | None]  # step, mean ove
 
 def draw(results: Results) -> Iterator[Figure]:
     yield from draw_measured(results)
+    yield from draw_reach(results)
     yield from draw_training(results)
     yield from draw_classes(results)
 
@@ -189,6 +203,44 @@ def draw_measured(results: Results) -> Iterator[Figure]:
             if any(len({row["step"] for row in one.analysis["rows"]}) > 2 for one in measured):
                 heading = f"{title} while training, {model}"
                 yield draw_layers(f"{stem}-by-step", heading, measured, f"{WHILE_TRAINING}{note}")
+
+
+def draw_reach(results: Results) -> Iterator[Figure]:
+    """How far attention looks and units reach, in pixels, by depth: a panel per size, of the first seed with both."""
+    frames: dict[tuple[int, str], pd.DataFrame] = {}
+    for row in sorted(results.rows, key=lambda row: row["train_size"]):
+        run, cell = results.run_files[row["run"]], (row["train_size"], row["model"])
+        if cell in frames or (reach := run.files.analysis("receptive_field")) is None:
+            continue
+        distance = run.analysis("attention_distance") or {"rows": []}
+        rows = [{**one, "kind": ATTENTION, "pixels": one["value"]} for one in distance["rows"]]
+        rows += [{**one, "kind": REACH, "pixels": one["reach"]} for one in reach["rows"]]
+        frame = pd.DataFrame(rows).assign(model=row["model"], panel=plural(row["train_size"], results.metric.sized_by))
+        frames[cell] = frame[frame.step == frame.step.max()].assign(depth=frame.layer / frame.layer.max())
+    if not frames:
+        return
+    style = looks(results.families)
+    frame = pd.concat(frames.values())[["panel", "model", "kind", "layer", "head", "depth", "pixels"]]
+    look = by_look("model", style)
+    dash = alt.StrokeDash("kind:N", title=None, scale=alt.Scale(domain=[ATTENTION, REACH], range=[DOTTED, SOLID]))
+    across = axis(alt.X, "depth", "share of the model's depth", (0.0, 1.0), percent=True)
+    base = alt.Chart().encode(x=across, y=axis(alt.Y, "pixels", "distance (pixels)", zero=True), color=look["color"])
+    tooltip = ["model", "kind", "layer", "head", alt.Tooltip("pixels", format=".3~g")]
+    lines = base.mark_line().encode(y=of_field(base.encoding.y, "pixels").aggregate("mean"), strokeDash=dash)
+    points = base.mark_point().encode(shape=look["shape"], tooltip=tooltip)
+    layers = with_legend("model", style, [lines.properties(name="lines"), points.properties(name="points")])
+    ends = frame[frame.kind == REACH].groupby(["panel", "model"], sort=False).pixels.agg(["first", "last"])
+    yield Figure(
+        "reach_by_depth",
+        "How far each layer sees, by depth",
+        panels(alt.layer(*layers, data=frame), "panel", [*dict.fromkeys(frame.panel)]),
+        "Dotted: mean distance of attention, a point per head. Solid: reach of the middle unit, the root of the mean "
+        "squared distance of the pixels that it depends on, weighted by the gradient's size.",
+        " ".join(
+            f"{model}, {panel}: reach from {a:.1f} to {b:.1f} pixels." for (panel, model), (a, b) in ends.T.items()
+        ),
+        [("analyses of each run", "#runs")],
+    )
 
 
 # ---- training curves

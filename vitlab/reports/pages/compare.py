@@ -108,15 +108,14 @@ def make_runs_table(results: Results, columns: list[Column], page_folder: Path) 
 
 
 def merge_studies(studies: Studies) -> Results:
-    """Several studies as one, with runs `study/run` of models `study/model`; a single study as it is."""
+    """Several studies as one, with runs `study/run` of models `study/model`; a single study or run as it is."""
     if len(studies) == 1:
         return next(iter(studies.values()))
-    rows = [
-        {**row, "run": f"{name}/{row['run']}", "model": f"{name}/{row['model']}"}
-        for name, results in studies.items()
-        for row in results.rows
-    ]
-    files = {f"{name}/{run}": found for name, results in studies.items() for run, found in results.run_files.items()}
+    rows, files = [], {}
+    for name, results in studies.items():
+        prefix = f"{name}/" if results.files else ""
+        rows += [row | {key: f"{prefix}{row[key]}" for key in ("run", "model")} for row in results.rows]
+        files |= {f"{prefix}{run}": found for run, found in results.run_files.items()}
     return Results(rows, {"margin": min(results.margin for results in studies.values())}, run_files=files)
 
 
@@ -190,7 +189,7 @@ def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = (
         title=f"{join_names(list(studies))}: runs compared",
         name=join_names(list(studies)),
         about=["comparison of runs"],
-        reports=[(name, link(os.path.relpath(one.files.report_path, folder))) for name, one in studies.items()],
+        reports=[(n, link(os.path.relpath(one.files.report_path, folder))) for n, one in studies.items() if one.files],
         notes=describe_studies(studies, comparable),
         **make_runs_table(results, columns, folder),
     )
@@ -213,12 +212,12 @@ def list_gaps(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> Iterat
     """(model, model, size, who leads by how much with its 95% interval) of the models of a study or of two."""
     for pair in [(name,) for name in studies] + [*comparable]:
         some = merge_studies({name: studies[name] for name in pair})
-        at = f"{pair[0]}/" if len(studies) > 1 and len(pair) == 1 else ""
+        at = f"{pair[0]}/" if len(studies) > 1 and len(pair) == 1 and some.files else ""
         for size in some.sizes:
             here = {model: of_sizes[size].mean for model, of_sizes in some.by_model.items() if size in of_sizes}
             best = sorted(here, key=lambda model, here=here: some.metric.lead(here[model], 0.0), reverse=True)
             for models in combinations(best[:MOST_MODELS], 2):
-                if len(pair) == 1 or len({model.startswith(f"{pair[0]}/") for model in models}) > 1:
+                if len(pair) == 1 or len({model.partition("/")[0] == pair[0] for model in models}) > 1:
                     (comparison,) = compare_sizes(some, {f"{at}{model}": {size: model} for model in models}).values()
                     yield f"{at}{models[0]}", f"{at}{models[1]}", size, comparison.lead
 
