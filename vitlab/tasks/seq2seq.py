@@ -423,6 +423,9 @@ class Captioning(SequenceToSequence):
 
 
 def build(config: TaskConfig, **parts: Any) -> SequenceToSequence:
-    summaries = SummarizationInOneSequence if config.kind == "summarization" and config.one_sequence else Summarization
-    kinds = {"translation": SequenceToSequence, "span_corruption": SpanCorruption, "captioning": Captioning}
-    return kinds.get(config.kind, summaries)(config, **parts)
+    if getattr(config, "one_sequence", False):
+        kinds = {"translation": OneSequence, "summarization": SummarizationInOneSequence}
+    else:
+        kinds = {"translation": SequenceToSequence, "summarization": Summarization}
+        kinds |= {"span_corruption": SpanCorruption, "captioning": Captioning}
+    return kinds[config.kind](config, **parts)

@@ -54,6 +54,7 @@ Z = 1.96  # of a 95% interval
 KEYS = ("step", "layer", "head", "type", "value")
 NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits
 ATTENTION, REACH = "distance of attention", "reach"
+FEW_TEXTS = 20  # of a length: fewer tell too little
 APART = 0.08  # layers between two heads of one layer: equal scores stay visible
 OTHER = ("kind", "step", "value")
 NAMED = 60  # classes that can be named in the picture itself
@@ -67,6 +68,7 @@ def draw(results: Results) -> Iterator[Figure]:
     yield from draw_reach(results)
     yield from draw_training(results)
     yield from draw_classes(results)
+    yield from draw_lengths(results)
 
 
 # ---- heads
@@ -380,6 +382,47 @@ def draw_classes(results: Results) -> Iterator[Figure]:
         caption=caption,
         alt=f"Lowest with most data: {', '.join(f'{name} {largest[name]:.0%}' for name in shown[:3])}.",
         files=[("results of each run", "results.csv")],
+    )
+
+
+def draw_lengths(results: Results) -> Iterator[Figure]:
+    """Exact matches by the words of a source, with the largest training set: means over seeds with their intervals."""
+    largest, counted = max((row["train_size"] for row in results.rows), default=0), {}
+    for row in results.rows if results.metric.key == "exact_match" else ():
+        if row["train_size"] == largest:
+            right: dict[int, list[int]] = {}
+            for text in results.run_files[row["run"]].generated:
+                of_length = right.setdefault(len(text.get("source", "").split()), [0, 0])
+                of_length[0] += text["generated"].strip() == text["reference"].strip()
+                of_length[1] += 1
+            for words, of_length in right.items():
+                counted.setdefault((row["model"], words), []).append(of_length)
+    shares = [(*key, *estimate_share(runs)) for key, runs in sorted(counted.items()) if runs[0][1] >= FEW_TEXTS]
+    frame = pd.DataFrame(shares, columns=["model", "words", "share", "low", "high"])
+    if frame.words.nunique() < 2:
+        return
+    look = by_look("model", style := looks(results.families))
+    up = axis(alt.Y, "share", "exact matches", (0.0, 1.0), percent=True)
+    across = axis(alt.X, "words", "words of the source", ticks=sorted(set(frame.words)))
+    base = alt.Chart().encode(x=across, y=up, color=look["color"])
+    points = base.mark_point().encode(
+        shape=look["shape"], tooltip=["model", "words", alt.Tooltip("share", format=".1%")]
+    )
+    layers = [
+        mark_band(base, up, len(style)),
+        base.mark_line().properties(name="lines"),
+        points.properties(name="points"),
+    ]
+    yield Figure(
+        "exact_match_by_length",
+        "Exact matches against the length of the source",
+        alt.layer(*with_legend("model", style, layers), data=frame),
+        f"Of lengths with {FEW_TEXTS} or more test items, {plural(largest, results.metric.sized_by)} of training. "
+        "Bands: 95% intervals over seeds and test items.",
+        " ".join(
+            f"{model}: {of.share.iloc[0]:.0%} to {of.share.iloc[-1]:.0%}." for model, of in frame.groupby("model")
+        ),
+        [("generated.json of each run", "#runs")],
     )
 
 
