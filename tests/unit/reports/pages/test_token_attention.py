@@ -186,6 +186,8 @@ def test_the_heat_map_is_read_cell_by_cell(browser, pages):
     words = reading(browser)
     assert words.startswith("\u201ccat\u201d (3) gives \u201cthe\u201d (2)")
     assert float(words.split()[-1]) == pytest.approx(weights[0][0][2, 1].item(), abs=1 / 510 + 0.0005)
+    row = weights[0][0][2].numpy()
+    assert browser.run("document.querySelectorAll('#lines line').length") == (row > row.max() / 50).sum()
     browser.press("ArrowRight")
     browser.press("ArrowRight")
     assert reading(browser).endswith(" 0.00")  # it cannot look ahead

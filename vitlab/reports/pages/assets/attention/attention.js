@@ -3,7 +3,10 @@
 (() => {
   const { items, layers, shades } = JSON.parse(document.getElementById("data").textContent);
   const get = (id) => document.getElementById(id);
-  const view = mapsView(shades, (words) => { get("reading").textContent = words; });
+  const view = mapsView(shades, (words) => {
+    get("reading").textContent = words;
+    if (!words && !shades) drawLines(boxes[0]);
+  });
   const [boxes, thumbs] = [".tiles", ".thumb"].map((selector) => [...document.querySelectorAll(selector)]);
   const [head, scale, text] = ["head", "scale", "text"].map(get);
   const KINDS = shades ? ["attention", "rollout"] : ["attention"];
@@ -54,6 +57,28 @@
     box.firstElementChild.append(...starts.flatMap((i) => ["left", "top"].map((side) => span(`between ${side}`, `${side}:${100 * i / grid[0]}%`))));
   }
 
+  /* Weights as lines from queries to keys (Vig, 2019): those of one row, or of all. */
+  function drawLines(box, chosen = null) {
+    const [at, { tokens }, [high, right]] = [shownIn(box), itemOf(box), [18, 420]];
+    const [{ grid: [rows, columns], queries, keys }, values] = [at, valuesOf(at)];
+    const most = chosen === null ? largestOf(values, at) : view.largest(values.subarray(chosen * columns, (chosen + 1) * columns));
+    const part = (tag, attributes, text = "") => {
+      const one = document.createElementNS("http://www.w3.org/2000/svg", tag);
+      Object.entries(attributes).forEach(([key, value]) => one.setAttribute(key, value));
+      one.textContent = text;
+      return one;
+    };
+    const y = (i) => high * (i + 0.5);
+    const lines = [...values].flatMap((value, i) => {
+      const [row, column] = [Math.floor(i / columns), i % columns];
+      const shown = value > most / 50 && (chosen === null || row === chosen);
+      return shown ? [part("line", { x1: 125, y1: y(row), x2: right - 125, y2: y(column), "stroke-opacity": Math.min(1, value / most) })] : [];
+    });
+    const names = (of, x) => tokens[of].map((token, i) => part("text", { x, y: y(i) + 4, class: x < right / 2 ? "query" : "" }, token.slice(0, 16)));
+    get("lines").setAttribute("viewBox", `0 0 ${right} ${high * Math.max(rows, columns)}`);
+    get("lines").replaceChildren(...lines, ...names(queries, 120), ...names(keys, right - 120));
+  }
+
   const rove = (one) => thumbs.forEach((other) => { other.tabIndex = other === one ? 0 : -1; }); // one is reached by Tab
   const thumbAt = (row, column) => thumbs.find(({ dataset }) => dataset.layer === `${row}` && dataset.head === `${column}`);
 
@@ -86,6 +111,7 @@
   });
   boxes.forEach((box) => view.follow(box, () => shownIn(box).grid, (cell) => {
     const [row, column] = cell(shownIn(box).grid);
+    if (!shades) drawLines(box, row);
     const found = KINDS.map((kind) => `${kind} ${view.number(valuesOf(shownIn(box), kind)[row * shownIn(box).grid[1] + column])}`);
     return `${placeOf(box, [row, column])}: ${found.join(", ")}`;
   }));
