@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.learning import randomized
-from vitlab.analysis.layers import effective_size, receptive_fields
+from vitlab.analysis.layers import effective_size, measure_reach, receptive_fields
 from vitlab.models import build_model
 
 SIZE = (17, 23)
@@ -99,3 +99,11 @@ def test_the_middle_unit_of_a_strided_map_lies_over_its_stride_times_its_place(s
         centre = (mass.sum(dim=1) * torch.arange(size)).sum().item()
         place = stride * (grid[0] // 2)
         assert centre == pytest.approx(place, abs=3.5)  # over a corner the half beyond the picture is missing
+
+
+def test_reach_is_the_spread_of_a_field_in_pixels():
+    field = torch.zeros(9, 12)
+    field[4, 5] = 1
+    assert measure_reach(field) == 0
+    field[3:6, 4:7] = 1  # two thirds of a squared pixel along each axis
+    assert measure_reach(field) == pytest.approx((4 / 3) ** 0.5)

@@ -88,8 +88,9 @@ def test_padding_changes_no_loss(recipe):
     torch.testing.assert_close(mean_loss(task, model, padded), mean_loss(task, model, whole))
 
 
-def test_a_reversal_is_learned_by_heart_and_decoded():
-    task, model = build("recipe.label_smoothing=0")
+@pytest.mark.parametrize("model", ["transformer_nano", "gpt_nano"])  # the latter reads one sequence
+def test_a_reversal_is_learned_by_heart_and_decoded(model):
+    task, model = build("recipe.label_smoothing=0", f"model={model}")
     found, _ = learn_by_heart(task, model, batch_of(task), steps=150, rate=5e-3)
     assert found["exact_match"] == 1
     assert found["loss"] < 0.2  # label smoothing leaves about 0.1
@@ -100,7 +101,7 @@ def test_data_without_targets_and_models_without_a_decoder_are_refused():
     with pytest.raises(UserError, match="data=made: has 1 text an item; task=translation needs a source and a target"):
         build(shown=text_data())
     with pytest.raises(UserError, match="model=gpt_nano: has no decoder that reads a source"):
-        build("model=gpt_nano")
+        build("model=gpt_nano", "task.one_sequence=false")
     config = compose(TrainConfig, ["task=causal_lm", "model=transformer_nano"])
     with pytest.raises(UserError, match="writes a target from a source; give task=translation"):
         models.build(config.model, vocabulary=9, length=8, head="next_token")

@@ -218,7 +218,9 @@ def draw_reach(results: Results) -> Iterator[Figure]:
         rows = [{**one, "kind": ATTENTION, "pixels": one["value"]} for one in distance["rows"]]
         rows += [{**one, "kind": REACH, "pixels": one["reach"]} for one in reach["rows"]]
         frame = pd.DataFrame(rows).assign(model=row["model"], panel=plural(row["train_size"], results.metric.sized_by))
-        frames[cell] = frame[frame.step == frame.step.max()].assign(depth=frame.layer / frame.layer.max())
+        frames[cell] = frame[frame.step == frame.groupby("kind").step.transform("max")].assign(
+            depth=frame.layer / frame.layer.max()
+        )
     if not frames:
         return
     style = looks(results.families)

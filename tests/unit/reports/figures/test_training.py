@@ -7,9 +7,10 @@ import pytest
 
 from tests.unit.reports.figures.charts import read_column, read_points
 from tests.unit.reports.written_study import make_study
-from vitlab.files import write_text
+from vitlab.files import write_json, write_text
 from vitlab.reports.figures import curves
-from vitlab.studies.results import load_results
+from vitlab.studies.results import Results, RunResults, load_results
+from vitlab.training.files import RunFiles, write_analysis
 
 MODELS = {"vit_nano": "vit", "resnet_nano": "resnet"}
 
@@ -73,3 +74,37 @@ def test_all_curves_together_are_bounded(tmp_path, monkeypatch):
     lines = [read_column(figure, "step", "lines", model=model, loss=loss) for model in MODELS for loss in curves.LOSSES]
     assert [len(line) for line in lines] == [20, 8, 20, 8]  # 40 rows are logged of the training, 8 of held-out data
     assert lines[0][-1] == 1000
+
+
+# ---- by depth, by length
+
+
+def test_reach_of_both_models_stands_beside_the_distance_of_attention(study):
+    for model, layers in {"vit_nano": 4, "resnet_nano": 3}.items():
+        rows = [
+            {"step": step, "layer": 1 + n, "value": 1.0, "reach": n + step} for step in (0, 9) for n in range(layers)
+        ]
+        folder = study.run(f"{model}-n53-s1").analysis_folder
+        write_analysis(folder, {"name": "receptive_field", "unit": "pixels", "rows": rows})
+    (figure,) = curves.draw_reach(load_results(study.folder))
+    assert read_column(figure, "pixels", "lines", model="resnet_nano", kind="reach") == [9, 10, 11]
+    assert read_column(figure, "depth", "lines", model="vit_nano", kind="reach") == [0.25, 0.5, 0.75, 1.0]
+    assert len(read_column(figure, "pixels", "lines", kind="distance of attention")) == 16, (
+        "a point per head of the ViT"
+    )
+
+
+def test_exact_matches_are_counted_by_the_words_of_the_source(tmp_path):
+    rows, files = [], {}
+    for seed, right in enumerate((20, 30)):
+        run = RunFiles(tmp_path / str(seed))
+        texts = [{"source": "one two", "reference": "12", "generated": "12" if n < right else "1"} for n in range(40)]
+        texts += [{"source": "three", "reference": "3", "generated": "3"}] * 20 + [{**texts[0], "source": "4 5 6"}] * 19
+        write_json(run.generated_path, texts)
+        rows.append(
+            {"run": str(seed), "model": "rnn", "family": "rnn", "train_size": 9, "seed": seed, "exact_match": 0.8}
+        )
+        files[str(seed)] = RunResults(run)
+    (figure,) = curves.draw_lengths(Results(rows, run_files=files))
+    shares = [(point["words"], point["share"]) for point in read_points(figure, "lines")]
+    assert shares == [(1, 1.0), (2, 0.625)], "too few have three words"

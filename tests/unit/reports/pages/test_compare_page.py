@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -178,3 +179,16 @@ def test_models_of_studies_on_other_data_have_no_interval(study, tmp_path):
     text = (parts[0] / "compare-res.html").read_text()
     assert read_script_data(text)["gaps"] == []
     assert "vit and res: not the same metric, data and test items, so no differences between them." in text
+
+
+def test_runs_of_vitlab_train_are_compared_without_a_study(study, tmp_path, capsys):
+    names = ["vit_nano-n500-s0", "resnet_nano-n500-s0"]
+    for name in names:
+        shutil.copytree(study.run(name).folder, tmp_path / "runs" / name, symlinks=True)
+    assert main(["report", str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "runs" / "compare.html")
+    data = read_script_data((tmp_path / "runs" / "compare.html").read_text())
+    assert sorted(run["name"] for run in data["runs"]) == sorted(names)
+    assert main(["report", *(str(tmp_path / "runs" / name) for name in names)]) == 0
+    assert (tmp_path / "runs" / names[0] / f"compare-{names[1]}.html").is_file()
+    assert main(["report", str(tmp_path / "runs"), "--json"]) == 2
