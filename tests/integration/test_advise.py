@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,6 +63,12 @@ def test_a_folder_becomes_an_answer(photos, tmp_path):
     page = (out / "advice.html").read_text()
     assert found["verdict"][0] in page
     assert (out / "data.html").is_file()
+    done = vitlab("predict", out, photos, "--json")
+    items = [one for one in json.loads(done.stdout)["items"] if "error" not in one]
+    assert done.returncode == 1, "a picture cannot be read"
+    right = [Path(one["input"]).parent.name == one["prediction"] for one in items]
+    assert len(right) == 71
+    assert sum(right) > 60
 
 
 def test_a_class_of_few_pictures_is_said_before_the_work_and_as_by_data(photos, tmp_path):
@@ -127,6 +134,7 @@ def test_mistakes_are_named_at_once(photos, tmp_path):
         ([tmp_path / "flat"], "holds no folders"),
         (["data.root=x"], "no pictures: give a folder"),
         (["a", "b"], "give one folder of pictures"),
+        ([photos, "data.group=patient"], "data.group=patient: a folder takes no keys"),
         ([photos, "seeds=[0]"], "seeds=[0]: advise takes a folder"),
         ([photos, "--target", "120%"], "120%"),
         ([photos, "--hours", "0.001"], "0.001"),

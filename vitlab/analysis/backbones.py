@@ -66,6 +66,8 @@ def open_backbone(source: str, picture_side: int) -> Backbone:
     Raises UserError.
     """
     if not source.startswith("timm:"):
+        if timm.is_model(source.partition("=")[0]):
+            raise UserError(f"--backbones {source}: is a model of timm; give timm:{source}")
         return open_run(source)
     name, _, file = source.removeprefix("timm:").partition("=")
     cfg, setting = pretrained_cfg(name), f"--backbones {source}"
@@ -80,7 +82,7 @@ def open_backbone(source: str, picture_side: int) -> Backbone:
         try:
             model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": file}, **options)
         except Exception as error:  # timm's models and readers raise many kinds
-            raise UserError(f"{setting}: does not fit {name}: {first_line(error)}") from None
+            raise UserError(f"{setting}: does not fit {name} ({first_line(error)}); give its own weights") from None
     else:
         model = create_pretrained(name, setting, "timm:NAME=FILE with a file of its weights, or a run", **options)
     data = timm.data.resolve_model_data_config(model)
@@ -187,9 +189,9 @@ def count_colors(pixels: np.ndarray, levels: int = 4) -> np.ndarray:
     return np.sqrt([np.bincount(one.ravel(), minlength=levels**3) / one.size for one in places]).astype(np.float32)
 
 
-def scale_pixels(pixels: np.ndarray) -> np.ndarray:
-    """float32 (N, D) from 0 to 1 of pictures uint8 (N, 3, H, W); one channel where all are equal."""
-    grey = (pixels[:, :1] == pixels).all()
+def scale_pixels(pixels: np.ndarray, grey: bool | None = None) -> np.ndarray:
+    """float32 (N, D) from 0 to 1 of pictures uint8 (N, 3, H, W); one channel where all are equal, or `grey`."""
+    grey = (pixels[:, :1] == pixels).all() if grey is None else grey
     return (pixels[:, :1] if grey else pixels).reshape(len(pixels), -1).astype(np.float32) / 255
 
 

@@ -34,6 +34,8 @@ DESCRIPTION = """Say which model to take for your own pictures, and what more la
   vitlab advise photos --backbones timm:resnet50.a1_in1k,runs/photos/vit_nano-n653-s0
   vitlab advise data=imagetable data.root=photos data.path=labels.csv data.group=patient
 
+`vitlab predict DIR NEW_PICTURES` then says what the model that it names makes of other pictures.
+
 First come classifiers that need no network, and classifiers on frozen features of pretrained networks: each picture
 goes through each network once, and its features are kept in DIR/features. Networks are trained in the time left."""
 FEWEST = 20  # pictures
@@ -76,6 +78,7 @@ class Pictures:
         from pandas import DataFrame
 
         columns = {"file": self.paths, "label": [self.classes[label] for label in self.labels], "group": self.groups}
+        columns["digest"] = self.digests
         if self.held_out is not None:
             columns["split"] = np.where(self.held_out, "test", "train")
         return DataFrame(columns).to_csv(index=False, lineterminator="\n")
@@ -100,6 +103,8 @@ def main(words: Sequence[str]) -> int:
         raise UserError(
             f"{strange[0]}: advise takes a folder, or data=imagetable and its keys; vitlab scale takes others"
         )
+    if folders and keys:
+        raise UserError(f"{keys[0]}: a folder takes no keys; leave it out, or list the pictures in a data=imagetable")
     if bool(folders) == ("data=imagetable" in keys):
         raise UserError("no pictures: give a folder, or data=imagetable data.root=FOLDER data.path=TABLE")
     root = Path(folders[0]).expanduser() if folders else None
@@ -221,6 +226,7 @@ def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float
         splits = make_splits(pictures.labels, pictures.groups, pictures.held_out)
         deadline = begun + 0.5 * (end - begun)
         outcomes = compare_candidates(features, pictures.labels, splits, progress, deadline)
+    write_text(out / "pictures.csv", pictures.to_table())
     trained = train_networks(pictures, out, outcomes, opened, end, args.jobs, console)
     answer = judge(outcomes, trained, pictures.labels, pictures.groups, pictures.held_out)
     outcome = answer.chosen.outcome or outcomes[0]
@@ -228,6 +234,12 @@ def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float
     sentences = report.describe_advice(answer, mistakes, args.target)
     costs = describe_costs(outcome, features, networks, pictures.labels)
     facts = report.summarize_advice(answer, sentences, mistakes, args.target, pictures.paths)
+    if answer.chosen.network:
+        facts["predictor"] = {"run": str(Path(answer.chosen.network.folder).relative_to(out))}
+    else:
+        kind, name = outcome.candidate.kind, outcome.candidate.features
+        facts["predictor"] = {"kind": kind, "features": name, "source": opened.get(name), "side": pictures.side}
+        facts["predictor"] |= {"classes": list(pictures.classes), "temperature": mistakes.temperature}
     data = hashlib.sha256("\n".join([pictures.to_table(), *pictures.digests]).encode()).hexdigest()
     write_json(out / "advice.json", {**facts, "hours": args.hours, "pictures": len(pictures.paths), "data": data})
     shown = [row for _, row in report.choose_mistakes(mistakes, pictures.labels)]
@@ -235,7 +247,7 @@ def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float
     page = report.write_advice_page(
         out, pictures.name, answer, sentences, mistakes, drawn, pictures.paths, pictures.classes, pictures.labels, costs
     )
-    for text in [*sentences, costs, f"verdict  {page}"]:
+    for text in [*sentences, costs, f"verdict  {page}", f"use it   vitlab predict {out} NEW_PICTURES"]:
         Console().say(text)
     return 0
 
@@ -278,7 +290,6 @@ def train_networks(
     from vitlab.studies.store import list_limits
 
     table = pictures.to_table()
-    write_text(out / "pictures.csv", table)
     mark = hashlib.sha256((table + "".join(pictures.digests)).encode()).hexdigest()[:8]
     models: dict[str, Any] = {name: {"model": name} for name in SCRATCH}
     frozen = [outcome.candidate.features for outcome in outcomes]
@@ -361,4 +372,5 @@ def gather(pictures: Pictures, name: str, results: Any, steps: int, limited: boo
         right[held] += read_outcomes(files.heldout_path).means
         tested[held] += 1
     hits = np.where(tested > 0, right / np.maximum(tested, 1), np.nan)
-    return Network(name, hits, len(rows), steps, limited, float(np.mean([row["wall_s"] for row in rows])))
+    folder = str(results.files.run(rows[0]["run"]).folder)
+    return Network(name, hits, len(rows), steps, limited, float(np.mean([row["wall_s"] for row in rows])), folder)

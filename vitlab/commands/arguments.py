@@ -61,7 +61,7 @@ def typed(parse: Callable[[str], Any], about: str, accepts: Callable[[Any], bool
 
 
 def number_between(least: float, most: float) -> Callable[[str], float]:
-    return typed(float, f"a number from {least} to {most:g}", lambda value: least <= value <= most)
+    return typed(float, f"a number from {least:.3g} to {most:g}", lambda value: least <= value <= most)
 
 
 def digits(text: str) -> int:

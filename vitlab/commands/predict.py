@@ -10,7 +10,7 @@ from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError, printable
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
-from vitlab.files import read_utf8
+from vitlab.files import read_json, read_utf8
 from vitlab.training.files import RunFiles
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Say what pictures or texts are, with probabilities that the run's validation data have calibrated.
   vitlab predict runs/quick/vit_nano-n32000-s0 photo.jpg
-  vitlab predict runs/photos folder --csv > predictions.csv
+  vitlab predict runs/advice-photos folder --csv > predictions.csv   # by the model that vitlab advise named
   vitlab predict runs/docstrings "Return the number of rows." --json
   vitlab predict runs/bert "Return the [MASK] of the list."   # the five likeliest tokens, of a task=masked_lm
   vitlab predict runs/docstrings lines.txt          # a text in each line; - reads them from standard input"""
@@ -28,20 +28,27 @@ LONGEST = 60  # characters of an input in a terminal
 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("predict", DESCRIPTION)
-    parser.add_argument("run", metavar="RUN", help="the run's folder")
+    parser.add_argument("run", metavar="RUN", help="the folder of a run, or of vitlab advise")
     parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER|TEXT", help="pictures, folders of them, or texts")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     form.add_argument("--csv", action="store_true", help="print a table with a column for each class")
     args = parser.parse_intermixed_args(words)
+    advised = read_json(Path(args.run) / "advice.json", lambda document: document["predictor"])
+    if advised and "run" in advised:
+        args.run, advised = str(Path(args.run) / advised["run"]), None
     files = RunFiles(args.run)
-    files.finished_result()
-    reads_text = (files.config().get("data") or {}).get("modality") == "text"
+    if advised is None:
+        files.finished_result()
+    reads_text = advised is None and (files.config().get("data") or {}).get("modality") == "text"
     inputs = list(list_texts(args.inputs) if reads_text else list_pictures(args.inputs))
     with status_line("loading torch", quiet=args.json or args.csv):
         from vitlab.training.predict import Predictor
 
-    predictor = Predictor(args.run)
+        if advised is not None:
+            from vitlab.studies.advice import AdvisedClassifier
+
+    predictor = Predictor(args.run) if advised is None else AdvisedClassifier(Path(args.run), advised)
     if args.csv and predictor.fills:
         raise UserError(f"--csv: {args.run} fills in tokens and has no classes; give --json")
     with progress_bar(Console(stderr=True)) as progress:
@@ -95,7 +102,7 @@ def write_lines(run: str, predictor: "Predictor", found: Sequence["Prediction"])
         if one.error:
             continue
         ranked = "  ".join(
-            f"{printable(label)} {share:.1%}" for label, share in one.ranked[: SHOWN if predictor.run.classes else None]
+            f"{printable(label)} {share:.1%}" for label, share in one.ranked[: SHOWN if predictor.classes else None]
         )
         says = ranked if one.number is None else f"{one.number:.6g}"
         print(f"{name:{width}}  {says}")
@@ -109,7 +116,7 @@ def shorten(text: str) -> str:
 def write_csv(run: str, predictor: "Predictor", found: Sequence["Prediction"]) -> None:
     from vitlab.studies.store import format_line
 
-    classes = predictor.run.classes
+    classes = predictor.classes
     print(format_line(["input", "prediction", *([] if predictor.is_number else ["probability", *classes])]), end="")
     for one in found:
         if one.error:
@@ -122,7 +129,7 @@ def write_csv(run: str, predictor: "Predictor", found: Sequence["Prediction"]) -
 
 
 def write_json(run: str, predictor: "Predictor", found: Sequence["Prediction"]) -> None:
-    head = {"run": run, "classes": list(predictor.run.classes), "temperature": predictor.temperature}
+    head = {"run": run, "classes": list(predictor.classes), "temperature": predictor.temperature}
     head["calibrated"] = not (predictor.not_calibrated or predictor.is_number or predictor.several)
     print(json.dumps({**head, "items": [describe(one) for one in found]}, indent=1))
 

@@ -60,17 +60,18 @@ def progress_bar(console: Console | None) -> Iterator[Show]:
 
 def write_lines(console: Console) -> Show:
     """A line a few times a minute, of what takes longer than a few seconds."""
-    begun: dict[str, float] = {}
+    begun: dict[str, tuple[float, int]] = {}
     due = time.monotonic() + SILENT
 
     def progress(what: str, done: int, total: int | None) -> None:
         nonlocal due
         now = time.monotonic()
-        took = now - begun.setdefault(what, now)
+        first, before = begun.setdefault(what, (now, done))
         if now < due or done == total:
             return
         due = now + BETWEEN
-        left = f", {duration(took * (total - done) / done)} left" if total and done else ""
+        pace = (now - first) / (done - before) if done > before else None
+        left = f", {duration(pace * (total - done))} left" if total and pace is not None else ""
         console.print(escape(f"{what}: {whole(done)} of {whole(total)}{left}" if total else what), soft_wrap=True)
 
     return progress

@@ -14,7 +14,7 @@ from vitlab.formatting import plural, whole
 from vitlab.reports import data_address, encode_picture, group_look
 from vitlab.reports.figures import DASHED, SOLID, Figure, axis, by_look, find_domain, of_field, save_figure
 from vitlab.reports.pages import render
-from vitlab.studies.advice import FARTHEST, LEVEL, Advice, Curve, Mistakes, Range, Standing
+from vitlab.studies.advice import FARTHEST, LEVEL, REPEATS, Advice, Curve, Mistakes, Range, Standing
 
 MORE = 1000  # labels, for which the gain is said
 MANY_SUSPECTS, MOSTLY = 0.03, 0.3  # shares of the tested pictures and of the mistakes: so many mean wrong labels
@@ -59,7 +59,9 @@ def describe_advice(advice: Advice, mistakes: Mistakes | None, target: float | N
         gain = curve.gain(advice.labels, MORE)
         sentences.append(f"{whole(MORE)} more labels: {format_points(gain)} points.")
     if target is not None:
-        sentences.append(describe_target(advice, curves, target))
+        sentences.append(describe_target(advice, target))
+    if (repeats := min((one.outcome.repeats for one in advice.standings if one.outcome), default=REPEATS)) < REPEATS:
+        sentences.append(f"Each picture was tested {repeats} of {REPEATS} times: give more --hours for all.")
     if mistakes is not None and len(mistakes.suspects) >= max(
         MANY_SUSPECTS * mistakes.tested, MOSTLY * len(mistakes.rows), 1
     ):
@@ -71,21 +73,28 @@ def describe_advice(advice: Advice, mistakes: Mistakes | None, target: float | N
     return sentences
 
 
-def describe_target(advice: Advice, curves: Sequence[Standing], target: float) -> str:
+def find_target(advice: Advice, target: float) -> tuple[Range, Standing] | None:
+    """The fewest labels that an accuracy takes, and the model that reaches it with them."""
+    found = [(needed, one) for one in advice.standings if one.curve and (needed := one.curve.labels_for(target))]
+    return min(found, key=lambda pair: pair[0].value, default=None)
+
+
+def describe_target(advice: Advice, target: float) -> str:
     text = f"{100 * target:g}%"
     if (advice.chosen.now.value if advice.chosen.curve else 0) >= target:
         return f"{text} is reached by {advice.chosen.name} with these labels."
-    found = [(needed, one) for one in curves if (needed := one.curve.labels_for(target)) is not None]
-    if not found:
+    found = find_target(advice, target)
+    if found is None:
         return f"{text} is not reached by any model seen here with up to {FARTHEST:g} times these labels."
-    needed, one = min(found, key=lambda pair: pair[0].value)
+    needed, one = found
     most = FARTHEST * one.curve.size
     value, low, high = (
         f"{whole(float(f'{number:.2g}'))}" if number <= most else f"more than {whole(most)}"
         for number in (needed.value, needed.low, needed.high)
     )
     within = f"{low} to {high}" if needed.value <= most else f"at least {low}"
-    return f"{text} takes {value} ({within}) labels with {one.name}."
+    steeper = "" if one is advice.chosen else ", whose error falls faster"
+    return f"{text} takes {value} ({within}) labels with {one.name}{steeper}."
 
 
 def format_range(some: Range | None) -> str:
@@ -106,7 +115,7 @@ def summarize_advice(
 ) -> dict[str, Any]:
     """The content of advice.json: shares from 0 to 1, each interval of 90%."""
     curve: Curve | None = advice.chosen.curve
-    needed = curve.labels_for(target) if curve and target is not None else None
+    needed = find_target(advice, target) if target is not None else None
     return {
         "verdict": [*sentences],
         "labels": advice.labels,
@@ -114,7 +123,8 @@ def summarize_advice(
         "now": asdict(advice.chosen.now),
         "at_twice": asdict(advice.chosen.later) if advice.chosen.later else None,
         "more_labels": {"labels": MORE, **asdict(curve.gain(advice.labels, MORE))} if curve else None,
-        "target": {"accuracy": target, "labels": asdict(needed) if needed else None} if target is not None else None,
+        "target": None if target is None else {"accuracy": target, "labels": needed and asdict(needed[0])},
+        "target_model": needed and needed[1].name,
         "level": LEVEL,
         "models": [
             {
@@ -149,26 +159,27 @@ def write_advice_page(
     if figure is not None:
         drawn = data_address(save_figure(figure, out / "figures")[0].read_bytes(), "image/svg+xml")
     shown = [] if mistakes is None else choose_mistakes(mistakes, labels)
-    suspects = set() if mistakes is None else set(mistakes.suspects.tolist())
     about = [
         (
             [(encode_picture(pictures[row]), paths[row])],
             [
                 f"{classes[labels[row]]}, taken for {classes[mistakes.predicted[place]]} "
-                f"({100 * mistakes.confidence[place]:.0f}%)" + ("; is the label right?" if row in suspects else ""),
+                f"({100 * mistakes.confidence[place]:.0f}%)"
+                + ("; is the label right?" if mistakes.confidence[place] >= mistakes.sure else ""),
                 paths[row],
             ],
         )
         for place, row in shown
     ]
+    trained = any(one.network for one in advice.standings)
     rows = [
         [
             one.name,
             format_range(one.now),
             format_range(one.later) if one.later else "not known",
             format_points(one.lead) if one.lead else "",
-            f"{plural(one.network.runs, 'run')} of {whole(one.network.steps)} steps" if one.network else "",
         ]
+        + ([] if not trained else [one.network.trained] if one.network else [""])
         for one in advice.standings
     ]
     text = render(
@@ -184,8 +195,9 @@ def write_advice_page(
         candidates=rows,
         chosen=advice.standings.index(advice.chosen),
         mistakes=about,
-        mistaken=0 if mistakes is None else len(mistakes.rows),
-        tested=0 if mistakes is None else mistakes.tested,
+        mistaken=whole(0 if mistakes is None else len(mistakes.rows)),
+        tested=whole(0 if mistakes is None else mistakes.tested),
+        trained=trained,
         costs=costs,
     )
     write_text(out / "advice.html", text)
@@ -229,7 +241,5 @@ def draw_curves(advice: Advice) -> Figure | None:
         base.mark_point().transform_filter("datum.kind === 'measured'").encode(**look),
     ]
     chart = alt.layer(*layers, data=frame)
-    caption = (
-        "Points are means over repeated splits of the pictures; dashed beyond the labels there are, with 90% bands."
-    )
+    caption = "Means over repeated splits of the pictures. Dashed: expected from the largest part on, with 90% bands."
     return Figure("labels", "Error against labels", chart, caption, "Error of each model against the number of labels")

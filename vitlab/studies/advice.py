@@ -11,9 +11,11 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
@@ -23,8 +25,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import SVC
 
+from vitlab.analysis.backbones import PIXELS as PICTURES
+from vitlab.analysis.backbones import count_colors, open_backbone, read_kept, scale_pixels
+from vitlab.config import UserError
+from vitlab.data.images import decode
+from vitlab.data.images.imagefolder import explain
 from vitlab.data.split import nested_order
-from vitlab.training.predict import fit_temperature, soften
+from vitlab.formatting import plural, whole
+from vitlab.training.predict import Prediction, fit_temperature, soften
 
 FOLDS, REPEATS = 5, 4  # 20 splits: each picture is tested REPEATS times
 INNER = 0.25  # of a training part, held out of it to choose a setting
@@ -160,13 +168,14 @@ def fit_scores(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray, 
 class Outcome:
     """How a candidate did. hits: (S, N), the share of repetitions that were right of a picture, NaN where untested.
 
-    sizes: (S,), the largest first. scores: (N, C) at the largest size, the mean over repetitions.
+    sizes: (S,), the largest first. scores: (N, C) at the largest size, the mean over `repeats` repetitions.
     """
 
     candidate: Candidate
     sizes: np.ndarray
     hits: np.ndarray
     scores: np.ndarray
+    repeats: int = REPEATS
 
 
 def compare_candidates(
@@ -184,10 +193,14 @@ def compare_candidates(
     def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str) -> list[Outcome]:
         hits = np.zeros((len(candidates), len(sizes), len(labels)), dtype=np.float32)
         scores = [np.zeros((len(labels), labels.max() + 1), dtype=np.float32) for _ in candidates]
-        tested, jobs, done = np.zeros(len(labels), dtype=int), len(splits.order) * len(candidates) * len(sizes), 0
+        tested, each, done = np.zeros(len(labels), dtype=int), FOLDS * len(candidates) * len(sizes), 0
+        begun, jobs, repeats = time.monotonic(), each * (1 if np.isfinite(deadline) else REPEATS), 0
         for repeat in range(0, len(splits.order), FOLDS):
-            if repeat and time.monotonic() > deadline:
+            if repeat and (left := deadline - time.monotonic()) <= 0:
                 break
+            if repeat and np.isfinite(left):  # a repetition that has begun is ended
+                more = int(np.ceil(left * repeats / (time.monotonic() - begun)))
+                jobs = each * min(REPEATS, repeats + more)
             cases = list(product(range(repeat, repeat + FOLDS), range(len(candidates)), range(len(sizes))))
             fits = []
             for split, place, which in cases:
@@ -202,10 +215,11 @@ def compare_candidates(
                     tested[test] += 1
                 done += 1
                 progress(what, done, jobs)
+            repeats += 1
         with np.errstate(invalid="ignore"):
             hits /= np.where(tested, tested, np.nan)
         return [
-            Outcome(one, np.array(sizes), hits[place], scores[place] / np.maximum(tested, 1)[:, None])
+            Outcome(one, np.array(sizes), hits[place], scores[place] / np.maximum(tested, 1)[:, None], repeats)
             for place, one in enumerate(candidates)
         ]
 
@@ -316,6 +330,11 @@ class Network:
     steps: int
     limited: bool  # by its steps, not by the labels
     seconds: float  # of a training
+    folder: str = ""  # of the first run
+
+    @property
+    def trained(self) -> str:
+        return f"{plural(self.runs, 'run')} of {whole(self.steps)} steps"
 
 
 @dataclass(frozen=True)
@@ -414,7 +433,7 @@ class Mistakes:
     """Rows of pictures that were decided wrongly, the surest first, with the class and its confidence; calibrated.
 
     suspects: rows decided against their label as surely as half of the right ones; a hard picture is decided less
-    surely than an easy one, a wrong label is not.
+    surely than an easy one, a wrong label is not. sure: the confidence that a tenth of the right ones have.
     """
 
     rows: np.ndarray
@@ -422,12 +441,15 @@ class Mistakes:
     confidence: np.ndarray
     suspects: np.ndarray
     tested: int
+    temperature: float = 1.0  # of the scores
+    sure: float = 1.0
 
 
 def find_mistakes(outcome: Outcome, labels: np.ndarray) -> Mistakes:
     tested = np.flatnonzero(~np.isnan(outcome.hits[0]))
     logits, truth = outcome.scores[tested], labels[tested]
-    shares = soften(logits, fit_temperature(logits, truth))
+    temperature = fit_temperature(logits, truth)
+    shares = soften(logits, temperature)
     predicted, places = shares.argmax(axis=1), np.arange(len(tested))
     confidence, wrong = shares[places, predicted], np.flatnonzero(predicted != truth)
     right = confidence[predicted == truth]
@@ -435,4 +457,50 @@ def find_mistakes(outcome: Outcome, labels: np.ndarray) -> Mistakes:
     suspects = wrong[confidence[wrong] >= usual]
     order = wrong[np.argsort(-confidence[wrong])]
     suspects = suspects[np.argsort(-confidence[suspects])]
-    return Mistakes(tested[order], predicted[order], confidence[order], tested[suspects], len(tested))
+    sure = float(np.quantile(right, 0.9)) if len(right) else 1.0
+    return Mistakes(
+        tested[order], predicted[order], confidence[order], tested[suspects], len(tested), temperature, sure
+    )
+
+
+class AdvisedClassifier:
+    """The classifier that `vitlab advise` named, fitted again on its pictures, as `training.predict.Predictor`.
+
+    `facts` is "predictor" of the folder's advice.json. Raises UserError for a network that is gone.
+    """
+
+    fills = is_number = several = False
+    not_calibrated = ""
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]):
+        table = pd.read_csv(folder / "pictures.csv", dtype=str, keep_default_na=False)
+        self.classes, self.temperature, self.features = facts["classes"], facts["temperature"], facts["features"]
+        self.backbone = open_backbone(facts["source"], facts["side"]) if facts["source"] else PICTURES
+        kept = read_kept(folder / "features" / self.backbone.key)
+        train = table[table["split"] != "test"] if "split" in table else table
+        if lacking := len(set(train["digest"]) - kept.keys()):
+            raise UserError(f"{folder}: lacks the features of {plural(lacking, 'picture')}; run vitlab advise again")
+        rows = np.stack([kept[digest] for digest in train["digest"]])
+        self.grey = self.backbone is PICTURES and bool((rows[:, :1] == rows).all())
+        labels = train["label"].map(self.classes.index).to_numpy()
+        self.model = fit_classifier(facts["kind"], self.describe(rows), labels, np.arange(len(labels)))
+
+    def describe(self, rows: np.ndarray) -> np.ndarray:
+        if self.features == COLORS:
+            return count_colors(rows)
+        return scale_pixels(rows, self.grey) if self.features == PIXELS else rows
+
+    def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
+        """What it says of files of pictures, in their order; one that cannot be read has an error."""
+        found = []
+        for path in inputs:
+            try:
+                picture = decode.read(path, self.backbone.size, self.backbone.channels)
+            except Exception as error:  # Pillow's readers raise a dozen types for broken files
+                found.append(Prediction(path, error=explain(path, error)))
+            else:
+                scores = score(self.model, self.describe(self.backbone.embed(picture[None])), len(self.classes))
+                shares = soften(scores, self.temperature)[0].tolist()
+                found.append(Prediction(path, dict(zip(self.classes, shares, strict=True))))
+            progress("predicting", len(found), len(inputs))
+        return found

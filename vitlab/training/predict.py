@@ -58,6 +58,7 @@ class Predictor:
 
     def __init__(self, folder: str | Path):
         self.files, self.run = RunFiles(folder), load_run(folder)
+        self.classes = self.run.classes
         kind = self.run.config.task.kind
         if kind not in KINDS:
             raise UserError(f"{folder}: is a run of task={kind}; predict is for {', '.join(KINDS)}")
