@@ -4,7 +4,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -179,11 +179,19 @@ def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
 
 
 def read_cells(
-    path: Path, key: str, used: Sequence[str | None], delimiter: str, quoting: bool, header: bool, advice: str
+    path: Path,
+    key: str,
+    used: Iterable[str | None],
+    delimiter: str,
+    quoting: bool,
+    header: bool,
+    advice: str,
+    whole: bool = False,
 ) -> Table:
     """The columns of a file, of which those that are `used` have a name of their own; empty rows are left out.
 
-    delimiter: "" for a tab where the first line has one, else a comma. advice: what to do about wrong quotes.
+    delimiter: "" for a tab where the first line has one, else a comma. advice: what to do about wrong quotes. whole:
+    refuse a row with fewer cells than columns, or with more that are not empty, rather than read what is there.
     """
     text, source = read_utf8(path, key), f"{key}={path}"
     delimiter = delimiter or ("\t" if "\t" in text.partition("\n")[0] else ",")
@@ -204,8 +212,17 @@ def read_cells(
     for name in used:
         if names.count(name) > 1:
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
+    count = len(names)
+    if whole and count > 1 and (wrong := [number for number, row in numbered if len(row) < count or any(row[count:])]):
+        problem = f"not one cell for each of the {count} columns; correct the row, or delete it"
+        raise UserError(f"{source}, {name_lines(wrong)}: {problem}")
     cells = {name: [row[n] if n < len(row) else "" for _, row in numbered] for n, name in enumerate(names)}
     return Table(source, cells, [number for number, _ in numbered])
+
+
+def name_lines(numbers: Sequence[int]) -> str:
+    """`2 lines (3, 8)`"""
+    return f"{plural(len(numbers), 'line')} ({', '.join(map(str, numbers[:5]))}{' ...' if len(numbers) > 5 else ''})"
 
 
 def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
