@@ -30,9 +30,9 @@ import numpy as np
 from vitlab.config import UserError, extent, first_line, resolved
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import Cache, Progress, cache_root
+from vitlab.data.cache import Cache, Progress, cache_root, save_arrays
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, choose_count, hash_key
-from vitlab.files import read_utf8, replacing, write_json
+from vitlab.files import read_utf8, replacing
 from vitlab.formatting import plural
 
 VERSION = 3  # of the decoding
@@ -246,24 +246,15 @@ class ShardIndex(Cache):
                 digest.update(np.ascontiguousarray(samples[name]).data)
         return Index(classes, shards, splits, digest.hexdigest())
 
-    def write(self, index: Index, entry: Path) -> None:
-        for part, samples in index.splits.items():
-            with replacing(entry / f"{part}.npy") as file:
-                np.save(file, samples, allow_pickle=False)
-        about = {"classes": index.classes, "splits": list(index.splits), "digest": index.digest}
-        write_json(entry / "index.json", {**about, "shards": index.shards})
+    def write(self, index: Index, entry: Path) -> dict[str, Any]:
+        save_arrays(f"{entry}/", index.splits)
+        return {**vars(index), "splits": list(index.splits)}
 
-    def open_entry(self, entry: Path) -> Index | None:
-        try:
-            about = json.loads((entry / "index.json").read_text())
-            files = {part: entry / f"{part}.npy" for part in about["splits"]}
-            splits = {
-                part: np.asarray(np.load(file, mmap_mode="r", allow_pickle=False)) for part, file in files.items()
-            }
-            shards = tuple(Shard(*shard) for shard in about["shards"])
-            return Index(tuple(about["classes"]), shards, splits, about["digest"])
-        except (OSError, ValueError, KeyError):
-            return None
+    def read_entry(self, entry: Path, about: dict[str, Any]) -> Index:
+        files = {part: entry / f"{part}.npy" for part in about["splits"]}
+        splits = {part: np.asarray(np.load(file, mmap_mode="r", allow_pickle=False)) for part, file in files.items()}
+        shards = tuple(Shard(*shard) for shard in about["shards"])
+        return Index(tuple(about["classes"]), shards, splits, about["digest"])
 
 
 def refuse_doubles(part: str, samples: np.ndarray, shards: tuple[Shard, ...]) -> None:
