@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -100,8 +100,7 @@ class Results:
         outcomes: Mapping[str, np.ndarray] | None = None,
     ):
         self.rows, self.config, self.files, self.run_files = rows, dict(config or {}), files, dict(run_files or {})
-        self._gaps: dict[tuple[str, str, int], Gap] = {}
-        self._spreads: dict[tuple[str, str], dict[float, Spread]] = {}
+        self.find_gap, self.find_spreads = cache(self.find_gap), cache(self.find_spreads)
         if outcomes is not None:
             self.outcomes = dict(outcomes)
 
@@ -264,10 +263,7 @@ class Results:
 
     def gap(self, first: str, second: str, size: int) -> Gap:
         """The gap between two models that both have a result at the size."""
-        key = (*sorted((first, second)), size)
-        if key not in self._gaps:
-            self._gaps[key] = self.find_gap(*key)
-        return self._gaps[key]
+        return self.find_gap(*sorted((first, second)), size)
 
     def find_gap(self, first: str, second: str, size: int) -> Gap:
         metric = self.metric
@@ -293,14 +289,12 @@ class Results:
 
     def find_spreads(self, first: str, second: str) -> dict[float, Spread]:
         """The spread over seeds of the paired differences of two models at each size."""
-        if (first, second) not in self._spreads:
-            differences = {}
-            for size in self.grouped[first].keys() & self.grouped[second].keys():
-                both = [self.grouped[model][size] for model in (first, second)]
-                one, two = (dict(zip([row["seed"] for row in rows], self.compared(rows), strict=True)) for rows in both)
-                differences[size] = [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
-            self._spreads[first, second] = moderated_spreads(dict(sorted(differences.items())))
-        return self._spreads[first, second]
+        differences = {}
+        for size in self.grouped[first].keys() & self.grouped[second].keys():
+            both = [self.grouped[model][size] for model in (first, second)]
+            one, two = (dict(zip([row["seed"] for row in rows], self.compared(rows), strict=True)) for rows in both)
+            differences[size] = [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
+        return moderated_spreads(dict(sorted(differences.items())))
 
     def compared(self, rows: Iterable[Mapping[str, Any]]) -> list[float]:
         return [self.metric.compared(self.metric.value(row)) for row in rows]
@@ -503,7 +497,7 @@ class RunResults:
 
     def __init__(self, files: RunFiles):
         self.files = files
-        self._analyses: dict[Path, dict[str, Any] | None] = {}
+        self._read_heads = cache(self._read_heads)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -593,7 +587,5 @@ class RunResults:
         return [folder / name, folder / "trained" / name]
 
     def _read_heads(self, path: Path) -> dict[str, Any] | None:
-        if path not in self._analyses:
-            document = read_json(path)
-            self._analyses[path] = document if document and document["rows"] and "head" in document["rows"][0] else None
-        return self._analyses[path]
+        document = read_json(path)
+        return document if document and document["rows"] and "head" in document["rows"][0] else None
