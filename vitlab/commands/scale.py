@@ -156,7 +156,7 @@ def scale(
     console.say(plan.headline(to_train))
     if added:
         console.say(f"Adding {', '.join(dict.fromkeys(chain(*added)))} to {plural(len(added), 'finished run')}")
-    with LiveReport(folder) as live:
+    with LiveReport(files) as live:
         failed = watch(files, plan, live)
         while target and (cells := choose_seeds(files, plan, target, failed, console)):
             with hold(folder, wait=True):
