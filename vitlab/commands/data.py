@@ -12,7 +12,7 @@ from vitlab.commands.arguments import CommandParser, non_empty_path
 from vitlab.config import UserError, printable
 from vitlab.console import Console
 from vitlab.files import write_json
-from vitlab.formatting import plural
+from vitlab.formatting import cut_lines, plural
 from vitlab.training.files import refuse_unwritable
 
 DESCRIPTION = """Look at a folder of pictures, one subfolder for each class, before anything is trained.
@@ -87,9 +87,7 @@ def show(facts: Mapping[str, Any]) -> None:
 
 def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
-        yield from ("", title, *(f"  {line}" for line in lines[:MOST]))
-        if len(lines) > MOST:
-            yield f"  and {len(lines) - MOST:,} more, which --json lists"
+        yield from ("", title, *(f"  {line}" for line in cut_lines(lines, MOST, ", which --json lists", "")))
 
 
 def list_classes(facts: Mapping[str, Any]) -> Table:

@@ -30,7 +30,7 @@ from vitlab.config.schema.fields import CACHE, affecting, select
 from vitlab.data import load, module_of
 from vitlab.data.base import BESIDE, ImageData, Split, list_arrays
 from vitlab.files import replacing, write_json
-from vitlab.formatting import plural
+from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
 from vitlab.registry import find_function
 
@@ -101,9 +101,8 @@ def is_folder(entry: os.DirEntry) -> bool:
 def warn_of_broken_links(source: str, folder: str | Path, broken: list[str]) -> None:
     """One warning that names the first of the links; `source` begins it, such as `data.root=photos`."""
     if broken:
-        names = ", ".join(os.path.relpath(path, folder) for path in sorted(broken)[:LISTED])
-        more = f" and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
-        warnings.warn(f"{source}: skipped {plural(len(broken), 'broken link')}: {names}{more}", stacklevel=1)
+        names = cut_names([os.path.relpath(path, folder) for path in sorted(broken)], LISTED)
+        warnings.warn(f"{source}: skipped {plural(len(broken), 'broken link')}: {names}", stacklevel=1)
 
 
 def named_files(config: DataConfig) -> dict[str, str]:
@@ -301,9 +300,7 @@ class ImageCache(Cache):
             beside = {name: vars(split)[name] for name in BESIDE if vars(split)[name] is not None}
             save_arrays(f"{entry / part}_", {"labels": np.asarray(split.labels, dtype=np.int64), **beside})
         if problems:
-            if len(problems) > LISTED:
-                problems[LISTED:] = [f"... and {len(problems) - LISTED} more images that cannot be read"]
-            raise UserError(problems)
+            raise UserError(cut_lines(problems, LISTED, " images that cannot be read"))
         about = {"classes": list(data.classes), "image_size": list(data.image_size), "channels": data.channels}
         return {**about, "splits": list(data.splits)}
 

@@ -21,6 +21,7 @@ from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_held_out, divide_by_hash
 from vitlab.data.text import tokenization
 from vitlab.data.text.texts import check_column, read_cells, read_number
+from vitlab.formatting import cut_lines
 
 VERSIONS = {"imagetable": 2, "captions": 3}  # of the reading
 SHOWN = 5  # rows named in an error
@@ -94,9 +95,8 @@ def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]])
     """Raise UserError for what is wrong with rows, (number, what), if anything is."""
     source = f"data.path={Path(config.path).expanduser()}"
     if problems:
-        lines = [f"{source}: row {number}: {problem}" for number, problem in problems[:SHOWN]]
-        more = [f"{source}: ... and {len(problems) - SHOWN} more such rows"] if len(problems) > SHOWN else []
-        raise UserError(lines + more)
+        lines = [f"{source}: row {number}: {problem}" for number, problem in problems]
+        raise UserError(cut_lines(lines, SHOWN, " such rows", f"{source}: ... "))
 
 
 def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:

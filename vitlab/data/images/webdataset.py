@@ -33,7 +33,7 @@ from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import Cache, Progress, cache_root, save_arrays
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, choose_count, hash_key
 from vitlab.files import read_utf8, replacing
-from vitlab.formatting import plural
+from vitlab.formatting import cut_lines, cut_names, plural
 
 VERSION = 3  # of the decoding
 LAYOUT = 2  # of an index's files
@@ -163,9 +163,8 @@ def fetch_shards(config: ImageDataConfig, key: str, progress: Progress) -> list[
     sources = list_sources(config, key)
     absent = [source for source in sources if not os.path.isfile(place_of(source))]
     if missing := [source for source in absent if not is_address(source)]:
-        more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
         counts = f"{len(missing)} of {plural(len(sources), 'shard')} not there"
-        raise UserError(f"data.{key}={vars(config)[key]}: {counts}: {', '.join(missing[:SHOWN_MISSING])}{more}")
+        raise UserError(f"data.{key}={vars(config)[key]}: {counts}: {cut_names(missing, SHOWN_MISSING)}")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for done, problem in enumerate(pool.map(download, absent)):
             if problem:
@@ -232,8 +231,7 @@ class ShardIndex(Cache):
                     more = f"; give data.classes={int(text) + 1}, or more" if text.isdecimal() else ""
                     problems.append(f"{path}: sample {key}: label {text} is {choices}{more}")
         if problems:
-            more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-            raise UserError([*(f"data={self.config.name}: {line}" for line in problems[:SHOWN]), *more])
+            raise UserError(cut_lines([f"data={self.config.name}: {line}" for line in problems], SHOWN))
         shards = tuple(shard for part in self.shards.values() for shard in part)
         for part, samples in splits.items():
             samples["labels"] = np.array([*labels.values()])[samples["labels"]]
