@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitlab.config import UserError, read_yaml
-from vitlab.config.errors import first_line
+from vitlab.config import UserError, first_line, read_yaml
 from vitlab.files import read_json
 from vitlab.formatting import finite, round_numbers
 from vitlab.studies.crossover import StudyFits, fit_study
@@ -150,12 +149,9 @@ class Results:
         """
         rows = []
         for model, group in self.fits.groups.items():
-            fit, low, high = group.fit, math.nan, math.nan
-            if fit.laws:
-                low, high = map(float, fit.prediction_interval(group.shown))
-            value = float(fit.predict(group.shown)) if fit.laws else math.nan
-            on_budget = model in self.fits.on_budget
-            rows.append((model, fit.law, fit.holds, on_budget, group.rmse_holdout, group.shown, value, low, high))
+            fit, at = group.fit, group.shown
+            found = fit.holds, model in self.fits.on_budget, group.rmse_holdout, at
+            rows.append((model, fit.law, *found, float(fit.predict(at)), *map(float, fit.prediction_interval(at))))
         columns = ["model", "law", "holds", "on_budget", "rmse_holdout", "size", "value", "low", "high"]
         return frame(rows, columns=columns)
 
