@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from vitlab.commands.arguments import CommandParser, non_empty_path
-from vitlab.config import UserError, printable
+from vitlab.config import UserError, printable, raise_all
 from vitlab.console import Console
 from vitlab.files import write_json
 from vitlab.formatting import cut_lines, plural
@@ -33,9 +33,7 @@ def main(words: Sequence[str]) -> int:
     from vitlab.data.images import imagefolder  # numpy: the help does without
 
     root = args.folder.expanduser()
-    problems = list(imagefolder.check_root(root))
-    if problems:
-        raise UserError(problems)
+    raise_all(imagefolder.check_root(root))
     if args.out:
         check_out(args.out, root)
     from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
-from vitlab.config import UserError, choices_text
+from vitlab.config import UserError, choices_text, raise_all
 from vitlab.console import Console
 from vitlab.formatting import plural
 from vitlab.training.files import refuse_unwritable
@@ -53,12 +53,11 @@ def main(words: Sequence[str]) -> int:
     points = read_points(args.csv, args.x, args.y, group)
     if args.up_to is not None:
         counts = [len({size for size in some.sizes if size <= args.up_to}) for some in points.values()]
-        if min(counts) < FEWEST:
-            raise UserError(
-                f"--up-to {args.up_to:g}: {name} has {count} sizes up to it; a law needs {FEWEST} or more"
-                for name, count in zip(join(*points), counts, strict=True)
-                if count < FEWEST
-            )
+        raise_all(
+            f"--up-to {args.up_to:g}: {name} has {count} sizes up to it; a law needs {FEWEST} or more"
+            for name, count in zip(join(*points), counts, strict=True)
+            if count < FEWEST
+        )
     if args.out is not None:
         refuse_unwritable(args.out)
     return fit(points, args.law, args.up_to, (args.x, args.y), as_json=args.json, out=args.out)
@@ -172,14 +171,12 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
     if len(columns := list(found.columns)) == 1 and (mark := re.search("[;\t]", columns[0])):
         problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
         raise UserError(f"{found.source}: {problem}")
-    missing = [
+    raise_all(
         f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
         for option, names in (("x", [x]), ("y", [y]), ("group", group))
         for name in names
         if name not in columns
-    ]
-    if missing:
-        raise UserError(missing)
+    )
     table = pd.DataFrame(found.columns, found.numbers)
     rows = table[table[y].str.strip() != ""]
     if rows.empty:
@@ -214,8 +211,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
         for name, of_group in points.items()
         if (sizes := len(set(of_group.sizes))) < FEWEST
     ]
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return points
 
 

@@ -19,7 +19,7 @@ from vitlab.commands.arguments import (
     typed,
     utf8_text,
 )
-from vitlab.config import UserError
+from vitlab.config import UserError, collecting, raise_all
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.files import read_utf8, write_text
@@ -69,8 +69,7 @@ def main(words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     sampling = ["--samples"] if args.samples > 1 else []
     sampling += [f"--{key.replace('_', '-')}" for key in ("temperature", "top_k", "top_p") if key in given(args)]
-    if problems := [*find_conflicts(args, sampling)]:
-        raise UserError(problems)
+    raise_all([*find_conflicts(args, sampling)])
     lines = read_lines(args) if args.input else {}
     folder = Path(args.run)
     if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
@@ -116,25 +115,19 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
     for option in ("input", "reference"):
         if (path := given(args).get(option)) is None:
             continue
-        try:
+        with collecting(problems):
             lines = columns[option] = read_utf8(path, f"--{option}").removesuffix("\n").split("\n")
-        except UserError as error:
-            problems += error.problems
-            continue
-        if empty := [str(number) for number, line in enumerate(lines, start=1) if not line.strip()]:
-            places = ", ".join(empty[:MOST_NAMED]) + (" ..." if len(empty) > MOST_NAMED else "")
-            problems.append(f"--{option}={path}: has no text on line {places}; give one on each")
+            if empty := [str(number) for number, line in enumerate(lines, start=1) if not line.strip()]:
+                places = ", ".join(empty[:MOST_NAMED]) + (" ..." if len(empty) > MOST_NAMED else "")
+                raise UserError(f"--{option}={path}: has no text on line {places}; give one on each")
     if len({len(lines) for lines in columns.values()}) > 1:
         problems.append(
             f"--reference={args.reference}: has {plural(len(columns['reference']), 'line')}, but "
             f"--input={args.input} has {len(columns['input'])}; give a reference for each line"
         )
-    try:
+    with collecting(problems):
         refuse_unwritable(args.out.absolute().parent)
-    except UserError as error:
-        problems += error.problems
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return columns
 
 

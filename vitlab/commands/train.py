@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import TrainConfig, UserError, compose
+from vitlab.config import TrainConfig, UserError, compose, raise_all
 from vitlab.config.schema import TrainerConfig
 from vitlab.console import Console
 from vitlab.data.opening import open_data
@@ -53,8 +53,8 @@ def main(words: Sequence[str]) -> int:
 
         return follow(config, files.folder, launched)
     files.refuse(config)
-    if not files.checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):
-        raise UserError(problems)
+    if not files.checkpoint_path.exists():
+        raise_all(source_problems(source_of(config.init)))
     if trainer.nodes > 1 and launched is None:
         from vitlab.studies.experiment import refuse_single_process
 

@@ -290,9 +290,9 @@ def look_at(root: Path, progress: Progress = lambda *_: None) -> Look:
     skipped = list_skipped(root, {path for path, _ in files})
     if not files:
         others = "; ".join(f"{skip['count']:,} {skip['kind']}" for skip in skipped)
-        kinds = " ".join(kind.removeprefix(".") for kind in imagefolder.EXTENSIONS)
         raise UserError(
-            f"data.root={root}: its class folders hold no images ({kinds})" + (f", but {others}" if others else "")
+            f"data.root={root}: its class folders hold no images ({imagefolder.KINDS})"
+            + (f", but {others}" if others else "")
         )
     read = read_pictures(root, [path for path, _ in files], progress)
     pictures = [picture for picture in read if not picture.error]

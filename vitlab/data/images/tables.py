@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitlab.config import UserError, choices_text, extent
+from vitlab.config import UserError, choices_text, extent, raise_all
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
 from vitlab.data.base import CaptionData, ImageData, Split
 from vitlab.data.cache import stat_files
@@ -75,8 +75,7 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
         raise UserError(f"data.root={root}: {'not a folder' if root.exists() else 'no such folder'}")
     advice = "quote a cell that has a comma or a quote"
     table = read_cells(path, "data.path", [*columns.values()], "", quoting=True, header=True, advice=advice)
-    if problems := [line for key, name in columns.items() for line in check_column(table, key, name)]:
-        raise UserError(problems)
+    raise_all([line for key, name in columns.items() for line in check_column(table, key, name)])
     rows = zip(*table.columns.values(), strict=True)
     cells = [dict(zip(table.columns, map(str.strip, row), strict=True)) for row in rows]
     return list(zip(table.numbers, cells, strict=True))

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vitlab.config import UserError, extent, first_line, resolved
+from vitlab.config import UserError, extent, first_line, raise_all, resolved
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import Cache, Progress, cache_root, save_arrays
@@ -424,8 +424,7 @@ class ShardImages:
                 images[row] = decode.read(BytesIO(data), self.size, channels=3)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
                 problems.append(f"{path}: cannot read the image at byte {offset}: {decode.explain(error)}")
-        if problems:
-            raise UserError(problems)
+        raise_all(problems)
         return images
 
     def read_files(self, indices: np.ndarray) -> Iterator[tuple[int, str, int, bytes]]:

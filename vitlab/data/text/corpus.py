@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vitlab.config import UserError
+from vitlab.config import UserError, raise_all
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import NO_TAG, Corpus, Examples, Ragged, TextData, Texts, list_arrays
 from vitlab.data.cache import Cache, save_arrays
@@ -104,9 +104,11 @@ class TextCache(Cache):
 
 def check_texts(config: TextDataConfig, corpus: Corpus) -> None:
     """Raise UserError for each split without texts."""
-    if empty := [split for split, texts in corpus.splits.items() if not texts.parts or not len(texts)]:
-        wheres = [f"no {SPLITS[split]} texts found in {name_source(config, split)}" for split in empty]
-        raise UserError(f"data={config.name}: {where}; give more there" for where in wheres)
+    raise_all(
+        f"data={config.name}: no {SPLITS[split]} texts found in {name_source(config, split)}; give more there"
+        for split, texts in corpus.splits.items()
+        if not texts.parts or not len(texts)
+    )
 
 
 def name_source(config: TextDataConfig, split: str) -> str:
