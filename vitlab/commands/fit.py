@@ -170,7 +170,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
     found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", whole=True)
     if len(columns := list(found.columns)) == 1 and (mark := re.search("[;\t]", columns[0])):
         problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
-        raise UserError(f"{found.source}: {problem}")
+        raise UserError(f"{path}: {problem}")
     raise_all(
         f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
         for option, names in (("x", [x]), ("y", [y]), ("group", group))
@@ -192,7 +192,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
         faults.append((key, ~(values >= 0), "{!r} is not a positive number"))
         faults.append((key, values == 0, f"0: has no logarithm; leave the row out{more}"))
     problems = [
-        f"{found.source}, {name_lines(rows.index[wrong])}: {key}={text.format(rows.loc[wrong, key].iloc[0])}"
+        f"{path}, {name_lines(rows.index[wrong])}: {key}={text.format(rows.loc[wrong, key].iloc[0])}"
         for key, wrong, text in faults
         if wrong.any()
     ]
@@ -207,7 +207,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
             *(column[lines].tolist() for column in (size, error, seed)), chance[-1] if chance else None
         )
     problems = problems or [
-        f"{found.source}, {', '.join(name)}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
+        f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
         for name, of_group in points.items()
         if (sizes := len(set(of_group.sizes))) < FEWEST
     ]

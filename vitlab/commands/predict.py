@@ -61,12 +61,11 @@ def list_pictures(names: Sequence[str]) -> Iterator[str]:
     from vitlab.data.cache import walk_files
     from vitlab.data.images.imagefolder import EXTENSIONS, KINDS
 
-    missing = [
+    raise_all(
         f"{name}: {'neither a file nor a folder' if Path(name).exists() else 'no such file or folder'}; give pictures"
         for name in names
         if not (Path(name).is_file() or Path(name).is_dir())  # a FIFO would wait for its writer
-    ]
-    raise_all(missing)
+    )
     for name in names:
         below = sorted(entry.path for entry in walk_files(name, EXTENSIONS)) if Path(name).is_dir() else [name]
         if not below:
