@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -104,24 +105,18 @@ def create_json(path: str | Path, value: Any) -> bool:
 
     A hard link is atomic on local and on network file systems; where there are no links, a short file is made in place.
     """
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = f"{path}.{uuid.uuid4().hex}"
+    write_json(temporary, value)
     try:
-        with os.fdopen(handle, "w") as file:
-            os.fchmod(file.fileno(), 0o666 & ~read_umask())
-            file.write(json.dumps(value, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        os.link(temporary, path)
+    except FileExistsError:  # by this very call, where a network file system lost the answer to the first request
+        return os.stat(temporary).st_nlink == 2
+    except OSError:
         try:
-            os.link(temporary, path)
-        except FileExistsError:  # by this very call, where a network file system lost the answer to the first request
-            return os.stat(temporary).st_nlink == 2
-        except OSError:
-            try:
-                with open(path, "x") as file:
-                    file.write(json.dumps(value, indent=1) + "\n")
-            except FileExistsError:
-                return False
-        return True
+            with open(path, "x") as file:
+                file.write(Path(temporary).read_text())
+        except FileExistsError:
+            return False
     finally:
         os.unlink(temporary)
+    return True

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -68,6 +68,17 @@ def duration(seconds: Any) -> str:
 def plural(number: int, noun: str, many: str = "") -> str:
     """`1 run`, `12 runs`; `many` where an s does not make it, as of a class."""
     return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"
+
+
+def cut_names(names: Sequence[str], most: int, count: int | None = None) -> str:
+    """`a, b and 3 more`: the first names, and how many there are besides; `count` of them in all."""
+    left = (count or len(names)) - len(names[:most])
+    return ", ".join(names[:most]) + (f" and {left:,} more" if left else "")
+
+
+def cut_lines(lines: Sequence[str], most: int, rest: str = "", start: str = "... ") -> list[str]:
+    """The first lines, and one that says `... and 3 more` where there are others."""
+    return [*lines[:most], *([f"{start}and {len(lines) - most:,} more{rest}"] if len(lines) > most else [])]
 
 
 def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from vitlab.commands.arguments import CommandParser, number_between, parse_jobs, status_line, typed
 from vitlab.commands.data import check_out
 from vitlab.commands.scale import scale
-from vitlab.config import UserError, printable
+from vitlab.config import UserError, printable, raise_all
 from vitlab.config.groups import dump_yaml
 from vitlab.console import Console
 from vitlab.data.images import imagefolder
@@ -110,8 +110,7 @@ def main(words: Sequence[str]) -> int:
     root = Path(folders[0]).expanduser() if folders else None
     out = args.out or Path("runs") / f"advice-{root.resolve().name if root else 'table'}"
     if root is not None:
-        if problems := list(imagefolder.check_root(root)):
-            raise UserError(problems)
+        raise_all(imagefolder.check_root(root))
         check_out(out, root)
     refuse_unwritable(out)
     console = Console(stderr=True)
@@ -181,8 +180,7 @@ def list_table(keys: Sequence[str], console: Console) -> Pictures:
     root = Path(config.root).expanduser().resolve()
     with progress_bar(console) as progress:
         files = read_pictures(root, [row[config.file] for row in rows], progress)
-    if problems := [f"data.root={root}: cannot read {file.path}: {file.error}" for file in files if file.error]:
-        raise UserError(problems)
+    raise_all([f"data.root={root}: cannot read {file.path}: {file.error}" for file in files if file.error])
     classes, labels, _ = tables.read_targets(config, rows)
     names = [row[config.group] if config.group else f"{file.digest}" for row, file in zip(rows, files, strict=True)]
     groups, held_out = np.unique(names, return_inverse=True)[1], None

@@ -9,8 +9,7 @@ from typing import Any
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, source_config, status_line, utf8_text
-from vitlab.config import UserError, load, names, parse_override
-from vitlab.config.errors import choices_text
+from vitlab.config import UserError, choices_text, collecting, load, names, parse_override, raise_all
 from vitlab.config.groups import is_file_choice
 from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
@@ -38,19 +37,14 @@ def main(words: Sequence[str]) -> int:
     problems += [f"{name}: two analyses have this name" for name in files if chosen.count(name) > 1]
     if overrides and not args.out and RunFiles(args.run).config_path.is_file():
         problems.append(f"{overrides[0]}: also give --out DIR; the run's own folder is for its own data")
-    try:
+    with collecting(problems):
         wanted = {name: choices[name] for name in chosen or names("analysis") if name in choices}
         analyses = load_analyses(wanted, [w for w in given if w not in overrides])
-    except UserError as error:
-        problems += error.problems
-    try:
+    with collecting(problems):
         config, changed = source_config(args.run, overrides, ("data",))
         if args.out:
             refuse_unwritable(args.out)
-    except UserError as error:
-        problems += error.problems
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return analyze(args.run, analyses, config, changed, args.out, args.text, refuse=bool(chosen))
 
 
@@ -68,16 +62,13 @@ def load_analyses(files: Mapping[str, str], overrides: Sequence[str]) -> dict[st
         changes.setdefault(name, {})[key] = value
     analyses, problems = {}, []
     for name, file in files.items():
-        try:
+        with collecting(problems):
             options = analyses[name] = load("analysis", {"name": file, **changes.get(name, {})})
             if vars(options).get("pictures", 1) < 1:
                 problems.append(f"{name}.pictures={options.pictures}: must be at least 1")
-        except UserError as error:
-            problems += error.problems
     unused = [name for name in changes if name not in files]
     problems += [f"{name}: has options but was not chosen; name it too, or leave its options out" for name in unused]
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return analyses
 
 

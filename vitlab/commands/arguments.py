@@ -11,8 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vitlab.config import TrainConfig, UserError, change, compose, names, parse_override
-from vitlab.config.errors import choices_text
+from vitlab.config import (
+    TrainConfig,
+    UserError,
+    change,
+    choices_text,
+    collecting,
+    compose,
+    names,
+    parse_override,
+    raise_all,
+)
 from vitlab.config.groups import GROUPS
 from vitlab.config.schema.models import is_folder
 from vitlab.terminal import erase_line
@@ -119,10 +128,10 @@ def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) ->
     files.finished_result()
     run = {**files.config(), "analyses": []}  # which may be files that are gone
     keys = [parse_override(text)[0] for text in overrides]
-    if fixed := [key for key in keys if key.partition(".")[0] not in free]:
-        raise UserError(f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed)
-    if tokens := [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]:
-        raise UserError(f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens)
+    fixed = [key for key in keys if key.partition(".")[0] not in free]
+    raise_all(f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed)
+    tokens = [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]
+    raise_all(f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens)
     config = compose(TrainConfig, overrides, base={**run, "train_size": "all"} if "data" in keys else run)
     if config.data.modality == "text":
         kept = {"data.tokenizer": str(files.tokenizer_path)}
@@ -135,7 +144,7 @@ def foreign_config(
     source: str, overrides: Sequence[str], free: Sequence[str], of_folder: bool
 ) -> tuple[TrainConfig, set[str]]:
     problems = []
-    try:
+    with collecting(problems):
         changed = {parse_override(text)[0] for text in overrides}
         if "data" not in changed:
             needs = "texts or images like those it was trained on" if of_folder else "images"
@@ -148,8 +157,5 @@ def foreign_config(
         config = compose(TrainConfig, overrides, base=base)
         if of_folder and config.data.modality == "text":
             config = change(config, {"data.tokenizer": source})
-    except UserError as error:
-        problems += error.problems
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return config, changed

@@ -9,10 +9,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from vitlab.commands.arguments import CommandParser, non_empty_path
-from vitlab.config import UserError, printable
+from vitlab.config import UserError, printable, raise_all
 from vitlab.console import Console
 from vitlab.files import write_json
-from vitlab.formatting import plural
+from vitlab.formatting import cut_lines, plural
 from vitlab.training.files import refuse_unwritable
 
 DESCRIPTION = """Look at a folder of pictures, one subfolder for each class, before anything is trained.
@@ -33,9 +33,7 @@ def main(words: Sequence[str]) -> int:
     from vitlab.data.images import imagefolder  # numpy: the help does without
 
     root = args.folder.expanduser()
-    problems = list(imagefolder.check_root(root))
-    if problems:
-        raise UserError(problems)
+    raise_all(imagefolder.check_root(root))
     if args.out:
         check_out(args.out, root)
     from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
@@ -87,9 +85,7 @@ def show(facts: Mapping[str, Any]) -> None:
 
 def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
-        yield from ("", title, *(f"  {line}" for line in lines[:MOST]))
-        if len(lines) > MOST:
-            yield f"  and {len(lines) - MOST:,} more, which --json lists"
+        yield from ("", title, *(f"  {line}" for line in cut_lines(lines, MOST, ", which --json lists", "")))
 
 
 def list_classes(facts: Mapping[str, Any]) -> Table:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import DescribeConfig, UserError, compose, load
+from vitlab.config import DescribeConfig, UserError, compose, load, raise_all
 from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.formatting import with_prefix
@@ -34,8 +34,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_out("where to draw them (default: positions)")
     args = parser.parse_intermixed_args(words)
     config = compose(DescribeConfig, args.overrides)
-    if problems := list(shape_problems(config, args.overrides)):
-        raise UserError(problems)
+    raise_all(shape_problems(config, args.overrides))
     if args.out and not args.positions:
         raise UserError(f"--out {args.out}: is for pictures of position embeddings; give --positions too")
     drawn = draw_positions(config, args.out or Path("positions")) if args.positions else []

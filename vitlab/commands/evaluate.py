@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitlab.commands.arguments import CommandParser, source_config, status_line
-from vitlab.config import UserError, load, names, printable
+from vitlab.config import UserError, load, names, printable, raise_all
 from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
@@ -71,8 +71,7 @@ def evaluate(source: str, config: TrainConfig, changed: Set[str], *, as_json: bo
         problems.append(f"{subject.mismatch}{instead}")
     trained = [probe for probe in config.probes if load("probe", probe.partition("@")[0]).kind == "finetune"]
     problems += [f"probes={probe}: trains; give it to vitlab train or vitlab scale" for probe in trained]
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     model, workers = subject.model, 0 if data.cached else count_cores()
     results: dict[str, Any] = {}
     tables: dict[str, Tensor] = {}

@@ -1,10 +1,9 @@
 """`vitlab fit`: scaling laws of the errors in a CSV file, what they predict, and where they cross."""
 
-import csv
 import json
+import math
 import re
 import sys
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import combinations
@@ -15,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
-from vitlab.config import UserError, choices_text
+from vitlab.config import UserError, choices_text, raise_all
 from vitlab.console import Console
 from vitlab.formatting import plural
 from vitlab.training.files import refuse_unwritable
@@ -54,12 +53,11 @@ def main(words: Sequence[str]) -> int:
     points = read_points(args.csv, args.x, args.y, group)
     if args.up_to is not None:
         counts = [len({size for size in some.sizes if size <= args.up_to}) for some in points.values()]
-        if min(counts) < FEWEST:
-            raise UserError(
-                f"--up-to {args.up_to:g}: {name} has {count} sizes up to it; a law needs {FEWEST} or more"
-                for name, count in zip(join(*points), counts, strict=True)
-                if count < FEWEST
-            )
+        raise_all(
+            f"--up-to {args.up_to:g}: {name} has {count} sizes up to it; a law needs {FEWEST} or more"
+            for name, count in zip(join(*points), counts, strict=True)
+            if count < FEWEST
+        )
     if args.out is not None:
         refuse_unwritable(args.out)
     return fit(points, args.law, args.up_to, (args.x, args.y), as_json=args.json, out=args.out)
@@ -158,109 +156,69 @@ def show(
 # ---- the errors in a file
 
 
-Problems = dict[str, list[tuple[int, str]]]  # of a table: kind -> (line, what is wrong there)
-
-
-def describe_problems(path: Path, problems: Problems) -> list[str]:
-    """One message for each kind, with the text of its first line."""
-    return [
-        f"{path}, {plural(len(found), 'line')} ({', '.join(str(line) for line, _ in found[:5])}"
-        f"{' ...' if found[5:] else ''}): {found[0][1]}"
-        for found in problems.values()
-    ]
-
-
 def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name, Points]":
-    """The points of each group, in the order of the file; rows without a y are left out. Raises UserError."""
-    columns, rows = read_rows(path)
-    missing = [
+    """The points of each group, in the order of the file; rows without a y are left out. Raises UserError.
+
+    A row with fewer cells, or with more that are not empty, is refused: its cells may be under the wrong names.
+    """
+    import pandas as pd  # 0.5 s: the help does without
+
+    from vitlab.data.text.texts import name_lines, read_cells
+    from vitlab.studies.fit import Points
+
+    used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
+    found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", whole=True)
+    if len(columns := list(found.columns)) == 1 and (mark := re.search("[;\t]", columns[0])):
+        problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
+        raise UserError(f"{path}: {problem}")
+    raise_all(
         f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
         for option, names in (("x", [x]), ("y", [y]), ("group", group))
         for name in names
         if name not in columns
-    ]
-    used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
-    missing += [
-        f"{path}: has {columns.count(name)} columns '{name}'; keep one" for name in used if columns.count(name) > 1
-    ]
-    if missing:
-        raise UserError(missing)
-    from vitlab.studies.fit import Points
-
-    problems: Problems = defaultdict(list)
-    groups: dict[Name, Points] = {}
-    earlier: Counter[tuple[Name, float]] = Counter()  # runs of a group and a size above the line
-    for line, row in rows:
-        if not row[y].strip():
-            continue
-        size, error = as_number(row[x]), as_number(row[y])
-        for key, value in ((x, size), (y, error)):
-            if value is None or value < 0:  # one message for a whole column
-                problems[f"{key} is not a number"].append((line, f"{key}={row[key]!r} is not a positive number"))
-        if size is None or error is None or min(size, error) < 0:
-            continue
-        if error == 0 and (items := as_number(row.get("test_items", ""))) is not None and items >= 1:
-            error = 0.5 / items  # none of so many test items is wrong: fewer than one in twice as many
-        for key, value, advice in (
-            (y, error, "leave the row out, or test on more examples"),
-            (x, size, "leave the row out"),
-        ):
-            if value == 0:
-                problems[f"{key} is 0"].append((line, f"{key}=0: has no logarithm; {advice}"))
-        name = tuple(row[key] for key in group)
-        points = groups.setdefault(name, Points())
-        seed = row.get("seed", "").strip()  # without a column the number of earlier runs of this size
-        points.add(size, error, int(seed) if seed.isascii() and seed.isdigit() else earlier[name, size])
-        earlier[name, size] += 1
-        if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
-            if not 0 <= guessed <= 1:
-                text = f"chance={row['chance']}: give the share that guessing gets right, from 0 to 1"
-                problems[text].append((line, text))
-            points.chance = 1 - guessed
-    if not groups and not problems:
-        others = [key for key in rows[0][1] if any(as_number(row[key]) is not None for _, row in rows)]
+    )
+    table = pd.DataFrame(found.columns, found.numbers)
+    rows = table[table[y].str.strip() != ""]
+    if rows.empty:
+        others = [key for key in columns if table[key].map(as_number).notna().any()]
         near = f"; {choices_text('', others)}" if others else ""
         raise UserError(f"--y {y}: {path} has no value in this column{near}")
-    texts = describe_problems(path, problems) or [
-        f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
-        for name, points in groups.items()
-        if (sizes := len(set(points.sizes))) < FEWEST
+    size, error = (rows[key].map(as_number) for key in (x, y))
+    items, guessed = (rows.get(key, pd.Series("", rows.index)).map(as_number) for key in ("test_items", "chance"))
+    guessed = guessed if y == "error" else guessed * math.nan
+    error = error.mask((error == 0) & (items >= 1), 0.5 / items)  # fewer than one in twice as many items is wrong
+    faults = [("chance", (guessed < 0) | (guessed > 1), "{}: give the share that guessing gets right, from 0 to 1")]
+    for key, values, more in ((y, error, ", or test on more examples"), (x, size, "")):
+        faults.append((key, ~(values >= 0), "{!r} is not a positive number"))
+        faults.append((key, values == 0, f"0: has no logarithm; leave the row out{more}"))
+    problems = [
+        f"{path}, {name_lines(rows.index[wrong])}: {key}={text.format(rows.loc[wrong, key].iloc[0])}"
+        for key, wrong, text in faults
+        if wrong.any()
     ]
-    if texts:
-        raise UserError(texts)
-    return groups
-
-
-def read_rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """The names of the columns, and (line, cells by column) of each row that is not empty. Raises UserError.
-
-    A row with fewer cells, or with more that are not empty, is refused: its cells may be under the wrong names.
-    """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            columns = [name.strip() for name in next(reader, [])]
-            rows = [(reader.line_num, cells) for cells in reader if cells]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"is not a CSV file ({error})"
-        raise UserError(f"{path}: {reason}; give a CSV file with the names of its columns in the first line") from None
-    if not rows:
-        raise UserError(f"{path}: has no rows{' below the names of its columns' if columns else ''}")
-    if len(columns) == 1 and (mark := next((mark for mark in (";", "\t") if mark in columns[0]), None)):
-        raise UserError(
-            f"{path}: its columns are separated by {mark!r}; separate them by commas, and write 0.5 for 0,5"
+    # without a column the number of earlier runs of this size
+    earlier = rows.groupby([*(rows[key] for key in group), size]).cumcount()
+    seed = rows.get("seed", earlier.astype(str))
+    seed = seed.where(seed.str.fullmatch(r"\s*[0-9]+\s*"), earlier).map(int)
+    points = {}
+    for name, of_group in rows.groupby([rows[key] for key in group], sort=False):
+        lines, chance = of_group.index, (1 - guessed[of_group.index]).dropna().tolist()
+        points[name] = Points(
+            *(column[lines].tolist() for column in (size, error, seed)), chance[-1] if chance else None
         )
-    text = f"not one cell for each of the {len(columns)} columns; correct the row, or delete it"
-    wrong = [line for line, cells in rows if len(cells) < len(columns) or any(cells[len(columns) :])]
-    if wrong:
-        raise UserError(describe_problems(path, {"cells": [(line, text) for line in wrong]}))
-    return columns, [(line, dict(zip(columns, cells, strict=False))) for line, cells in rows]
+    problems = problems or [
+        f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
+        for name, of_group in points.items()
+        if (sizes := len(set(of_group.sizes))) < FEWEST
+    ]
+    raise_all(problems)
+    return points
 
 
-def as_number(text: str) -> float | None:
-    """The finite number that a cell holds, or None."""
+def as_number(text: str) -> float:
+    """The finite number that a cell holds, or NaN."""
     try:
         value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
     except ValueError:
-        return None
-    return value if abs(value) < float("inf") else None
+        return math.nan
+    return value if math.isfinite(value) else math.nan

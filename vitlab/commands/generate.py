@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from vitlab.commands.arguments import (
     CommandParser,
+    digits,
     non_empty_path,
     number_between,
     positive_integer,
     seed_number,
     status_line,
+    typed,
     utf8_text,
 )
-from vitlab.config import UserError
+from vitlab.config import UserError, collecting, raise_all
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.files import read_utf8, write_text
@@ -37,6 +39,7 @@ Each line of --input is a source (of a captioning run the file of a picture), or
 what is written from it on the same line, so an empty line, or one that is too long for the model, is refused."""
 MOST = 1000  # texts, or beams, that are generated at a time
 MOST_NAMED = 5  # wrong lines that are named one by one
+up_to_most = typed(digits, f"an integer from 1 to {MOST}", lambda value: 1 <= value <= MOST)
 
 
 def main(words: Sequence[str]) -> int:
@@ -51,14 +54,14 @@ def main(words: Sequence[str]) -> int:
     add("--batch-size", type=positive_integer, default=32, metavar="N", help="lines read together (default: 32)")
     about = "maximum new tokens (default: 100 after a prompt, of a source what the model can write)"
     add("--tokens", type=positive_integer, metavar="N", help=about)
-    add("--samples", type=positive_integer, default=1, metavar="N", help="texts to sample (default: 1)")
+    add("--samples", type=up_to_most, default=1, metavar="N", help="texts to sample (default: 1)")
     about = "0: greedy (default: 1 where it samples)"
     add("--temperature", type=number_between(0, 1e6), metavar="T", help=about)
     add("--top-k", type=positive_integer, metavar="K", help="top-k sampling: from the K most likely tokens")
     about = "nucleus sampling: from the most likely tokens, with probability P in all"
     add("--top-p", type=number_between(0, 1), metavar="P", help=about)
     about = "beam search with N beams, no sampling (default: none after a prompt, of a source the run's task.beams)"
-    add("--beams", type=positive_integer, metavar="N", help=about)
+    add("--beams", type=up_to_most, metavar="N", help=about)
     about = "of beam search: log probability / ((5 + tokens) / 6)^A (default: the run's task.length_penalty, else 0)"
     add("--length-penalty", type=number_between(0, 10), metavar="A", help=about)
     add("--seed", type=seed_number, default=0, metavar="N", help="of the sampling (default: 0)")
@@ -66,8 +69,7 @@ def main(words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     sampling = ["--samples"] if args.samples > 1 else []
     sampling += [f"--{key.replace('_', '-')}" for key in ("temperature", "top_k", "top_p") if key in given(args)]
-    if problems := [*find_conflicts(args, sampling)]:
-        raise UserError(problems)
+    raise_all([*find_conflicts(args, sampling)])
     lines = read_lines(args) if args.input else {}
     folder = Path(args.run)
     if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
@@ -82,10 +84,6 @@ def main(words: Sequence[str]) -> int:
 
 def find_conflicts(args: argparse.Namespace, sampling: Sequence[str]) -> Iterator[str]:
     """What is wrong with the arguments together; `sampling` are the options of sampling that are given."""
-    if args.samples > MOST:
-        yield f"--samples {args.samples}: too many at a time; give at most {MOST}"
-    if args.beams is not None and args.beams > MOST:
-        yield f"--beams {args.beams}: too many; give at most {MOST}"
     if args.beams is not None and sampling:
         yield f"--beams cannot be combined with sampling options ({', '.join(sampling)})"
     if args.beams is None and args.length_penalty is not None:
@@ -117,25 +115,19 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
     for option in ("input", "reference"):
         if (path := given(args).get(option)) is None:
             continue
-        try:
+        with collecting(problems):
             lines = columns[option] = read_utf8(path, f"--{option}").removesuffix("\n").split("\n")
-        except UserError as error:
-            problems += error.problems
-            continue
-        if empty := [str(number) for number, line in enumerate(lines, start=1) if not line.strip()]:
-            places = ", ".join(empty[:MOST_NAMED]) + (" ..." if len(empty) > MOST_NAMED else "")
-            problems.append(f"--{option}={path}: has no text on line {places}; give one on each")
+            if empty := [str(number) for number, line in enumerate(lines, start=1) if not line.strip()]:
+                places = ", ".join(empty[:MOST_NAMED]) + (" ..." if len(empty) > MOST_NAMED else "")
+                raise UserError(f"--{option}={path}: has no text on line {places}; give one on each")
     if len({len(lines) for lines in columns.values()}) > 1:
         problems.append(
             f"--reference={args.reference}: has {plural(len(columns['reference']), 'line')}, but "
             f"--input={args.input} has {len(columns['input'])}; give a reference for each line"
         )
-    try:
+    with collecting(problems):
         refuse_unwritable(args.out.absolute().parent)
-    except UserError as error:
-        problems += error.problems
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return columns
 
 

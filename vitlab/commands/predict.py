@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import UserError, printable
+from vitlab.config import UserError, printable, raise_all
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.files import read_json, read_utf8
@@ -66,20 +66,17 @@ def main(words: Sequence[str]) -> int:
 def list_pictures(names: Sequence[str]) -> Iterator[str]:
     """The files, and all pictures below the folders. Raises UserError for what is neither."""
     from vitlab.data.cache import walk_files
-    from vitlab.data.images.imagefolder import EXTENSIONS
+    from vitlab.data.images.imagefolder import EXTENSIONS, KINDS
 
-    missing = [
+    raise_all(
         f"{name}: {'neither a file nor a folder' if Path(name).exists() else 'no such file or folder'}; give pictures"
         for name in names
         if not (Path(name).is_file() or Path(name).is_dir())  # a FIFO would wait for its writer
-    ]
-    if missing:
-        raise UserError(missing)
+    )
     for name in names:
         below = sorted(entry.path for entry in walk_files(name, EXTENSIONS)) if Path(name).is_dir() else [name]
         if not below:
-            kinds = " ".join(kind.removeprefix(".") for kind in EXTENSIONS)
-            raise UserError(f"{name}: holds no pictures ({kinds})")
+            raise UserError(f"{name}: holds no pictures ({KINDS})")
         yield from below
 
 
@@ -117,15 +114,14 @@ def write_csv(run: str, predictor: "Predictor", found: Sequence["Prediction"]) -
     from vitlab.studies.store import format_line
 
     classes = predictor.classes
-    print(format_line(["input", "prediction", *([] if predictor.is_number else ["probability", *classes])]), end="")
+    rows = [["input", "prediction", *([] if predictor.is_number else ["probability", *classes])]]
     for one in found:
-        if one.error:
-            continue
         if one.number is not None:
-            print(format_line([one.input, f"{one.number:.6g}"]), end="")
-        else:
+            rows.append([one.input, f"{one.number:.6g}"])
+        elif not one.error:
             best, share = one.ranked[0]
-            print(format_line([one.input, best, *(f"{p:.6f}" for p in (share, *one.probabilities.values()))]), end="")
+            rows.append([one.input, best, *(f"{p:.6f}" for p in (share, *one.probabilities.values()))])
+    print("".join(map(format_line, rows)), end="")
 
 
 def write_json(run: str, predictor: "Predictor", found: Sequence["Prediction"]) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import UserError
-from vitlab.config.errors import choices_text
+from vitlab.config import UserError, choices_text, raise_all
 
 if TYPE_CHECKING:
     from vitlab.studies.results import Results
@@ -58,8 +57,7 @@ def find_runs(words: str | None, names: Sequence[str]) -> list[str]:
         some = [word] if word in names else fnmatch.filter(names, word)
         problems += [] if some else [f"--runs {word}: no finished run has this name; {choices_text(word, names)}"]
         found |= dict.fromkeys(some)
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return list(found)
 
 

@@ -16,8 +16,7 @@ from rich.table import Column, Table
 
 from vitlab import models, tasks
 from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
-from vitlab.config import UserError, load, resolved
-from vitlab.config.errors import first_line
+from vitlab.config import UserError, collecting, first_line, load, raise_all, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig, TrainConfig
 from vitlab.console import UNLIMITED, Console
@@ -98,8 +97,7 @@ def main(words: Sequence[str]) -> int:
     files.refuse(config)
     if not files.config_path.exists():  # a study that continues may no longer need them
         sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
-        if problems := [line for source in sources for line in source_problems(source)]:
-            raise UserError(problems)
+        raise_all([line for source in sources for line in source_problems(source)])
     return scale(config, folder, args.jobs, dry_run=args.dry_run, detach=args.detach, target=target)
 
 
@@ -156,7 +154,7 @@ def scale(
     console.say(plan.headline(to_train))
     if added:
         console.say(f"Adding {', '.join(dict.fromkeys(chain(*added)))} to {plural(len(added), 'finished run')}")
-    with LiveReport(folder) as live:
+    with LiveReport(files) as live:
         failed = watch(files, plan, live)
         while target and (cells := choose_seeds(files, plan, target, failed, console)):
             with hold(folder, wait=True):
@@ -201,12 +199,9 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
         if parts := find_missing_parts(run, spec.config, data):
             missing[spec.name] = parts
         if "training" in parts and run.config_path.exists():
-            try:
+            with collecting(problems):
                 refuse_changes(run.folder, run.changes(spec.config))
-            except UserError as error:
-                problems += error.problems
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     for name in missing:
         if "training" in missing[name] and (damage := files.run(name).read_result()[1]):
             console.say(damage)

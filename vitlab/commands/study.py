@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, positive_integer, status_line
 from vitlab.console import Console
-from vitlab.formatting import plural
+from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.signals import Stopping
 from vitlab.studies.status import COUNTED, RunState, StudyStatus, make_table, read_status
 from vitlab.studies.store import StudyFiles
@@ -83,14 +83,12 @@ def show(status: StudyStatus, folder: Path) -> None:
     console = Console(soft_wrap=True, highlight=False)
     console.print(escape(status.describe()))
     if stopped := [run for run in status.of_state("waiting") if run.progress]:
-        named = [f"{run.run} at step {run.progress.step:,}" for run in stopped[:MOST]]
-        more = f" and {len(stopped) - MOST:,} more" if len(stopped) > MOST else ""
-        console.print(escape(f"stopped, to be continued: {', '.join(named)}{more}"))
+        named = cut_names([f"{run.run} at step {run.progress.step:,}" for run in stopped], MOST)
+        console.print(escape(f"stopped, to be continued: {named}"))
     damaged = [run for run in status.of_state("waiting") if run.error]
-    for run in damaged[:MOST]:
-        console.print(f"[yellow]{escape(run.run)}[/yellow]  {escape(run.error)}")
-    if len(damaged) > MOST:
-        console.print(f"and {len(damaged) - MOST:,} more results that are damaged, which --json lists")
+    lines = [f"[yellow]{escape(run.run)}[/yellow]  {escape(run.error)}" for run in damaged]
+    for line in cut_lines(lines, MOST, " results that are damaged, which --json lists", ""):
+        console.print(line)
     if running := status.of_state("running"):
         console.print()
         console.print(make_table(status, console, running, where=True))

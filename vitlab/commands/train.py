@@ -1,16 +1,14 @@
 """`vitlab train`: one run."""
 
 import os
-import signal
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import TrainConfig, UserError, compose, first_line, printable
+from vitlab.config import TrainConfig, UserError, compose, raise_all
 from vitlab.config.schema import TrainerConfig
 from vitlab.console import Console
 from vitlab.data.opening import open_data
@@ -25,7 +23,6 @@ from vitlab.training.files import RunFiles, source_of, source_problems
 if TYPE_CHECKING:
     from vitlab.training.files import Progress
 
-GRACE = 10.0  # seconds that rank 0 has to say what is wrong
 DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
   vitlab train model=vit_nano data=digits budget.epochs=20
   vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000
@@ -52,10 +49,12 @@ def main(words: Sequence[str]) -> int:
     name = name_run(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     files = RunFiles(args.out or Path("runs") / name)
     if launched is not None and launched.rank > 0:
-        return run_other_rank(config, files.folder, launched)
+        from vitlab.studies.worker import follow
+
+        return follow(config, files.folder, launched)
     files.refuse(config)
-    if not files.checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):
-        raise UserError(problems)
+    if not files.checkpoint_path.exists():
+        raise_all(source_problems(source_of(config.init)))
     if trainer.nodes > 1 and launched is None:
         from vitlab.studies.experiment import refuse_single_process
 
@@ -77,30 +76,6 @@ def launch_ranks(trainer: TrainerConfig, words: Sequence[str]) -> int:
     except DeviceLost as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1
-
-
-def run_other_rank(config: TrainConfig, folder: Path, launched: Launched) -> int:
-    """What a rank but 0 does; the exit code."""
-    from vitlab.studies.claims import Borrowed
-    from vitlab.studies.experiment import run_experiment
-    from vitlab.training.callbacks import Diverged, Interrupted
-    from vitlab.training.distributed import is_lost_rank, join_ranks
-
-    for number in (signal.SIGINT, signal.SIGTERM):  # which reach all ranks, and rank 0 decides
-        signal.signal(number, signal.SIG_IGN)
-    try:
-        with join_ranks(launched) as ranks:
-            run_experiment(config, Borrowed(folder), ranks=ranks)
-    except (Diverged, Interrupted):  # all ranks have them, and rank 0 says so
-        return 0
-    except Exception as error:
-        if isinstance(error, UserError) and launched.node == 0:  # rank 0 has it too
-            time.sleep(GRACE)  # else torchrun would end rank 0 before it has said so
-        elif not is_lost_rank(error):
-            line = f"vitlab: device {launched.rank} of {launched.size} failed: {printable(first_line(error))}"
-            print(line, file=sys.__stderr__, flush=True)
-        return 1
-    return 0
 
 
 def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = None) -> int:

@@ -2,7 +2,7 @@
 
 from vitlab.config.checks import extent
 from vitlab.config.compose import change, compose, parse_override, read_config, read_yaml, resolved
-from vitlab.config.errors import UserError, choices_text, first_line, printable
+from vitlab.config.errors import UserError, choices_text, collecting, first_line, printable, raise_all, to_text
 from vitlab.config.groups import load, names
 from vitlab.config.identity import identity
 from vitlab.config.schema import DescribeConfig, StudyConfig, TrainConfig
@@ -14,6 +14,7 @@ __all__ = [
     "UserError",
     "change",
     "choices_text",
+    "collecting",
     "compose",
     "extent",
     "first_line",
@@ -22,7 +23,9 @@ __all__ = [
     "names",
     "parse_override",
     "printable",
+    "raise_all",
     "read_config",
     "read_yaml",
     "resolved",
+    "to_text",
 ]

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import groups
 from vitlab.config.checks import apply_factors, check_tune, choose_patch, find_problems, list_settings, read_image_size
-from vitlab.config.errors import UserError, key_of, to_text
+from vitlab.config.errors import UserError, collecting, key_of, raise_all, to_text
 from vitlab.config.groups import Loader, assign, explain, structured
 from vitlab.config.identity import flatten
 from vitlab.config.schema import BudgetConfig
@@ -71,10 +71,8 @@ def compose(
         problems += assign(config, key, value)
     pairs: list[tuple[str, Any]] = []
     for override in overrides:
-        try:
+        with collecting(problems):
             pairs.append(parse_override(override) if isinstance(override, str) else override)
-        except UserError as error:
-            problems += error.problems
     slots, failed, group_problems = choose_groups(config, dict(pairs))
     problems += group_problems
     budget_given = any(key.partition(".")[0] == "budget" for key, _ in pairs)
@@ -103,8 +101,7 @@ def compose(
         problems += check_tune(OmegaConf.to_container(config.tune))
         if not problems and isinstance(config.get("recipe"), DictConfig):
             config.tune = apply_factors(OmegaConf.to_container(config.tune), config)
-    if problems:
-        raise UserError(dict.fromkeys(problems))
+    raise_all(dict.fromkeys(problems))
     settings = OmegaConf.to_object(config)
     if config.get("tune") and "seed" in config:
         refuse_settings(schema, settings)
@@ -114,9 +111,7 @@ def compose(
 def change(settings: T, values: Mapping[str, Any]) -> T:
     """The same settings with other values of dotted keys. Raises UserError for keys and types that are not theirs."""
     node = structured(settings)
-    problems = [problem for key, value in values.items() for problem in assign(node, key, value)]
-    if problems:
-        raise UserError(problems)
+    raise_all(problem for key, value in values.items() for problem in assign(node, key, value))
     return OmegaConf.to_object(node)
 
 
@@ -138,8 +133,7 @@ def refuse_settings(schema: type, config: Any) -> None:
             compose(schema, [*values.items()], base)
         except UserError as error:
             problems += [f"tune.{line}" if key_of(line) in config.tune else line for line in error.problems]
-    if problems:
-        raise UserError(dict.fromkeys(problems))
+    raise_all(dict.fromkeys(problems))
 
 
 def fill_defaults(config: DictConfig, given: Set[str]) -> None:

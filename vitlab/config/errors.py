@@ -2,7 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -19,6 +20,21 @@ class UserError(ValueError):
 
     def __reduce__(self):
         return UserError, (self.problems,)
+
+
+def raise_all(problems: Iterable[str]) -> None:
+    """Raise UserError with these lines, if there are any."""
+    if found := list(problems):
+        raise UserError(found)
+
+
+@contextmanager
+def collecting(problems: list[str], before: str = "") -> Iterator[None]:
+    """Inside, a UserError ends the block, and its lines, `before` each, are added to the problems."""
+    try:
+        yield
+    except UserError as error:
+        problems += [f"{before}{line}" for line in error.problems]
 
 
 def key_of(problem: str) -> str:

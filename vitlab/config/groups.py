@@ -24,7 +24,7 @@ import yaml
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vitlab.config.errors import UserError, choices_text, to_text
+from vitlab.config.errors import UserError, choices_text, raise_all, to_text
 from vitlab.config.schema import StudyConfig
 from vitlab.config.schema.fields import Choice, base_classes, default_of, find_class, own_class
 
@@ -264,9 +264,7 @@ def load(group: str, choice: Any, key: str | None = None) -> Any:
     """
     node = load_node(group, choice, key)
     at = node.name if group == "analysis" else key or group  # `vitlab analyze` sets options by an analysis's name
-    problems = [*check_missing(node, f"{at}."), *check_ranges(node, f"{at}.")]
-    if problems:
-        raise UserError(problems)
+    raise_all([*check_missing(node, f"{at}."), *check_ranges(node, f"{at}.")])
     return OmegaConf.to_object(node)
 
 
@@ -301,8 +299,7 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
     if group == "analysis":  # nothing else gives its options later
         shown = choice if isinstance(choice, str) else choice["name"]
         problems += [f"{key}={shown}: {name} is missing; add it to the file" for name in OmegaConf.missing_keys(node)]
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return node
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from vitlab.config import UserError
+from vitlab.config import UserError, raise_all
 from vitlab.registry import find_function, implementation
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
             problems.append(f"data.{key}={vars(config)[key]}: give {wanted}")
     if config.augment.shift >= (side := min(data.image_size)):
         problems.append(f"data.augment.shift={config.augment.shift}: must be below the image's side of {side} pixels")
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     captions = of(config) if (of := find_function(module, "captions")) else None
     if captions:
         from vitlab.data.images.tables import add_captions, number_captions

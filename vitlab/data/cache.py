@@ -12,7 +12,7 @@ import re
 import shutil
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -30,7 +30,7 @@ from vitlab.config.schema.fields import CACHE, affecting, select
 from vitlab.data import load, module_of
 from vitlab.data.base import BESIDE, ImageData, Split, list_arrays
 from vitlab.files import replacing, write_json
-from vitlab.formatting import plural
+from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
 from vitlab.registry import find_function
 
@@ -101,9 +101,8 @@ def is_folder(entry: os.DirEntry) -> bool:
 def warn_of_broken_links(source: str, folder: str | Path, broken: list[str]) -> None:
     """One warning that names the first of the links; `source` begins it, such as `data.root=photos`."""
     if broken:
-        names = ", ".join(os.path.relpath(path, folder) for path in sorted(broken)[:LISTED])
-        more = f" and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
-        warnings.warn(f"{source}: skipped {plural(len(broken), 'broken link')}: {names}{more}", stacklevel=1)
+        names = cut_names([os.path.relpath(path, folder) for path in sorted(broken)], LISTED)
+        warnings.warn(f"{source}: skipped {plural(len(broken), 'broken link')}: {names}", stacklevel=1)
 
 
 def named_files(config: DataConfig) -> dict[str, str]:
@@ -132,9 +131,9 @@ class Cache:
     """A data set in the cache; a subclass for each kind of data says what an entry is.
 
     progress(what, done, total) is called while an entry is built. `module` is that of the data's kind. A subclass has
-    `read()`, the data without the cache, which raises UserError; `write(data, entry)`, which writes the files of an
-    entry into an empty folder, and raises OSError, and UserError for bad data; and `open_entry(entry)`, the data of an
-    entry, None when it is not there or damaged.
+    `read()`, the data without the cache, which raises UserError; `write(data, entry)`, which writes the arrays of an
+    entry into an empty folder, gives what its data.json holds, and raises OSError, and UserError for bad data; and
+    `read_entry(entry, about)`, the data of an entry with that data.json, which may raise for a damaged one.
     """
 
     kind: str  # in warnings
@@ -170,6 +169,13 @@ class Cache:
         name = re.sub(r"[^\w.-]", "_", self.config.name)
         return cache_root() / f"{name}-{digest}"
 
+    def open_entry(self, entry: Path) -> Any:
+        """The data of an entry, None when it is not there or damaged."""
+        try:
+            return self.read_entry(entry, json.loads((entry / "data.json").read_text()))
+        except (OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
+            return None
+
     def load(self) -> Any:
         """The data from the cache, whose entry is built when it is not there yet; one process at a time."""
         if (data := self.open_entry(self.entry())) is not None:
@@ -198,7 +204,7 @@ class Cache:
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            self.write(data, partial)
+            write_json(partial / "data.json", self.write(data, partial))
             shutil.rmtree(entry, ignore_errors=True)  # a damaged one
             os.replace(partial, entry)
         except OSError as error:
@@ -257,24 +263,20 @@ class ImageCache(Cache):
         count, (height, width) = sum(map(len, data.splits.values())), data.image_size
         return self.config.cache != "auto" or count * data.channels * height * width <= LIMIT
 
-    def open_entry(self, entry: Path) -> ImageData | None:
-        try:
-            about = json.loads((entry / "data.json").read_text())
-            size, channels = tuple(about["image_size"]), about["channels"]
-            splits = {}
-            for part in about["splits"]:
-                labels = np.load(entry / f"{part}_labels.npy", allow_pickle=False)
-                read = Mapped(entry / f"{part}.npy")
-                if read.images.shape != (len(labels), channels, *size):
-                    return None
-                files = {name: entry / f"{part}_{name}.npy" for name in BESIDE}
-                beside = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
-                splits[part] = Split(labels, read, **beside)
-            return ImageData(self.config.name, tuple(about["classes"]), size, channels, **splits)
-        except (OSError, ValueError, KeyError):
-            return None
+    def read_entry(self, entry: Path, about: dict[str, Any]) -> ImageData | None:
+        size, channels = tuple(about["image_size"]), about["channels"]
+        splits = {}
+        for part in about["splits"]:
+            labels = np.load(entry / f"{part}_labels.npy", allow_pickle=False)
+            read = Mapped(entry / f"{part}.npy")
+            if read.images.shape != (len(labels), channels, *size):
+                return None
+            files = {name: entry / f"{part}_{name}.npy" for name in BESIDE}
+            beside = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
+            splits[part] = Split(labels, read, **beside)
+        return ImageData(self.config.name, tuple(about["classes"]), size, channels, **splits)
 
-    def write(self, data: ImageData, entry: Path) -> None:
+    def write(self, data: ImageData, entry: Path) -> dict[str, Any]:
         total, done, problems = sum(map(len, data.splits.values())), 0, []
         self.progress(f"caching {data.name}", 0, total)
         for part, split in data.splits.items():
@@ -296,15 +298,18 @@ class ImageCache(Cache):
                     done += count
                     self.progress(f"caching {data.name}", done, total)
             beside = {name: vars(split)[name] for name in BESIDE if vars(split)[name] is not None}
-            for name, values in {"labels": np.asarray(split.labels, dtype=np.int64), **beside}.items():
-                with replacing(entry / f"{part}_{name}.npy") as file:
-                    np.save(file, values, allow_pickle=False)
+            save_arrays(f"{entry / part}_", {"labels": np.asarray(split.labels, dtype=np.int64), **beside})
         if problems:
-            if len(problems) > LISTED:
-                problems[LISTED:] = [f"... and {len(problems) - LISTED} more images that cannot be read"]
-            raise UserError(problems)
+            raise UserError(cut_lines(problems, LISTED, " images that cannot be read"))
         about = {"classes": list(data.classes), "image_size": list(data.image_size), "channels": data.channels}
-        write_json(entry / "data.json", {**about, "splits": list(data.splits)})
+        return {**about, "splits": list(data.splits)}
+
+
+def save_arrays(files: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write each array as a .npy file, whose path is `files` and its name."""
+    for name, values in arrays.items():
+        with replacing(f"{files}{name}.npy") as file:
+            np.save(file, values, allow_pickle=False)
 
 
 def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:

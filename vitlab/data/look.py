@@ -27,7 +27,7 @@ from PIL import Image
 from vitlab.config import UserError
 from vitlab.data.cache import walk_files
 from vitlab.data.images import decode, imagefolder
-from vitlab.formatting import TIMES, plural
+from vitlab.formatting import TIMES, cut_names, plural
 from vitlab.hardware import count_cores
 
 Progress = Callable[[str, int, int | None], None]
@@ -290,9 +290,9 @@ def look_at(root: Path, progress: Progress = lambda *_: None) -> Look:
     skipped = list_skipped(root, {path for path, _ in files})
     if not files:
         others = "; ".join(f"{skip['count']:,} {skip['kind']}" for skip in skipped)
-        kinds = " ".join(kind.removeprefix(".") for kind in imagefolder.EXTENSIONS)
         raise UserError(
-            f"data.root={root}: its class folders hold no images ({kinds})" + (f", but {others}" if others else "")
+            f"data.root={root}: its class folders hold no images ({imagefolder.KINDS})"
+            + (f", but {others}" if others else "")
         )
     read = read_pictures(root, [path for path, _ in files], progress)
     pictures = [picture for picture in read if not picture.error]
@@ -427,7 +427,7 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         turned = f"{plural(facts['rotated'], 'picture')}, turned upright when read" if facts["rotated"] else "none"
         yield "stored turned (EXIF orientation)", turned
     for skip in facts["skipped"]:
-        yield f"skipped {skip['kind']}", f"{skip['count']:,}: {shorten(skip['names'], skip['count'])}"
+        yield f"skipped {skip['kind']}", f"{skip['count']:,}: {cut_names(skip['names'], MOST, skip['count'])}"
 
 
 def describe_few(counts: Mapping[str, int]) -> str:
@@ -435,7 +435,7 @@ def describe_few(counts: Mapping[str, int]) -> str:
     small = sorted((count, name) for name, count in counts.items() if count < FEW)
     if not small:
         return ""
-    names = shorten([f"{name} {count:,}" for count, name in small[:NAMED]], len(small))
+    names = cut_names([f"{name} {count:,}" for count, name in small], NAMED)
     having = f"{len(small):,} of {plural(len(counts), 'class', 'classes')} with fewer than {FEW} training pictures"
     return f"{having}: {names}; add pictures or merge classes, so few neither teach a class nor test it"
 
@@ -451,9 +451,3 @@ def describe_duplicates(facts: Mapping[str, Any]) -> str:
 def describe_pair(pair: Mapping[str, Any]) -> str:
     notes = [("identical", "same bytes"), ("across_splits", "another split"), ("across_classes", "another class")]
     return ", ".join(note for key, note in notes if pair[key])
-
-
-def shorten(names: Sequence[str], count: int | None = None) -> str:
-    """The first names, and how many there are besides; `count` of them in all."""
-    left = (count or len(names)) - len(names[:MOST])
-    return ", ".join(names[:MOST]) + (f" and {left:,} more" if left else "")

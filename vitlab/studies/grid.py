@@ -6,8 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from vitlab.config import StudyConfig, TrainConfig, UserError, compose, parse_override, resolved
-from vitlab.config.errors import to_text
+from vitlab.config import (
+    StudyConfig,
+    TrainConfig,
+    UserError,
+    collecting,
+    compose,
+    parse_override,
+    raise_all,
+    resolved,
+    to_text,
+)
 from vitlab.config.groups import assign, read, structured
 from vitlab.config.identity import flatten, get_value, list_changes, weight_settings
 from vitlab.config.schema.fields import Choice, keys_per_study
@@ -46,8 +55,7 @@ def name_models(models: Any) -> dict[str, Settings]:
         problems = [f"models={to_text(models)}: expected a list, for example models=[{to_text(models)}]"]
     if not problems and not named:
         problems = ["models=[]: needs at least one"]
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return named
 
 
@@ -68,8 +76,7 @@ def list_variants(study: Mapping[str, Any], composed: dict[str, TrainConfig] | N
     """
     named, axes = name_models(study["models"]), read_axes(study["grid"])
     problems, used = [*check_keys(named, axes, dict(flatten(study["tune"])))], set()
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     count = len(named) * math.prod(map(len, axes.values()))
     if count > MOST_VARIANTS:
         raise UserError(
@@ -115,8 +122,7 @@ def list_variants(study: Mapping[str, Any], composed: dict[str, TrainConfig] | N
             composed[name] = replace(config, variant=name)
     if not problems:
         problems = [explain_unused(study, named, key) for key in axes if key not in used]
-    if problems:
-        raise UserError(dict.fromkeys(problems))
+    raise_all(dict.fromkeys(problems))
     return variants
 
 
@@ -132,8 +138,7 @@ def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
             labels = [describe_value(key, value) for value in values]  # values that read alike would share a folder
             twice = [value for index, value in enumerate(values) if labels[index] in labels[:index]]
             problems += [f"grid.{key}={values}: '{to_text(value)}' is given twice" for value in twice]
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return axes
 
 
@@ -238,12 +243,9 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
     problems = []
     if not NAME.fullmatch(config.name):
         problems.append(f"name={config.name}: letters, digits, '_', '.', '+' and '-' only; it names the study's folder")
-    try:
+    with collecting(problems):
         compose_models(config)
-    except UserError as error:
-        problems += error.problems
-    if problems:
-        raise UserError(dict.fromkeys(problems))
+    raise_all(dict.fromkeys(problems))
     return config
 
 
@@ -311,23 +313,18 @@ def compose_models(study: StudyConfig) -> dict[str, TrainConfig]:
 def compose_all(study: StudyConfig) -> dict[str, TrainConfig]:
     problems, composed = [*check_set(study)], {}
     variants, known = dict[str, Any](), dict[str, TrainConfig]()
-    try:
+    with collecting(problems):
         variants = list_variants(resolved(study), known)
-    except UserError as error:
-        problems += error.problems
     for name, settings in variants.items():
-        try:
+        with collecting(problems):
             composed[name] = known[name] if name in known else compose_variant(resolved(study), name, settings)
-        except UserError as error:
-            problems += error.problems
     folders: dict[str, str] = {}
     for name in composed:
         other = folders.setdefault(name_run(name, "", 0), name)
         if other != name:
             problems.append(f"models: '{other}' and '{name}' are alike; their runs would share a folder; rename one")
     problems += check_copies(study, composed)
-    if problems:
-        raise UserError(dict.fromkeys(problems))
+    raise_all(dict.fromkeys(problems))
     return composed
 
 

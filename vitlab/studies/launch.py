@@ -24,7 +24,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, Protocol
 
-from vitlab.config import StudyConfig, UserError, choices_text, compose, first_line
+from vitlab.config import StudyConfig, UserError, choices_text, compose, first_line, raise_all
 from vitlab.config.schema import ExecutorConfig
 from vitlab.hardware import count_cores, list_gpus, share_gpus
 from vitlab.registry import implementation
@@ -253,8 +253,7 @@ def check_slurm(config: ExecutorConfig) -> None:
         )
     if importlib.util.find_spec("submitit") is None:
         problems.append("executor=slurm needs the package submitit: pip install 'vitlab[slurm]'")
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
 
 
 def read_queue() -> list[str] | None:

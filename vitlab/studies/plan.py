@@ -22,7 +22,7 @@ from torchmetrics import MetricCollection
 from vitlab import console as consoles
 from vitlab import models, tasks
 from vitlab.analysis import module_of
-from vitlab.config import TrainConfig, UserError, compose, load, resolved
+from vitlab.config import TrainConfig, UserError, collecting, compose, load, raise_all, resolved
 from vitlab.config.checks import list_settings
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import ExecutorConfig, StudyConfig, TrainerConfig
@@ -158,17 +158,14 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
     problems = size_problems(given_sizes, task.train, task.strata, data.name)
     by_variant, counted = {}, {}
     for name, run_config in first.items():
-        try:
+        with collecting(problems):
             settled = config.settled.get(name, {})
             placement = place(config.executor, run_config.trainer, jobs, settled)
             alike = describe_costs(resolved(run_config)), str(run_config.init), str(placement)
             if alike not in counted:
                 counted[alike] = plan_model(run_config, data, placement)
             by_variant[name] = replace(counted[alike], config=run_config)
-        except UserError as error:
-            problems += error.problems
-    if problems:
-        raise UserError(dict.fromkeys(problems))
+    raise_all(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in given_sizes]
     specs = expand(config, sizes)
     at_once = len(specs) * len(list_settings(config.tune))

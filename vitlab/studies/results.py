@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitlab.config import UserError, read_yaml
-from vitlab.config.errors import first_line
+from vitlab.config import UserError, first_line, read_yaml
 from vitlab.files import read_json
 from vitlab.formatting import finite, round_numbers
 from vitlab.studies.crossover import StudyFits, fit_study
@@ -100,8 +99,7 @@ class Results:
         outcomes: Mapping[str, np.ndarray] | None = None,
     ):
         self.rows, self.config, self.files, self.run_files = rows, dict(config or {}), files, dict(run_files or {})
-        self._gaps: dict[tuple[str, str, int], Gap] = {}
-        self._spreads: dict[tuple[str, str], dict[float, Spread]] = {}
+        self.find_gap, self.find_spreads = cache(self.find_gap), cache(self.find_spreads)
         if outcomes is not None:
             self.outcomes = dict(outcomes)
 
@@ -151,12 +149,9 @@ class Results:
         """
         rows = []
         for model, group in self.fits.groups.items():
-            fit, low, high = group.fit, math.nan, math.nan
-            if fit.laws:
-                low, high = map(float, fit.prediction_interval(group.shown))
-            value = float(fit.predict(group.shown)) if fit.laws else math.nan
-            on_budget = model in self.fits.on_budget
-            rows.append((model, fit.law, fit.holds, on_budget, group.rmse_holdout, group.shown, value, low, high))
+            fit, at = group.fit, group.shown
+            found = fit.holds, model in self.fits.on_budget, group.rmse_holdout, at
+            rows.append((model, fit.law, *found, float(fit.predict(at)), *map(float, fit.prediction_interval(at))))
         columns = ["model", "law", "holds", "on_budget", "rmse_holdout", "size", "value", "low", "high"]
         return frame(rows, columns=columns)
 
@@ -264,10 +259,7 @@ class Results:
 
     def gap(self, first: str, second: str, size: int) -> Gap:
         """The gap between two models that both have a result at the size."""
-        key = (*sorted((first, second)), size)
-        if key not in self._gaps:
-            self._gaps[key] = self.find_gap(*key)
-        return self._gaps[key]
+        return self.find_gap(*sorted((first, second)), size)
 
     def find_gap(self, first: str, second: str, size: int) -> Gap:
         metric = self.metric
@@ -293,14 +285,12 @@ class Results:
 
     def find_spreads(self, first: str, second: str) -> dict[float, Spread]:
         """The spread over seeds of the paired differences of two models at each size."""
-        if (first, second) not in self._spreads:
-            differences = {}
-            for size in self.grouped[first].keys() & self.grouped[second].keys():
-                both = [self.grouped[model][size] for model in (first, second)]
-                one, two = (dict(zip([row["seed"] for row in rows], self.compared(rows), strict=True)) for rows in both)
-                differences[size] = [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
-            self._spreads[first, second] = moderated_spreads(dict(sorted(differences.items())))
-        return self._spreads[first, second]
+        differences = {}
+        for size in self.grouped[first].keys() & self.grouped[second].keys():
+            both = [self.grouped[model][size] for model in (first, second)]
+            one, two = (dict(zip([row["seed"] for row in rows], self.compared(rows), strict=True)) for rows in both)
+            differences[size] = [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
+        return moderated_spreads(dict(sorted(differences.items())))
 
     def compared(self, rows: Iterable[Mapping[str, Any]]) -> list[float]:
         return [self.metric.compared(self.metric.value(row)) for row in rows]
@@ -520,7 +510,7 @@ class RunResults:
 
     def __init__(self, files: RunFiles):
         self.files = files
-        self._analyses: dict[Path, dict[str, Any] | None] = {}
+        self._read_heads = cache(self._read_heads)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -610,7 +600,5 @@ class RunResults:
         return [folder / name, folder / "trained" / name]
 
     def _read_heads(self, path: Path) -> dict[str, Any] | None:
-        if path not in self._analyses:
-            document = read_json(path)
-            self._analyses[path] = document if document and document["rows"] and "head" in document["rows"][0] else None
-        return self._analyses[path]
+        document = read_json(path)
+        return document if document and document["rows"] and "head" in document["rows"][0] else None

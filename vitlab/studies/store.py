@@ -68,7 +68,6 @@ def predict_gain(rows: Rows) -> float | None:
 
 
 Row = dict[str, Any]
-TABLE_SHARE = 0.02  # of the time that rewriting results.csv may take
 Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
 NO_COLUMNS = ("id", "finished_at")  # of result.json
@@ -292,20 +291,28 @@ def find_trials(files: RunFiles) -> list[RunFiles]:
 
 
 class LiveTable:
-    """Rewrites results.csv as runs finish: after each while that is quick, after several of a study of many runs."""
+    """Rewrites results.csv as runs finish: after each while that is quick, after several of a study of many runs.
+
+    `share` is the largest part of the time that this may take, `least` the fewest seconds between two times.
+    """
+
+    share, least = 0.02, 0.0
+    changed, due = False, 0.0
 
     def __init__(self, files: StudyFiles):
         self.files = files
-        self.changed, self.due = False, 0.0
+
+    def write(self) -> None:
+        collect(self.files)
 
     def update(self, changed: bool) -> None:
         """At every event of the study; `changed`: a run has ended."""
         self.changed |= changed
         begun = time.monotonic()
         if self.changed and begun >= self.due:
-            collect(self.files)
+            self.write()
             ended = time.monotonic()
-            self.changed, self.due = False, ended + (ended - begun) * (1 / TABLE_SHARE - 1)
+            self.changed, self.due = False, ended + max(self.least, (ended - begun) * (1 / self.share - 1))
 
 
 def collect(files: StudyFiles) -> None:

@@ -6,6 +6,7 @@ what it still lacks, a claim there (vitlab/studies/claims.py) keeps other worker
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,12 +18,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vitlab.config import StudyConfig, TrainConfig, UserError, compose, read_yaml, resolved
+from vitlab.config import StudyConfig, TrainConfig, UserError, compose, first_line, printable, read_yaml, resolved
 from vitlab.config.schema import ExecutorConfig
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.files import read_stamp
-from vitlab.hardware import count_cores, find_launched
+from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.signals import Stopping
 from vitlab.studies.claims import Borrowed, ClaimLost, Held, Hold, find_own, hold, read_claim
 from vitlab.studies.experiment import Observer, list_trials, run_experiment
@@ -36,7 +37,7 @@ from vitlab.training.settings import Placement
 
 LOG = "log.txt"
 LOOK = 0.5  # seconds between two looks whether a run of several devices is to stop
-GRACE = 10.0  # seconds that rank 0 has to write why a run has failed
+GRACE = 10.0  # seconds that rank 0 has to say why a run has failed
 
 
 @dataclass(frozen=True)
@@ -210,20 +211,33 @@ def run_rank(folder: str, cores: str, number: str, observe: str) -> int:
     study.read()
     parts = (part for cell in study.files.cells() for part in study.list_parts(*cell))
     run = next(part for part in parts if part.files.folder == path)
+    if launched.rank:
+        placement = Placement(int(cores), run.settled)
+        return follow(run.config, path, launched, trial_of=run.trial_of, placement=placement)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
-            if ranks.is_main:
-                observer = getattr(import_module(module), attribute)
-                train(run, Borrowed(folder, int(number)), int(cores), observer, stopping.asked, ranks)
-            else:
-                placement = Placement(int(cores), run.settled)
-                options = {"trial_of": run.trial_of, "placement": placement, "ranks": ranks}
-                run_experiment(run.config, Borrowed(folder), **options)
-    except (Diverged, Interrupted):
-        return int(launched.rank == 0)
+            observer = getattr(import_module(module), attribute)
+            train(run, Borrowed(folder, int(number)), int(cores), observer, stopping.asked, ranks)
+    except Exception:  # `train` has said so
+        return 1
+    return 0
+
+
+def follow(config: TrainConfig, folder: Path, launched: Launched, **options: Any) -> int:
+    """What a rank but 0 does in a folder that another process holds; options are `run_experiment`'s. The exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # which reach all ranks, and rank 0 decides
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        with join_ranks(launched) as ranks:
+            run_experiment(config, Borrowed(folder), ranks=ranks, **options)
+    except (Diverged, Interrupted):  # all ranks have them, and rank 0 says so
+        return 0
     except Exception as error:
-        if launched.rank and isinstance(error, UserError):  # rank 0 has it too, and writes it down
-            time.sleep(GRACE)
+        if isinstance(error, UserError) and launched.node == 0:  # rank 0 has it too
+            time.sleep(GRACE)  # else torchrun would end rank 0 before it has said so
+        elif not is_lost_rank(error):
+            line = f"vitlab: device {launched.rank} of {launched.size} failed: {printable(first_line(error))}"
+            print(line, file=sys.__stderr__, flush=True)
         return 1
     return 0
 

@@ -93,7 +93,7 @@ def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "words", "expected"),
     [
-        ("", [], ["has no rows"]),
+        ("", [], ["no rows"]),
         ("model,train_size,err\na,1,2\n", [], ["--y error: ", "did you mean 'err'"]),
         (
             "model,train_size,error\na,1,x\na,2,y\na,3,.1\n",
@@ -105,7 +105,7 @@ def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
         ("model,train_size,error\na,1,.5\na,2,.2\n", [], ["a: 2 different sizes; a law needs 3"]),
         ("model,train_size,error\na,1,\n", [], ["no value in this column"]),
         ("model,train_size,error\na,0,.5\na,2,.2\na,3,.1\n", [], ["1 line (2)", "train_size=0"]),
-        ("model,train_size,error,error\na,1,.5,.4\na,2,.2,.3\na,3,.1,.1\n", [], ["2 columns 'error'"]),
+        ("model,train_size,error,error\na,1,.5,.4\na,2,.2,.3\na,3,.1,.1\n", [], ["two columns are named 'error'"]),
         ("model;train_size;error\na;1;0,5\na;2;0,2\na;3;0,1\n", [], ["separated by ';'"]),
         ('model,train_size,error\na,1,"0,5"\na,2,.2\na,3,.1\n', [], ["1 line (2)", "error='0,5'"]),
         ("model,train_size,error,chance\na,1,.5,1.5\na,2,.2,.1\na,3,.1,.1\n", [], ["1 line (2)", "chance=1.5"]),

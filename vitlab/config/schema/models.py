@@ -11,7 +11,7 @@ from typing import Any, Literal, Optional, Union
 
 from omegaconf import MISSING
 
-from vitlab.config.errors import UserError, choices_text, first_line
+from vitlab.config.errors import UserError, choices_text, first_line, raise_all
 from vitlab.config.schema.fields import (
     LARGEST_DEPTH,
     LARGEST_IMAGE,
@@ -358,8 +358,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     activations = [name for name, here in ACTIVATIONS.items() if here in settings.activations]
     if activation not in activations:
         problems.append(f"{folder}: unknown activation {activation}; {choices_text(str(activation), activations)}")
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return config
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vitlab.config import UserError, extent
+from vitlab.config import extent, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 
@@ -40,9 +40,7 @@ def load(config: ImageDataConfig) -> ImageData:
     """`train_images`, and `test_images` twice: for validation and test. Nothing is drawn before it is read."""
     drawing = DRAWINGS[config.kind]
     classes = max(1, len(drawing.classes))
-    problems = [*check_drawing(config, classes), *drawing.problems(config)]
-    if problems:
-        raise UserError(problems)
+    raise_all([*check_drawing(config, classes), *drawing.problems(config)])
     splits = {
         part: Split(np.arange(count, dtype=np.int64) % classes, drawing(config, FIRSTS[part]))
         for part, count in count_images(config).items()

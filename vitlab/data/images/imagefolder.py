@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitlab.config import UserError, extent, printable
+from vitlab.config import extent, printable, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import is_folder, stat_files, walk_files, warn_of_broken_links
@@ -19,6 +19,7 @@ from vitlab.data.split import divide_by_hash
 
 VERSION = 3  # of the decoding
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
+KINDS = " ".join(extension.removeprefix(".") for extension in EXTENSIONS)
 TRAIN = "train"
 WHOLE = "all"  # the name of the one split of a folder that has none
 VALIDATION = ("val", "valid", "validation")  # the first that is there
@@ -50,13 +51,10 @@ def contents(config: ImageDataConfig) -> str:
 def load(config: ImageDataConfig) -> ImageData:
     """The images of `config.root`, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
     root = Path(config.root).expanduser()
-    problems = list(check_root(root))
-    if problems:
-        raise UserError(problems)
+    raise_all(check_root(root))
     scan_files(config)  # for its warning: without a cache nothing asks for the fingerprint
     folders = list_splits(root)
-    if problems := find_problems(root, folders):
-        raise UserError(problems)
+    raise_all(find_problems(root, folders))
     listed = dict(zip(find_splits(root), folders.values(), strict=False))
     if not listed:
         sides = {name: divide_by_hash(paths, config.test_share, config.seed) for name, paths in folders[WHOLE].items()}
@@ -126,12 +124,11 @@ def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
 
 def check_classes(root: Path, listed: Listing, least: int = 1) -> Iterator[str]:
     """One line for each class folder with an unusable name, or with fewer than `least` images."""
-    kinds = " ".join(kind.removeprefix(".") for kind in EXTENSIONS)
     for name, paths in listed.items():
         if name.encode(errors="ignore").decode() != name:
             yield f"data.root={root}: the name of class folder {os.fsencode(name)!r} is not UTF-8; rename it"
         elif not paths:
-            yield f"data.root={root}: class '{name}' has no images; add some ({kinds}) or remove its folder"
+            yield f"data.root={root}: class '{name}' has no images; add some ({KINDS}) or remove its folder"
         elif len(paths) < least:
             yield f"data.root={root}: class '{name}' has a single image; add another, one of them is held out"
 
@@ -176,8 +173,7 @@ class FileImages:
                 images[row] = decode.read(path, self.size, channels=3)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
                 problems.append(f"data.root={self.root}: cannot read {self.paths[index]}: {explain(path, error)}")
-        if problems:
-            raise UserError(problems)
+        raise_all(problems)
         return images
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from vitlab.config import UserError, choices_text, extent, first_line
+from vitlab.config import UserError, choices_text, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Rows, Split
 from vitlab.data.cache import stat_files
@@ -95,9 +95,7 @@ def load_torchvision(config: ImageDataConfig) -> ImageData:
     from torchvision import datasets  # 3 s
 
     constructor = getattr(datasets, name)
-    problems = list(check_options(config, constructor))
-    if problems:
-        raise UserError(problems)
+    raise_all(check_options(config, constructor))
     sets = [open_part(config, constructor, part) for part in list_parts(constructor)]
     classes, labels = name_classes(sets[0], [read_labels(dataset) for dataset in sets])
     arrays = [get_array(dataset) for dataset in sets]
@@ -297,6 +295,5 @@ class ItemImages:
                 images[row] = decode.convert(self.dataset[int(index)][0], self.size, self.channels)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
                 problems.append(f"data.root={self.root}: cannot read image {index} of {self.name}: {shorten(error)}")
-        if problems:
-            raise UserError(problems)
+        raise_all(problems)
         return images

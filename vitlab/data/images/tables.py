@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitlab.config import UserError, choices_text, extent
+from vitlab.config import UserError, choices_text, extent, raise_all
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
 from vitlab.data.base import CaptionData, ImageData, Split
 from vitlab.data.cache import stat_files
@@ -21,6 +21,7 @@ from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_held_out, divide_by_hash
 from vitlab.data.text import tokenization
 from vitlab.data.text.texts import check_column, read_cells, read_number
+from vitlab.formatting import cut_lines
 
 VERSIONS = {"imagetable": 2, "captions": 3}  # of the reading
 SHOWN = 5  # rows named in an error
@@ -74,8 +75,7 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
         raise UserError(f"data.root={root}: {'not a folder' if root.exists() else 'no such folder'}")
     advice = "quote a cell that has a comma or a quote"
     table = read_cells(path, "data.path", [*columns.values()], "", quoting=True, header=True, advice=advice)
-    if problems := [line for key, name in columns.items() for line in check_column(table, key, name)]:
-        raise UserError(problems)
+    raise_all([line for key, name in columns.items() for line in check_column(table, key, name)])
     rows = zip(*table.columns.values(), strict=True)
     cells = [dict(zip(table.columns, map(str.strip, row), strict=True)) for row in rows]
     return list(zip(table.numbers, cells, strict=True))
@@ -94,9 +94,8 @@ def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]])
     """Raise UserError for what is wrong with rows, (number, what), if anything is."""
     source = f"data.path={Path(config.path).expanduser()}"
     if problems:
-        lines = [f"{source}: row {number}: {problem}" for number, problem in problems[:SHOWN]]
-        more = [f"{source}: ... and {len(problems) - SHOWN} more such rows"] if len(problems) > SHOWN else []
-        raise UserError(lines + more)
+        lines = [f"{source}: row {number}: {problem}" for number, problem in problems]
+        raise UserError(cut_lines(lines, SHOWN, " such rows", f"{source}: ... "))
 
 
 def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:

@@ -27,13 +27,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vitlab.config import UserError, extent, first_line, resolved
+from vitlab.config import UserError, extent, first_line, raise_all, resolved
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import Cache, Progress, cache_root
+from vitlab.data.cache import Cache, Progress, cache_root, save_arrays
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, choose_count, hash_key
-from vitlab.files import read_utf8, replacing, write_json
-from vitlab.formatting import plural
+from vitlab.files import read_utf8, replacing
+from vitlab.formatting import cut_lines, cut_names, plural
 
 VERSION = 3  # of the decoding
 LAYOUT = 2  # of an index's files
@@ -163,9 +163,8 @@ def fetch_shards(config: ImageDataConfig, key: str, progress: Progress) -> list[
     sources = list_sources(config, key)
     absent = [source for source in sources if not os.path.isfile(place_of(source))]
     if missing := [source for source in absent if not is_address(source)]:
-        more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
         counts = f"{len(missing)} of {plural(len(sources), 'shard')} not there"
-        raise UserError(f"data.{key}={vars(config)[key]}: {counts}: {', '.join(missing[:SHOWN_MISSING])}{more}")
+        raise UserError(f"data.{key}={vars(config)[key]}: {counts}: {cut_names(missing, SHOWN_MISSING)}")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for done, problem in enumerate(pool.map(download, absent)):
             if problem:
@@ -232,8 +231,7 @@ class ShardIndex(Cache):
                     more = f"; give data.classes={int(text) + 1}, or more" if text.isdecimal() else ""
                     problems.append(f"{path}: sample {key}: label {text} is {choices}{more}")
         if problems:
-            more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-            raise UserError([*(f"data={self.config.name}: {line}" for line in problems[:SHOWN]), *more])
+            raise UserError(cut_lines([f"data={self.config.name}: {line}" for line in problems], SHOWN))
         shards = tuple(shard for part in self.shards.values() for shard in part)
         for part, samples in splits.items():
             samples["labels"] = np.array([*labels.values()])[samples["labels"]]
@@ -246,24 +244,15 @@ class ShardIndex(Cache):
                 digest.update(np.ascontiguousarray(samples[name]).data)
         return Index(classes, shards, splits, digest.hexdigest())
 
-    def write(self, index: Index, entry: Path) -> None:
-        for part, samples in index.splits.items():
-            with replacing(entry / f"{part}.npy") as file:
-                np.save(file, samples, allow_pickle=False)
-        about = {"classes": index.classes, "splits": list(index.splits), "digest": index.digest}
-        write_json(entry / "index.json", {**about, "shards": index.shards})
+    def write(self, index: Index, entry: Path) -> dict[str, Any]:
+        save_arrays(f"{entry}/", index.splits)
+        return {**vars(index), "splits": list(index.splits)}
 
-    def open_entry(self, entry: Path) -> Index | None:
-        try:
-            about = json.loads((entry / "index.json").read_text())
-            files = {part: entry / f"{part}.npy" for part in about["splits"]}
-            splits = {
-                part: np.asarray(np.load(file, mmap_mode="r", allow_pickle=False)) for part, file in files.items()
-            }
-            shards = tuple(Shard(*shard) for shard in about["shards"])
-            return Index(tuple(about["classes"]), shards, splits, about["digest"])
-        except (OSError, ValueError, KeyError):
-            return None
+    def read_entry(self, entry: Path, about: dict[str, Any]) -> Index:
+        files = {part: entry / f"{part}.npy" for part in about["splits"]}
+        splits = {part: np.asarray(np.load(file, mmap_mode="r", allow_pickle=False)) for part, file in files.items()}
+        shards = tuple(Shard(*shard) for shard in about["shards"])
+        return Index(tuple(about["classes"]), shards, splits, about["digest"])
 
 
 def refuse_doubles(part: str, samples: np.ndarray, shards: tuple[Shard, ...]) -> None:
@@ -435,8 +424,7 @@ class ShardImages:
                 images[row] = decode.read(BytesIO(data), self.size, channels=3)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
                 problems.append(f"{path}: cannot read the image at byte {offset}: {decode.explain(error)}")
-        if problems:
-            raise UserError(problems)
+        raise_all(problems)
         return images
 
     def read_files(self, indices: np.ndarray) -> Iterator[tuple[int, str, int, bytes]]:

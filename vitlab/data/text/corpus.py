@@ -5,7 +5,6 @@ An entry (vitlab.data.cache) holds tokenizer.json, data.json, and of each split 
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -13,13 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vitlab.config import UserError
+from vitlab.config import UserError, raise_all
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import NO_TAG, Corpus, Examples, Ragged, TextData, Texts, list_arrays
-from vitlab.data.cache import Cache
+from vitlab.data.cache import Cache, save_arrays
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
-from vitlab.files import replacing, write_json
 
 LAYOUT = 2  # of an entry's files
 TRAINED = ("tokenizer", "vocabulary", "lowercase", "split_digits")  # keys of a tokenizer that is trained
@@ -85,12 +83,10 @@ class TextCache(Cache):
         lengths = {"length": self.config.length, "target_length": self.config.target_length or self.config.length}
         return TextData(self.config.name, classes, tokenizer=tokenizer, **splits, **lengths, exact=self.config.exact)
 
-    def write(self, data: TextData, entry: Path) -> None:
+    def write(self, data: TextData, entry: Path) -> dict[str, Any]:
         about: dict[str, Any] = {"classes": list(data.classes)}
         for split, texts in data.splits.items():
-            for name, values in list_arrays(texts).items():
-                with replacing(entry / f"{split}_{name}.npy") as file:
-                    np.save(file, values, allow_pickle=False)
+            save_arrays(f"{entry / split}_", list_arrays(texts))
             about[split] = {
                 "parts": len(texts.parts),
                 "targets": texts.targets is not None,
@@ -98,23 +94,21 @@ class TextCache(Cache):
                 "size": texts.size,
             }
         data.tokenizer.save(entry / tokenization.FILE)
-        write_json(entry / "data.json", about)
+        return about
 
-    def open_entry(self, entry: Path) -> TextData | None:
-        try:
-            about = json.loads((entry / "data.json").read_text())
-            tokenizer = tokenization.from_file(entry / tokenization.FILE)
-            splits = {split: open_split(entry / split, about[split]) for split in SPLITS}
-            return self.data(tuple(about["classes"]), tokenizer, splits)
-        except (OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
-            return None
+    def read_entry(self, entry: Path, about: dict[str, Any]) -> TextData:
+        tokenizer = tokenization.from_file(entry / tokenization.FILE)
+        splits = {split: open_split(entry / split, about[split]) for split in SPLITS}
+        return self.data(tuple(about["classes"]), tokenizer, splits)
 
 
 def check_texts(config: TextDataConfig, corpus: Corpus) -> None:
     """Raise UserError for each split without texts."""
-    if empty := [split for split, texts in corpus.splits.items() if not texts.parts or not len(texts)]:
-        wheres = [f"no {SPLITS[split]} texts found in {name_source(config, split)}" for split in empty]
-        raise UserError(f"data={config.name}: {where}; give more there" for where in wheres)
+    raise_all(
+        f"data={config.name}: no {SPLITS[split]} texts found in {name_source(config, split)}; give more there"
+        for split, texts in corpus.splits.items()
+        if not texts.parts or not len(texts)
+    )
 
 
 def name_source(config: TextDataConfig, split: str) -> str:

@@ -4,13 +4,13 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from typing import Any
 
-from vitlab.config import UserError, choices_text, first_line, groups
+from vitlab.config import UserError, choices_text, collecting, first_line, groups, raise_all
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data import module_of
 from vitlab.data.base import Corpus, Examples
@@ -152,9 +152,7 @@ def read_tables(config: TextDataConfig) -> Corpus:
         train, test = read_table(config, "path", wanted), None
         if config.test_path:
             test = read_table(config, "test_path", wanted)
-    problems = [line for table in (train, test) if table for line in check_columns(wanted, table)]
-    if problems:
-        raise UserError(problems)
+    raise_all(line for table in (train, test) if table for line in check_columns(wanted, table))
     rows = read_records(wanted, train)
     rows, held = (rows, read_records(wanted, test)) if test else hold_out(wanted, rows, config.test_share)
     classes = () if wanted.label is None or wanted.target == "number" else train.classes or collect_names(wanted, rows)
@@ -179,11 +177,19 @@ def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
 
 
 def read_cells(
-    path: Path, key: str, used: Sequence[str | None], delimiter: str, quoting: bool, header: bool, advice: str
+    path: Path,
+    key: str,
+    used: Iterable[str | None],
+    delimiter: str,
+    quoting: bool,
+    header: bool,
+    advice: str,
+    whole: bool = False,
 ) -> Table:
     """The columns of a file, of which those that are `used` have a name of their own; empty rows are left out.
 
-    delimiter: "" for a tab where the first line has one, else a comma. advice: what to do about wrong quotes.
+    delimiter: "" for a tab where the first line has one, else a comma. advice: what to do about wrong quotes. whole:
+    refuse a row with fewer cells than columns, or with more that are not empty, rather than read what is there.
     """
     text, source = read_utf8(path, key), f"{key}={path}"
     delimiter = delimiter or ("\t" if "\t" in text.partition("\n")[0] else ",")
@@ -204,8 +210,17 @@ def read_cells(
     for name in used:
         if names.count(name) > 1:
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
+    count = len(names)
+    if whole and count > 1 and (wrong := [number for number, row in numbered if len(row) < count or any(row[count:])]):
+        problem = f"not one cell for each of the {count} columns; correct the row, or delete it"
+        raise UserError(f"{source}, {name_lines(wrong)}: {problem}")
     cells = {name: [row[n] if n < len(row) else "" for _, row in numbered] for n, name in enumerate(names)}
     return Table(source, cells, [number for number, _ in numbered])
+
+
+def name_lines(numbers: Sequence[int]) -> str:
+    """`2 lines (3, 8)`"""
+    return f"{plural(len(numbers), 'line')} ({', '.join(map(str, numbers[:5]))}{' ...' if len(numbers) > 5 else ''})"
 
 
 def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
@@ -272,10 +287,11 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
         reasons = dict.fromkeys(map(first_line, (error, cause)))
         raise UserError(f"{source}: cannot be loaded: {': '.join(reasons)}") from None
     given = {"split": config.split, "test_split": config.test_split}
-    if unknown := [key for key, split in given.items() if split and split not in splits]:
-        raise UserError(
-            f"data.{key}={given[key]}: no such split; {choices_text(given[key], splits)}" for key in unknown
-        )
+    raise_all(
+        f"data.{key}={split}: no such split; {choices_text(split, splits)}"
+        for key, split in given.items()
+        if split and split not in splits
+    )
 
     def read_split(split: str) -> Table:
         rows = splits[split]
@@ -416,15 +432,12 @@ def read_parallel(config: TextDataConfig) -> Corpus:
     for split, prefix in (("train", ""), ("validation", "validation_"), ("test", "test_")):
         paths = {f"data.{prefix}{side}": vars(config)[f"{prefix}{side}"] for side in ("source", "target")}
         if all(paths.values()):
-            try:
+            with collecting(problems):
                 splits[split] = read_pairs(paths, config.skip_empty)
-            except UserError as error:
-                problems += error.problems
         elif any(paths.values()):
             missing, given = sorted(paths, key=lambda key: bool(paths[key]))
             problems.append(f"{missing} is missing: {given} is given, and each of its lines needs the other language's")
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     if "test" not in splits:
         splits["train"], splits["test"] = divide_by_hash(splits["train"], config.test_share, name=repr)
     return Corpus(**{split: Examples((*zip(*pairs, strict=True),) or ((), ())) for split, pairs in splits.items()})
@@ -436,24 +449,19 @@ def read_pairs(paths: dict[str, str], skip_empty: bool) -> list[tuple[str, str]]
     sides: dict[str, list[str]] = {}  # by what messages call them
     for key, given in paths.items():
         path = Path(given).expanduser()
-        try:
+        with collecting(problems):
             lines = [line.strip() for line in read_utf8(path, key).removesuffix("\n").split("\n")]
-        except UserError as error:
-            problems += error.problems
-            continue
-        empty = [number for number, line in enumerate(lines, 1) if not line]
-        if empty and not skip_empty:
-            which = f"line {empty[0]} is empty" + (f", and {len(empty) - 1} more" if len(empty) > 1 else "")
-            problems.append(
-                f"{key}={path}: {which}; write what is missing, or leave such pairs out by data.skip_empty=true"
-            )
-        sides[f"{key}={path}"] = lines
+            sides[f"{key}={path}"] = lines
+            empty = [number for number, line in enumerate(lines, 1) if not line]
+            if empty and not skip_empty:
+                which = f"line {empty[0]} is empty" + (f", and {len(empty) - 1} more" if len(empty) > 1 else "")
+                advice = "write what is missing, or leave such pairs out by data.skip_empty=true"
+                problems.append(f"{key}={path}: {which}; {advice}")
     if len({len(lines) for lines in sides.values()}) > 1:
         (first, one), (second, other) = sides.items()
         lengths = f"{first} has {plural(len(one), 'line')}, {second} has {len(other)}"
         problems.append(f"{lengths}; line n of one must be line n of the other")
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     return [pair for pair in zip(*sides.values(), strict=True) if all(pair)]
 
 
@@ -469,12 +477,9 @@ def read_mixture(config: TextDataConfig) -> Corpus:
     corpora: dict[str, dict[str, Examples]] = {}
     problems: list[str] = []
     for name, part in load_parts(config).items():
-        try:
+        with collecting(problems, f"data.parts.{name}: "):
             corpora[name] = read_part(name, part, config.limit)
-        except UserError as error:
-            problems += [f"data.parts.{name}: {problem}" for problem in error.problems]
-    if problems:
-        raise UserError(problems)
+    raise_all(problems)
     splits = {}
     for split in SPLITS:
         parts = [corpus[split] for corpus in corpora.values()]
@@ -493,16 +498,11 @@ def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
     problems: list[str] = []
     for name, choice in given.items():
         key = f"data.parts.{name}"
-        try:
-            part = groups.load("data", choice, key)
-        except UserError as error:
-            problems += error.problems
-            continue
-        if part.modality != "text" or part.kind == "mixture":
-            problems.append(f"{key}={part.name}: cannot be part of a mixture; give a data set of texts")
-        parts[str(name)] = part
-    if problems:
-        raise UserError(problems)
+        with collecting(problems):
+            part = parts[str(name)] = groups.load("data", choice, key)
+            if part.modality != "text" or part.kind == "mixture":
+                raise UserError(f"{key}={part.name}: cannot be part of a mixture; give a data set of texts")
+    raise_all(problems)
     return parts
 
 

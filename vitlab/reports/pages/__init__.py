@@ -6,7 +6,6 @@
 import base64
 import contextlib
 import hashlib
-import time
 import traceback
 from collections.abc import Sequence
 from functools import cache
@@ -18,10 +17,9 @@ import jinja2
 from vitlab.data.cache import cache_root
 from vitlab.files import write_text
 from vitlab.reports import css_variables
+from vitlab.studies.store import LiveTable
 
 ASSETS = Path(__file__).parent / "assets"
-SHARE = 0.05  # of the watching process's time that a live report may take: no run is started meanwhile
-EVERY = 15.0  # seconds between two live reports, at least
 LOG = "report.log"  # below the study's folder: what went wrong in its report
 
 
@@ -75,43 +73,36 @@ def bundle_vega() -> str:
     return text
 
 
-class LiveReport:
-    """Rewrites report.html of a study's folder when runs have finished, but not too often.
+class LiveReport(LiveTable):
+    """Rewrites report.html, between two events: meanwhile no worker is started.
 
     A study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself.
     """
 
-    changed = started = False
-    due = 0.0
-
-    def __init__(self, folder: Path):
-        self.folder = folder
+    share, least = 0.05, 15.0
+    started = False
 
     def __enter__(self) -> "LiveReport":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if kind and self.started:
-            self.write()
+            self.write(running=False)
 
     def update(self, changed: bool) -> None:
-        """At every event of the study; `changed`: a run has finished or failed. Between two events it may write."""
-        self.changed |= changed
-        begun = time.monotonic()
-        if changed or not self.changed or begun < self.due:
-            return
-        self.changed, self.started = False, True
-        self.write(running=True)
-        ended = time.monotonic()
-        self.due = ended + max(EVERY, (ended - begun) * (1 / SHARE - 1))
+        if changed:
+            self.changed = True
+        else:
+            super().update(False)
 
-    def write(self, running: bool = False) -> None:
+    def write(self, running: bool = True) -> None:
         """Write the report; what goes wrong in it is in LOG and does not reach the study."""
+        self.started = True
         try:
             from vitlab.reports.pages.study import write_report  # 2 s, here: nothing waits for what draws
             from vitlab.studies.results import load_results
 
-            write_report(load_results(self.folder), running=running)
+            write_report(load_results(self.files.folder), running=running)
         except Exception:
             with contextlib.suppress(OSError):
-                (self.folder / LOG).write_text(traceback.format_exc())
+                (self.files.folder / LOG).write_text(traceback.format_exc())

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.pages import EVERY, LiveReport
+from vitlab.reports.pages import LiveReport
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
 
@@ -14,7 +14,7 @@ SMALL = {"models": {"resnet_nano": "resnet"}, "sizes": (500, 2000), "seeds": (0,
 
 def test_the_page_is_written_between_two_events_but_not_again_at_once(tmp_path):
     study = make_study(tmp_path / "quick", **SMALL)
-    with LiveReport(study.folder) as live:
+    with LiveReport(study) as live:
         live.update(changed=False)
         live.update(changed=True)
         assert not study.report_path.exists(), "the next run starts first"
@@ -27,7 +27,7 @@ def test_the_page_is_written_between_two_events_but_not_again_at_once(tmp_path):
         live.update(changed=False)
         assert study.report_path.stat().st_mtime_ns == written
         taken = time.monotonic() - begun
-        assert live.due - begun >= max(EVERY, taken), "at most every 15 s"
+        assert live.due - begun >= max(LiveReport.least, taken), "at most every 15 s"
         live.due = 0.0
         live.update(changed=False)
         assert study.report_path.stat().st_mtime_ns > written
@@ -37,7 +37,7 @@ def test_the_page_is_written_between_two_events_but_not_again_at_once(tmp_path):
 def test_what_goes_wrong_in_the_report_leaves_the_study_alone(tmp_path):
     study = make_study(tmp_path / "quick", **SMALL)
     study.results_path.write_text("broken")
-    with LiveReport(study.folder) as live:
+    with LiveReport(study) as live:
         live.update(changed=True)
         live.update(changed=False)
         assert "results.csv: cannot read it" in (study.folder / "report.log").read_text()
@@ -45,7 +45,7 @@ def test_what_goes_wrong_in_the_report_leaves_the_study_alone(tmp_path):
 
 def test_a_study_that_ends_early_leaves_a_page_that_no_longer_reloads(tmp_path):
     study = make_study(tmp_path / "quick", **SMALL)
-    with pytest.raises(RuntimeError), LiveReport(study.folder) as live:  # noqa: PT012
+    with pytest.raises(RuntimeError), LiveReport(study) as live:  # noqa: PT012
         live.update(changed=True)
         live.update(changed=False)
         assert "The study is running" in study.report_path.read_text()
