@@ -267,7 +267,8 @@ def summarize(plan: Plan, spent: Sequence[dict[str, float]], startup: float, flo
     """The sums of a plan that was timed; `spent` are the seconds of each run."""
     seconds = [sum(parts.values()) for parts in spent]
     wall = startup + pack([each / plan.trials for each in seconds for _ in range(plan.trials)], plan.jobs) + REPORT
-    shares = [f"{name} {sum(parts[name] for parts in spent) / sum(seconds):.0%}" for name in spent[0]]
+    sums = {name: sum(parts[name] for parts in spent) for name in spent[0]}
+    shares = [f"{name} {part / sum(seconds):.0%}" for name, part in sums.items() if part]
     return (
         f"total {flops:.2e} FLOPs, about {duration(wall)} with {plural(plan.jobs, 'worker')} "
         f"({duration(startup + REPORT)} before and after the runs; of their time {', '.join(shares)}), "
@@ -281,12 +282,15 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> dict[str, float]:
     Several devices are taken to share the steps and evaluations.
     """
     model, task = plan.model_of(spec), plan.task
+    probes = [load("probe", name.partition("@")[0]) for name in plan.model_of(spec).config.probes]
+    tuned = sum(len(probe.labels) * probe.steps for probe in probes if probe.kind == "finetune")
     trainings = plan.trainings(model) / (model.config.trainer.devices * model.config.trainer.nodes)
     return {
         "training": trainings * plan.steps(spec) * times.step,
         "evaluation": trainings * plan.evaluations(spec) * len(task.validation) * times.validation
         + (len(task.test) + writes_texts(task) * len(task.validation)) * times.test,
         "start": times.start,
+        "fine-tuning": times.step * tuned,
     }
 
 
