@@ -186,12 +186,6 @@ def test_two_units_or_none_are_refused():
     assert problem("budget.steps=null").startswith("no budget: give exactly one of budget.steps")
 
 
-def test_a_unit_that_is_refused_is_not_missing_as_well():
-    assert "at least 1" in problem("budget.steps=0")
-    assert problem("budget.steps=many") == "budget.steps=many: expected a whole number"
-    assert problem("recipe.lr=fast") == "recipe.lr=fast: expected a number"
-
-
 # ---- a user's own file
 
 
@@ -240,7 +234,7 @@ def test_a_broken_file_is_the_users_mistake(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["- a", "a: [", "3: 4", "null: 3", "a: ${b}", "models: 3", "budget: {3: 4}", "data: {kind: x}"]
+    "text", ["", "- a", "a: [", "3: 4", "null: 3", "a: ${b}", "models: 3", "budget: {3: 4}", "data: {kind: x}"]
 )
 def test_a_broken_study_is_the_users_mistake(text, tmp_path):
     path = tmp_path / "mine.yaml"

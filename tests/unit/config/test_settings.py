@@ -10,9 +10,8 @@ import pytest
 from scripts.write_keys import write_page
 from tests.configurations import problem, train
 from vitlab.config import UserError, groups, identity, resolved
-from vitlab.config.checks import find_excluded
 from vitlab.config.groups import list_keys, read_comments
-from vitlab.config.schema import RandAugmentConfig, RecipeConfig, StudyConfig
+from vitlab.config.schema import StudyConfig
 from vitlab.studies.grid import compose_study
 
 OWN = """
@@ -66,14 +65,6 @@ def test_an_own_module_that_cannot_be_imported_is_typed_by_its_file(own_module, 
     assert train(f"model={own_module}", "model.depth=4").model.depth == 4
 
 
-def test_every_exclusion_names_the_value_to_give():
-    assert [*find_excluded(RecipeConfig(repeats=2), "captions")] == []
-    (found,) = find_excluded(RecipeConfig(random_erasing=0.5), "text")
-    assert found == "recipe.random_erasing=0.5: is only for images; give recipe.random_erasing=0"
-    (found,) = find_excluded(RecipeConfig(rand_augment=RandAugmentConfig(layers=2)), "text")
-    assert found == "recipe.rand_augment.layers=2: is only for images; give recipe.rand_augment.layers=0"
-
-
 @pytest.mark.parametrize("wrong", ["recipe.lr=-1", "recipe.lrr=1", "data=imagefolder", "seed.x=1", "nothing"])
 def test_a_problem_says_the_same_behind_a_pipe(wrong):
     with pytest.raises(UserError) as caught:
@@ -94,12 +85,6 @@ def test_dotted_keys_of_a_study_file_are_those_of_the_command_line(tmp_path):
     study = compose_study(str(path), ["data=glyphs"])
     assert (study.data.image_size, study.budget.steps, study.trainer.threads) == (30, 7, 1)
     assert compose_study(str(path), ["budget.steps=9"]).budget.steps == 9
-
-
-def test_an_empty_study_file_is_a_mistake(tmp_path):
-    (tmp_path / "mine.yaml").touch()
-    with pytest.raises(UserError, match="the file is empty"):
-        compose_study(str(tmp_path / "mine.yaml"), [])
 
 
 def test_a_grid_is_counted_before_it_is_expanded():

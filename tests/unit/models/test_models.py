@@ -32,10 +32,6 @@ RESNETS = {"resnet18": 11_689_512, "resnet50": 25_557_032, "bit_50x1": 25_549_35
 B16 = {"depth": 12, "width": 768, "hidden": 3072, "tokens": 197, "patches": 196, "patch": 768, "classes": 1000}
 
 
-def configuration(name, **changes):
-    return compose(DescribeConfig, base={"model": {"name": name, **changes}}).model
-
-
 def on_meta(name, image_size=(224, 224), num_classes=1000, channels=3, **changes):
     size = list(image_size)
     config = compose(DescribeConfig, base={"model": {"name": name, **changes}, "image_size": size}).model
@@ -211,19 +207,12 @@ def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
 # ---- what a trained model may be shown
 
 
-def trained_on(classes=("a", "b", "c")):
-    shape = {"num_classes": len(classes), "image_size": (8, 12), "channels": 1}
-    return LoadedRun(compose(TrainConfig), nn.Identity(), shape, classes, {}, [])
-
-
-def images_of(classes=("a", "b", "c"), image_size=(8, 12)):
-    return ImageData("other", classes, image_size, 1, None, None)
-
-
 def test_images_of_another_shape_than_the_runs_are_the_users_mistake():
     says = r"data=other: has image_size=\[12, 8\], but the run's model was trained with \[8, 12\]"
+    shape, classes = {"num_classes": 3, "image_size": (8, 12), "channels": 1}, ("a", "b", "c")
+    run = LoadedRun(compose(TrainConfig), nn.Identity(), shape, classes, {}, [])
     with pytest.raises(UserError, match=says):
-        refuse_misfit(trained_on(), images_of(image_size=(12, 8)))
+        refuse_misfit(run, ImageData("other", classes, (12, 8), 1, None, None))
 
 
 def test_texts_may_be_shorter_than_the_runs_but_not_longer_nor_in_other_tokens():

@@ -9,7 +9,6 @@ from torch import nn
 from vitlab.config import load
 from vitlab.models import build, build_model
 from vitlab.models.decoding import beam_search, filter_logits, generate
-from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.text import Classifier, bert, language_model
 
 B, N, V, LENGTH = 3, 7, 29, 23
@@ -62,7 +61,11 @@ def test_heads_of_any_width_are_those_of_the_formula(positions):
         torch.testing.assert_close(mixer(x), mixer.proj((weights @ v).transpose(1, 2).flatten(2)), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("build", [lm, lambda: randomized(bert(V, **SIZES))], ids=["language model", "bert"])
+@pytest.mark.parametrize(
+    "build",
+    [lm, lambda: randomized(bert(V, **SIZES)), lambda: randomized(lstm(causal=False, head="masked"))],
+    ids=["language model", "bert", "LSTM in both directions"],
+)
 def test_padding_never_changes_a_result(build):
     model, words = build(), tokens()
     alone = model(words)
@@ -83,15 +86,6 @@ def test_gpt2_and_bert_have_their_published_sizes():
 
 def test_a_nano_model_counts_with_the_words_of_its_tasks_data():
     assert (build_model("gpt_nano").vocabulary, build_model("gpt_nano").sequence_length) == (4096, 128)
-
-
-# ---- one encoder
-
-
-def test_vit_language_model_and_bert_share_one_encoder_class():
-    vit = build_model("vit_nano", image_size=24)
-    classes = {type(vit.encoder), type(lm().text.encoder), type(bert(V, **SIZES).text.encoder)}
-    assert classes == {TransformerEncoder}
 
 
 # ---- caches and generation
@@ -202,13 +196,6 @@ def test_an_lstm_generates_the_same_with_its_state_and_without():
     assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
     greedy = generate(model.decoding(), prompt[:1], 9)[0]
     assert torch.equal(beam_search(model.decoding(), prompt[:1], 9, beams=1)[0], greedy)
-
-
-def test_padding_never_changes_what_an_lstm_in_both_directions_says():
-    model, words = lstm(causal=False, head="masked"), tokens()
-    padded = torch.cat([words, tokens(B, 4)], dim=1)
-    mask = (torch.arange(N + 4) < N).expand(B, -1)
-    torch.testing.assert_close(model(padded, mask)[:, :N], model(words), rtol=1e-5, atol=1e-5)
 
 
 def test_a_classifier_reads_the_mean_of_its_tokens_without_padding():

@@ -116,11 +116,6 @@ def test_problems_of_all_models_come_at_once_each_once():
         assert text.count(part) == 1
 
 
-def list_changes(words, *later):
-    """What differs between a study as its folder holds it and as it is given later."""
-    return list_study_changes(resolved(study(*later)), resolved(study(*words)))
-
-
 @pytest.mark.parametrize(
     ("before", "later"),
     [
@@ -137,4 +132,4 @@ def list_changes(words, *later):
     ],
 )
 def test_a_study_is_the_same_where_its_runs_end_with_the_same_weights(before, later):
-    assert list_changes(before, *later) == []
+    assert list_study_changes(resolved(study(*later)), resolved(study(*before))) == []

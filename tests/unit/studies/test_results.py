@@ -1,7 +1,6 @@
 """The results of a study, loaded once from its folder."""
 
 import shutil
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -15,23 +14,7 @@ from vitlab.reports.pages import study as study_page
 from vitlab.reports.words import headline, say_result
 from vitlab.studies.results import Results, load_results
 from vitlab.studies.stats import Target, plan_round
-from vitlab.studies.store import StudyFiles, limit_of, list_limits, predict_gain
-from vitlab.training.files import RunFiles
-
-
-def test_the_results_are_parsed_once_for_the_report_and_its_dashboards(tmp_path, monkeypatch, capsys):
-    study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
-    reads = Counter()
-
-    def counted(read):
-        return lambda files: reads.update([(read.__name__, files.folder.name)]) or read(files)
-
-    monkeypatch.setattr(StudyFiles, "rows", counted(StudyFiles.rows))
-    monkeypatch.setattr(RunFiles, "metrics", counted(RunFiles.metrics))
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    runs = [path.parent.name for path in study.folder.glob("*/result.json")]
-    assert reads == {("rows", "quick"): 1, **{("metrics", run): 1 for run in runs}}
+from vitlab.studies.store import limit_of, list_limits, predict_gain
 
 
 @pytest.mark.parametrize("lost", ["all rows", "one row"])
@@ -243,32 +226,33 @@ def row(seen, unseen, **more):
     return {"model": "vit", "train_size": 100, "train_sample_loss": seen, "validation_loss": unseen, **more}
 
 
+PERFECT = row(0.4, 0.4, validation_accuracy=1.0)
+
+
 @pytest.mark.parametrize(
-    ("seen", "limit"), [(0.47, "budget"), (0.26, "budget"), (0.13, "undecided"), (0.05, "data"), (0.0, "data")]
+    ("rows", "limit"),
+    [
+        ([row(0.47, 0.62)], "budget"),
+        ([row(0.26, 0.62)], "budget"),
+        ([row(0.13, 0.62)], "undecided"),
+        ([row(0.05, 0.62)], "data"),
+        ([row(0.0, 0.62)], "data"),
+        ([row(0.1, 1.0), row(0.4, 1.0)], "undecided"),  # by the mean of the runs
+        ([{"model": "vit", "train_size": 100}], None),
+        ([row(None, 0.4), row(0.3, 0.4)], "budget"),
+        ([PERFECT], "undecided"),  # no budget makes it better
+        ([PERFECT, row(0.4, 0.4, validation_accuracy=0.99)], "budget"),
+    ],
 )
-def test_a_model_that_fits_its_own_items_no_better_than_others_is_limited_by_the_budget(seen, limit):
-    assert limit_of([row(seen, 0.62)]) == limit
-
-
-def test_a_cell_is_judged_by_the_mean_of_its_runs():
-    rows = [row(0.1, 1.0), row(0.4, 1.0), row(0.4, 1.0, train_size=200)]
-    assert list_limits(rows) == {("vit", 100): "undecided", ("vit", 200): "budget"}
-
-
-def test_runs_without_the_numbers_have_no_verdict():
-    assert limit_of([{"model": "vit", "train_size": 100}]) is None
-    assert list_limits([{"model": "vit", "train_size": 100}, row(0.1, 1.0, train_size=7)]) == {("vit", 7): "data"}
-    assert limit_of([row(None, 0.4), row(0.3, 0.4)]) == "budget"
+def test_a_model_that_fits_its_own_items_no_better_than_others_is_limited_by_the_budget(rows, limit):
+    assert limit_of(rows) == limit
+    other = row(0.1, 1.0, train_size=7)
+    assert list_limits([*rows, other]) == {("vit", 7): "data"} | ({("vit", 100): limit} if limit else {})
 
 
 def test_gain_is_a_fifth_of_the_error_in_points():
     assert predict_gain([row(0.4, 0.5, error=0.2), row(0.4, 0.5, error=0.1)]) == pytest.approx(3.0)
     assert predict_gain([row(0.4, 0.5)]) is None
-
-
-def test_a_model_without_a_mistake_is_not_limited_by_the_budget():
-    assert limit_of([row(0.4, 0.4, validation_accuracy=1.0)]) == "undecided"
-    assert limit_of([row(0.4, 0.4, validation_accuracy=1.0), row(0.4, 0.4, validation_accuracy=0.99)]) == "budget"
 
 
 def test_the_headline_says_how_much_more_compute_a_family_needs_for_the_same_accuracy():

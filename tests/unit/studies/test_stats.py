@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 
-from vitlab.config import UserError
 from vitlab.studies.stats import (
     Outcomes,
     compare_costs,
@@ -133,13 +132,6 @@ def test_outcomes_are_read_back(tmp_path, key, most):
     np.testing.assert_array_equal(found.counts, counts)
     if most == 1:
         assert path.stat().st_size < 1009 / 8 + 500
-
-
-def test_a_damaged_file_is_said_in_a_line(tmp_path):
-    assert read_outcomes(tmp_path / "heldout.npz") is None
-    (tmp_path / "heldout.npz").write_bytes(b"PK\3\4 no archive")
-    with pytest.raises(UserError, match=r"heldout\.npz: is damaged, .*; delete the run's folder"):
-        read_outcomes(tmp_path / "heldout.npz")
 
 
 def test_items_influence_the_metric_as_leaving_one_out_does():

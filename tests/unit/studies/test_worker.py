@@ -104,15 +104,11 @@ def test_a_worker_that_is_stopped_gives_its_run_back_and_one_that_is_killed_is_r
     second.kill()
     second.communicate()
     assert read_claim(run.folder).is_dead
-    scale.find_missing(files, plan_of(files), Console())  # a later start counts again
+    config = compose_study("quick", [*WORDS, "sizes=[40]", "budget.steps=40"])
+    scale.find_missing(files, plan_study(config, jobs=1, console=Console()), Console())  # a later start counts again
     work(files.folder, 1, lambda: False)
     assert run.result()["steps"] == 40
     assert [row["step"] for row in run.metrics() if "train/loss" in row] == [*range(1, 41)]
-
-
-def plan_of(files):
-    words = [*WORDS, "sizes=[40]", "budget.steps=40"]
-    return plan_study(compose_study("quick", words), jobs=1, console=Console())
 
 
 def test_workers_end_when_their_parent_is_killed_and_give_their_runs_back(prepare):

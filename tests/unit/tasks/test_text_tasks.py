@@ -216,6 +216,11 @@ def test_masking_is_dynamic_in_training_unless_it_is_static(name):
             ["recipe.mixup=0.8", "recipe.repeats=3"],
             "recipe.mixup=0.8: is only for images; give recipe.mixup=0",
         ),
+        (
+            "causal_lm",
+            ["recipe.rand_augment.layers=2"],
+            "recipe.rand_augment.layers=2: is only for images; give recipe.rand_augment.layers=0",
+        ),
     ],
 )
 def test_options_that_mean_nothing_are_refused(name, words, says):

@@ -10,7 +10,7 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.hardware import count_cores
 from vitlab.models import build_model
 from vitlab.training import settings
-from vitlab.training.settings import LARGE, Placement, cpu_has_bf16, evaluation_context, resolve
+from vitlab.training.settings import LARGE, Placement, evaluation_context, resolve
 
 GPU = torch.cuda.is_available()
 
@@ -32,9 +32,16 @@ def test_a_gpu_is_taken_where_there_is_one():
 
 
 @pytest.mark.skipif(GPU, reason="this machine has one")
-def test_a_gpu_that_is_not_there_is_the_users_mistake():
-    with pytest.raises(UserError, match=r"trainer\.accelerator=gpu: torch sees no GPU; choices: auto, cpu"):
-        resolved(of_size(3), "accelerator=gpu")
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("accelerator=gpu", "trainer.accelerator=gpu: torch sees no GPU; choices: auto, cpu"),
+        ("precision=16-mixed", "trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_the_users_mistake(word, says):
+    with pytest.raises(UserError, match=says):
+        resolved(of_size(3), word)
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])
@@ -56,13 +63,6 @@ def test_bf16_that_a_gpu_only_emulates_is_not_chosen(has_units, monkeypatch):
     assert resolve(config, of_size(3), cached=True).precision == ("bf16-mixed" if has_units else "32-true")
 
 
-@pytest.mark.parametrize("flag", ["avx512_bf16", "amx_bf16", None])
-def test_bf16_on_a_cpu_is_read_from_its_instructions(flag, monkeypatch):
-    capabilities = {"avx512_bf16": False, "amx_bf16": False, "avx2": True} | ({flag: True} if flag else {})
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
-    assert cpu_has_bf16() == (flag is not None)
-
-
 @pytest.mark.parametrize(
     ("precision", "dtype"), [("bf16-mixed", torch.bfloat16), ("32-true", torch.float32), ("16-mixed", torch.float32)]
 )
@@ -72,11 +72,6 @@ def test_a_result_is_evaluated_in_the_precision_that_it_was_trained_in(precision
     with autocast:
         assert layer(torch.ones(2, 3, device=device)).dtype == dtype
     assert layer(torch.ones(2, 3, device=device)).dtype == torch.float32
-
-
-def test_half_precision_is_for_gpus():
-    with pytest.raises(UserError, match=r"trainer\.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true"):
-        resolved(of_size(3), "precision=16-mixed")
 
 
 def test_memory_format_follows_the_convolutions():

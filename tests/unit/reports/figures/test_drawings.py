@@ -20,8 +20,6 @@ from vitlab.reports.figures.images import (
     VECTORS,
     draw_cells,
     draw_tiles,
-    shade_values,
-    to_pixels,
     write_samples,
 )
 
@@ -196,13 +194,6 @@ def test_tiles_keep_their_places_and_pixels():
     sheet = read_tiles(figure)
     height, width = sheet.shape[0] // 2, sheet.shape[1] // 3
     assert sheet[int(1.4 * height), int(2.4 * width)].tolist() == [255, 0, 0]
-    assert to_pixels(IMAGES[0]).shape == (*SIZE, 3)
-
-
-def test_shades_go_from_dark_to_bright_between_their_ends():
-    shades = shade_values(np.array([-1.0, 0.0, 1.0]), (-1, 1)).astype(int).sum(axis=-1)
-    assert shades[0] < shades[1] < shades[2]
-    assert (shade_values(np.zeros((2, 2))) == shade_values(np.array([0.0]), (0, 1))).all()
 
 
 # ---- the share of right items of a class
