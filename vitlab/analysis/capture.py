@@ -199,37 +199,41 @@ def visit_attention(
     modules = {attention_layers[layer]: layer for layer in chosen}
     seen: list[int] = []
 
-    def seeing(layer: int, call: AttentionCall) -> None:
+    def seeing(layer: int, call: AttentionCall, *_: Tensor) -> None:
         seen.append(layer)
         visit(layer, call)
 
-    with torch.no_grad(), run_eagerly(model), enable_fused(modules), KernelCalls(modules, seeing):
+    with torch.no_grad(), run_eagerly(model), KernelCalls(modules, seeing):
         model(inputs, **forward)
-    missing, twice = len(modules) - len(set(seen)), len(seen) - len(set(seen))
-    if missing or twice:
-        problem = (
-            f"{missing} attention layers did not run" if missing else f"{twice} attention layers ran more than once"
-        )
-        raise RuntimeError(f"{problem} in the model's forward pass")
+    if sorted(seen) != sorted(modules.values()):
+        raise RuntimeError(f"of the attention layers {[*modules.values()]} the model's forward pass ran {seen}")
 
 
 class KernelCalls(TorchFunctionMode):
-    """While it is entered, shows `visit(layer, call)` each call of the fused kernel inside one of the modules."""
+    """While it is entered, shows `visit(layer, call, values, result)` each call of the fused kernel inside a module.
 
-    def __init__(self, modules: dict[nn.Module, int], visit: Callable[[int, AttentionCall], None]):
+    timm's layers among the modules call the kernel meanwhile; afterwards each as before.
+    """
+
+    def __init__(self, modules: dict[nn.Module, int], visit: Callable[[int, AttentionCall, Tensor, Tensor], None]):
         super().__init__()
         self.modules, self.visit = modules, visit
+        self.off = [module for module in modules if isinstance(module, KINDS) and not module.fused_attn]
         self.layer: int | None = None  # the one that is running
 
     def __enter__(self) -> "KernelCalls":
         self.handles = [module.register_forward_pre_hook(self.begin) for module in self.modules]
         self.handles += [module.register_forward_hook(self.end) for module in self.modules]
+        for module in self.off:
+            module.fused_attn = True
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         for handle in self.handles:
             handle.remove()
+        for module in self.off:
+            module.fused_attn = False
 
     def begin(self, module: nn.Module, args: tuple) -> None:
         self.layer = self.modules[module]
@@ -238,10 +242,10 @@ class KernelCalls(TorchFunctionMode):
         self.layer = None
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
+        result = func(*args, **(kwargs or {}))
         if func is F.scaled_dot_product_attention and self.layer is not None:
-            self.visit(self.layer, make_attention_call(*args, **kwargs))
-        return func(*args, **kwargs)
+            self.visit(self.layer, make_attention_call(*args, **(kwargs or {})), args[2], result)
+        return result
 
 
 def make_attention_call(
@@ -255,19 +259,6 @@ def make_attention_call(
 ) -> AttentionCall:
     """From the arguments of torch's scaled_dot_product_attention."""
     return AttentionCall(query, key, attn_mask, is_causal, query.shape[-1] ** -0.5 if scale is None else scale)
-
-
-@contextmanager
-def enable_fused(modules: dict[nn.Module, int]) -> Iterator[None]:
-    """timm's layers among the modules call the kernel; afterwards each as before."""
-    off = [module for module in modules if isinstance(module, KINDS) and not module.fused_attn]
-    for module in off:
-        module.fused_attn = True
-    try:
-        yield
-    finally:
-        for module in off:
-            module.fused_attn = False
 
 
 def find_layers(model: nn.Module) -> dict[str, nn.Module]:
