@@ -113,7 +113,7 @@ class AttentionCall:
         return replace(self, q=q, k=k)
 
 
-Reduction = Callable[[Tensor, slice], Tensor]  # weights (B, H, n, M) of these queries -> (B, any, n, ...)
+Reduction = Callable[[Tensor, slice], Tensor]  # weights (B, H, n, M) of these queries -> (B, H, n)
 
 
 def find_attention_layers(model: nn.Module) -> list[nn.Module]:
@@ -141,37 +141,12 @@ def attention_maps(
 
     Own models and timm's; `forward` is what the model's forward takes beside its inputs, such as a padding mask. It
     keeps the queries and keys of the asked layers: for many images call it with a few at a time, or call
-    `reduce_attention`, which keeps neither. Raises UserError for a model without attention and for a layer that does
+    `visit_attention`, which keeps neither. Raises UserError for a model without attention and for a layer that does
     not exist.
     """
     calls: dict[int, AttentionCall] = {}
     visit_attention(model, inputs, lambda layer, call: calls.update({layer: call.copy()}), layers, **forward)
     return ((layer, calls[layer].weights()) for layer in (calls if layers is None else map(int, layers)))
-
-
-def reduce_attention(
-    model: nn.Module,
-    inputs: Tensor,
-    reduction: Reduction,
-    layers: Sequence[int] | None = None,
-    block: int = BLOCK,
-    uniform: bool = False,
-    **forward: Any,
-) -> dict[int, Tensor]:
-    """{layer: what `reduction` leaves of its weights}, without ever holding the weights of a layer.
-
-    `reduction(weights (B, H, n, M), queries)` is called for a block of queries at a time, during the forward pass; its
-    results (B, any, n, ...) are joined along the queries: (B, any, N, ...). With `uniform` they are the weights of one
-    head that looks at all of its keys alike. The rest is as in `attention_maps`.
-    """
-    reduced: dict[int, Tensor] = {}
-
-    def visit(layer: int, call: AttentionCall) -> None:
-        blocks = (call.uniform() if uniform else call).blocks(block)
-        reduced[layer] = torch.cat([reduction(weights, queries) for queries, weights in blocks], dim=2)
-
-    visit_attention(model, inputs, visit, layers, **forward)
-    return {layer: reduced[layer] for layer in sorted(reduced)}
 
 
 def visit_attention(
@@ -346,28 +321,32 @@ def average_per_head(
     progress: Progress | None = None,
     uniform: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row {"layer", "head", "value"} per head, both counted from 1.
+    """One row {"layer", "head", "value"} per head, both counted from 1; the weights of a layer are never held.
 
-    `reduction` gives (B, H, n) for a block of queries; queries before the `first` do not count, nor does padding.
-    With `uniform` each layer has one head, which looks at all of its keys alike. Of texts the model's body is looked
-    at, which of an encoder-decoder is the encoder.
+    `reduction` gives (B, H, n) for a block of queries at a time, during the forward pass; queries before the `first` do
+    not count, nor does padding. With `uniform` each layer has one head, which looks at all of its keys alike. Of texts
+    the model's body is looked at, which of an encoder-decoder is the encoder.
     """
     totals: dict[int, Tensor] = {}
     of_text = isinstance(inputs, TokenInputs)
     for chunk in in_chunks(inputs, progress):
         looked, shown, options = (model.text, chunk.tokens, chunk.options) if of_text else (model, chunk, {})
-        for layer, values in reduce_attention(looked, shown, reduction, uniform=uniform, **options).items():
+        counted = chunk.mask[:, None, first:] if of_text else None  # those that are no padding
+
+        def visit(layer: int, call: AttentionCall, mask: Tensor | None = counted) -> None:
+            blocks = (call.uniform() if uniform else call).blocks()
+            values = torch.cat([reduction(weights, queries) for queries, weights in blocks], dim=2)
             values = values[:, :, first:].double()
-            if of_text:  # the mean over the tokens that are no padding
-                mask = chunk.mask[:, None, first:]
+            means = values.mean(dim=2)
+            if mask is not None:
                 means = values.masked_fill(~mask, 0).sum(dim=2) / mask.sum(dim=2)
-            else:
-                means = values.mean(dim=2)
             totals[layer] = totals.get(layer, 0) + means.sum(dim=0)
+
+        visit_attention(looked, shown, visit, **options)
     count = len(inputs.tokens if of_text else inputs)
     return [
         {"layer": layer + 1, "head": head + 1, "value": round(value / count, 5)}
-        for layer, total in totals.items()
+        for layer, total in sorted(totals.items())
         for head, value in enumerate(total.tolist())
     ]
 
