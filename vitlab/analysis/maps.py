@@ -182,14 +182,7 @@ def explain_convolution(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
 def run_explanation(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """{"maps": float32 (B, gy, gx), each with a largest value of 1 or all 0; "rows": the chosen class of each picture}.
-
-    Raises UserError for a model with neither.
-    """
-    if not applies_explanation(model):
-        raise UserError(
-            f"{type(model).__name__}: needs a head of classes, and blocks of patches or of a convolutional network"
-        )
+    """{"maps": float32 (B, gy, gx), each with a largest value of 1 or all 0; "rows": the class chosen for each}."""
     explain = explain_attention if has_patches(model) else explain_convolution
     maps, rows = [], []
     for chunk in in_chunks(images, progress):
