@@ -150,7 +150,11 @@ def compute_features(
             write_kept(place / f"{time.time_ns()}.safetensors", found)
             kept |= found
             progress(f"features of {backbone.name}", min((done + 1) * BATCH, len(lacking)), len(lacking))
-    merge_kept(place, kept)
+    parts = sorted(place.glob("*.safetensors"))
+    if len(parts) > 1:  # one file in place of one for each batch
+        write_kept(place / f"{time.time_ns()}.safetensors", kept)
+        for part in parts:
+            part.unlink(missing_ok=True)
     return np.stack([kept[digest] for digest in digests])
 
 
@@ -171,15 +175,6 @@ def write_kept(path: Path, found: dict[str, np.ndarray]) -> None:
     features = np.ascontiguousarray(np.stack(list(found.values())))  # safetensors writes the memory as it lies
     with replacing(path) as file:
         file.write(save({"digests": digests, "features": features}))
-
-
-def merge_kept(place: Path, kept: dict[str, np.ndarray]) -> None:
-    """One file in place of one for each batch."""
-    parts = sorted(place.glob("*.safetensors"))
-    if len(parts) > 1:
-        write_kept(place / f"{time.time_ns()}.safetensors", kept)
-        for part in parts:
-            part.unlink(missing_ok=True)
 
 
 def count_colors(pixels: np.ndarray, levels: int = 4) -> np.ndarray:

@@ -113,7 +113,7 @@ class AttentionCall:
         return replace(self, q=q, k=k)
 
 
-Reduction = Callable[[Tensor, slice], Tensor]  # weights (B, H, n, M) of these queries -> (B, any, n, ...)
+Reduction = Callable[[Tensor, slice], Tensor]  # weights (B, H, n, M) of these queries -> (B, H, n)
 
 
 def find_attention_layers(model: nn.Module) -> list[nn.Module]:
@@ -141,37 +141,12 @@ def attention_maps(
 
     Own models and timm's; `forward` is what the model's forward takes beside its inputs, such as a padding mask. It
     keeps the queries and keys of the asked layers: for many images call it with a few at a time, or call
-    `reduce_attention`, which keeps neither. Raises UserError for a model without attention and for a layer that does
+    `visit_attention`, which keeps neither. Raises UserError for a model without attention and for a layer that does
     not exist.
     """
     calls: dict[int, AttentionCall] = {}
     visit_attention(model, inputs, lambda layer, call: calls.update({layer: call.copy()}), layers, **forward)
     return ((layer, calls[layer].weights()) for layer in (calls if layers is None else map(int, layers)))
-
-
-def reduce_attention(
-    model: nn.Module,
-    inputs: Tensor,
-    reduction: Reduction,
-    layers: Sequence[int] | None = None,
-    block: int = BLOCK,
-    uniform: bool = False,
-    **forward: Any,
-) -> dict[int, Tensor]:
-    """{layer: what `reduction` leaves of its weights}, without ever holding the weights of a layer.
-
-    `reduction(weights (B, H, n, M), queries)` is called for a block of queries at a time, during the forward pass; its
-    results (B, any, n, ...) are joined along the queries: (B, any, N, ...). With `uniform` they are the weights of one
-    head that looks at all of its keys alike. The rest is as in `attention_maps`.
-    """
-    reduced: dict[int, Tensor] = {}
-
-    def visit(layer: int, call: AttentionCall) -> None:
-        blocks = (call.uniform() if uniform else call).blocks(block)
-        reduced[layer] = torch.cat([reduction(weights, queries) for queries, weights in blocks], dim=2)
-
-    visit_attention(model, inputs, visit, layers, **forward)
-    return {layer: reduced[layer] for layer in sorted(reduced)}
 
 
 def visit_attention(
@@ -199,37 +174,41 @@ def visit_attention(
     modules = {attention_layers[layer]: layer for layer in chosen}
     seen: list[int] = []
 
-    def seeing(layer: int, call: AttentionCall) -> None:
+    def seeing(layer: int, call: AttentionCall, *_: Tensor) -> None:
         seen.append(layer)
         visit(layer, call)
 
-    with torch.no_grad(), run_eagerly(model), enable_fused(modules), KernelCalls(modules, seeing):
+    with torch.no_grad(), run_eagerly(model), KernelCalls(modules, seeing):
         model(inputs, **forward)
-    missing, twice = len(modules) - len(set(seen)), len(seen) - len(set(seen))
-    if missing or twice:
-        problem = (
-            f"{missing} attention layers did not run" if missing else f"{twice} attention layers ran more than once"
-        )
-        raise RuntimeError(f"{problem} in the model's forward pass")
+    if sorted(seen) != sorted(modules.values()):
+        raise RuntimeError(f"of the attention layers {[*modules.values()]} the model's forward pass ran {seen}")
 
 
 class KernelCalls(TorchFunctionMode):
-    """While it is entered, shows `visit(layer, call)` each call of the fused kernel inside one of the modules."""
+    """While it is entered, shows `visit(layer, call, values, result)` each call of the fused kernel inside a module.
 
-    def __init__(self, modules: dict[nn.Module, int], visit: Callable[[int, AttentionCall], None]):
+    timm's layers among the modules call the kernel meanwhile; afterwards each as before.
+    """
+
+    def __init__(self, modules: dict[nn.Module, int], visit: Callable[[int, AttentionCall, Tensor, Tensor], None]):
         super().__init__()
         self.modules, self.visit = modules, visit
+        self.off = [module for module in modules if isinstance(module, KINDS) and not module.fused_attn]
         self.layer: int | None = None  # the one that is running
 
     def __enter__(self) -> "KernelCalls":
         self.handles = [module.register_forward_pre_hook(self.begin) for module in self.modules]
         self.handles += [module.register_forward_hook(self.end) for module in self.modules]
+        for module in self.off:
+            module.fused_attn = True
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         for handle in self.handles:
             handle.remove()
+        for module in self.off:
+            module.fused_attn = False
 
     def begin(self, module: nn.Module, args: tuple) -> None:
         self.layer = self.modules[module]
@@ -238,10 +217,10 @@ class KernelCalls(TorchFunctionMode):
         self.layer = None
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
+        result = func(*args, **(kwargs or {}))
         if func is F.scaled_dot_product_attention and self.layer is not None:
-            self.visit(self.layer, make_attention_call(*args, **kwargs))
-        return func(*args, **kwargs)
+            self.visit(self.layer, make_attention_call(*args, **(kwargs or {})), args[2], result)
+        return result
 
 
 def make_attention_call(
@@ -255,19 +234,6 @@ def make_attention_call(
 ) -> AttentionCall:
     """From the arguments of torch's scaled_dot_product_attention."""
     return AttentionCall(query, key, attn_mask, is_causal, query.shape[-1] ** -0.5 if scale is None else scale)
-
-
-@contextmanager
-def enable_fused(modules: dict[nn.Module, int]) -> Iterator[None]:
-    """timm's layers among the modules call the kernel; afterwards each as before."""
-    off = [module for module in modules if isinstance(module, KINDS) and not module.fused_attn]
-    for module in off:
-        module.fused_attn = True
-    try:
-        yield
-    finally:
-        for module in off:
-            module.fused_attn = False
 
 
 def find_layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -355,28 +321,32 @@ def average_per_head(
     progress: Progress | None = None,
     uniform: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row {"layer", "head", "value"} per head, both counted from 1.
+    """One row {"layer", "head", "value"} per head, both counted from 1; the weights of a layer are never held.
 
-    `reduction` gives (B, H, n) for a block of queries; queries before the `first` do not count, nor does padding.
-    With `uniform` each layer has one head, which looks at all of its keys alike. Of texts the model's body is looked
-    at, which of an encoder-decoder is the encoder.
+    `reduction` gives (B, H, n) for a block of queries at a time, during the forward pass; queries before the `first` do
+    not count, nor does padding. With `uniform` each layer has one head, which looks at all of its keys alike. Of texts
+    the model's body is looked at, which of an encoder-decoder is the encoder.
     """
     totals: dict[int, Tensor] = {}
     of_text = isinstance(inputs, TokenInputs)
     for chunk in in_chunks(inputs, progress):
         looked, shown, options = (model.text, chunk.tokens, chunk.options) if of_text else (model, chunk, {})
-        for layer, values in reduce_attention(looked, shown, reduction, uniform=uniform, **options).items():
+        counted = chunk.mask[:, None, first:] if of_text else None  # those that are no padding
+
+        def visit(layer: int, call: AttentionCall, mask: Tensor | None = counted) -> None:
+            blocks = (call.uniform() if uniform else call).blocks()
+            values = torch.cat([reduction(weights, queries) for queries, weights in blocks], dim=2)
             values = values[:, :, first:].double()
-            if of_text:  # the mean over the tokens that are no padding
-                mask = chunk.mask[:, None, first:]
+            means = values.mean(dim=2)
+            if mask is not None:
                 means = values.masked_fill(~mask, 0).sum(dim=2) / mask.sum(dim=2)
-            else:
-                means = values.mean(dim=2)
             totals[layer] = totals.get(layer, 0) + means.sum(dim=0)
+
+        visit_attention(looked, shown, visit, **options)
     count = len(inputs.tokens if of_text else inputs)
     return [
         {"layer": layer + 1, "head": head + 1, "value": round(value / count, 5)}
-        for layer, total in totals.items()
+        for layer, total in sorted(totals.items())
         for head, value in enumerate(total.tolist())
     ]
 

@@ -136,10 +136,7 @@ def run_attention_entropy(
     query nor key; of an encoder-decoder the encoder's. Without a reference where layers differ in their number of
     keys. Raises UserError for a model without attention.
     """
-
-    def reduction(weights: Tensor, _: slice) -> Tensor:
-        return query_entropies(weights)
-
+    reduction = lambda weights, _: query_entropies(weights)  # noqa: E731
     shown = inputs if isinstance(inputs, TokenInputs) else inputs[:1]  # all images have the same number of tokens
     uniform = {row["value"] for row in average_per_head(model, shown, reduction, uniform=True)}
     return {
@@ -221,18 +218,13 @@ def run_head_types(
             sums[layer] = sums.get(layer, 0) + totals.scores().sum(dim=0)
 
         visit_attention(model, chunk, visit)
-    return [
-        {"layer": layer + 1, "head": head + 1, **describe_head([score / len(images) for score in scores])}
-        for layer in sorted(sums)
-        for head, scores in enumerate(sums[layer].tolist())
-    ]
-
-
-def describe_head(scores: Sequence[float]) -> dict[str, Any]:
-    """A head's type and scores, from the scores in the order of `TYPES`."""
-    named = {name: round(score, 5) for name, score in zip(TYPES, scores, strict=True)}
-    kind = max(named, key=named.__getitem__)
-    return {"type": kind, "value": named[kind], **named}
+    rows = []
+    for layer in sorted(sums):
+        for head, scores in enumerate((sums[layer] / len(images)).tolist(), 1):
+            named = {name: round(score, 5) for name, score in zip(TYPES, scores, strict=True)}
+            kind = max(named, key=named.__getitem__)
+            rows.append({"layer": layer + 1, "head": head, "type": kind, "value": named[kind], **named})
+    return rows
 
 
 SEQUENCES = 16  # looked at together
@@ -290,17 +282,6 @@ def pattern_targets(
     return Targets(mask, keys, (wanted > 0) & (wanted < possible), wanted.double() / possible.clamp(min=1))
 
 
-def pattern_mass(weights: Tensor, targets: Targets) -> Tensor:
-    """Mass of each pattern summed over the queries that have a choice: float64 (P, H) for weights (B, H, N, N)."""
-    # a row of padding may hold NaN: it had no key to attend to
-    weights = weights.masked_fill(~targets.tokens[:, None, :, None], 0.0).float()
-    sums = []
-    for keys, queries in zip(targets.keys, targets.queries, strict=True):
-        mass = torch.einsum("bhqk,bqk->bhq", weights, keys.to(weights)).double()
-        sums.append((mass * queries[:, None]).sum((0, 2)))
-    return torch.stack(sums)
-
-
 class HeadPatterns:
     """Scores over many batches, of which only sums are kept: which known pattern each attention head follows.
 
@@ -316,8 +297,14 @@ class HeadPatterns:
 
     def add(self, layer: int, weights: Tensor, targets: Targets) -> None:
         """Count a batch's weights (B, H, N, N) of one layer; `targets` serve all layers of the batch."""
+        # a row of padding may hold NaN: it had no key to attend to
+        weights = weights.masked_fill(~targets.tokens[:, None, :, None], 0.0).float()
+        sums = []
+        for keys, queries in zip(targets.keys, targets.queries, strict=True):
+            mass = torch.einsum("bhqk,bqk->bhq", weights, keys.to(weights)).double()
+            sums.append((mass * queries[:, None]).sum((0, 2)))
         uniform = (targets.uniform * targets.queries).sum((1, 2))
-        counted = [pattern_mass(weights, targets), uniform, targets.queries.sum((1, 2))]
+        counted = [torch.stack(sums), uniform, targets.queries.sum((1, 2))]
         before = self.sums.get(layer, (0, 0, 0))
         self.sums[layer] = tuple(old + new.cpu() for old, new in zip(before, counted, strict=True))
 

@@ -3,6 +3,7 @@
 Shapes: B images, n of them in a batch, C channels, Y x X pixels, D width, L layers of one model, M of another.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,25 +46,15 @@ def hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741, the paper's letter
     return (products + totals - 2 / (n - 2) * k_rows @ l_rows.T) / (n * (n - 3))
 
 
-class MinibatchCKA:
-    """CKA (L, M) of two models' layers, from the means over batches of HSIC(k, l), HSIC(k, k) and HSIC(l, l).
+def minibatch_cka(products: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """CKA float64 (L, M) of two models' layers, from the products k (L, n, n) and l (M, n, n) of each batch of images.
 
     How alike two layers represent the same images (Kornblith et al., 2019): linear, over mini-batches (Nguyen et al.,
-    2021), unbiased (HSIC_1 of Song et al., 2012).
+    2021), unbiased (HSIC_1 of Song et al., 2012). Not a number for a layer that is the same for all images.
     """
-
-    def __init__(self) -> None:
-        self.cross: Tensor | float = 0.0
-        self.own: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)
-
-    def update(self, k: Tensor, l: Tensor) -> None:  # noqa: E741
-        """The products k (L, n, n) and l (M, n, n) of one batch of images."""
-        self.cross = self.cross + hsic(k, l)
-        self.own = tuple(total + hsic(x, x).diagonal() for total, x in zip(self.own, (k, l), strict=True))
-
-    def compute(self) -> Tensor:
-        """float64 (L, M); not a number for a layer that is the same for all images."""
-        return self.cross / self.own[0].clamp(min=0).sqrt().outer(self.own[1].clamp(min=0).sqrt())
+    parts = ((hsic(k, l), hsic(k, k).diagonal(), hsic(l, l).diagonal()) for k, l in products)  # noqa: E741
+    cross, of_k, of_l = map(sum, zip(*parts, strict=True))
+    return cross / of_k.clamp(min=0).sqrt().outer(of_l.clamp(min=0).sqrt())
 
 
 @torch.no_grad()
@@ -90,11 +81,13 @@ def cka(
     """
     if len(images) < LEAST or batch < LEAST:
         raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")
-    estimate = MinibatchCKA()
-    for chunk in track_progress(images.tensor_split(max(1, len(images) // batch)), progress):
-        k = compute_grams(model, chunk)
-        estimate.update(k, k if other is None else compute_grams(other, chunk))
-    return estimate.compute().cpu()
+
+    def products() -> Iterator[tuple[Tensor, Tensor]]:
+        for chunk in track_progress(images.tensor_split(max(1, len(images) // batch)), progress):
+            k = compute_grams(model, chunk)
+            yield k, k if other is None else compute_grams(other, chunk)
+
+    return minibatch_cka(products()).cpu()
 
 
 def load_other(source: str, images: Tensor) -> nn.Module:
@@ -158,7 +151,7 @@ def receptive_fields(
 
     The root of the mean over images, of the sum over channels, of (d(v . u) / d pixel)^2, where u (D,) is the layer's
     output in the middle, and v a random direction for each image, for in a plain sum of u channels could cancel.
-    Raises UserError for a model without layers, for a layer that does not exist, and where u depends on no pixel.
+    Raises UserError for a model without layers, and where u depends on no pixel.
 
     Luo et al., 2016; for a ViT of the patch in the middle of the grid. Of an even number of units the middle is the one
     right of it and below, where strided convolutions have it within a pixel of the picture's middle: with a stride of s
@@ -166,9 +159,6 @@ def receptive_fields(
     its field with it.
     """
     layers = list(find_layers(model).values())
-    for layer in chosen:
-        if not 0 <= layer < len(layers):
-            raise UserError(f"layer {layer}: the model has layers 0 to {len(layers) - 1}")
     generator = torch.Generator().manual_seed(seed)
     squares = torch.zeros(len(chosen), *images.shape[-2:], dtype=torch.float64, device=images.device)
     units: dict[int, Tensor] = {}

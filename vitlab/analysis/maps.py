@@ -3,12 +3,11 @@
 Shapes: B images, L layers, H heads, N tokens, K head width, D channels, gy x gx patches or places of the last block.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.analysis.capture import (
@@ -17,14 +16,12 @@ from vitlab.analysis.capture import (
     KernelCalls,
     Patches,
     Progress,
-    enable_fused,
     find_attention_layers,
     find_layers,
     find_patches,
     has_layers,
     has_patches,
     in_chunks,
-    make_attention_call,
     run_eagerly,
     visit_attention,
     watch_outputs,
@@ -55,26 +52,21 @@ def run_attention_maps(
 
     `config.identity` as in `rollout`. Raises UserError for a model without attention over patches.
     """
-    places, depth, class_token = (
-        find_patches(model),
-        len(find_attention_layers(model)),
-        as_model(model).reads_class_token,
-    )
+    places, class_token = find_patches(model), as_model(model).reads_class_token
     maps, reached = [], []
     for chunk in in_chunks(images, progress):
-        found: list[Tensor] = [torch.empty(0)] * depth
-        rolled: list[Tensor] = [torch.empty(0)] * depth
+        found: dict[int, tuple[Tensor, Tensor]] = {}
         joint = None
 
-        def visit(layer: int, call: AttentionCall, found: list[Tensor] = found, rolled: list[Tensor] = rolled) -> None:
+        def visit(layer: int, call: AttentionCall, found: dict[int, Any] = found) -> None:
             nonlocal joint
-            found[layer] = read_maps(call, places, class_token)
             joint = extend_rollout(average_heads(layer, call), joint, config.identity)
-            rolled[layer] = rollout_maps(joint, places.grid_size, places.prefix, class_token)
+            rolled = rollout_maps(joint, places.grid_size, places.prefix, class_token)
+            found[layer] = read_maps(call, places, class_token), rolled
 
         visit_attention(model, chunk, visit)
-        maps.append(torch.stack(found, dim=1))
-        reached.append(torch.stack(rolled, dim=1))
+        maps.append(torch.stack([found[layer][0] for layer in sorted(found)], dim=1))
+        reached.append(torch.stack([found[layer][1] for layer in sorted(found)], dim=1))
     arrays = {"maps": torch.cat(maps), "rollout": torch.cat(reached)}
     halved = {name: array.half().cpu().numpy() for name, array in arrays.items()}
     return {**halved, "class_token": np.array(class_token, dtype=np.uint8)}
@@ -143,20 +135,6 @@ def applies_explanation(model: nn.Module) -> bool:
     )
 
 
-class GradientCalls(KernelCalls):
-    """Keeps each attention layer's call with its values and its result."""
-
-    def __init__(self, modules: dict[nn.Module, int]):
-        super().__init__(modules, lambda layer, call: None)
-        self.kept: dict[int, tuple[AttentionCall, Tensor, Tensor]] = {}
-
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func is F.scaled_dot_product_attention and self.layer is not None:
-            self.kept[self.layer] = make_attention_call(*args, **(kwargs or {})), args[2], result
-        return result
-
-
 def explain_attention(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
     """(maps (B, gy, gx), logits (B, classes)) of a model with attention over patches.
 
@@ -165,9 +143,11 @@ def explain_attention(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]
     """
     places = find_patches(model)
     modules = {module: layer for layer, module in enumerate(find_attention_layers(model))}
-    with torch.enable_grad(), run_eagerly(model), enable_fused(modules), GradientCalls(modules) as calls:
+    calls: dict[int, tuple[AttentionCall, Tensor, Tensor]] = {}  # with the values and the result of each
+    keep = lambda layer, *call: calls.update({layer: call})  # noqa: E731
+    with torch.enable_grad(), run_eagerly(model), KernelCalls(modules, keep):
         logits = model(images.requires_grad_())
-        kept = [calls.kept[layer] for layer in sorted(calls.kept)]
+        kept = [calls[layer] for layer in sorted(calls)]
         # not `backward`, which would change the gradients of a model in training
         gradients = torch.autograd.grad(logits.amax(dim=1).sum(), [result for *_, result in kept])
     joint = torch.eye(places.tokens, device=images.device).expand(len(images), -1, -1)
@@ -202,14 +182,7 @@ def explain_convolution(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
 def run_explanation(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """{"maps": float32 (B, gy, gx), each with a largest value of 1 or all 0; "rows": the chosen class of each picture}.
-
-    Raises UserError for a model with neither.
-    """
-    if not applies_explanation(model):
-        raise UserError(
-            f"{type(model).__name__}: needs a head of classes, and blocks of patches or of a convolutional network"
-        )
+    """{"maps": float32 (B, gy, gx), each with a largest value of 1 or all 0; "rows": the class chosen for each}."""
     explain = explain_attention if has_patches(model) else explain_convolution
     maps, rows = [], []
     for chunk in in_chunks(images, progress):

@@ -80,10 +80,7 @@ def applies_robustness(model: nn.Module) -> bool:
 
 
 def shuffle_patches(images: Tensor, grid: int, generator: torch.Generator) -> Tensor:
-    """The images (B, C, Y, X) with the grid x grid patches of each in an order of its own.
-
-    Raises ValueError where the grid does not divide the image.
-    """
+    """The images (B, C, Y, X) with the grid x grid patches of each in an order of its own."""
     cells = cut_patches(images, grid)
     order = torch.rand(len(images), grid * grid, generator=generator).argsort(dim=1).to(images.device)
     return join_patches(cells.gather(1, order[..., None, None, None].expand_as(cells)), grid)
@@ -92,7 +89,7 @@ def shuffle_patches(images: Tensor, grid: int, generator: torch.Generator) -> Te
 def occlude_patches(images: Tensor, grid: int, share: float, generator: torch.Generator) -> Tensor:
     """The images (B, C, Y, X) with a share of the grid x grid patches of each, drawn at random, set to 0.
 
-    That is the mean of pixels as models take them. Raises ValueError where the grid does not divide the image.
+    That is the mean of pixels as models take them.
     """
     cells = cut_patches(images, grid)
     rank = torch.rand(len(images), grid * grid, generator=generator).argsort(dim=1).argsort(dim=1).to(images.device)
@@ -101,9 +98,6 @@ def occlude_patches(images: Tensor, grid: int, share: float, generator: torch.Ge
 
 def cut_patches(images: Tensor, grid: int) -> Tensor:
     """(B, C, Y, X) -> (B, grid * grid, C, Y / grid, X / grid), row by row."""
-    height, width = images.shape[-2:]
-    if height % grid or width % grid:
-        raise ValueError(f"a grid of {grid} x {grid} patches does not divide images of {height} x {width} pixels")
     cells = images.unflatten(3, (grid, -1)).unflatten(2, (grid, -1))  # (B, C, rows, y, columns, x)
     return cells.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
 

@@ -150,7 +150,8 @@ def run_fewshot(
         accuracies = []
         for seed in range(config.seeds):
             rows = draw_shots(train.labels, classes, shots, seed)
-            weights_DC, bias_C = ridge(train.x[rows].double(), make_targets(train.labels[rows], classes), config.l2)
+            signs_NC = (train.labels[rows][:, None] == classes).double() * 2 - 1  # 1 for an image's class
+            weights_DC, bias_C = ridge(train.x[rows].double(), signs_NC, config.l2)
             predicted = classes[(x_MD @ weights_DC + bias_C).argmax(dim=1)]
             accuracies.append(accuracy(predicted, test.labels))
         numbers[f"fewshot_{shots}"] = sum(accuracies) / len(accuracies)
@@ -164,11 +165,6 @@ def draw_shots(labels: Tensor, classes: Tensor, shots: int, seed: int) -> Tensor
     generator = np.random.default_rng(seed)
     members = [generator.permutation((labels == label).nonzero()[:, 0].numpy())[:shots] for label in classes]
     return torch.from_numpy(np.concatenate(members))
-
-
-def make_targets(labels: Tensor, classes: Tensor) -> Tensor:
-    """float64 (N, C): 1 for an image's class, -1 elsewhere."""
-    return (labels[:, None] == classes).double() * 2 - 1
 
 
 def ridge(x_ND: Tensor, y_NC: Tensor, l2: float) -> tuple[Tensor, Tensor]:

@@ -87,9 +87,7 @@ def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) ->
     return TextInput(text, torch.tensor(segments) if len(parts) > 1 else None)
 
 
-def measure_attention(
-    model: nn.Module, tokenizer: Tokenizer, text: TextInput
-) -> tuple[Words, Layers, list[int] | None]:
+def measure_attention(model: nn.Module, tokenizer: Tokenizer, text: TextInput) -> Measured:
     """The tokens of a text by list, the weights of each layer over it by part of the model, its segments.
 
     A layer is its weights (H, queries, keys) and the names of the lists of queries and keys.

@@ -19,7 +19,6 @@ from vitlab.analysis.capture import (
     attention_maps,
     find_attention_layers,
     make_attention_call,
-    reduce_attention,
     visit_attention,
 )
 from vitlab.analysis.heads import run_attention_distance
@@ -144,13 +143,12 @@ def test_a_text_models_padding_and_order_count(make):
 # ---- reductions
 
 
-def test_only_the_asked_layers_are_reduced_while_the_model_runs():
+def test_only_the_asked_layers_are_seen_while_the_model_runs():
     model, order = randomized(MODELS["class token"](), 0.3), []
     for index, block in enumerate(model.blocks):
         block.mlp.register_forward_hook(lambda *_, index=index: order.append(f"mlp {index}"))
-    found = reduce_attention(model, images(), lambda w, _: order.append("reduced") or w[..., 0], layers=[2, 0])
-    assert order == ["reduced", "mlp 0", "mlp 1", "reduced", "mlp 2"], "nothing waits for the end of the pass"
-    assert list(found) == [0, 2]
+    visit_attention(model, images(), lambda layer, call: order.append(f"seen {layer}"), layers=[2, 0])
+    assert order == ["seen 0", "mlp 0", "mlp 1", "seen 2", "mlp 2"], "nothing waits for the end of the pass"
 
 
 def peak(work):
@@ -168,7 +166,6 @@ def test_an_analysis_takes_less_than_a_hundredth_of_the_memory_of_all_maps(monke
     made = build_model("vit_nano", image_size=(40, 44), patch_size=2, pool="token", depth=depth, width=24, heads=heads)
     x, all_maps = torch.randn(B, 3, 40, 44), B * depth * heads * tokens**2 * 4
     monkeypatch.setattr(module.AttentionCall.blocks, "__defaults__", (2**14,))
-    monkeypatch.setattr(module.reduce_attention, "__defaults__", (None, 2**14, False))
     with torch.no_grad():
         before = peak(lambda: made.eval()(x))
     config = SimpleNamespace(renormalize=False)
@@ -184,4 +181,4 @@ def test_an_analysis_takes_less_than_a_hundredth_of_the_memory_of_all_maps(monke
 def test_a_model_without_global_attention_is_told_so_in_one_line(name):
     model = build_model(name, image_size=32, num_classes=3)
     with pytest.raises(UserError, match="has no attention layers that vitlab knows"):
-        reduce_attention(model, torch.zeros(1, 3, 32, 32), lambda w, _: w)
+        attention_maps(model, torch.zeros(1, 3, 32, 32))

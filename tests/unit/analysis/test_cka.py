@@ -11,7 +11,7 @@ from tests.learning import randomized
 from tests.unit.reports.few_runs import FOUR, RESNET
 from vitlab.analysis import layers as module
 from vitlab.analysis.capture import find_layers
-from vitlab.analysis.layers import MinibatchCKA, compute_gram, hsic, run_cka
+from vitlab.analysis.layers import compute_gram, hsic, minibatch_cka, run_cka
 from vitlab.cli import main
 from vitlab.models import build_model
 from vitlab.training.checkpoints import load_run
@@ -36,9 +36,7 @@ def images(n=N):
 
 
 def linear_cka(x, y):
-    found = MinibatchCKA()
-    found.update(compute_gram(x)[None], compute_gram(y)[None])
-    return found.compute().item()
+    return minibatch_cka([(compute_gram(x)[None], compute_gram(y)[None])]).item()
 
 
 # ---- the measure
@@ -65,10 +63,8 @@ def test_a_layer_is_wholly_like_itself_scaled_and_moved(images_shape):
 
 def test_features_with_nothing_in_common_are_unlike_without_bias():
     """The biased estimate would be near 1: there are far more features than images."""
-    found = MinibatchCKA()
-    for _ in range(200):
-        found.update(compute_gram(torch.randn(N, 300))[None], compute_gram(torch.randn(N, 500))[None])
-    assert abs(found.compute().item()) < 0.05
+    batches = [[compute_gram(torch.randn(N, width))[None] for width in (300, 500)] for _ in range(200)]
+    assert abs(minibatch_cka(batches).item()) < 0.05
     x, y = torch.randn(N, 300), torch.randn(N, 500)
     x, y = x - x.mean(0), y - y.mean(0)
     biased = (x.T @ y).norm() ** 2 / ((x.T @ x).norm() * (y.T @ y).norm())
@@ -101,11 +97,10 @@ def test_the_rows_compare_all_layers_over_all_images(make, depth):
     value = {pair: row["value"] for pair, row in zip(pairs, rows, strict=True)}
     assert all(value[a, a] == pytest.approx(1, abs=1e-4) for a in range(1, depth + 1))
     assert all(value[a, b] == pytest.approx(value[b, a]) for a, b in pairs)
-    expected = MinibatchCKA()  # 11 images, at least 5 in a batch: 6 and 5
-    for chunk in x.split([6, 5]):
-        k = torch.stack([compute_gram(features) for features in outputs(model, chunk)])
-        expected.update(k, k)
-    assert list(value.values()) == pytest.approx(expected.compute().flatten().tolist(), abs=2e-5)
+    parts = x.split([6, 5])  # 11 images, at least 5 in a batch
+    grams = [torch.stack([compute_gram(features) for features in outputs(model, part)]) for part in parts]
+    expected = minibatch_cka((k, k) for k in grams)
+    assert list(value.values()) == pytest.approx(expected.flatten().tolist(), abs=2e-5)
     assert len(set(value.values())) > depth
     assert json.loads(json.dumps(rows)) == rows
 

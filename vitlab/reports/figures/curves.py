@@ -362,18 +362,11 @@ def draw_classes(results: Results) -> Iterator[Figure]:
         return
     largest = frame[frame["size"] == frame["size"].max()].groupby("class", sort=False).recall.max().sort_values()
     shown = [*largest.index[:MOST_CLASSES]]
-    look, sized = by_look("model", style := looks(results.families)), f"training {results.metric.sized_by}s"
-    recall = axis(alt.Y, "recall", "recall", (0.0, 1.0), percent=True)
+    sized = f"training {results.metric.sized_by}s"
     tooltip = ["class", "model", alt.Tooltip("size", title=sized, format=",")]
     tooltip += [alt.Tooltip(key, format=".1%") for key in ("recall", "low", "high")]
     across = axis(alt.X, "size", sized, log=True, ticks=sorted(set(frame["size"])))
-    base = alt.Chart().encode(x=across, y=recall, color=look["color"])
-    layers = [
-        mark_band(base, recall, len(style)),
-        base.mark_line().properties(name="lines"),
-        base.mark_point().encode(shape=look["shape"], tooltip=tooltip).properties(name="points"),
-    ]
-    chart = alt.layer(*with_legend("model", style, layers), data=frame[frame["class"].isin(shown)])
+    chart = layer_shares(results, frame[frame["class"].isin(shown)], across, "recall", "recall", tooltip)
     caption = "The share of a class's test items that is right. Bands: 95% intervals over seeds and test items."
     if len(largest) > len(shown):
         caption += f" The {MOST_CLASSES} classes with the lowest recall of {len(largest)}."
@@ -403,22 +396,12 @@ def draw_lengths(results: Results) -> Iterator[Figure]:
     frame = pd.DataFrame(shares, columns=["model", "words", "share", "low", "high"])
     if frame.words.nunique() < 2:
         return
-    look = by_look("model", style := looks(results.families))
-    up = axis(alt.Y, "share", "exact matches", (0.0, 1.0), percent=True)
     across = axis(alt.X, "words", "words of the source", ticks=sorted(set(frame.words)))
-    base = alt.Chart().encode(x=across, y=up, color=look["color"])
-    points = base.mark_point().encode(
-        shape=look["shape"], tooltip=["model", "words", alt.Tooltip("share", format=".1%")]
-    )
-    layers = [
-        mark_band(base, up, len(style)),
-        base.mark_line().properties(name="lines"),
-        points.properties(name="points"),
-    ]
+    tooltip = ["model", "words", alt.Tooltip("share", format=".1%")]
     yield Figure(
         "exact_match_by_length",
         "Exact matches against the length of the source",
-        alt.layer(*with_legend("model", style, layers), data=frame),
+        layer_shares(results, frame, across, "share", "exact matches", tooltip),
         f"Of lengths with {FEW_TEXTS} or more test items, {plural(largest, results.metric.sized_by)} of training. "
         "Bands: 95% intervals over seeds and test items.",
         " ".join(
@@ -426,6 +409,17 @@ def draw_lengths(results: Results) -> Iterator[Figure]:
         ),
         [("generated.json of each run", "#runs")],
     )
+
+
+def layer_shares(
+    results: Results, frame: pd.DataFrame, across: alt.X, field: str, title: str, tooltip: list[Any]
+) -> alt.LayerChart:
+    """A line per model through its shares with the band of their intervals, from `low` to `high`."""
+    look, up = by_look("model", style := looks(results.families)), axis(alt.Y, field, title, (0.0, 1.0), percent=True)
+    base = alt.Chart().encode(x=across, y=up, color=look["color"])
+    points = base.mark_point().encode(shape=look["shape"], tooltip=tooltip).properties(name="points")
+    layers = [mark_band(base, up, len(style)), base.mark_line().properties(name="lines"), points]
+    return alt.layer(*with_legend("model", style, layers), data=frame)
 
 
 def estimate_share(runs: list[list[int]]) -> tuple[float, float, float] | None:

@@ -100,11 +100,10 @@ def write_page(results: Results, run: str) -> bool:
     missing = [name for name in MEASURES if name not in analyses]
     items = []
     for name, *of_image in zip(names, maps.maps, maps.rollout, strict=False):  # the first ones, as many as are shown
-        packed = [
-            (quantize(of_heads.reshape(heads, -1)), quantize(rollout.ravel()))
+        of_layers = [
+            {"grid": grid, "attention": quantize(of_heads.reshape(heads, -1)), "rollout": quantize(rollout.ravel())}
             for of_heads, rollout in zip(*of_image, strict=True)
         ]
-        of_layers = [{"grid": grid, "attention": attention, "rollout": rollout} for attention, rollout in packed]
         items.append({"name": name, "layers": of_layers})
     text = render_page(
         items,
