@@ -242,7 +242,7 @@ def find_layers(model: nn.Module) -> dict[str, nn.Module]:
     Those that the model's `group_matcher` names, as layer-wise decay takes them; timm's models and own ones have it.
     Raises UserError for a model without any.
     """
-    groups = as_model(model).group_matcher()
+    groups = as_model(model).group_matcher(coarse=False)
     patterns = groups.get("blocks", "") if isinstance(groups, dict) else BLOCKS  # a few of timm's give a function
     if not isinstance(patterns, str):  # (pattern, None), or with a number for what is not a block, as the last norm
         patterns = "|".join(pattern for pattern, number in patterns if number is None)

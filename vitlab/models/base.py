@@ -77,6 +77,9 @@ class Foreign(Interface):
         self.channels_first = self.get("output_fmt", "NCHW") == "NCHW"
         self.patches = self.find_patches()
         self.features = self.find_features()
+        for name in ("group_matcher", "no_weight_decay", "part_of"):
+            if method := self.get(name):
+                setattr(self, name, method)
 
     def get(self, name: str, default: Any = None) -> Any:
         return getattr(self.module, name, default)
@@ -98,21 +101,8 @@ class Foreign(Interface):
             timm = self.module
             return lambda images: timm.forward_head(timm.forward_features(images), pre_logits=True).flatten(1)
         method = self.get("features")
-        return (
-            method if callable(method) and not isinstance(method, nn.Module) else None
-        )  # in timm's VGG it is a module
-
-    def group_matcher(self, coarse: bool = False) -> Any:
-        method = self.get("group_matcher")
-        return method(coarse=coarse) if method else super().group_matcher(coarse)
-
-    def no_weight_decay(self) -> set[str]:
-        method = self.get("no_weight_decay")
-        return method() if method else set()
-
-    def part_of(self, name: str) -> str:
-        method = self.get("part_of")
-        return method(name) if method else super().part_of(name)
+        # in timm's VGG it is a module
+        return method if callable(method) and not isinstance(method, nn.Module) else None
 
 
 def as_model(module: nn.Module) -> Interface:

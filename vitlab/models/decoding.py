@@ -46,6 +46,15 @@ class Decoding:
         self.beams = rows.shape[1]
 
 
+def write(
+    decoding: Decoding, given: Tensor, steps: int, *, beams: int = 1, length_penalty: float = 0.0, **options: Any
+) -> list[Tensor]:
+    """What `beam_search` finds with several beams, else what `generate` does, with its options."""
+    if beams > 1:
+        return beam_search(decoding, given, steps, beams=beams, length_penalty=length_penalty, **options)
+    return generate(decoding, given, steps, **options)
+
+
 NEVER = float("-inf")
 NO_TOKEN = -1  # after a continuation's last
 
@@ -136,12 +145,13 @@ def generate(
     length. The model must be in eval mode; progress(done, steps) is called after each token.
     """
     steps = max(0, min(steps, decoding.room - given.shape[1] + 1))  # the last is not read
-    written = given.new_full((len(given), steps), 0 if end is None else end)
+    written = given.new_full((len(given), steps), NO_TOKEN)
     going = torch.arange(len(given), device=given.device)  # the sequences that are still read
     ended = torch.zeros_like(going, dtype=torch.bool)
     for done in range(steps):
         chosen = choose(decoding(given), temperature, top_k, top_p, generator)
-        written[:, done].index_copy_(0, going, chosen)  # found[going, done] = chosen takes ten times as long
+        # found[going, done] = ... takes ten times as long
+        written[:, done].index_copy_(0, going, chosen.where(~ended, NO_TOKEN))
         given = chosen[:, None]
         if progress:
             progress(done + 1, steps)
@@ -155,7 +165,7 @@ def generate(
             rows = (~ended).nonzero()
             decoding.reorder(rows)
             given, going, ended = given[rows[:, 0]], going[rows[:, 0]], ended[rows[:, 0]]
-    return [cut_after(row, end) for row in written]
+    return [row[row != NO_TOKEN] for row in written]
 
 
 def choose(
@@ -179,9 +189,3 @@ def filter_logits(logits: Tensor, top_k: int | None = None, top_p: float | None 
         removed |= shares.cumsum(dim=-1) - shares >= top_p
     removed[:, 0] = False
     return logits.masked_fill(removed.scatter(1, order, removed), float("-inf"))
-
-
-def cut_after(tokens: Tensor, end: int | None) -> Tensor:
-    """Tokens (M,) up to and with the first `end`."""
-    ends = (tokens == end).nonzero() if end is not None else []
-    return tokens[: int(ends[0]) + 1] if len(ends) else tokens

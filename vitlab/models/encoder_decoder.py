@@ -64,8 +64,7 @@ class EncoderDecoder(DecoderModel, TextModel):
         self.output = output
         reset_parameters(text, decoder, output)
 
-    def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.text(inputs, mask)
+    encode = TextModel.features
 
     def no_weight_decay(self) -> set[str]:
         return {"text.embed.positions", "decoder.embed.positions"}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils._pytree import tree_map_only
 
 from vitlab.config.schema.models import LSTMConfig
 from vitlab.models.text import TextModel, TokenEmbed, with_head
@@ -30,10 +31,7 @@ class RecurrentState:
 
     def reorder(self, rows: Tensor) -> None:
         """Keep the rows of the batch at `rows` (B,), in that order."""
-        if isinstance(self.states, tuple):
-            self.states = tuple(state[:, rows].contiguous() for state in self.states)
-        elif self.states is not None:
-            self.states = self.states[:, rows].contiguous()
+        self.states = tree_map_only(Tensor, lambda state: state[:, rows].contiguous(), self.states)
 
 
 class RecurrentEncoder(nn.Module):
@@ -107,10 +105,8 @@ def run_layers(layers: nn.RNNBase, x: Any, states: States | None) -> tuple[Any, 
 
     On a CPU in float32 under autocast, too: oneDNN has no LSTM in bf16 for most processors and raises there.
     """
-    if states is not None:
-        states = tuple(state.float() for state in states) if isinstance(states, tuple) else states.float()
     with torch.autocast("cpu", enabled=False):
-        return layers(x.float(), states)
+        return layers(x.float(), tree_map_only(Tensor, Tensor.float, states))
 
 
 def build(

@@ -152,9 +152,7 @@ class RecurrentEncoderDecoder(TextModel):
     def target_length(self) -> int:
         return self.decoder.embed.length
 
-    def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Tokens (B, S), mask bool (B, S), False at padding, which is at the end -> (B, S, D)."""
-        return self.text(inputs, mask)
+    encode = TextModel.features  # tokens (B, S), mask bool (B, S), False at padding, which is at the end
 
     def decode(self, target: Tensor, state: DecoderState) -> Tensor:
         """Tokens (B, N) after those that the state has seen -> logits (B, N, V)."""
@@ -276,8 +274,7 @@ class AdditiveScore(nn.Module):
         self.key = nn.Linear(width, width, bias=False)
         self.sum = nn.Linear(width, 1, bias=False)
 
-    def keys(self, context: Tensor) -> Tensor:
-        return self.key(context)
+    keys = GeneralScore.keys
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         return self.sum((self.query(queries)[:, :, None] + keys[:, None]).tanh())[..., 0]

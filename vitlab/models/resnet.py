@@ -74,7 +74,6 @@ class ResNet(Model):
                 nn.init.zeros_(module.bn2.weight)  # a block begins as its shortcut
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The layer of each parameter, in the format of timm's layer-wise decay."""
         return {"stem": r"^stem", "blocks": r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"}
 
     def features(self, images: Tensor) -> Tensor:

@@ -173,16 +173,13 @@ class TextModel(Model):
         return F.linear(hidden, self.text.embed.tokens.weight)
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters without weight decay, beside norms and biases."""
         return {"text.embed.positions"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The layer of each parameter, in the format of timm's layer-wise decay."""
         layers = [(r"^text\.\w+\.blocks\.(\d+)", None), (r"^text\.(?:lstm|gru|rnn)\.\w+_l(\d+)", None)]
         return {"stem": r"^text\.embed", "blocks": [*layers, (r"^text\.", (99999,))]}
 
     def part_of(self, name: str) -> str:
-        """The part of the model that a parameter belongs to, for counting."""
         path = name.split(".")
         if path[0] not in ("text", "decoder"):
             return "head"
@@ -229,9 +226,7 @@ class LanguageModel(TextModel):
 class MaskedModel(TextModel):
     """The base of BERT and SpanBERT, which have `transform`, `norm` and `bias` for masked tokens."""
 
-    def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Hidden states (B, N, D)."""
-        return self.text(tokens, mask, segments)
+    forward = TextModel.features
 
     def masked_logits(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V): what a masked token is."""

@@ -119,11 +119,9 @@ class ViT(Model):
         return (token for token in (self.cls_token, self.dist_token, self.reg_token) if token is not None)
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters without weight decay, beside norms and biases."""
         return {"pos_embed", "cls_token", "dist_token", "reg_token"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The layer of each parameter, in the format of timm's layer-wise decay."""
         stem = r"^(?:patch_embed|cls_token|reg_token|dist_token|pos_embed|norm_pre)"
         return {"stem": stem, "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^encoder\.norm", (99999,))]}
 

@@ -245,7 +245,7 @@ def list_applicable(run: Run, names: Sequence[str]) -> list[str]:
 def add_analysis(run: Run, observer: Observer, name: str, step: int) -> None:
     """Add the state at a step to one analysis."""
     config = load("analysis", name)
-    before = run.files.analysis_rows(config.name)
+    before = (run.files.analysis(config.name) or {}).get("rows")
     # the untrained model of a resumed run was looked at when it began; its first weights, where it had some, are gone
     if step == 0 and (before or (run.resumed_step and source_of(run.config.init))):
         return

@@ -160,33 +160,32 @@ class Regression(ImageTask):
             raise UserError(f"data={data.name}: all training targets are {data.train.targets[0]:g}: nothing to learn")
         refuse_mixing(recipe, config.name)
         super().__init__(recipe, data, data_config, 1)
-        self.objective = Numbers(data.train.targets)
+        self.objective = Numbers(MEASURES, data.train.targets)
         self.scale = self.objective.scale
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return self.objective.loss(model(batch[0]), batch[1])[None]
 
     def metrics(self, detailed: bool = False) -> "MetricCollection":
-        return collect(build_item_metrics(MEASURES, self.outputs, detailed))
+        return collect(self.objective.metrics(detailed))
 
     def update(self, metrics: "MetricCollection", model: nn.Module, batch: Batch) -> None:
-        predicted, targets = self.logits(model, batch)[:, 0], batch[1]
-        losses = F.mse_loss(predicted, self.objective.standardise(targets), reduction="none")
-        update_item_metrics(metrics, losses, self.objective.restore(predicted), targets)
+        self.objective.update(metrics, self.logits(model, batch), batch[1])
 
 
 class Numbers:
     """A number each: mean squared error of standardised targets.
 
     The model gives (target - mean) / std, `scale`, of all training targets, so that a recipe's rate fits any unit; the
-    loss of what always says the mean is 1.
+    loss of what always says the mean is 1. `of` is MEASURES, or NUMBERS, which are measured as standardised.
     """
 
     outputs = 1
     dtype = torch.float32
 
-    def __init__(self, targets: np.ndarray):
+    def __init__(self, of: str, targets: np.ndarray):
         """`targets` float (N,), of training; not all the same."""
+        self.of = of
         self.scale = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
 
     def standardise(self, targets: Tensor) -> Tensor:
@@ -200,6 +199,14 @@ class Numbers:
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """(M, 1), (M,) -> the sum."""
         return F.mse_loss(logits[:, 0].float(), self.standardise(targets), reduction="sum")
+
+    def metrics(self, detailed: bool) -> "dict[str, Metric]":
+        return build_item_metrics(self.of, self.outputs, detailed)
+
+    def update(self, metrics: "MetricCollection", logits: Tensor, targets: Tensor) -> None:
+        predicted = logits[:, 0]
+        losses = F.mse_loss(predicted, self.standardise(targets), reduction="none")
+        update_item_metrics(metrics, losses, self.restore(predicted) if self.of == MEASURES else predicted, targets)
 
 
 def build_item_metrics(of: str, outputs: int, detailed: bool) -> "dict[str, Metric]":

@@ -50,7 +50,6 @@ class CausalLM(Task):
             raise UserError(f"task.pack={config.pack}: unknown; {choices_text(config.pack, PACKING)}")
         self.shape = {**data.shape, "head": "next_token"}
         self.tokenizer = data.tokenizer
-        self.pad, self.special = data.tokenizer.pad, data.tokenizer.special
         self.label_smoothing = recipe.label_smoothing
         options = {"end": data.tokenizer.document_end, "length": data.length, "ahead": 1}
         options["within_texts"] = config.pack == "documents"
@@ -66,11 +65,11 @@ class CausalLM(Task):
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> CausalBatch:
         sequences = batch[0]
         tokens = sequences[:, :-1]
-        return tokens.where(tokens != IGNORE_INDEX, self.pad), sequences[:, 1:]
+        return tokens.where(tokens != IGNORE_INDEX, self.tokenizer.pad), sequences[:, 1:]
 
     def inputs(self, batch: CausalBatch) -> TokenInputs:
         tokens, following = batch
-        return TokenInputs.of(tokens, following != IGNORE_INDEX, None, self.special)
+        return TokenInputs.of(tokens, following != IGNORE_INDEX, None, self.tokenizer.special)
 
     def example(self) -> CausalBatch:
         tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")

@@ -3,7 +3,6 @@
 Shapes: B batch, S tokens of a source, N of a target, V vocabulary; C channels, Y x X pixels, K captions of a picture.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from vitlab.data.masking import Random, RowGenerators, choose_corrupted, corrupt
 from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
-from vitlab.models.decoding import Decoding, beam_search, generate
+from vitlab.models.decoding import Decoding, write
 from vitlab.tasks.base import Task, TokenInputs, count_nats, refuse_image_recipe, sum_cross_entropy
 from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.language import LEAST_SHARE, SEED
@@ -177,13 +176,8 @@ class SequenceToSequence(Task):
 
     def generate_texts(self, decoding: Decoding, given: Tensor) -> list[str]:
         """What follows the tokens given (B, n), up to the end."""
-        steps, end = self.target_length, self.tokenizer.end
-        if self.beams == 1:
-            rows = generate(decoding, given, steps, end=end)
-        else:
-            search = {"beams": self.beams, "length_penalty": self.length_penalty}
-            rows = beam_search(decoding, given, steps, end=end, **search)
-        return [self.decode(row) for row in rows]
+        options = {"beams": self.beams, "length_penalty": self.length_penalty, "end": self.tokenizer.end}
+        return [self.decode(row) for row in write(decoding, given, self.target_length, **options)]
 
     def describe_sources(self, batch: SourceTargetBatch) -> list[str]:
         """The inputs as text; none where they are not."""
@@ -265,11 +259,9 @@ class OneSequence(SequenceToSequence):
         return model(batch.given)
 
     def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
-        lengths: dict[int, list[int]] = defaultdict(list)
-        for row, length in enumerate(batch.mask.sum(dim=1).tolist()):
-            lengths[length].append(row)
-        texts = [""] * len(batch.inputs)
-        for length, rows in lengths.items():
+        texts, lengths = [""] * len(batch.inputs), batch.mask.sum(dim=1)
+        for length in lengths.unique().tolist():
+            rows = (lengths == length).nonzero()[:, 0].tolist()
             for row, text in zip(rows, self.generate_texts(model.decoding(), batch.inputs[rows, :length]), strict=True):
                 texts[row] = text
         return texts

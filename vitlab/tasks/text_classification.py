@@ -18,9 +18,8 @@ from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import NO_TAG, TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
-from vitlab.tasks import images
 from vitlab.tasks.base import Task, TokenInputs, collect, refuse_image_recipe, sum_cross_entropy
-from vitlab.tasks.images import build_class_metrics, update_class_metrics
+from vitlab.tasks.images import Numbers, build_class_metrics, update_class_metrics
 from vitlab.tasks.metrics import CHOICES, NUMBERS, TAGS, TEXTS
 
 if TYPE_CHECKING:
@@ -28,13 +27,16 @@ if TYPE_CHECKING:
 
 
 class Classes:
-    """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count."""
+    """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count.
+
+    `of` is TEXTS, TAGS (a class of each token that carries one) or CHOICES (their order means nothing).
+    """
 
     dtype = torch.int64  # of targets
     scale = None  # as a task has it
 
-    def __init__(self, outputs: int, label_smoothing: float):
-        self.outputs = outputs
+    def __init__(self, of: str, outputs: int, label_smoothing: float):
+        self.of, self.outputs = of, outputs
         self.label_smoothing = label_smoothing
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -42,38 +44,15 @@ class Classes:
         return sum_cross_entropy(logits, labels, self.label_smoothing)
 
     def metrics(self, detailed: bool) -> "dict[str, Metric]":
-        return build_class_metrics(self.outputs, detailed, TEXTS)
+        metrics = build_class_metrics(self.outputs, detailed, self.of)
+        if self.of == TAGS:  # the mean over classes, also over two: neither is the one sought
+            from vitlab.tasks.measures import MacroF1
+
+            metrics["f1"] = MacroF1(self.outputs)
+        return metrics
 
     def update(self, metrics: "MetricCollection", logits: Tensor, labels: Tensor) -> None:
         update_class_metrics(metrics, logits, labels, labels != NO_TAG)
-
-
-class Tags(Classes):
-    """A class of each token that carries one; f1 is the mean over classes, also over two: neither is the one sought."""
-
-    def metrics(self, detailed: bool) -> "dict[str, Metric]":
-        from vitlab.tasks.measures import MacroF1
-
-        return build_class_metrics(self.outputs, detailed, TAGS) | {"f1": MacroF1(self.outputs)}
-
-
-class Choices(Classes):
-    """The right one of as many choices as there are outputs; their order means nothing, so neither does an F1."""
-
-    def metrics(self, detailed: bool) -> "dict[str, Metric]":
-        return build_class_metrics(self.outputs, detailed, CHOICES)
-
-
-class Numbers(images.Numbers):
-    """A number each, measured as standardised."""
-
-    def metrics(self, detailed: bool) -> "dict[str, Metric]":
-        """loss, of standardised targets, and the metrics of numbers; `detailed` adds `ItemOutcomes`."""
-        return images.build_item_metrics(NUMBERS, self.outputs, detailed)
-
-    def update(self, metrics: "MetricCollection", logits: Tensor, targets: Tensor) -> None:
-        losses = F.mse_loss(logits[:, 0], self.standardise(targets), reduction="none")
-        images.update_item_metrics(metrics, losses, logits[:, 0], targets)
 
 
 # tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
@@ -91,23 +70,20 @@ class TextClassification(Task):
             raise UserError(problems)
         texts = data.train
         self.tokenizer = data.tokenizer
-        self.pad, self.special = data.tokenizer.pad, data.tokenizer.special
         self.auxiliary_lm = config.auxiliary_lm
         self.tagged = texts.tags is not None
-        choices = len(texts.parts) - 1 if len(texts.parts) > 2 else 0
-        self.sequences = choices or 1 + config.both_orders
+        self.choices = len(texts.parts) - 1 if len(texts.parts) > 2 else 0
+        self.sequences = self.choices or 1 + config.both_orders
         if texts.targets is not None and not self.tagged:
-            self.objective = Numbers(texts.targets)
-        elif choices:
-            self.objective = Choices(choices, recipe.label_smoothing)
+            self.objective = Numbers(NUMBERS, texts.targets)
         else:
-            kind = Tags if self.tagged else Classes
-            self.objective = kind(len(data.classes), recipe.label_smoothing)
+            of = CHOICES if self.choices else TAGS if self.tagged else TEXTS
+            self.objective = Classes(of, self.choices or len(data.classes), recipe.label_smoothing)
         self.scale = self.objective.scale
         self.classes = () if isinstance(self.objective, Numbers) else data.classes
         self.strata = data.classes if isinstance(self.objective, Classes) and not self.tagged else ()
         self.eval_batch_size = recipe.batch_size
-        outputs = 1 if choices else self.objective.outputs
+        outputs = 1 if self.choices else self.objective.outputs
         self.shape = {**data.shape, "num_classes": outputs, "head": "token" if self.tagged else "sequence"}
         self.train, self.validation, self.test = (
             frame_texts(split, data.tokenizer, data.length, both_orders=config.both_orders)
@@ -116,12 +92,13 @@ class TextClassification(Task):
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         planes, targets = batch
-        tokens = planes[..., 0, :]
+        tokens, segments = planes[..., 0, :], planes[..., 1, :]
         mask = tokens != IGNORE_INDEX
-        return tokens.where(mask, self.pad), mask, planes[..., 1, :], planes[..., 2, :] if self.tagged else targets
+        targets = planes[..., 2, :] if self.tagged else targets
+        return tokens.where(mask, self.tokenizer.pad), mask, segments, targets
 
     def inputs(self, batch: Batch) -> TokenInputs:
-        return TokenInputs.of(*flatten_sequences(batch), self.special)
+        return TokenInputs.of(*flatten_sequences(batch), self.tokenizer.special)
 
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
@@ -162,7 +139,7 @@ class TextClassification(Task):
         if self.sequences == 1:
             return logits, targets
         logits = logits.unflatten(0, (-1, self.sequences))
-        return logits[..., 0] if isinstance(self.objective, Choices) else logits.sum(dim=1), targets
+        return logits[..., 0] if self.choices else logits.sum(dim=1), targets
 
     def metrics(self, detailed: bool = False) -> "MetricCollection":
         """loss; of classes accuracy, f1 and matthews, of choices accuracy, of numbers pearson and spearman.

@@ -274,11 +274,6 @@ class RunFiles:
         """`{"name", "unit", "rows": [{"step", ...}, ...]}` of one analysis, if it ran. Raises UserError."""
         return read_json(self.analysis_folder / f"{name}.json")
 
-    def analysis_rows(self, name: str) -> list[dict[str, Any]] | None:
-        """The rows that a resumed run adds to, None where there are none. Raises UserError."""
-        analysis = self.analysis(name)
-        return analysis and analysis["rows"]
-
 
 def check_result(result: Any) -> dict[str, Any]:
     """A run's result as it is. Raises ValueError where it lacks what a study needs or a column has no such value."""

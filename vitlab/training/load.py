@@ -111,15 +111,8 @@ def find_encoder(
     if prefix is None:
         raise UserError(f"init.encoder={source}: does not contain a transformer encoder")
     parts = tuple(f"{prefix}{part}." for part in ("blocks", "norm"))
-    return (
-        name,
-        encoder,
-        {
-            key.removeprefix(prefix).replace(".attn.", ".mixer."): value
-            for key, value in state.items()
-            if key.startswith(parts)
-        },
-    )
+    inside = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(parts)}
+    return name, encoder, {key.replace(".attn.", ".mixer."): value for key, value in inside.items()}
 
 
 def initialise(model: nn.Module, config: TrainConfig, classes: Sequence[str]) -> LoadReport:

@@ -106,7 +106,7 @@ def find_hidden_matrices(model: nn.Module) -> set[str]:
 
     Layers are those of the model's `group_matcher`. Muon takes a convolution's weights as a matrix (out, in * window).
     """
-    layers = group_parameters(model, as_model(model).group_matcher(), reverse=True)
+    layers = group_parameters(model, as_model(model).group_matcher(coarse=False), reverse=True)
     matrices = {
         f"{name}.weight"
         for name, module in model.named_modules()
@@ -241,10 +241,6 @@ class Averaging(WeightAveraging):
             yield
         finally:
             self._swap_models(module)
-
-    def apply_average(self, module: L.LightningModule) -> None:
-        """Copy the average into the module, as the end of training does, which a run resumed at its last step skips."""
-        self._copy_average_to_current(module)
 
 
 def mean(averages: list[Tensor], weights: list[Tensor], count: Tensor) -> None:

@@ -144,16 +144,10 @@ class Predictor:
     def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], ImageData | None]:
         """Why pictures cannot be read, by their places, and the others as the test images of a data set."""
         height, width = self.run.shape["image_size"]
-        pictures: dict[int, np.ndarray] = {}
-        errors: dict[int, str] = {}
-        for place, path in enumerate(paths):
-            try:
-                pictures[place] = decode.read(path, (height, width), self.run.shape["channels"])
-            except Exception as error:  # Pillow's readers raise a dozen types for broken files
-                errors[place] = explain(path, error)
-        if not pictures:
+        images, errors = read_pictures(paths, (height, width), self.run.shape["channels"])
+        if not len(images):
             return errors, None
-        images, classes = np.stack([*pictures.values()]), self.run.classes
+        classes = self.run.classes
         targets = {
             "multilabel": np.zeros((len(images), len(classes)), np.float32),
             "regression": np.arange(len(images), dtype=np.float32),
@@ -185,6 +179,17 @@ class Predictor:
             return Prediction(text, number=float(logits[0] * std + mean))
         shares = 1 / (1 + np.exp(-logits.astype(float))) if self.several else soften(logits[None], self.temperature)[0]
         return Prediction(text, dict(zip(self.run.classes, map(float, shares), strict=True)))
+
+
+def read_pictures(paths: Sequence[str], size: tuple[int, int], channels: int) -> tuple[np.ndarray, dict[int, str]]:
+    """The pictures that can be read, uint8 (N, channels, *size), and why others cannot, by their places."""
+    images, errors = [], {}
+    for place, path in enumerate(paths):
+        try:
+            images.append(decode.read(path, size, channels))
+        except Exception as error:  # Pillow's readers raise a dozen types for broken files
+            errors[place] = explain(path, error)
+    return np.array(images), errors
 
 
 def measure(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> dict[str, float]:

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning.pytorch as L
@@ -49,7 +48,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     `check_claim` is called before a file takes the place of another, and raises where it must not.
     """
 
-    def __init__(self, check_claim: Callable[[], None] = lambda: None):
+    def __init__(self, check_claim: Callable[[], None]):
         super().__init__()
         self.check_claim = check_claim
 
@@ -121,13 +120,6 @@ def build_trainer(
         enable_model_summary=False,
         **options,
     )
-
-
-def write_weights(path: Path, module: L.LightningModule, step: int) -> None:
-    """Write a checkpoint of the module's weights alone, as those of a step."""
-    state: dict[str, Any] = {"state_dict": module.state_dict(), "global_step": step}
-    module.on_save_checkpoint(state)
-    AtomicCheckpointIO().save_checkpoint(state, path)
 
 
 class JsonLines(Logger):
@@ -232,7 +224,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
         with checkpointed(run.model) if config.trainer.checkpoint_activations else nullcontext():
             trainer.fit(module, Endless(batches), validation, ckpt_path=resumed_from, weights_only=True)
         for average in averages:
-            average.apply_average(module)
+            average.on_train_end(trainer, module)  # a run resumed at its last step skips it
         if module.evaluated_step != trainer.global_step:  # resumed at its end
             trainer.validate(module, validation, verbose=False)
     finally:
@@ -248,8 +240,9 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
         return Trained(module.validation, columns)
     run.model.load_state_dict(selection.weights)
     if ranks.is_main:
-        hooks.check_claim()
-        write_weights(run.files.best_path, module, selection.step)
+        state = {"state_dict": module.state_dict(), "global_step": selection.step}
+        module.on_save_checkpoint(state)
+        AtomicCheckpointIO(hooks.check_claim).save_checkpoint(state, run.files.best_path)
     return Trained(selection.metrics, {"kept_step": selection.step, **columns})
 
 

@@ -3,26 +3,25 @@
 Shapes: B texts.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError, resolved
 from vitlab.data.augment import normalize
-from vitlab.data.images import decode
-from vitlab.data.images.imagefolder import explain
 from vitlab.data.text.tokenization import Tokenizer, from_file
 from vitlab.models.base import as_model
-from vitlab.models.decoding import Decoding, beam_search, generate
+from vitlab.models.decoding import Decoding, write
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import load_huggingface
 from vitlab.models.text import LanguageModel
 from vitlab.training.checkpoints import LoadedRun, evaluation_accelerator, load_run
 from vitlab.training.files import RunFiles
+from vitlab.training.predict import read_pictures
 from vitlab.training.settings import evaluation_context
 
 MOST_NAMED = 5  # wrong lines that are named one by one
@@ -32,6 +31,7 @@ class Continuations:
     """What a language model writes after prompts, up to the end of a document."""
 
     continues = True  # a prompt is the beginning of the text
+    pads = False  # prompts of different lengths are not read together
     most_tokens = 100  # after a prompt, when nothing else is asked for
 
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer):
@@ -47,13 +47,6 @@ class Continuations:
     def begin(self, rows: Sequence[Sequence[int]]) -> tuple[Decoding, Tensor]:
         """What continues B prompts of one length, and what it is given first."""
         return self.model.decoding(), torch.tensor(rows, device=device_of(self.model))
-
-    def batches(self, rows: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
-        """The places of rows that are read together: of one length, the longest first."""
-        lengths = sorted({len(row) for row in rows}, reverse=True)
-        for length in lengths:
-            places = [place for place, row in enumerate(rows) if len(row) == length]
-            yield from (places[first : first + size] for first in range(0, len(places), size))
 
 
 class TargetsBehind(Continuations):
@@ -73,7 +66,7 @@ class TargetsBehind(Continuations):
 class Targets:
     """What an encoder-decoder writes from sources."""
 
-    continues = False
+    continues, pads = False, True
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, search: Mapping[str, Any] | None = None):
         self.model, self.tokenizer = model, tokenizer
@@ -91,14 +84,13 @@ class Targets:
         lengths = torch.tensor([len(row) for row in rows], device=device)
         padded = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, self.tokenizer.pad).to(device)
         mask = torch.arange(padded.shape[1], device=device) < lengths[:, None]
-        with torch.inference_mode():
-            decoding = self.model.decoding(padded, mask)
-        return decoding, torch.full((len(rows), 1), self.tokenizer.decoder_start, device=device)
+        return self.begin_with(padded, mask)
 
-    def batches(self, rows: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
-        """The places of rows that are read together: of similar lengths, the longest first."""
-        places = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
-        yield from (places[first : first + size] for first in range(0, len(places), size))
+    @torch.inference_mode()
+    def begin_with(self, *inputs: Tensor) -> tuple[Decoding, Tensor]:
+        """The same of B sources as the model takes them."""
+        start = torch.full((len(inputs[0]), 1), self.tokenizer.decoder_start, device=inputs[0].device)
+        return self.model.decoding(*inputs), start
 
 
 class Captions(Targets):
@@ -118,19 +110,12 @@ class Captions(Targets):
         return [text]
 
     def begin(self, rows: Sequence[Sequence[str]]) -> tuple[Decoding, Tensor]:
-        images = np.empty((len(rows), self.channels, *self.image_size), dtype=np.uint8)
-        problems = []
-        for image, (path,) in zip(images, rows, strict=True):
-            try:
-                image[:] = decode.read(Path(path).expanduser(), self.image_size, self.channels)
-            except Exception as error:  # Pillow's readers raise a dozen types for broken files
-                problems.append(f"{path}: {explain(path, error)}")
-        if problems:
-            raise UserError(problems)
-        device = device_of(self.model)
-        with torch.inference_mode():
-            decoding = self.model.decoding(normalize(torch.from_numpy(images).to(device), self.mean, self.std))
-        return decoding, torch.full((len(rows), 1), self.tokenizer.decoder_start, device=device)
+        paths = [str(Path(path).expanduser()) for (path,) in rows]
+        images, errors = read_pictures(paths, self.image_size, self.channels)
+        if errors:
+            raise UserError([f"{rows[place][0]}: {why}" for place, why in errors.items()])
+        pixels = torch.from_numpy(images).to(device_of(self.model))
+        return self.begin_with(normalize(pixels, self.mean, self.std))
 
 
 TextGenerator = Continuations | Targets
@@ -180,15 +165,9 @@ def write_rows(
 ) -> list[Tensor]:
     """What a writer makes of B rows of tokens that it reads together, at most `steps` tokens each.
 
-    `search` are the options of `beam_search`, where it has `beams`, else those of `generate`.
+    `search` are options of `vitlab.models.decoding.write`.
     """
-    decoding, given = writer.begin(rows)
-    how = generate
-    if search.get("beams", 1) > 1:
-        how = beam_search
-    elif "beams" in search:
-        search = {}  # greedy
-    return how(decoding, given, steps, **search, end=writer.end, progress=progress)
+    return write(*writer.begin(rows), steps, **search, end=writer.end, progress=progress)
 
 
 def write_lines(
@@ -203,9 +182,11 @@ def write_lines(
 
     progress(done, total) is called with the number of rows.
     """
-    lines = [""] * len(rows)
-    done = 0
-    for places in writer.batches(rows, size):
+    lines, done = [""] * len(rows), 0
+    longest_first = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
+    by_length = (list(places) for _, places in groupby(longest_first, key=lambda place: len(rows[place])))
+    groups = [longest_first] if writer.pads else by_length
+    for places in (group[first : first + size] for group in groups for first in range(0, len(group), size)):
         for place, tokens in zip(places, write_rows(writer, [rows[i] for i in places], steps, search), strict=True):
             lines[place] = " ".join(writer.tokenizer.decode(tokens.tolist()).splitlines())
         done += len(places)

@@ -162,7 +162,7 @@ def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
 def test_a_file_of_a_run_that_does_not_parse_says_what_to_do(content, tmp_path):
     files = RunFiles(tmp_path)
     readers = {files.init_path: files.init, files.data_path: files.contents}
-    readers[files.analysis_folder / "cka.json"] = lambda: files.analysis_rows("cka")
+    readers[files.analysis_folder / "cka.json"] = lambda: files.analysis("cka")
     files.analysis_folder.mkdir()
     for path, read in readers.items():
         assert read() is None
