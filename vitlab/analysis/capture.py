@@ -187,7 +187,7 @@ def visit_attention(
 class KernelCalls(TorchFunctionMode):
     """While it is entered, shows `visit(layer, call, values, result)` each call of the fused kernel inside a module.
 
-    timm's layers among the modules call the kernel meanwhile; afterwards each as before.
+    It makes timm's layers among the modules call this kernel, and restores their own choice at its exit.
     """
 
     def __init__(self, modules: dict[nn.Module, int], visit: Callable[[int, AttentionCall, Tensor, Tensor], None]):

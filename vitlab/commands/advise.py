@@ -238,14 +238,15 @@ def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float
         kind, name = outcome.candidate.kind, outcome.candidate.features
         facts["predictor"] = {"kind": kind, "features": name, "source": opened.get(name), "side": pictures.side}
         facts["predictor"] |= {"classes": list(pictures.classes), "temperature": mistakes.temperature}
-    data = hashlib.sha256("\n".join([pictures.to_table(), *pictures.digests]).encode()).hexdigest()
+    data = hashlib.sha256(pictures.to_table().encode()).hexdigest()
     write_json(out / "advice.json", {**facts, "hours": args.hours, "pictures": len(pictures.paths), "data": data})
     shown = [row for _, row in report.choose_mistakes(mistakes, pictures.labels)]
     drawn = {row: read(pictures.root / pictures.paths[row], (96, 96), 3) for row in shown}
     page = report.write_advice_page(
         out, pictures.name, answer, sentences, mistakes, drawn, pictures.paths, pictures.classes, pictures.labels, costs
     )
-    for text in [*sentences, costs, f"verdict  {page}", f"use it   vitlab predict {out} NEW_PICTURES"]:
+    use = [f"use it   vitlab predict {out} NEW_PICTURES"] if answer.beats_chance else []
+    for text in [*sentences, costs, f"verdict  {page}", *use]:
         Console().say(text)
     return 0
 
@@ -287,8 +288,7 @@ def train_networks(
     from vitlab.studies.results import load_results
     from vitlab.studies.store import list_limits
 
-    table = pictures.to_table()
-    mark = hashlib.sha256((table + "".join(pictures.digests)).encode()).hexdigest()[:8]
+    mark = hashlib.sha256(pictures.to_table().encode()).hexdigest()[:8]
     models: dict[str, Any] = {name: {"model": name} for name in SCRATCH}
     frozen = [outcome.candidate.features for outcome in outcomes]
     if best := next((name for name in frozen if opened.get(name, "").startswith("timm:")), None):
