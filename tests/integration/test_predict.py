@@ -213,6 +213,18 @@ def test_a_masked_language_model_fills_in(tmp_path):
     assert "the run reads 32" in long["error"]
 
 
+def test_a_question_is_answered_from_its_text(tmp_path):
+    out, words = tmp_path / "run", ["task=span_extraction", "data.count=200"]
+    done = vitlab("train", *words, "budget.steps=4", *TRAINER, "--out", out)
+    assert done.returncode == 0, done.stderr
+    passage = "The red box holds ten pens. The blue box holds two keys."
+    texts = [f"What does the red box hold? [SEP] {passage}", passage]
+    answered, whole = json.loads(vitlab("predict", out, *texts, "--json").stdout)["items"]
+    assert answered["probabilities"]
+    assert all(answer == "(no answer)" or answer in passage for answer in answered["probabilities"])
+    assert "write QUESTION [SEP] TEXT" in whole["error"]
+
+
 def test_runs_that_it_is_not_for(tmp_path):
     out = tmp_path / "run"
     words = ["task=causal_lm", "data=pydoc", "data.length=16", "budget.steps=2", *TRAINER]

@@ -35,7 +35,7 @@ from vitlab.tasks.base import Task
 MODULES = {  # of kinds that share one; others have the module of their name
     **dict.fromkeys(("attention_distance", "attention_entropy", "head_patterns", "head_types"), "heads"),
     **dict.fromkeys(("attention_maps", "explanation", "rollout"), "maps"),
-    **dict.fromkeys(("cka", "receptive_field"), "layers"),
+    **dict.fromkeys(("cka", "receptive_field", "token_reach"), "layers"),
     **dict.fromkeys(("embedding", "position_similarity", "rgb_filters", "robustness"), "pictures"),
 }
 

@@ -1,4 +1,4 @@
-"""What the layers of any model represent (CKA), and which pixels they depend on (effective receptive field).
+"""What the layers of any model represent (CKA), and which pixels or tokens they depend on (effective receptive field).
 
 Shapes: B images, n of them in a batch, C channels, Y x X pixels, D width, L layers of one model, M of another.
 """
@@ -10,11 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture import Analysis, Progress, find_layers, has_layers, track_progress, watch_outputs
+from vitlab.analysis.capture import (
+    Analysis,
+    Progress,
+    find_layers,
+    has_layers,
+    run_eagerly,
+    track_progress,
+    watch_outputs,
+)
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models import build_model
 from vitlab.models.base import as_model
+from vitlab.models.text import TextModel
+from vitlab.tasks.base import TokenInputs
 from vitlab.training.checkpoints import load_run
 
 LEAST = 4  # images that the unbiased estimator needs
@@ -236,7 +246,52 @@ def run_receptive_field(
     return {"fields": fields.numpy().astype(np.float32), "rows": rows}
 
 
+BINS = 16  # of distances at most
+
+
+def run_token_reach(
+    model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """Rows {"distance", "value", "reach"}: how much of what a hidden state depends on is how far away.
+
+    The state is that of a text's last token, of its middle token where later ones count, too. A token's share is that
+    of the size of d(v . state) / d embedding, v a random direction, in the mean over texts; "distance" is the middle of
+    a bin of distances, "reach" the root of the mean squared distance in tokens.
+    """
+    generator, found = torch.Generator().manual_seed(config.seed), []
+    weights = torch.zeros(inputs.tokens.shape[1], dtype=torch.float64)
+
+    def cut(_: nn.Module, args: tuple, output: Tensor) -> Tensor:
+        found.append(output.detach().requires_grad_())
+        return found[-1]
+
+    handle = model.text.embed.register_forward_hook(cut)
+    try:
+        # cuDNN has no backward pass of recurrent layers in eval mode
+        with run_eagerly(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+            for chunk in track_progress(inputs.split(CHUNK), progress):
+                hidden, rows = model.text(chunk.tokens, **chunk.options), torch.arange(len(chunk.tokens))
+                counts = chunk.mask.sum(dim=1)
+                places = counts - 1 if model.text.causal else counts // 2
+                unit = hidden[rows, places]
+                direction = torch.randn(unit.shape, generator=generator).to(unit)
+                (slope,) = torch.autograd.grad((unit * direction).sum(), found.pop())
+                sizes = slope.double().norm(dim=-1) * chunk.mask
+                distances = (torch.arange(sizes.shape[1], device=sizes.device) - places[:, None]).abs()
+                weights.index_add_(
+                    0, distances.flatten().cpu(), (sizes / sizes.sum(dim=1, keepdim=True)).flatten().cpu()
+                )
+    finally:
+        handle.remove()
+    weights = weights / weights.sum()
+    reach = round((weights @ torch.arange(len(weights)).double().square()).sqrt().item(), 5)
+    bins = torch.arange(len(weights)).tensor_split(min(BINS, len(weights)))
+    shares = [(of.double().mean().item(), round(weights[of].sum().item(), 5)) for of in bins]
+    return [{"distance": distance, "value": share, "reach": reach} for distance, share in shares]
+
+
 ANALYSES = {
     "cka": Analysis("CKA", "images, and layers named as blocks", has_layers, run_cka),
     "receptive_field": Analysis("pixels", "images, and layers named as blocks", has_layers, run_receptive_field),
+    "token_reach": Analysis("share", "tokens", lambda model: isinstance(model, TextModel), run_token_reach),
 }

@@ -20,6 +20,7 @@ from vitlab.training.files import refuse_unwritable
 DESCRIPTION = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
   vitlab describe model=vit_b16
   vitlab describe model=timm:resnet50 image_size=[192,256] --json
+  vitlab describe model=lstm_nano data=pydoc data.length=512 --time        # and seconds on this machine
   vitlab describe model=vit_nano model.positions=sincos2d --positions      # pictures of its position embeddings"""
 SHAPES = {"image": ("image_size", "num_classes", "channels"), "text": ("length", "vocabulary")}  # of a model's input
 FLOAT = 4  # bytes in fp32, which all memory figures assume
@@ -30,6 +31,7 @@ def main(words: Sequence[str]) -> int:
     parser = CommandParser("describe", DESCRIPTION)
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_json()
+    parser.add_argument("--time", action="store_true", help="measure a training step, and writing, on this machine")
     parser.add_argument("--positions", action="store_true", help="draw the position embeddings before any training")
     parser.add_out("where to draw them (default: positions)")
     args = parser.parse_intermixed_args(words)
@@ -38,7 +40,7 @@ def main(words: Sequence[str]) -> int:
     if args.out and not args.positions:
         raise UserError(f"--out {args.out}: is for pictures of position embeddings; give --positions too")
     drawn = draw_positions(config, args.out or Path("positions")) if args.positions else []
-    code = describe(config, as_json=args.json)
+    code = describe(config, as_json=args.json, timed=args.time)
     for path in drawn:
         print(path, file=sys.stderr if args.json else sys.stdout)
     return code
@@ -91,8 +93,8 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
     return [path for figure in figures for path in save_figure(figure, folder)]
 
 
-def describe(config: DescribeConfig, *, as_json: bool) -> int:
-    """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
+def describe(config: DescribeConfig, *, as_json: bool, timed: bool) -> int:
+    """Print what a model is and costs, with seconds if `timed`; the exit code. Raises UserError."""
     with status_line("loading torch and timm", quiet=as_json):
         from vitlab.models import counting, family
         from vitlab.models.base import as_model
@@ -123,6 +125,9 @@ def describe(config: DescribeConfig, *, as_json: bool) -> int:
         "train_state_bytes": FLOAT * params * (2 + moments),
         "activation_bytes_per_image": activations.per_example,
     }
+    if timed:
+        with status_line("timing steps", quiet=as_json):
+            counts |= counting.measure_seconds(config.model, shape)
     if as_json:
         print(json.dumps(counts, indent=1))
     else:
@@ -155,6 +160,13 @@ def show(counts: dict[str, Any]) -> None:
         f"{with_prefix(counts['activation_bytes_per_image'], 'B')} of activations for each {counts['example']} of a "
         f"training step{assumed}",
     )
+    if "train_seconds" in counts:
+        text = f"{1000 * counts['train_seconds']:.3g} ms of a training step for each {counts['example']}"
+        if counts["tokens"]:
+            text += f", {1e6 * counts['train_seconds'] / counts['tokens']:.3g} us a token"
+        if counts["write_seconds"] is not None:
+            text += f"; {1000 * counts['write_seconds']:.3g} ms to write a token of one text"
+        console.say(f"Time in fp32 on {counts['device']}: {text}")
     if counts["stacks"]:
         show_stacks(console, counts)
 

@@ -21,6 +21,7 @@ DESCRIPTION = """Say what pictures or texts are, with probabilities that the run
   vitlab predict runs/advice-photos folder --csv > predictions.csv   # by the model that vitlab advise named
   vitlab predict runs/docstrings "Return the number of rows." --json
   vitlab predict runs/bert "Return the [MASK] of the list."   # the five likeliest tokens, of a task=masked_lm
+  vitlab predict runs/facts "What does the red box hold? [SEP] The red box holds ten pens."   # of span_extraction
   vitlab predict runs/docstrings lines.txt          # a text in each line; - reads them from standard input"""
 SHOWN = 3  # classes of a line
 LONGEST = 60  # characters of an input in a terminal
@@ -50,7 +51,7 @@ def main(words: Sequence[str]) -> int:
 
     predictor = Predictor(args.run) if advised is None else AdvisedClassifier(Path(args.run), advised)
     if args.csv and predictor.fills:
-        raise UserError(f"--csv: {args.run} fills in tokens and has no classes; give --json")
+        raise UserError(f"--csv: {args.run} writes tokens or answers and has no classes; give --json")
     with progress_bar(Console(stderr=True)) as progress:
         found = predictor.predict(inputs, progress)
     if predictor.not_calibrated:
@@ -126,7 +127,7 @@ def write_csv(run: str, predictor: "Predictor", found: Sequence["Prediction"]) -
 
 def write_json(run: str, predictor: "Predictor", found: Sequence["Prediction"]) -> None:
     head = {"run": run, "classes": list(predictor.classes), "temperature": predictor.temperature}
-    head["calibrated"] = not (predictor.not_calibrated or predictor.is_number or predictor.several)
+    head["calibrated"] = not (predictor.not_calibrated or predictor.is_number or predictor.several or predictor.fills)
     print(json.dumps({**head, "items": [describe(one) for one in found]}, indent=1))
 
 

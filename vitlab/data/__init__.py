@@ -24,8 +24,8 @@ MODULES = {  # of kinds that share one; another kind has a module of its own nam
     **dict.fromkeys(("glyphs", "pointer", "arrow", "captioned_glyphs"), "drawn"),
     **dict.fromkeys(("imagetable", "captions"), "tables"),
     **dict.fromkeys(("torchvision", "digits"), "library_sets"),
-    **dict.fromkeys(("textfile", "table", "conll", "parallel", "huggingface", "mixture"), "texts"),
-    **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers"), "corpora"),
+    **dict.fromkeys(("textfile", "table", "conll", "parallel", "huggingface", "mixture", "squad"), "texts"),
+    **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers", "facts"), "corpora"),
 }
 
 

@@ -164,12 +164,14 @@ class Examples:
     labels: the number of each text's class, or of its right choice.
     targets: a number for each text, to be predicted.
     tags: the number of each word's class.
+    spans: of the last part the characters of an answer, (first, behind the last); (0, 0) where it holds none.
     """
 
     parts: tuple[Sequence[str] | Sequence[Sequence[str]], ...]
     labels: Sequence[int] | None = None
     targets: Sequence[float] | None = None
     tags: Sequence[Sequence[int]] | None = None
+    spans: Sequence[tuple[int, int]] | None = None
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -211,8 +213,8 @@ class Ragged:
 class Texts:
     """N texts as tokens, without special ones; the fields of `Examples`.
 
-    labels int64 (N,), zeros without classes; targets float32 (N,); tags a class per token, NO_TAG where a token has
-    none; `size` is the texts' length in UTF-8 bytes.
+    labels int64 (N,), zeros without classes; targets float32 (N,); tags of the last part's tokens: a class, NO_TAG
+    where a token has none, or of `spans` 1 within the answer, else 0; `size` is the texts' length in UTF-8 bytes.
     """
 
     parts: tuple[Ragged, ...]

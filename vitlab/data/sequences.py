@@ -95,7 +95,7 @@ class PairInputs:
 
     sequences: of each sequence of an item the one or two parts that it holds, as places in `parts`.
     frame: the tokens start, separator, end.
-    tags: the class of each token of the first part, where there are such.
+    tags: the class of each token of the last part, where there are such.
     """
 
     parts: tuple[Ragged, ...]
@@ -132,7 +132,7 @@ class PairInputs:
             write_texts(tokens, self.parts[number], indices, first, count)
             tokens[rows, last] = end if segment == len(numbers) - 1 else separator
             segments[(places >= first[:, None]) & (places <= last[:, None])] = segment
-            if self.tags is not None:
+            if self.tags is not None and segment == len(numbers) - 1:
                 write_texts(planes[:, 2], self.tags, indices, first, count)
             first = last + 1
         return planes

@@ -325,7 +325,7 @@ def take(examples: Examples, rows: Sequence[int]) -> Examples:
     def kept(values: Sequence | None) -> list | None:
         return None if values is None else [values[row] for row in rows]
 
-    beside = map(kept, (examples.labels, examples.targets, examples.tags))
+    beside = map(kept, (examples.labels, examples.targets, examples.tags, examples.spans))
     return Examples(tuple(map(kept, examples.parts)), *beside)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from traceback import walk_tb
 from typing import Any
 
@@ -23,6 +24,7 @@ from vitlab.config import UserError, first_line
 from vitlab.config.schema.models import ModelConfig
 from vitlab.models import build
 from vitlab.models.base import as_model
+from vitlab.models.decoding import generate
 from vitlab.models.encoder import Block
 
 
@@ -43,6 +45,37 @@ def inputs(shape: Mapping[str, Any], batch_size: int = 1, device: str = "meta") 
     else:
         first = tokens(shape["length"])
     return (first, tokens(shape["target_length"])) if "target_length" in shape else (first,)
+
+
+TIMED, TIMED_BATCH = 5, 8  # steps whose median counts, after one more; examples in each
+
+
+def measure_seconds(config: ModelConfig, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """{"device", "train_seconds", "write_seconds"}: of a forward and backward pass in float32, for each of TIMED_BATCH
+    examples, and of a token of one sequence that is written up to the model's length; None where it writes none.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, batch = build(config, **shape).to(device), inputs(shape, TIMED_BATCH, device)
+
+    def finish(work: Callable[[], Any]) -> float:
+        started = perf_counter()
+        work()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return perf_counter() - started
+
+    def train() -> None:
+        model.zero_grad()
+        model(*batch).float().square().mean().backward()
+
+    steps = [finish(train) for _ in range(TIMED + 1)][1:]
+    about = {"device": device, "train_seconds": sorted(steps)[TIMED // 2] / TIMED_BATCH, "write_seconds": None}
+    if hasattr(model, "decoding") and len(batch) == 1:
+        count, given = shape["length"] - 1, batch[0][:1, :1]
+        model.eval()
+        written = [finish(lambda: generate(model.decoding(), given, count)) for _ in range(2)]
+        about["write_seconds"] = min(written) / count
+    return about
 
 
 def describe_inputs(shape: Mapping[str, Any]) -> str:

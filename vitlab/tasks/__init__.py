@@ -13,6 +13,7 @@ from vitlab.tasks.metrics.answers import PROBES
 
 MODULES = {  # of kinds that share one; others have the module of their name
     **dict.fromkeys(("classification", "multilabel", "regression"), "images"),
+    "span_extraction": "text_classification",
     **dict.fromkeys(("causal_lm", "masked_lm", "span_lm"), "language"),
     **dict.fromkeys(("translation", "summarization", "span_corruption", "captioning"), "seq2seq"),
 }

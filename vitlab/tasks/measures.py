@@ -3,7 +3,9 @@
 BLEU and chrF are sacrebleu's, ROUGE is torchmetrics'.
 """
 
+import string
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -227,6 +229,21 @@ class Decoded(Metric):
     def compute(self) -> dict[str, Tensor]:
         scores = [score(self.hypotheses, self.references) for score in self.scores] if self.hypotheses else []
         return {f"{name}{self.suffix}": torch.tensor(value) for values in scores for name, value in values.items()}
+
+
+def score_answer(written: str, given: str) -> tuple[float, float]:
+    """Whether two answers match, and F1 of their words, without case, punctuation, a, an, the (Rajpurkar et al., 2016,
+    section 6.1; 2018); of two empty ones both are 1.
+    """
+    marks = str.maketrans("", "", string.punctuation)
+    ours, theirs = (
+        [word for word in text.lower().translate(marks).split() if word not in ("a", "an", "the")]
+        for text in (written, given)
+    )
+    exact = float(ours == theirs)
+    if not ours or not theirs:
+        return exact, exact
+    return exact, 2 * (Counter(ours) & Counter(theirs)).total() / (len(ours) + len(theirs))
 
 
 def score_exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""Fine-tuning on texts: a class of a text or a pair, the right of several choices, a number, a tag of each token.
+"""Fine-tuning on texts: a class of a text or a pair, the right of several choices, a number, a tag of each token, or
+where in a text the answer to a question stands.
 
 The data decide which. Inputs are GPT's and BERT's (vitlab.data.sequences).
 
@@ -103,8 +104,8 @@ class TextClassification(Task):
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
         tokens = torch.zeros(1, *several, self.shape["length"], dtype=torch.int64, device="meta")
-        targets = torch.zeros(1, dtype=self.objective.dtype, device="meta")
-        return tokens, None, tokens, tokens if self.tagged else targets
+        targets = tokens if self.tagged else torch.zeros(1, dtype=self.objective.dtype, device="meta")
+        return tokens, None, tokens, targets
 
     def count_targets(self, batch: Batch) -> Tensor:
         """Those of the objective and, with `auxiliary_lm`, the next tokens."""
@@ -162,6 +163,102 @@ class TextClassification(Task):
         return self.combine_sequences(model(*trim_padding(model, *flatten_sequences(batch))).float(), batch)
 
 
+LONGEST_ANSWER = 30  # tokens
+
+
+class SpanExtraction(TextClassification):
+    """Where the answer to a question begins and ends in a text: BERT's `start question separator text end`, two logits
+    a token (Devlin et al., 2019, section 4.2). A question without an answer has it at the first token (section 4.3).
+    """
+
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
+        refuse_image_recipe(recipe)
+        if data.train.tags is None or len(data.train.parts) != 2:
+            raise UserError(
+                f"data={data.name}: has no answers within texts; give data=facts, or data=squad data.path=FILE"
+            )
+        self.tokenizer, self.eval_batch_size = data.tokenizer, recipe.batch_size
+        self.tagged, self.sequences, self.choices, self.auxiliary_lm = True, 1, 0, 0.0
+        self.shape = {**data.shape, "num_classes": 2, "head": "token"}
+        self.train, self.validation, self.test = (
+            frame_texts(split, data.tokenizer, data.length) for split in (data.train, data.validation, data.test)
+        )
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
+        """The targets are marks (B, N): 0 of the text and of the first token, 1 within the answer, NO_TAG elsewhere; 2
+        of the first token where data.length cut the answer off.
+        """
+        tokens, mask, segments, marks = super().prepare(batch)
+        marks[:, 0] = torch.where((batch[1] == 1) & ~(marks == 1).any(dim=1), 2, 0)
+        return tokens, mask, segments, marks
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return count_span_nats(*self.answer(model, batch)).sum()[None]
+
+    def count_targets(self, batch: Batch) -> Tensor:
+        return torch.tensor([len(batch[0])], device=batch[0].device)
+
+    def metrics(self, detailed: bool = False) -> "MetricCollection":
+        """loss (nats of both ends), exact_match and f1 of the words as SQuAD's (`score_answer`), of one answer each.
+
+        `detailed` adds outcomes: which answers match.
+        """
+        from vitlab.tasks.measures import ItemOutcomes, Mean
+
+        metrics = {"loss": Mean(), "exact_match": Mean(), "f1": Mean()}
+        return collect(metrics | ({"outcomes": ItemOutcomes()} if detailed else {}))
+
+    def update(self, metrics: "MetricCollection", model: nn.Module, batch: Batch) -> None:
+        from vitlab.tasks.measures import score_answer
+
+        logits, marks = self.answer(model, batch)
+        found, _ = find_spans(logits, marks)
+        written, given = (self.read_spans(batch[0], spans) for spans in (found[:, 0], find_answers(marks)))
+        pairs = zip(written, given, strict=True)
+        scores = torch.tensor([score_answer(*pair) for pair in pairs], device=logits.device)
+        scores[marks[:, 0] == 2] = 0  # the model never saw the answer
+        metrics["loss"].update(count_span_nats(logits, marks))
+        metrics["exact_match"].update(scores[:, 0])
+        metrics["f1"].update(scores[:, 1])
+        if "outcomes" in metrics:
+            metrics["outcomes"].update(scores[:, 0])
+
+    def read_spans(self, tokens: Tensor, spans: Tensor) -> list[str]:
+        """The texts of one span (2,) of each row of tokens (B, N); the first token alone is no text."""
+        rows = zip(tokens.tolist(), spans.tolist(), strict=True)
+        return [self.tokenizer.decode(row[first : last + 1]).strip() for row, (first, last) in rows]
+
+
+def find_answers(marks: Tensor) -> Tensor:
+    """The first and last token (B, 2) of the answers that marks (B, N) tell; 0, 0 where there is none."""
+    inside = (marks == 1).int()
+    last = inside.shape[1] - 1 - inside.flip(1).argmax(dim=1)
+    return torch.stack([inside.argmax(dim=1), last.where(inside.any(dim=1), 0)], dim=1)
+
+
+def span_log_probabilities(logits: Tensor, marks: Tensor) -> Tensor:
+    """(B, N, 2) -> (B, N, 2): of each token to be an answer's first and last, among those that marks allow."""
+    return logits.float().masked_fill((marks == NO_TAG)[..., None], -torch.inf).log_softmax(dim=1)
+
+
+def count_span_nats(logits: Tensor, marks: Tensor) -> Tensor:
+    """The cross-entropy of both ends of each answer, added (B,)."""
+    return -span_log_probabilities(logits, marks).gather(1, find_answers(marks)[:, None]).sum(dim=(1, 2))
+
+
+def find_spans(logits: Tensor, marks: Tensor, count: int = 1) -> tuple[Tensor, Tensor]:
+    """The likeliest spans (B, count, 2), of at most LONGEST_ANSWER tokens, and their log-probabilities (B, count).
+
+    A span is likely as its first and its last token are; 0, 0 says that there is no answer.
+    """
+    first, last = span_log_probabilities(logits, marks).unbind(dim=-1)
+    scores = first[:, :, None] + last[:, None, :]
+    allowed = torch.ones_like(scores[0], dtype=torch.bool).triu().tril(LONGEST_ANSWER - 1)
+    allowed[0, 1:] = False
+    best = scores.masked_fill(~allowed, -torch.inf).flatten(1).topk(count)
+    return torch.stack([best.indices // first.shape[1], best.indices % first.shape[1]], dim=-1), best.values
+
+
 def flatten_sequences(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
     """tokens, mask, segments, each (B * S, N)"""
     tokens, mask, segments, _ = batch
@@ -189,6 +286,9 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
 def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
     """Why a data set does not fit this task, one line per problem."""
     texts, parts = data.train, len(data.train.parts)
+    if texts.tags is not None and parts > 1:
+        yield f"data={data.name}: has answers within texts; give task=span_extraction"
+        return
     if config.auxiliary_lm < 0:
         yield f"task.auxiliary_lm={config.auxiliary_lm}: must be at least 0"
     if config.both_orders and parts != 2:
@@ -214,4 +314,5 @@ def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
 
 
 def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> TextClassification:
-    return TextClassification(config, recipe, data, data_config)
+    kind = SpanExtraction if config.kind == "span_extraction" else TextClassification
+    return kind(config, recipe, data, data_config)

@@ -1,4 +1,4 @@
-"""What a finished run says of new pictures or texts, with calibrated probabilities, and how it fills in [MASK].
+"""What a finished run says of new pictures or texts, with calibrated probabilities; tokens for [MASK]; answers.
 
 Shapes: N items, C classes.
 """
@@ -22,13 +22,15 @@ from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import read_json, write_json
 from vitlab.tasks.base import collect_logits
+from vitlab.tasks.text_classification import find_spans
 from vitlab.training.checkpoints import load_run, place_run
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import LARGE
 
-MASKED = ("masked_lm", "span_lm")  # they fill in what a text leaves open
-KINDS = ("classification", "multilabel", "regression", "text_classification", *MASKED)
-MASK, FILLED = "[MASK]", 5  # how a text leaves a token open; how many tokens for it are named
+OPEN = ("masked_lm", "span_lm", "span_extraction")  # they find tokens or answers rather than one of their classes
+KINDS = ("classification", "multilabel", "regression", "text_classification", *OPEN)
+MASK, FILLED = "[MASK]", 5  # how a text leaves a token open; how many tokens for it, or answers, are named
+SEPARATOR = "[SEP]"  # between a question and the text that answers it
 FILE = "calibration.json"
 CHUNK = 1024  # items that are decoded and predicted at a time
 
@@ -67,14 +69,15 @@ class Predictor:
             torch.set_num_threads(1)  # as they train; a second one that shares a busy core makes it 3 times slower
         self.reads_text = self.run.config.data.modality == "text"
         self.several = kind == "multilabel"
-        self.fills = kind in MASKED
+        self.fills = kind in OPEN
         self.is_number = not self.fills and (kind == "regression" or not self.run.classes)
         if self.reads_text:
             self.tokenizer = from_file(self.files.tokenizer_path)
             columns, shape = vars(self.run.config.data).get("text"), self.run.shape
             if isinstance(columns, list) and len(columns) > 1:
                 raise UserError(f"{folder}: reads {len(columns)} texts at once; predict is for single ones")
-            if shape["head"] == "token" or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
+            tags = shape["head"] == "token" and not self.fills
+            if tags or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
                 raise UserError(f"{folder}: gives no class of a whole text, so predict is not for it")
         self.temperature, self.not_calibrated = 1.0, ""
         if not (self.is_number or self.several or self.fills):
@@ -106,7 +109,8 @@ class Predictor:
     def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
         """What it says of files of pictures, or of texts, in their order; one that cannot be read has an error."""
         if self.fills:
-            return [one for text in inputs for one in self.fill(text)]
+            find = self.find_answers if self.run.config.task.kind == "span_extraction" else self.fill
+            return [one for text in inputs for one in find(text)]
         found: list[Prediction] = []
         for start in range(0, len(inputs), CHUNK):
             chunk = inputs[start : start + CHUNK]
@@ -140,6 +144,24 @@ class Predictor:
             Prediction(text, dict(zip(roles.token_texts(tokens), shares, strict=True)))
             for tokens, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
+
+    @torch.inference_mode()
+    def find_answers(self, text: str) -> list[Prediction]:
+        """The likeliest spans of `QUESTION [SEP] TEXT` as answers with their probabilities, or why there are none."""
+        question, _, passage = (part.strip() for part in text.partition(SEPARATOR))
+        if not (question and passage):
+            return [Prediction(text, error=f"has no question and text; write QUESTION {SEPARATOR} TEXT")]
+        config = self.run.config.data
+        encoded = encode_examples(Examples(([question], [passage]), [0], spans=[(0, 0)]), self.tokenizer, iter)
+        if not len(encoded):
+            return [Prediction(text, error="it has no tokens")]
+        data = TextData(config.name, (), config.length, self.tokenizer, encoded, encoded, encoded)
+        task = self.build_task(data)
+        batch = task.prepare((torch.as_tensor(task.test.read(np.arange(1))), torch.zeros(1, dtype=torch.int64)))
+        with self.autocast:
+            spans, logs = find_spans(*task.answer(self.model, batch), FILLED)
+        answers = (task.read_spans(batch[0], span[None])[0] or "(no answer)" for span in spans[0])
+        return [Prediction(text, dict(zip(answers, logs[0].exp().tolist(), strict=True)))]
 
     def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], ImageData | None]:
         """Why pictures cannot be read, by their places, and the others as the test images of a data set."""

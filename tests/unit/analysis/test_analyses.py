@@ -31,8 +31,8 @@ MODELS = {
     "ResNet": ("resnet_nano", {}, {"attention", "position_similarity"}),
     "timm's ResNet": ("timm:resnet18", {}, {"attention", "position_similarity"}),
 }
-OF_TEXT = {"attention_entropy", "head_patterns"}
-NOT_OF_IMAGES = {"alignment", "head_patterns"}
+OF_TEXT = {"attention_entropy", "head_patterns", "token_reach"}
+NOT_OF_IMAGES = {"alignment", "head_patterns", "token_reach"}
 OF_ATTENTION = {"attention_distance", "attention_entropy", "head_types", "attention_maps", "rollout"}
 
 
@@ -84,6 +84,9 @@ def test_on_a_text_model_those_of_text_apply_and_give_plain_rows(name):
     words = TokenInputs.of(torch.randint(29, (3, 7)), None, None, special=(0,))
     rows = Findings.of(ANALYSES[name].run(made, words, SHIPPED[name]), name=name, unit="").rows
     assert json.loads(json.dumps(rows)) == rows
+    if name == "token_reach":
+        assert [row["distance"] for row in rows] == [*range(7)]
+        return
     assert all({"layer", "head", "value"} <= row.keys() for row in rows)
     assert len(rows) == 2 * 3
 

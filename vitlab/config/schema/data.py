@@ -135,9 +135,9 @@ class FileConfig(TextDataConfig):
     test_path: Optional[str] = setting(None, path=True)
 
 
-TextFileConfig, TableConfig, ConllConfig = (
+TextFileConfig, TableConfig, ConllConfig, SquadConfig = (
     make_dataclass(f"{kind}Config", [("kind", str, setting(kind, fixed=True))], bases=(FileConfig,), frozen=True)
-    for kind in ("textfile", "table", "conll")
+    for kind in ("textfile", "table", "conll", "squad")
 )
 
 

@@ -32,6 +32,9 @@ ANSWERS = ("other", "own")  # the classes of a pair: whose the body is
 MOST_DIGITS = 6
 TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", *TEENS]
+COLORS = ["red", "green", "blue", "white", "black", "yellow", "brown", "grey"]
+THINGS = ["pens", "cups", "shells", "coins", "books", "stones", "keys", "apples", "nails", "cards", "bells", "ropes"]
+BOXES = 4  # of a text
 TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 
 
@@ -43,6 +46,7 @@ def fingerprint(config: TextDataConfig) -> list:
 def read(config: TextDataConfig) -> Corpus:
     """The texts of the kind; a share, chosen by a hash of their texts or names, is held out. Raises UserError."""
     kinds = {"pydoc": read_pydoc, "docstrings": read_packages, "summaries": read_summaries, "numbers": read_numbers}
+    kinds["facts"] = read_facts
     return read_pairs(config) if config.kind == "docstrings" and config.pairs else kinds[config.kind](config)
 
 
@@ -189,6 +193,23 @@ def read_numbers(config: TextDataConfig) -> Corpus:
     numbers = [str(number) for number in draw_numbers(config.count)]
     splits = divide_by_hash(numbers, config.test_share)
     return Corpus(*(Examples(([spell(int(digits)) for digits in split], split)) for split in splits))
+
+
+def read_facts(config: TextDataConfig) -> Corpus:
+    """Which box holds what, and a question for one of them: the answer is a span of the text, "forty two pens"."""
+    generator, facts = np.random.default_rng(0), {}
+    while len(facts) < config.count:
+        colors = generator.permutation(COLORS)[:BOXES]
+        held = [f"{spell(int(generator.integers(1, 1000)))} {generator.choice(THINGS)}" for _ in colors]
+        text = " ".join(f"The {color} box holds {what}." for color, what in zip(colors, held, strict=True))
+        asked = int(generator.integers(BOXES))
+        first = text.index(f"{colors[asked]} box holds ") + len(f"{colors[asked]} box holds ")
+        facts[text] = f"What does the {colors[asked]} box hold?", (first, first + len(held[asked]))
+    splits = []
+    for texts in divide_by_hash(list(facts), config.test_share):
+        questions, spans = zip(*(facts[text] for text in texts), strict=True)
+        splits.append(Examples((questions, texts), [1] * len(texts), spans=spans))
+    return Corpus(*splits)
 
 
 def draw_numbers(count: int) -> list[int]:

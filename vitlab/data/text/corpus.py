@@ -127,10 +127,16 @@ def encode_examples(
     examples: Examples, tokenizer: tokenization.Tokenizer, track: Callable[[Iterable], Iterator]
 ) -> Texts:
     """The tokens of one split, whose texts are read through `track`."""
-    if examples.tags is None:
-        parts, tags = [list(tokenizer.rows(track(part))) for part in examples.parts], None
+    rows, tags = [], None
+    if examples.spans is not None:
+        questions, texts = examples.parts
+        found = [tokenizer.encode_span(text, span) for text, span in zip(track(texts), examples.spans, strict=True)]
+        parts = [list(tokenizer.rows(track(questions))), [ids for ids, _ in found]]
+        tags = [inside for _, inside in found]
+    elif examples.tags is None:
+        parts = [list(tokenizer.rows(track(part))) for part in examples.parts]
     else:
-        rows, tags = [], []
+        tags = []
         for words, of_words in track(zip(examples.parts[0], examples.tags, strict=True)):
             ids, numbers = tokenizer.encode_words(words)
             # the first token of a word carries its tag, the others none
@@ -169,5 +175,5 @@ def open_split(files: Path, about: dict[str, Any]) -> Texts:
         Ragged(array(f"part{number}_values"), array(f"part{number}_starts")) for number in range(about["parts"])
     )
     targets = array("targets") if about["targets"] else None
-    tags = Ragged(array("tags"), parts[0].starts) if about["tags"] else None
+    tags = Ragged(array("tags"), parts[-1].starts) if about["tags"] else None
     return Texts(parts, labels, targets, tags, about["size"])

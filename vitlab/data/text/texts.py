@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ def fingerprint(config: TextDataConfig) -> list:
 
 def read(config: TextDataConfig) -> Corpus:
     """The texts that a configuration names; those of its test files are held out, else a share. Raises UserError."""
-    readers = {"textfile": read_documents, "parallel": read_parallel, "mixture": read_mixture}
+    readers = {"textfile": read_documents, "parallel": read_parallel, "mixture": read_mixture, "squad": read_squad}
     return readers.get(config.kind, read_tables)(config)
 
 
@@ -463,6 +464,46 @@ def read_pairs(paths: dict[str, str], skip_empty: bool) -> list[tuple[str, str]]
         problems.append(f"{lengths}; line n of one must be line n of the other")
     raise_all(problems)
     return [pair for pair in zip(*sides.values(), strict=True) if all(pair)]
+
+
+# -- questions whose answer is a span of a text
+
+
+def read_squad(config: TextDataConfig) -> Corpus:
+    """Questions and texts of files as SQuAD's (Rajpurkar et al., 2016, 2018), with the first answer that is given.
+
+    Without test_path a share of the texts is held out with their questions. Raises UserError.
+    """
+    train = read_answers(config, "path")
+    if config.test_path:
+        test = read_answers(config, "test_path")
+    else:
+        _, held = divide_by_hash(sorted({row[1] for row in train}), config.test_share)
+        chosen = set(held)
+        train, test = ([row for row in train if (row[1] in chosen) == side] for side in (False, True))
+    splits = []
+    for rows in (train, test):
+        questions, texts, spans = zip(*rows, strict=True) if rows else ((), (), ())
+        splits.append(Examples((questions, texts), [int(last > 0) for _, last in spans], spans=spans))
+    return Corpus(*splits)
+
+
+def read_answers(config: TextDataConfig, key: str) -> list[tuple[str, str, tuple[int, int]]]:
+    """(question, text, the answer's characters) of each question of a file; (0, 0) of one without an answer."""
+    path, rows = Path(vars(config)[key]).expanduser(), []
+    try:
+        for article in json.loads(read_utf8(path, f"data.{key}"))["data"]:
+            for paragraph in article["paragraphs"]:
+                for asked in paragraph["qas"]:
+                    span = (0, 0)
+                    if asked["answers"]:
+                        first = int(asked["answers"][0]["answer_start"])
+                        span = first, first + len(asked["answers"][0]["text"])
+                    rows.append((asked["question"], paragraph["context"], span))
+    except (ValueError, TypeError, KeyError) as error:
+        problem = f"not a file as of SQuAD, {type(error).__name__} {first_line(error)}"
+        raise UserError(f"data.{key}={path}: {problem}; give data[].paragraphs[].qas[].answers[]") from None
+    return rows
 
 
 # -- mixtures

@@ -126,6 +126,12 @@ class Tokenizer:
         encoding = self.inner.encode(spaced, is_pretokenized=True, add_special_tokens=False)
         return encoding.ids, encoding.word_ids
 
+    def encode_span(self, text: str, span: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """The ids int32 (N,) of a text, and int32 (N,): 1 for tokens with a character of span (first, behind last)."""
+        encoding = self.inner.encode(text, add_special_tokens=False)
+        inside = [start < span[1] and end > span[0] for start, end in encoding.offsets]
+        return np.asarray(encoding.ids, dtype=np.int32), np.asarray(inside, dtype=np.int32)
+
     def decode(self, ids: Iterable[int], keep_special: bool = False) -> str:
         """The text of some ids, without special tokens unless they are to be kept."""
         return self.inner.decode([int(id) for id in ids], skip_special_tokens=not keep_special)

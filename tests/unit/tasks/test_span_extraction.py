@@ -1,0 +1,149 @@
+"""Question answering: answers as tokens, losses and spans by their definitions, files of SQuAD, what is refused."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torchmetrics.functional.text import squad
+
+from tests.learning import mean_loss
+from vitlab import models, tasks
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.base import NO_TAG
+from vitlab.data.loader import Items
+from vitlab.data.opening import open_data
+from vitlab.data.text.texts import read
+from vitlab.tasks.measures import score_answer
+from vitlab.tasks.text_classification import LONGEST_ANSWER, count_span_nats, find_answers, find_spans
+
+SMALL = ["task=span_extraction", "data.count=60", "model.width=32", "model.depth=2", "model.heads=2"]
+
+
+def build(*words):
+    """(task, configuration, data)"""
+    config = compose(TrainConfig, [*SMALL, *words])
+    data = open_data(config.data)
+    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    return task, config, data
+
+
+def whole(task, rows=None):
+    return task.prepare(Items(task.train).__getitems__(list(range(len(task.train)) if rows is None else rows)))
+
+
+def test_marked_tokens_are_the_answer():
+    task, _, data = build()
+    tokens, mask, segments, marks = whole(task)
+    for answer, question, context in zip(task.read_spans(tokens, find_answers(marks)), *data.train.parts, strict=True):
+        color = data.tokenizer.decode(question).split()[3]
+        assert f"The {color} box holds {answer}." in data.tokenizer.decode(context)
+    assert (marks[:, 1:][segments[:, 1:] == 0] == NO_TAG).all()
+    assert (marks[~mask] == NO_TAG).all()
+
+
+def test_an_answer_that_is_cut_off_counts_as_wrong():
+    task, config, _ = build("data.length=16", "budget.steps=1")
+    marks = whole(task)[3]
+    cut = marks[:, 0] == 2
+    assert cut.any()
+    assert not (marks[cut] == 1).any()
+    metrics = task.metrics(detailed=True)
+    model = models.build(config.model, **task.shape).eval()
+    with torch.no_grad():
+        task.update(metrics, model, whole(task, rows=np.flatnonzero(cut.numpy()).tolist()))
+    assert metrics["exact_match"].compute() == metrics["f1"].compute() == 0
+
+
+def test_the_likeliest_span_and_its_nats():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, 50, 2, generator=generator)
+    marks = torch.full((5, 50), NO_TAG)
+    marks[:, 0], marks[:, 4:44] = 0, 0
+    marks[1, 9:12], marks[2, 43] = 1, 1
+    for row in range(5):
+        allowed = marks[row] != NO_TAG
+        first, last = (logits[row, :, side].where(allowed, -torch.inf).log_softmax(0) for side in (0, 1))
+        spans = {
+            (a, b): float(first[a] + last[b])
+            for a, b in product(range(50), repeat=2)
+            if a <= b < a + LONGEST_ANSWER and (a > 0 or b == 0)
+        }
+        found, logs = find_spans(logits[row : row + 1], marks[row : row + 1], 3)
+        best = sorted(spans, key=spans.get, reverse=True)[:3]
+        assert [tuple(span) for span in found[0].tolist()] == best
+        torch.testing.assert_close(logs[0], torch.tensor([spans[span] for span in best]))
+        given = {1: (9, 11), 2: (43, 43)}.get(row, (0, 0))
+        assert tuple(find_answers(marks)[row].tolist()) == given
+        assert float(count_span_nats(logits, marks)[row]) == pytest.approx(
+            -float(first[given[0]] + last[given[1]]), 1e-5
+        )
+
+
+def test_a_batch_is_learned_by_heart():
+    task, config, _ = build()
+    model, batch = models.build(config.model, **task.shape), whole(task, rows=range(6))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for _ in range(200):
+        optimizer.zero_grad()
+        mean_loss(task, model, batch).backward()
+        optimizer.step()
+    metrics = task.metrics(detailed=True)
+    task.update(metrics, model.eval(), batch)
+    assert metrics["exact_match"].compute() == metrics["f1"].compute() == 1
+    assert metrics["loss"].compute() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [("The red box.", "red box"), ("forty two pens", "forty pens"), ("a a b", "a b b"), ("no", "yes"), ("x y", "y x")],
+)
+def test_scores_are_those_of_squad(written, given):
+    wanted = squad(
+        [{"prediction_text": written, "id": "0"}], [{"answers": {"answer_start": [0], "text": [given]}, "id": "0"}]
+    )
+    exact, f1 = score_answer(written, given)
+    assert (100 * exact, 100 * f1) == pytest.approx((float(wanted["exact_match"]), float(wanted["f1"])))
+    assert score_answer("", "the") == (1, 1)
+    assert score_answer("", given) == (0, 0)
+
+
+def squad_file(folder, count=30):
+    """Paragraphs of two questions, the second one without an answer."""
+    paragraphs = []
+    for number in range(count):
+        context = f"Köln lies on the Rhine. Line {number} goes there."
+        first = {"text": f"Line {number}", "answer_start": context.index("Line")}
+        asked = [{"question": "Which line goes there?", "answers": [first]}]
+        asked.append({"question": "Who drives?", "answers": [], "is_impossible": True})
+        paragraphs.append({"context": context, "qas": asked})
+    path = folder / "train.json"
+    path.write_text(json.dumps({"version": "v2.0", "data": [{"title": "x", "paragraphs": paragraphs}]}))
+    return path
+
+
+def test_files_of_squad(tmp_path):
+    path = squad_file(tmp_path)
+    words = ["data=squad", f"data.path={path}", "data.vocabulary=300", "data.length=64"]
+    config = compose(TrainConfig, [*SMALL[:1], *words])
+    corpus = read(config.data)
+    assert not set(corpus.train.parts[1]) & set(corpus.test.parts[1])
+    for (first, behind), text in zip(corpus.train.spans, corpus.train.parts[1], strict=True):
+        assert text[first:behind] in ("", text.split(". ")[1].removesuffix(" goes there."))
+    data = open_data(config.data)
+    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    tokens, _, _, marks = whole(task)
+    read_again = set(task.read_spans(tokens, find_answers(marks)))
+    assert read_again <= {"", *(text.split(". ")[1].removesuffix(" goes there.") for text in corpus.train.parts[1])}
+    assert len(read_again) > 10
+    path.write_text('{"data": [{"paragraphs": [{"qas": [{"answers": []}]}]}]}')
+    with pytest.raises(UserError, match="not a file as of SQuAD, KeyError 'question'"):
+        read(config.data)
+
+
+def test_what_does_not_fit_is_refused():
+    for words in (["task=text_classification", "data=facts"], ["task=span_extraction", "data=docstrings"]):
+        config = compose(TrainConfig, words)
+        with pytest.raises(UserError, match=r"span_extraction|answers within texts"):
+            tasks.build(config.task, recipe=config.recipe, data=open_data(config.data), data_config=config.data)
