@@ -16,7 +16,7 @@ from vitlab.config.errors import first_line
 from vitlab.config.schema import WandbConfig
 from vitlab.files import write_text
 from vitlab.reports import THEMES, looks
-from vitlab.reports.wandb import STEP
+from vitlab.reports.wandb import STEP, list_by_size
 from vitlab.reports.words import format_markdown, headline
 from vitlab.studies.results import Results, family_name
 
@@ -76,7 +76,8 @@ def read_model(path: Path, kind: Any) -> Any:
 
 def make_report(results: Results, place: dict[str, str]) -> wr.Report:
     """The conclusion, the table, and the same panels with a run set for each family."""
-    runsets = [  # in the report's own project: naming the project would ask the server for it
+    summary = wr.Runset(name="study", **choose_runs(results, wr, expr.Metric("JobType") == "summary"))
+    runsets = [summary] + [  # in the report's own project: naming the project would ask the server for it
         wr.Runset(name=family_name(family), **choose_runs(results, wr, expr.Summary("family") == family))
         for family in dict.fromkeys(results.families.values())
     ]
@@ -87,12 +88,12 @@ def make_report(results: Results, place: dict[str, str]) -> wr.Report:
 
 
 def choose_runs(results: Results, module: Any, *filters: Any) -> dict[str, Any]:
-    """The study's runs without the trials of `tune`, each in the colour that its family has in the study's report."""
+    """The study's runs and its summary, without the trials of `tune`, in the colours that families have in reports."""
     look, settings = looks(results.families), {}
     for row in results.rows:
         if key := results.run_files[row["run"]].wandb.get("id"):
             settings[key] = module.RunSettings(color=THEMES["light"][look[row["model"]].colour])
-    of_study = expr.Metric("Group") == results.name, expr.Metric("JobType") == "train"
+    of_study = expr.Metric("Group") == results.name, expr.Metric("JobType").isin(["train", "summary"])
     return {"filters": expr.And(*of_study, *filters), "run_settings": settings}
 
 
@@ -103,15 +104,18 @@ def make_panels(results: Results) -> dict[str, list[Any]]:
     curves = dict.fromkeys(["train/loss", "validation/loss", f"validation/{metric.key}", *CURVES])
     by_family = {"x": STEP, "groupby": wr.Config("family"), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
     by_family["max_runs_to_show"] = 100
-    against = {
-        key: wr.ScatterPlot(
-            title=f"{metric.name} against {key} by family",
-            x=wr.SummaryMetric(key),
-            y=wr.SummaryMetric(metric.key),
-            log_x=True,
-            legend_template="${summary:family} ${run:displayName}",
+    by_size: dict[str, list[str]] = {}  # of the study's summary, by what is charted
+    for key in dict.fromkeys(key for numbers in list_by_size(results).values() for key in numbers):
+        by_size.setdefault(key.split("/")[1], []).append(key)
+    means = [key for key in by_size.get(metric.key, ()) if not key.endswith(("/low", "/high"))]
+    result = wr.LinePlot(title=f"{metric.name} by size, mean over seeds", x="train_size", y=means, log_x=True)
+    pictures = {end: sorted(results.files.figures.glob(f"*_against_{end}.png")) for end in ("size", "compute")}
+    browsers = {
+        end: wr.MediaBrowser(
+            title=f"mean and interval against {end}", media_keys=[f"study/{path.stem}" for path in paths]
         )
-        for key in ("train_size", "train_flops")
+        for end, paths in pictures.items()
+        if paths
     }
     flops = wr.BarPlot(title="train_flops of each run", metrics=["train_flops"], max_bars_to_show=100)
     figures = sorted({path.stem for run in runs for path in run.files.analysis_folder.glob("*.png")})
@@ -122,13 +126,16 @@ def make_panels(results: Results) -> dict[str, list[Any]]:
             analyses.append(wr.MediaBrowser(title=title, num_columns=2, media_keys=shown))
             heads = next((found for run in runs if (found := run.last_analysis(name))), {"rows": []})["rows"]
             if layers := sorted({row["layer"] for row in heads}):
-                means = [f"{name}/layer{layer}/mean" for layer in layers]
-                analyses.append(wr.LinePlot(title=f"{title} by layer, mean over heads", y=means, **by_family))
+                of_layers = [f"{name}/layer{layer}/mean" for layer in layers]
+                analyses.append(wr.LinePlot(title=f"{title} by layer, mean over heads", y=of_layers, **by_family))
+            if name in by_size:
+                heading = f"{title} by size, mean over heads"
+                analyses.append(wr.LinePlot(title=heading, x="train_size", y=by_size[name], log_x=True))
     sections = {
-        "Result": [against["train_size"]],
+        "Result": [result, *([browsers["size"]] if "size" in browsers else [])],
         "Curves": [wr.LinePlot(title=key, y=[key], **by_family) for key in curves if key in logged],
         "Analyses": analyses,
-        "Compute": [against["train_flops"], flops],
+        "Compute": [*([browsers["compute"]] if "compute" in browsers else []), flops],
         "Runs": [wr.RunComparer(diff_only=True)],
     }
     return {title: panels for title, panels in sections.items() if panels}

@@ -182,6 +182,12 @@ class Tracker:
             found = {f"{name}/layer{at}/{key}": of(some) for at, some in layers.items() for key, of in numbers.items()}
             self.run.log({**found, STEP: step})
 
+    @harmless
+    def log_reach(self, rows: list[dict[str, Any]], step: int) -> None:
+        """Log how far units reach, `reach/layer1` in pixels, or `reach` of the last state in tokens."""
+        found = {f"reach/layer{row['layer']}" if "layer" in row else "reach": row["reach"] for row in rows}
+        self.run.log({**found, STEP: step})
+
     def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
         """Write the summary and end the run; return where it is, for result.json."""
         if self.mode == "off":
@@ -242,6 +248,8 @@ class RunReporter:
                 self.tracker.log_picture(picture, step)
         if self.tracker and step == run.last_step:
             self.tracker.log_rows(findings.name, rows, step)
+        if self.tracker and findings.rows and "reach" in findings.rows[0]:
+            self.tracker.log_reach(findings.rows, step)
         by_layer = bool(rows) and {"layer", "value"} <= rows[0].keys() and "other" not in rows[0]
         if self.tracker and by_layer:  # at the end all steps again, for an attempt that resumed
             last = step == run.last_step
@@ -284,6 +292,9 @@ def log_study(results: Results) -> None:
         shown = {f"study/{name}": wandb.Table(dataframe=frame) for name, frame in frames.items() if len(frame)}
         shown |= {f"study/{path.stem}": wandb.Image(str(path)) for path in sorted(files.figures.glob("*.png"))}
         run.log(shown)
+        run.define_metric("by_size/*", step_metric="train_size")
+        for size, numbers in list_by_size(results).items():
+            run.log({"train_size": size, **numbers})
         first, details = headline(results)
         numbers = {"headline": first, "details": details, "runs": len(results.rows)}
         largest = frames["cells"].sort_values("train_size").groupby("model").last()
@@ -296,6 +307,31 @@ def log_study(results: Results) -> None:
         write_text(known, f"{key} {digest}")
     except Exception as error:
         warnings.warn(f"W&B has no summary of the study: {type(error).__name__}: {error}", stacklevel=2)
+
+
+def list_by_size(results: Results) -> dict[int, dict[str, float]]:
+    """What is charted against each training-set size, by key: of each model its metric, and each layer's attention.
+
+    `by_size/accuracy/vit_nano` is the mean over seeds, with `/low` and `/high` the ends of its interval;
+    `by_size/attention_distance/vit_nano/layer1` the mean over heads and seeds.
+    """
+    found: dict[int, dict[str, float]] = {size: {} for size in sorted({*results.cells["train_size"]})}
+    for cell in results.cells.itertuples():
+        key, ends = f"by_size/{results.metric.key}/{cell.model}", {"low": cell.low, "high": cell.high}
+        found[cell.train_size] |= {key: cell.mean} | {
+            f"{key}/{end}": value for end, value in ends.items() if finite(value) is not None
+        }
+    heads: dict[tuple[int, str], list[float]] = {}
+    for row in results.rows:
+        run = results.run_files[row["run"]]
+        for name in run.analyses:
+            for one in (run.last_analysis(name) or {"rows": []})["rows"]:
+                if "layer" in one and (value := finite(one["value"])) is not None:
+                    key = f"by_size/{name}/{row['model']}/layer{one['layer']}"
+                    heads.setdefault((row["train_size"], key), []).append(value)
+    for (size, key), values in heads.items():
+        found[size][key] = fmean(values)
+    return found
 
 
 # ---- what is not uploaded yet

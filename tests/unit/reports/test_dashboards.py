@@ -59,7 +59,7 @@ def panels_of(board):
 
 
 PANELS = {  # section -> every panel in it, by kind and title: what the page of a study of images has
-    "Result": [("ScatterPlot", "accuracy against train_size by family")],
+    "Result": [("LinePlot", "accuracy by size, mean over seeds"), ("MediaBrowser", "mean and interval against size")],
     "Curves": [
         *(("LinePlot", key) for key in ("train/loss", "validation/loss", "validation/accuracy")),
         *(("LinePlot", f"train/{key}") for key in ("lr", "grad_norm", "images_per_s")),
@@ -67,8 +67,9 @@ PANELS = {  # section -> every panel in it, by kind and title: what the page of 
     "Analyses": [
         ("MediaBrowser", "mean attention distance"),
         ("LinePlot", "mean attention distance by layer, mean over heads"),
+        ("LinePlot", "mean attention distance by size, mean over heads"),
     ],
-    "Compute": [("ScatterPlot", "accuracy against train_flops by family"), ("BarPlot", "train_flops of each run")],
+    "Compute": [("MediaBrowser", "mean and interval against compute"), ("BarPlot", "train_flops of each run")],
     "Runs": [("RunComparer", None)],
 }
 
@@ -99,10 +100,10 @@ def test_the_workspace_comes_back_with_every_panel(study, offline, capsys):
 
 def test_each_panel_shows_what_its_title_says(written):
     found = panels_of(workspace_of(written))
-    for key in ("train_size", "train_flops"):
-        panel = found[f"accuracy against {key} by family"]
-        assert (panel.x, panel.y, panel.log_x) == (wr.SummaryMetric(key), wr.SummaryMetric("accuracy"), True)
-        assert panel.legend_template.startswith("${summary:family}")
+    panel = found["accuracy by size, mean over seeds"]
+    assert (panel.x, panel.log_x) == (wr.Metric("train_size"), True)
+    assert panel.y == [wr.Metric(f"by_size/accuracy/{model}") for model in ("vit_nano", "resnet_nano")]
+    assert "study/accuracy_against_size" in found["mean and interval against size"].media_keys
     for _, key in PANELS["Curves"]:
         assert found[key].y == [wr.Metric(key)]
         assert found[key].x == wr.Metric("trainer/global_step")
@@ -114,7 +115,7 @@ def test_each_panel_shows_what_its_title_says(written):
 
 def test_the_workspace_shows_the_runs_of_this_study_alone(written):
     settings = workspace_of(written).runset_settings
-    assert settings.filters == "Metric(\"Group\") == 'quick' and Metric(\"JobType\") == 'train'"
+    assert settings.filters == "Metric(\"Group\") == 'quick' and Metric(\"JobType\") in ['train', 'summary']"
     assert settings.pinned_columns[1:] == [
         f"summary:{key}" for key in ("family", "train_size", "accuracy", "train_flops")
     ]
@@ -127,8 +128,8 @@ def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(writte
     assert text.strip() == (written.folder / "tables" / "results.md").read_text().strip()
     assert set(panels_of(read)) == set(panels_of(workspace_of(written)))
     grid = next(block for block in read.blocks if isinstance(block, wr.PanelGrid))
-    assert [runset.name for runset in grid.runsets] == ["ViT", "ResNet"]
-    assert all("family" in runset.filters for runset in grid.runsets)
+    assert [runset.name for runset in grid.runsets] == ["study", "ViT", "ResNet"]
+    assert all("family" in runset.filters for runset in grid.runsets[1:])
 
 
 def test_the_metric_of_the_study_decides_the_panels(study, offline):
@@ -141,7 +142,7 @@ def test_the_metric_of_the_study_decides_the_panels(study, offline):
         )
     assert main(["report", str(study.folder), "--wandb"]) == 0
     found = panels_of(workspace_of(study))
-    assert "perplexity against train_size by family" in found
+    assert "perplexity by size, mean over seeds" in found
     assert "validation/perplexity" in found
     assert not any("accuracy" in title for title in found)
 
@@ -198,4 +199,4 @@ def test_a_server_that_refuses_leaves_the_files_and_one_line(study, monkeypatch,
     assert main(["report", str(study.folder), "--wandb"]) == 1
     line = "vitlab: W&B did not save the dashboards: W&B is down; run the command again\n"
     assert capsys.readouterr().err == line
-    assert "accuracy against train_size by family" in panels_of(workspace_of(study))
+    assert "accuracy by size, mean over seeds" in panels_of(workspace_of(study))
