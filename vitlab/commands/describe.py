@@ -153,7 +153,8 @@ def show(counts: dict[str, Any]) -> None:
         f"FLOPs for one {counts['example']}: {counts['forward_flops'] / 1e9:.4g} G forward, "
         f"{counts['train_flops'] / 1e9:.4g} G for a training step (2 per multiply-add)",
     )
-    assumed = ", fused attention: its N x N weights are not stored" if counts["tokens"] else ""
+    attends = counts["tokens"] and not {"lstm", "gru", "rnn"} & counts["params_by_part"].keys()
+    assumed = ", fused attention: its N x N weights are not stored" if attends else ""
     console.say(
         f"Memory in fp32: {with_prefix(counts['weight_bytes'], 'B')} of weights, "
         f"{with_prefix(counts['train_state_bytes'], 'B')} with gradients and the state of {counts['optimizer']};\n"

@@ -98,7 +98,7 @@ def test_operations_by_part_are_their_formulas(pool):
 
 
 def described(*words, capsys):
-    assert describe(compose(DescribeConfig, words), as_json=True) == 0
+    assert describe(compose(DescribeConfig, words), as_json=True, timed=False) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -122,7 +122,10 @@ def test_json_holds_layers_operations_and_memory(capsys):
 
 def test_people_see_each_weight_of_a_layer_in_80_columns(capsys):
     assert (
-        describe(compose(DescribeConfig, ["model=vit_h14", "model.depth=2", "num_classes=21843"]), as_json=False) == 0
+        describe(
+            compose(DescribeConfig, ["model=vit_h14", "model.depth=2", "num_classes=21843"]), as_json=False, timed=False
+        )
+        == 0
     )
     shown = capsys.readouterr().out.splitlines()
     assert "encoder.blocks: 19.7M per encoder layer at 1280 wide" in shown
@@ -131,6 +134,24 @@ def test_people_see_each_weight_of_a_layer_in_80_columns(capsys):
     rows = [line for line in shown if line.split()[0:1] and line.split()[0] in ("part", "mlp", "mlp.fc1", "layer")]
     assert len(rows) == 4
     assert all(len(line) <= 80 for line in rows)
+
+
+@pytest.mark.parametrize(("name", "writes"), [("gpt_nano", True), ("rnn_nano", True), ("transformer_nano", False)])
+def test_seconds_are_measured_where_they_are_asked_for(name, writes, capsys):
+    words = (
+        [f"model={name}", "data=numbers", "data.count=200"]
+        if name == "transformer_nano"
+        else [f"model={name}", "length=12"]
+    )
+    config = compose(DescribeConfig, words)
+    assert describe(config, as_json=True, timed=True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["train_seconds"] < 10
+    assert (found["write_seconds"] is not None) == writes
+    describe(config, as_json=False, timed=True)
+    shown = capsys.readouterr().out
+    assert ("Time in fp32 on cpu" in shown or torch.cuda.is_available())
+    assert ("to write a token" in shown) == writes
 
 
 def test_position_embeddings_are_drawn_before_any_training(tmp_path):
