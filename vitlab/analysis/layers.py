@@ -255,7 +255,7 @@ def run_token_reach(
     """Rows {"distance", "value", "reach"}: how much of what a hidden state depends on is how far away.
 
     The state is that of a text's last token, of its middle token where later ones count, too. A token's share is that
-    of the size of d(v . state) / d embedding, v a random direction, in the mean over texts; "distance" is the middle of
+    of the size of d(v . state) / d embedding, v a random direction, in the mean over texts; "distance" is the first of
     a bin of distances, "reach" the root of the mean squared distance in tokens.
     """
     generator, found = torch.Generator().manual_seed(config.seed), []
@@ -286,7 +286,7 @@ def run_token_reach(
     weights = weights / weights.sum()
     reach = round((weights @ torch.arange(len(weights)).double().square()).sqrt().item(), 5)
     bins = torch.arange(len(weights)).tensor_split(min(BINS, len(weights)))
-    shares = [(of.double().mean().item(), round(weights[of].sum().item(), 5)) for of in bins]
+    shares = [(int(of[0]), round(weights[of].sum().item(), 5)) for of in bins]
     return [{"distance": distance, "value": share, "reach": reach} for distance, share in shares]
 
 

@@ -150,7 +150,7 @@ def test_seconds_are_measured_where_they_are_asked_for(name, writes, capsys):
     assert (found["write_seconds"] is not None) == writes
     describe(config, as_json=False, timed=True)
     shown = capsys.readouterr().out
-    assert ("Time in fp32 on cpu" in shown or torch.cuda.is_available())
+    assert "Time in fp32 on cpu" in shown or torch.cuda.is_available()
     assert ("to write a token" in shown) == writes
 
 

@@ -69,6 +69,7 @@ def draw(results: Results) -> Iterator[Figure]:
     yield from draw_training(results)
     yield from draw_classes(results)
     yield from draw_lengths(results)
+    yield from draw_token_reach(results)
 
 
 # ---- heads
@@ -408,6 +409,34 @@ def draw_lengths(results: Results) -> Iterator[Figure]:
             f"{model}: {of.share.iloc[0]:.0%} to {of.share.iloc[-1]:.0%}." for model, of in frame.groupby("model")
         ),
         [("generated.json of each run", "#runs")],
+    )
+
+
+def draw_token_reach(results: Results) -> Iterator[Figure]:
+    """How much of what a last state depends on lies how far away, with most data: means over seeds, and their range."""
+    largest, rows = max((row["train_size"] for row in results.rows), default=0), []
+    for row in results.rows:
+        found = results.run_files[row["run"]].files.analysis("token_reach") if row["train_size"] == largest else None
+        last = [one for one in found["rows"] if one["step"] == found["rows"][-1]["step"]] if found else []
+        beyond = np.cumsum([one["value"] for one in reversed(last)])[::-1]
+        rows += [(row["model"], one["distance"], share, one["reach"]) for one, share in zip(last, beyond, strict=True)]
+    if not rows:
+        return
+    frame = pd.DataFrame(rows, columns=["model", "tokens", "share", "reach"]).groupby(["model", "tokens"], sort=False)
+    frame = frame.agg(share=("share", "mean"), low=("share", "min"), high=("share", "max"), reach=("reach", "mean"))
+    frame = frame.reset_index()
+    tooltip = ["model", "tokens", alt.Tooltip("share", format=".2%"), alt.Tooltip("reach", format=".3~g")]
+    across = axis(alt.X, "tokens", "tokens away, at least")
+    yield Figure(
+        "token_reach",
+        "How far back lies what the last state depends on",
+        layer_shares(results, frame, across, "share", "share of it", tooltip),
+        f"Shares of the gradient's size at each token, {plural(largest, results.metric.sized_by)} of training. "
+        "Bands: lowest and highest of the seeds.",
+        " ".join(
+            f"{model} reaches {reach:.3g} tokens." for model, reach in frame.groupby("model").reach.first().items()
+        ),
+        [("analyses of each run", "#runs")],
     )
 
 
