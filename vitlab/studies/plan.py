@@ -6,13 +6,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as L
 import torch
 from rich.console import Console
 from rich.markup import escape
@@ -25,14 +24,13 @@ from vitlab.analysis import module_of
 from vitlab.config import TrainConfig, UserError, collecting, compose, load, raise_all, resolved
 from vitlab.config.checks import list_settings
 from vitlab.config.identity import subset_seed
-from vitlab.config.schema import ExecutorConfig, StudyConfig, TrainerConfig
+from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, TrainerConfig
 from vitlab.config.schema.fields import COST, affecting, select
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
-from vitlab.models.counting import checkpointed
 from vitlab.signals import Stopping
 from vitlab.studies.experiment import can_reuse_best_trial
 from vitlab.studies.grid import Spec, compose_models, expand
@@ -42,15 +40,17 @@ from vitlab.studies.worker import log_to
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import Task
 from vitlab.training import settings
+from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.load import initialise
 from vitlab.training.run import PreparedModel, Run, format_budget, prepare, prepare_model
 from vitlab.training.settings import Placement, evaluation_context
-from vitlab.training.train import Endless, build_loaders, build_module, build_trainer
+from vitlab.training.train import Hooks, train
 
 ENOUGH = 2  # times that training examples are seen: with fewer the steps limit a model
 WARMUP = 3  # steps that are not timed: the first ones are slower
 STEPS = 10  # that are timed
+LENGTH = 10**9  # of the run whose first steps are timed: it comes to no evaluation and no end
 LONGEST = 10.0  # seconds of timed steps of a large model, for which fewer do
 REPORT = 3.0  # seconds that writing a report takes
 
@@ -334,7 +334,8 @@ def time_run(
         try:
             began = time.perf_counter()
             config = compose(TrainConfig, base=spec.config)
-            config = replace(config, trainer=replace(config.trainer, devices=1, nodes=1))
+            trainer = replace(config.trainer, devices=1, nodes=1, evaluations=1)
+            config = replace(config, trainer=trainer, budget=BudgetConfig(steps=LENGTH))
             placement = Placement(cores, settled[spec.config["variant"]])
             run = Run(prepare(config, open_data(config.data), placement), Path(folder))
             start = time.perf_counter() - began
@@ -346,41 +347,20 @@ def time_run(
 
 
 def time_training(run: Run, stop: Callable[[], bool]) -> float:
-    """The mean seconds of the steps after the first ones, as the run trains them, without evaluations and files."""
-    run.set_memory_format()
-    if run.settings.compile:
-        run.model.compile()
-    stopwatch = Stopwatch(run, stop)
-    trainer = build_trainer(
-        run.settings,
-        lambda: None,
-        run.ranks,
-        unused=False,
-        max_steps=WARMUP + STEPS,
-        limit_val_batches=0,
-        logger=False,
-        enable_checkpointing=False,
-        callbacks=[stopwatch],
-        default_root_dir=run.files.folder,
-    )
-    batches, _ = build_loaders(run)
-    with checkpointed(run.model) if run.config.trainer.checkpoint_activations else nullcontext():
-        trainer.fit(build_module(run), Endless(batches))
-    ends = stopwatch.ends[WARMUP - 1 :] if len(stopwatch.ends) > WARMUP else stopwatch.ends
-    return (ends[-1] - ends[0]) / (len(ends) - 1)
+    """The mean seconds of the steps after the first ones, as the run trains them, without evaluations.
 
+    Ends early where steps are long.
+    """
+    ends = list[float]()
 
-class Stopwatch(L.Callback):
-    """Notes when each step ended; ends training early where steps are long."""
+    def note() -> bool:
+        ends.append(now(run))
+        return stop() or len(ends) == WARMUP + STEPS or (len(ends) > 1 and ends[-1] - ends[0] > LONGEST)
 
-    def __init__(self, run: Run, stop: Callable[[], bool]):
-        self.run, self.stop = run, stop
-        self.ends: list[float] = []
-
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        self.ends.append(now(self.run))
-        if self.stop() or (len(self.ends) > 1 and self.ends[-1] - self.ends[0] > LONGEST):
-            trainer.should_stop = True
+    with suppress(Interrupted):
+        train(run, Hooks(stop=note))
+    timed = ends[WARMUP - 1 :] if len(ends) > WARMUP else ends
+    return (timed[-1] - timed[0]) / (len(timed) - 1)
 
 
 def time_evaluation(run: Run, metrics: MetricCollection) -> float:
