@@ -31,7 +31,7 @@ from vitlab.data.opening import open_data
 from vitlab.data.split import size_problems
 from vitlab.files import replacing, write_json
 from vitlab.formatting import round_numbers
-from vitlab.studies.claims import Borrowed, Hold, hold
+from vitlab.studies.claims import Hold, hold
 from vitlab.studies.grid import read_varied
 from vitlab.studies.stats import Outcomes, write_outcomes
 from vitlab.studies.store import find_missing_parts
@@ -96,7 +96,7 @@ def refuse_single_process(trainer: TrainerConfig) -> None:
 
 def run_experiment(
     config: TrainConfig,
-    claim: Hold | Borrowed,
+    claim: Hold,
     *,
     trial_of: str = "",
     placement: Placement = HERE,
@@ -302,7 +302,7 @@ def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, flo
         numbers[key] = None
         if not size_problems([labels], task.train, task.strata, name):
             child = set_values(child, {"init.weights": str(run.files.folder)})
-            result = run_experiment(child, Borrowed(folder / f"n{labels}"), stop=hooks.stop)
+            result = run_experiment(child, Hold(folder / f"n{labels}"), stop=hooks.stop)
             numbers[key], spent = result["accuracy"], spent + result["train_flops"]
     return {**numbers, "finetune_flops": spent}
 
@@ -359,7 +359,7 @@ def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Ma
             options["progress"](replace(far, step=step, steps=steps, seconds_left=left, note=note))
 
         of_trial.refuse(trial)
-        with hold(of_trial.folder) if ranks.is_main else nullcontext(Borrowed(of_trial.folder)) as claim:
+        with hold(of_trial.folder) if ranks.is_main else nullcontext(Hold(of_trial.folder)) as claim:
             name = files.folder.resolve().name
             run_experiment(trial, claim, trial_of=name, **{**options, "progress": options["progress"] and report})
     results = ranks.share([of_trial.result() for of_trial, *_ in trials])

@@ -25,7 +25,7 @@ from vitlab.data.opening import open_data
 from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.signals import Stopping
-from vitlab.studies.claims import Borrowed, ClaimLost, Held, Hold, find_own, hold, read_claim
+from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
 from vitlab.studies.experiment import Observer, list_trials, run_experiment
 from vitlab.studies.grid import compose_models, configure_run, name_run
 from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
@@ -143,7 +143,7 @@ def work(
 
 def train(
     run: Run,
-    claim: Hold | Borrowed,
+    claim: Hold,
     cores: int | None,
     observe: Callable[[], Observer],
     stop: Callable[[], bool],
@@ -217,7 +217,7 @@ def run_rank(folder: str, cores: str, number: str, observe: str) -> int:
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
             observer = getattr(import_module(module), attribute)
-            train(run, Borrowed(folder, int(number)), int(cores), observer, stopping.asked, ranks)
+            train(run, Hold(folder, int(number)), int(cores), observer, stopping.asked, ranks)
     except Exception:  # `train` has said so
         return 1
     return 0
@@ -229,7 +229,7 @@ def follow(config: TrainConfig, folder: Path, launched: Launched, **options: Any
         signal.signal(number, signal.SIG_IGN)
     try:
         with join_ranks(launched) as ranks:
-            run_experiment(config, Borrowed(folder), ranks=ranks, **options)
+            run_experiment(config, Hold(folder), ranks=ranks, **options)
     except (Diverged, Interrupted):  # all ranks have them, and rank 0 says so
         return 0
     except Exception as error:
