@@ -14,11 +14,10 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from vitlab import models, tasks
 from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
-from vitlab.config import UserError, collecting, first_line, load, raise_all, resolved
+from vitlab.config import UserError, collecting, first_line, raise_all, resolved
 from vitlab.config.identity import subset_seed
-from vitlab.config.schema import StudyConfig, TrainConfig
+from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data, progress_bar
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 LOOK = 0.2  # seconds between two looks at a study's folder, at least
 SHARE = 0.05  # of the watching process's time that the looks may take
-WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.commands.study")
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
@@ -119,7 +117,7 @@ def scale(
     if dry_run:
         console.say(f"{config.name}: timing the first steps of each model here; nothing is kept")
     elif is_on_this_machine(config.executor):
-        start_server(list_worker_modules(compose_models(config).values()))  # it imports beside this process
+        start_server()  # it imports beside this process
     with status_line("loading torch, lightning and timm"):
         from vitlab.reports.pages import LiveReport
         from vitlab.studies.plan import plan_study, show_plan, time_variants
@@ -165,26 +163,6 @@ def scale(
         with hold(folder, wait=True):  # of two starts that end at once the later one writes all results
             collect(files)
             return max(finish(files, failed), 1 if failed else 0)
-
-
-def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
-    """What the server of the workers imports beside the parent's planning: all that runs need before their first step.
-
-    A user's own modules are left to the workers: one may start threads, which do not survive a fork.
-    """
-    from vitlab import analysis
-
-    modules = dict.fromkeys(WORKER_MODULES)
-    for run in runs:
-        kinds = [(tasks, run.task.kind), (models, run.model.kind)]
-        kinds += [(analysis, load("analysis", name).kind) for name in run.analyses]
-        found = [(package.__name__, package.MODULES.get(kind, kind)) for package, kind in kinds]
-        names = [f"{package}.{module}" for package, module in found if "." not in module]
-        # not the modules of figures: they import pandas, and with it pyarrow, which starts a thread
-        names += ["vitlab.reports.figures"] if run.analyses else []
-        names += ["wandb"] if run.wandb.mode != "off" else []
-        modules |= dict.fromkeys(names)
-    return list(modules)
 
 
 def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str, list[str]]:
@@ -244,8 +222,7 @@ def add_runs(files: StudyFiles, plan: "Plan") -> None:
     """Write study.yaml and cells.json (all that was ever asked for here), the subsets' manifests, the samples."""
     from vitlab.reports.figures.images import write_samples
 
-    runs = [spec.config for spec in plan.specs]
-    cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
+    cells = [spec[:3] for spec in plan.specs]
     settled = {name: model.settled for name, model in plan.by_variant.items()}
     config = files.add_start({**resolved(plan.config), "settled": settled}, cells, plan.headline(0))
     seeds = write_manifests(files, plan)
@@ -281,8 +258,7 @@ def choose_seeds(
     A cell with a failed run gets no more.
     """
     rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
-    stopped = [spec.config for spec in plan.specs if spec.name in failed]
-    step = plan_round(rows, target, {(run["variant"], run["train_size"]) for run in stopped})
+    step = plan_round(rows, target, {spec[:2] for spec in plan.specs if spec.name in failed})
     console.say(step.text)
     return step.added
 

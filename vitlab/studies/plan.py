@@ -77,7 +77,7 @@ class Plan:
     counted: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def model_of(self, spec: Spec) -> PreparedModel:
-        return self.by_variant[spec.config["variant"]]
+        return self.by_variant[spec.variant]
 
     def steps(self, spec: Spec) -> int:
         """The optimizer steps of a run. Raises UserError for too few."""
@@ -90,7 +90,7 @@ class Plan:
 
     def count_items(self, spec: Spec) -> int:
         """The number of items in the training set of a run."""
-        subset = spec.config["train_size"], subset_seed(spec.config)
+        subset = spec.size, subset_seed(spec.config)
         if subset not in self.counted:
             self.counted[subset] = count_items(self.task.train, *subset)
         return self.counted[subset]
@@ -105,7 +105,7 @@ class Plan:
         """A line where models see the examples of the largest size less than twice; "" where none does."""
         size, seen, needed = max(self.sizes), {}, 0
         for spec in self.specs:
-            if spec.config["train_size"] == size and (name := spec.config["variant"]) not in seen:
+            if spec.size == size and (name := spec.variant) not in seen:
                 items, batch = self.count_items(spec), self.model_of(spec).config.recipe.batch_size
                 if (times := self.steps(spec) * batch / items) < ENOUGH:
                     seen[name] = f"{math.floor(100 * times) / 100:g}"
@@ -247,7 +247,7 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])):
         table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
-    flops, spent = 0, [estimate_run(plan, spec, times[spec.config["variant"]]) for spec in plan.specs if times]
+    flops, spent = 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
     for place, spec in enumerate(plan.specs):
         model, steps = plan.model_of(spec), plan.steps(spec)
         examples = steps * plan.trainings(model) * model.config.recipe.batch_size
@@ -308,7 +308,7 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
     Of variants that cost the same one is timed. Raises UserError for one that fails.
     """
     alike: dict[str, list[Spec]] = {}
-    for spec in {spec.config["variant"]: spec for spec in reversed(plan.specs)}.values():
+    for spec in {spec.variant: spec for spec in reversed(plan.specs)}.values():
         alike.setdefault(describe_costs(spec.config), []).append(spec)
     times, threads = dict[str, Times](), torch.get_num_threads()
     settled = {name: model.settled for name, model in plan.by_variant.items()}
@@ -319,7 +319,7 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
                 measured = time_run(plan.cores, settled, same[0], stopping.asked)
                 if stopping.requested:
                     raise KeyboardInterrupt
-                times |= {spec.config["variant"]: measured for spec in same}
+                times |= {spec.variant: measured for spec in same}
     finally:
         torch.set_num_threads(threads)
         torch.cuda.empty_cache()
@@ -336,7 +336,7 @@ def time_run(
             config = compose(TrainConfig, base=spec.config)
             trainer = replace(config.trainer, devices=1, nodes=1, evaluations=1)
             config = replace(config, trainer=trainer, budget=BudgetConfig(steps=LENGTH))
-            placement = Placement(cores, settled[spec.config["variant"]])
+            placement = Placement(cores, settled[spec.variant])
             run = Run(prepare(config, open_data(config.data), placement), Path(folder))
             start = time.perf_counter() - began
             step = time_training(run, stop)

@@ -27,7 +27,7 @@ from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.signals import Stopping
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
 from vitlab.studies.experiment import Observer, list_trials, run_experiment
-from vitlab.studies.grid import compose_models, configure_run, name_run
+from vitlab.studies.grid import compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
 from vitlab.training.callbacks import Diverged, Interrupted
 from vitlab.training.distributed import ALONE, Ranks, is_lost_rank, join_ranks
@@ -45,7 +45,7 @@ class Run:
     """A run that was asked for, or a trial of `tune`, whose `of` are the files of the run that it is for."""
 
     files: RunFiles
-    config: TrainConfig
+    config: dict[str, Any]  # resolved
     settled: Mapping[str, Any]  # the trainer's settings of its variant
     of: RunFiles  # of a run its own: they hold log.txt and error.json
 
@@ -68,7 +68,7 @@ class Study:
         if self.config is not self.files.config():
             self.config = self.files.config()
             study = compose(StudyConfig, base=self.config)
-            self.models = compose_models(study)
+            self.variants = {name: resolved(model) for name, model in compose_models(study).items()}
             self.contents = contents(study.data, open_data(study.data))
             self.ended, self.trials = {}, {}
             executor = read_yaml(self.files.config_path).get("executor") or {}
@@ -76,15 +76,15 @@ class Study:
 
     def list_parts(self, variant: str, size: int, seed: int) -> list[Run]:
         """A run, behind the trials that choose its settings."""
-        files, settled = self.files.run(name_run(variant, size, seed)), self.config["settled"].get(variant, {})
-        config = configure_run(self.models[variant], size, seed)
-        if config.tune and files.folder.name not in self.trials:
-            trials = list_trials(config, files.folder)
-            self.trials[files.folder.name] = [Run(of_trial, trial, settled, files) for of_trial, trial, _ in trials]
-        return [*self.trials.get(files.folder.name, []), Run(files, config, settled, files)]
+        spec, settled = make_spec(self.variants[variant], size, seed), self.config["settled"].get(variant, {})
+        files = self.files.run(spec.name)
+        if spec.config["tune"] and spec.name not in self.trials:
+            trials = list_trials(compose(TrainConfig, base=spec.config), files.folder)
+            self.trials[spec.name] = [Run(of_trial, resolved(trial), settled, files) for of_trial, trial, _ in trials]
+        return [*self.trials.get(spec.name, []), Run(files, spec.config, settled, files)]
 
     def list_missing(self, run: Run) -> list[str]:
-        return find_missing_parts(run.files, resolved(run.config), self.contents)
+        return find_missing_parts(run.files, run.config, self.contents)
 
     def find_free(self) -> Run | None:
         """The smallest run or trial that lacks something, has not failed and has no other worker."""
@@ -125,9 +125,8 @@ def work(
                 why = f"its process was ended {died} times (out of memory?); executor.retries={study.retries}"
                 run.of.write_error(why)
                 continue
-            devices = run.config.trainer.devices
             try:
-                if devices > 1:
+                if run.config["trainer"]["devices"] > 1:
                     launch_ranks(run, claim, study.retries - died, cores, observe, stop)
                 else:
                     with log_to(run.of.folder / LOG):
@@ -158,7 +157,7 @@ def train(
     log(doing)
     options = {"placement": Placement(cores or count_cores(), run.settled), "observer": observe(), "stop": stop}
     try:
-        run_experiment(run.config, claim, trial_of=run.trial_of, ranks=ranks, **options)
+        run_experiment(compose(TrainConfig, base=run.config), claim, trial_of=run.trial_of, ranks=ranks, **options)
         log(done)
     except ClaimLost as error:
         log(str(error))
@@ -182,7 +181,7 @@ def launch_ranks(
     stop: Callable[[], bool],
 ) -> None:
     """Train a claimed run by a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
-    command = [sys.executable, "-m", "vitlab.training.launch", str(run.config.trainer.devices)]
+    command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
     command += ["vitlab.studies.worker", str(run.files.folder), str(cores or count_cores()), str(claim.number)]
     command += [f"{observe.__module__}:{observe.__name__}"]
     log_path = run.of.folder / LOG
@@ -212,8 +211,8 @@ def run_rank(folder: str, cores: str, number: str, observe: str) -> int:
     parts = (part for cell in study.files.cells() for part in study.list_parts(*cell))
     run = next(part for part in parts if part.files.folder == path)
     if launched.rank:
-        placement = Placement(int(cores), run.settled)
-        return follow(run.config, path, launched, trial_of=run.trial_of, placement=placement)
+        config, placement = compose(TrainConfig, base=run.config), Placement(int(cores), run.settled)
+        return follow(config, path, launched, trial_of=run.trial_of, placement=placement)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
             observer = getattr(import_module(module), attribute)
