@@ -224,7 +224,7 @@ def run_job(folder: Path, cores: int) -> None:
     Nothing is done in a handler: a run is in the middle of a step, and ends by itself. Processes that this one starts
     get the warning, too, which would kill them: it is blocked in all of them.
     """
-    from submitit.core.job_environment import JobEnvironment
+    from submitit import JobEnvironment
 
     warning, noted = signal.Signals[f"SIG{JobEnvironment.USR_SIG}"], list[int]()
     for number in (signal.SIGTERM, warning):
@@ -233,7 +233,7 @@ def run_job(folder: Path, cores: int) -> None:
     threading.Thread(target=lambda: noted.append(signal.sigwait({warning})), daemon=True).start()
     run_worker(folder, cores, lambda: bool(noted))
     if warning in noted:
-        subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], timeout=60, check=True)
+        subprocess.run(["scontrol", "requeue", JobEnvironment().job_id], timeout=60, check=True)
     if noted:
         sys.exit(1)
 
