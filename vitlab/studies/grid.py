@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
@@ -244,16 +245,13 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
 
 def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
     """An override; where it chooses models, a name of the file's variants stands for the whole variant."""
-    try:
+    with suppress(UserError):  # composing says so
         key, chosen = parse_override(word)
-    except UserError:
-        return word  # composing says so
-    if key != "models" or not isinstance(of_file, Mapping) or not isinstance(chosen, list):
-        return word
-    model_names = name_models(of_file)
-    if not any(isinstance(name, str) and name in model_names for name in chosen):
-        return word
-    return key, {name: model_names.get(name, {"model": name}) for name in chosen}
+        if key == "models" and isinstance(of_file, Mapping) and isinstance(chosen, list):
+            named = name_models(of_file)
+            if any(isinstance(name, str) and name in named for name in chosen):
+                return key, {name: named.get(name, {"model": name}) for name in chosen}
+    return word
 
 
 class Spec(NamedTuple):
@@ -309,7 +307,6 @@ def compose_models(study: StudyConfig) -> dict[str, TrainConfig]:
             for name, settings in list_variants(plain, known).items():
                 with collecting(problems):
                     composed[name] = known[name] if name in known else compose_variant(plain, name, settings)
-        problems += check_copies(study, composed)
         raise_all(dict.fromkeys(problems))
         COMPOSED[:] = [(study, composed)]
     return dict(COMPOSED[0][1])
@@ -324,16 +321,6 @@ def check_set(study: StudyConfig) -> Iterator[str]:
         top = key.partition(".")[0]
         if top in (*FIXED, "budget") or key == "model":
             yield f"set: {text}: {top} is the same for all runs of a study; give {text} without set"
-
-
-def check_copies(study: StudyConfig, found: Mapping[str, TrainConfig]) -> Iterator[str]:
-    """Values of axes that mean the same, such as a patch size of 6 and of auto where that is 6."""
-    if study.grid:
-        first: dict[str, str] = {}
-        for name, config in found.items():
-            settings = str(weight_settings(resolved(config), contents_known=True))
-            if first.setdefault(settings, name) != name:
-                yield f"grid: '{first[settings]}' and '{name}' are the same run; leave one of the values out"
 
 
 def expand(study: StudyConfig, sizes: Sequence[int]) -> list[Spec]:

@@ -101,7 +101,6 @@ def test_the_subset_has_a_seed_of_its_own():
         ("grid=5", "grid=5: expected a mapping"),
         ("models={1: vit_nano}", "models: 1 is a number; a name is text"),
         ("grid.model=[vit_nano]", "grid.model: give the models in models=[vit_nano]"),
-        ("grid.model.patch_size=[6,auto]", "are the same run; leave one of the values out"),
         ("grid.model.patch_size=[7]", "model.patch_size=7: 7 does not divide the image height"),
         ("models=[vit_nano,vit_nano]", "models: 'vit_nano' is given twice; name variants, for example models={a: "),
         ("models={a: {recipe.lr: 1}}", "models.a={'recipe.lr': 1}: needs a model; for example models={a: "),
