@@ -247,51 +247,35 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])):
         table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
-    flops, spent = 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
+    flops, seconds = 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
     for place, spec in enumerate(plan.specs):
         model, steps = plan.model_of(spec), plan.steps(spec)
         examples = steps * plan.trainings(model) * model.config.recipe.batch_size
         flops += examples * model.flops_per_example
         cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.flops_per_example:.2e}")
-        table.add_row(escape(spec.name), *cells, *([duration(sum(spent[place].values()))] if times else []))
-    console = consoles.Console()
+        table.add_row(escape(spec.name), *cells, *([duration(seconds[place])] if times else []))
+    console, said = consoles.Console(), "how long they take says --dry-run on a machine where they train"
     console.say(plan.headline(len(plan.specs)))
     console.print(table)
-    total = f"total {flops:.2e} FLOPs; how long they take says --dry-run on a machine where they train"
     if times:
-        total = summarize(plan, spent, startup, flops)
-    console.say(total)
+        wall = startup + pack([each / plan.trials for each in seconds for _ in range(plan.trials)], plan.jobs) + REPORT
+        around = f"{duration(startup + REPORT)} before and after the runs"
+        said = f"about {duration(wall)} with {plural(plan.jobs, 'worker')} ({around}), by the first steps of each model"
+    console.say(f"total {flops:.2e} FLOPs; {said}")
 
 
-def summarize(plan: Plan, spent: Sequence[dict[str, float]], startup: float, flops: float) -> str:
-    """The sums of a plan that was timed; `spent` are the seconds of each run."""
-    seconds = [sum(parts.values()) for parts in spent]
-    wall = startup + pack([each / plan.trials for each in seconds for _ in range(plan.trials)], plan.jobs) + REPORT
-    sums = {name: sum(parts[name] for parts in spent) for name in spent[0]}
-    shares = [f"{name} {part / sum(seconds):.0%}" for name, part in sums.items() if part]
-    return (
-        f"total {flops:.2e} FLOPs, about {duration(wall)} with {plural(plan.jobs, 'worker')} "
-        f"({duration(startup + REPORT)} before and after the runs; of their time {', '.join(shares)}), "
-        "measured on the first steps of each model"
-    )
-
-
-def estimate_run(plan: Plan, spec: Spec, times: Times) -> dict[str, float]:
-    """The seconds of a run by what they are spent on, with those of its settings of `tune`.
+def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
+    """The seconds of a run, with those of its settings of `tune`.
 
     Several devices are taken to share the steps and evaluations.
     """
     model, task = plan.model_of(spec), plan.task
-    probes = [load("probe", name.partition("@")[0]) for name in plan.model_of(spec).config.probes]
+    probes = [load("probe", name.partition("@")[0]) for name in model.config.probes]
     tuned = sum(len(probe.labels) * probe.steps for probe in probes if probe.kind == "finetune")
     trainings = plan.trainings(model) / (model.config.trainer.devices * model.config.trainer.nodes)
-    return {
-        "training": trainings * plan.steps(spec) * times.step,
-        "evaluation": trainings * plan.evaluations(spec) * len(task.validation) * times.validation
-        + (len(task.test) + writes_texts(task) * len(task.validation)) * times.test,
-        "start": times.start,
-        "fine-tuning": times.step * tuned,
-    }
+    trained = plan.steps(spec) * times.step + plan.evaluations(spec) * len(task.validation) * times.validation
+    tested = (len(task.test) + writes_texts(task) * len(task.validation)) * times.test
+    return times.start + trainings * trained + tested + tuned * times.step
 
 
 def pack(runs: Sequence[float], workers: int) -> float:
@@ -307,23 +291,22 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
 
     Of variants that cost the same one is timed. Raises UserError for one that fails.
     """
-    alike: dict[str, list[Spec]] = {}
-    for spec in {spec.variant: spec for spec in reversed(plan.specs)}.values():
-        alike.setdefault(describe_costs(spec.config), []).append(spec)
+    firsts = {spec.variant: spec for spec in reversed(plan.specs)}
+    costs = {variant: describe_costs(spec.config) for variant, spec in firsts.items()}
+    alike = {costs[variant]: spec for variant, spec in firsts.items()}
     times, threads = dict[str, Times](), torch.get_num_threads()
     settled = {name: model.settled for name, model in plan.by_variant.items()}
     try:
         with Stopping() as stopping:
-            for place, same in enumerate(alike.values()):
+            for place, (cost, spec) in enumerate(alike.items()):
                 progress("timing the first steps of each model", place, len(alike))
-                measured = time_run(plan.cores, settled, same[0], stopping.asked)
+                times[cost] = time_run(plan.cores, settled, spec, stopping.asked)
                 if stopping.requested:
                     raise KeyboardInterrupt
-                times |= {spec.variant: measured for spec in same}
     finally:
         torch.set_num_threads(threads)
         torch.cuda.empty_cache()
-    return times
+    return {variant: times[cost] for variant, cost in costs.items()}
 
 
 def time_run(
