@@ -34,7 +34,8 @@ from vitlab.formatting import round_numbers
 from vitlab.studies.claims import Hold, hold
 from vitlab.studies.grid import read_varied
 from vitlab.studies.stats import Outcomes, write_outcomes
-from vitlab.studies.store import find_missing_parts
+from vitlab.studies.status import read_progress
+from vitlab.studies.store import find_missing_parts, find_trials
 from vitlab.tasks.base import Task
 from vitlab.training.callbacks import Diverged, Interrupted, score
 from vitlab.training.distributed import ALONE, Ranks
@@ -346,21 +347,16 @@ def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Ma
     if chosen is not None:
         return set_values(config, chosen)
     metric = prepare(config, data, options["placement"]).task.metric
-    trials = list_trials(config, files.folder)
-    for number, (of_trial, trial, values) in enumerate(trials, 1):
-        named = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
-        note = f"{named} ({number} of {len(trials)})"
+    trials, name = list_trials(config, files.folder), files.folder.resolve().name
 
-        def report(far: Progress, before: int = number - 1, note: str = note) -> None:
-            """Of a trial, as that of all of them."""
-            step, steps, left = before * far.steps + far.step, len(trials) * far.steps, far.seconds_left
-            if left is not None and far.step < far.steps:
-                left *= (steps - step) / (far.steps - far.step)
-            options["progress"](replace(far, step=step, steps=steps, seconds_left=left, note=note))
+    def report(_: Progress) -> None:
+        """Of a trial, as that of all of them."""
+        if far := read_progress(files, find_trials(files), len(trials)):
+            options["progress"](far)
 
+    for of_trial, trial, _ in trials:
         of_trial.refuse(trial)
         with hold(of_trial.folder) if ranks.is_main else nullcontext(Hold(of_trial.folder)) as claim:
-            name = files.folder.resolve().name
             run_experiment(trial, claim, trial_of=name, **{**options, "progress": options["progress"] and report})
     results = ranks.share([of_trial.result() for of_trial, *_ in trials])
     finished = [place for place, result in enumerate(results) if result["status"] == "finished"]
