@@ -29,7 +29,7 @@ from vitlab.studies.grid import compose_models, compose_study, make_spec, name_r
 from vitlab.studies.launch import Workers, check_executor, find_start, is_on_this_machine, start_server
 from vitlab.studies.stats import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
-from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect, find_missing_parts, find_trials
+from vitlab.studies.store import Cell, StudyFiles, collect, find_missing_parts, find_trials
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from vitlab.studies.results import Results
 
 LOOK = 0.2  # seconds between two looks at a study's folder, at least
-SHARE = 0.05  # of the watching process's time that the looks may take
+SHARE = 0.05  # of the watching process's time that the looks, and results.csv, may take
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
@@ -154,10 +154,15 @@ def scale(
         console.say(f"Adding {', '.join(dict.fromkeys(chain(*added)))} to {plural(len(added), 'finished run')}")
     with LiveReport(files) as live:
         failed = watch(files, plan, live)
-        while target and (cells := choose_seeds(files, plan, target, failed, console)):
+        while target:
+            rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
+            step = plan_round(rows, target, {spec[:2] for spec in plan.specs if spec.name in failed})
+            console.say(step.text)
+            if not step.added:
+                break
             with hold(folder, wait=True):
-                files.add_cells(cells)
-            add_specs(plan, cells)
+                files.add_cells(step.added)
+            add_specs(plan, step.added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)
         with hold(folder, wait=True):  # of two starts that end at once the later one writes all results
@@ -195,18 +200,7 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
 
 
 def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
-    """Raise UserError when the data are no longer those of the study's subsets and of all its runs, finished or not.
-
-    `now` is the SHA-256 of their contents.
-    """
-    train = plan.task.train
-    for path in files.subsets.glob("*.json"):
-        there, here = read_json(path)[f"train_{train.unit}s"], train.total
-        if there != here:
-            raise UserError(
-                f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "
-                "now; give another --out"
-            )
+    """Raise UserError when the data, now of this SHA-256, are no longer those of a run of the study."""
     names = [spec.name for spec in plan.specs]
     if files.config_path.exists():  # runs that this start leaves out are compared with its own in the report
         names += [name_run(*cell) for cell in files.cells()]
@@ -231,12 +225,13 @@ def add_runs(files: StudyFiles, plan: "Plan") -> None:
 
 def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
     """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
+    split, sizes = plan.task.train, files.config()["sizes"]
     manifests = [manifest for path in files.subsets.glob("*.json") if (manifest := read_json(path))]
-    written = {manifest["seed"]: manifest["sizes"] for manifest in manifests}
-    seeds, sizes = {*written, *(subset_seed(spec.config) for spec in plan.specs)}, files.config()["sizes"]
+    written = {each["seed"]: (each["sizes"], each.get(f"train_{split.unit}s")) for each in manifests}
+    seeds = {*written, *(subset_seed(spec.config) for spec in plan.specs)}
     repeated = vars(plan.config.data).get("holdout") == "repeated"  # each seed has a training set of its own
-    for seed in sorted(seed for seed in seeds if written.get(seed) != sizes):
-        train = open_data(replace(plan.config.data, holdout=seed)).train if repeated else plan.task.train
+    for seed in sorted(seed for seed in seeds if written.get(seed) != (sizes, split.total)):
+        train = open_data(replace(plan.config.data, holdout=seed)).train if repeated else split
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"
         write_manifest(path, train, plan.task.strata, sizes, seed, name=plan.data.name)
     return seeds
@@ -248,19 +243,6 @@ def add_specs(plan: "Plan", cells: Iterable[Cell]) -> None:
     planned = {spec.name for spec in plan.specs}
     specs = [make_spec(variants[variant], size, seed) for variant, size, seed in cells]
     plan.specs.extend(spec for spec in specs if spec.name not in planned)
-
-
-def choose_seeds(
-    files: StudyFiles, plan: "Plan", target: Target, failed: Mapping[str, str], console: Console
-) -> list[Cell]:
-    """The runs of another round of seeds, none where every cell is as sure as asked for; says why.
-
-    A cell with a failed run gets no more.
-    """
-    rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
-    step = plan_round(rows, target, {spec[:2] for spec in plan.specs if spec.name in failed})
-    console.say(step.text)
-    return step.added
 
 
 def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Workers:
@@ -275,14 +257,14 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
     Gives the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
     """
     reader = StatusReader(files, {name: resolved(model.config) for name, model in plan.by_variant.items()})
-    table, crews, ended, fruitless = LiveTable(files), list[Workers](), -1, 0
+    crews, ended, fruitless = list[Workers](), -1, 0
     with redirect_stdout(sys.stderr), Display(Console(stderr=True)) as display:  # Ray's own lines, too
         try:
             while (began := time.monotonic()) and (status := reader.read()).of_state("waiting", "running"):
+                if changed := display.show(status):
+                    collect(files)
                 pause = max(LOOK, (time.monotonic() - began) / SHARE)
-                changed = display.show(status)
-                for view in (table, live):
-                    view.update(changed)
+                live.update(changed)
                 alive = sum(crew.count() for crew in crews)
                 if (room := min(plan.jobs - alive, sum(run.free for run in status.runs))) > 0:
                     now = status.counts["finished"] + status.counts["failed"]

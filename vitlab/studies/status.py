@@ -299,15 +299,16 @@ def read_status(folder: Path) -> StudyStatus:
 
 
 def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
-    """Whether the last start asked for the same, on the same data, and has all results, and a report of them."""
+    """Whether the last start asked for the same, on the same data, and the study has all results, and a report."""
     start = files.last_start()
     if start is None or start.asked != describe_asked(resolved(config)) or not files.report_path.is_file():
         return False
     data, drawn = contents(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
     asked = {variant: resolved(model) for variant, model in compose_models(config).items()}
-    for variant, size, seed in start.cells:
+    for variant, size, seed in files.cells():
         run = files.run(name_run(variant, size, seed))
-        if not run.config_path.is_file() or find_missing_parts(run, make_spec(asked[variant], size, seed).config, data):
+        spec = make_spec(asked[variant], size, seed) if variant in asked else None
+        if spec is None or not run.config_path.is_file() or find_missing_parts(run, spec.config, data):
             return False
         paths = (run.result_path, run.analysis_folder)
         if any(path.exists() and path.stat().st_mtime > drawn for path in paths):
