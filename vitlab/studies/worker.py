@@ -5,6 +5,7 @@ what it still lacks, a claim there (vitlab/studies/claims.py) keeps other worker
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -51,7 +52,7 @@ class Run:
 
     @property
     def trial_of(self) -> str:
-        return "" if self.of is self.files else self.of.folder.name
+        return "" if self.of.folder == self.files.folder else self.of.folder.name
 
 
 class Study:
@@ -159,11 +160,8 @@ def train(
     try:
         run_experiment(compose(TrainConfig, base=run.config), claim, trial_of=run.trial_of, ranks=ranks, **options)
         log(done)
-    except ClaimLost as error:
-        log(str(error))
-        raise
-    except Interrupted:
-        log("stopped; to be continued")
+    except (ClaimLost, Interrupted) as error:
+        log(str(error) or "stopped; to be continued")
         raise
     except Exception as error:
         traceback.print_exc()
@@ -182,8 +180,9 @@ def launch_ranks(
 ) -> None:
     """Train a claimed run by a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
     command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
-    command += ["vitlab.studies.worker", str(run.files.folder), str(cores or count_cores()), str(claim.number)]
-    command += [f"{observe.__module__}:{observe.__name__}"]
+    about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled, "of": str(run.of.folder)}
+    about |= {"cores": cores or count_cores(), "number": claim.number}
+    command += ["vitlab.studies.worker", json.dumps(about), observe.__module__, observe.__name__]
     log_path = run.of.folder / LOG
     while True:
         with log_path.open("a") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
@@ -202,21 +201,17 @@ def launch_ranks(
         retries -= 1
 
 
-def run_rank(folder: str, cores: str, number: str, observe: str) -> int:
+def run_rank(text: str, module: str, observer: str) -> int:
     """What each rank of a run does under torchrun; the exit code. The worker that launched them holds the folder."""
-    launched, path = find_launched(), Path(folder)
-    module, _, attribute = observe.partition(":")
-    study = Study(next(above for above in path.parents if (above / "study.yaml").is_file()))
-    study.read()
-    parts = (part for cell in study.files.cells() for part in study.list_parts(*cell))
-    run = next(part for part in parts if part.files.folder == path)
+    about, launched = json.loads(text), find_launched()
+    run = Run(RunFiles(about["folder"]), about["config"], about["settled"], RunFiles(about["of"]))
     if launched.rank:
-        config, placement = compose(TrainConfig, base=run.config), Placement(int(cores), run.settled)
-        return follow(config, path, launched, trial_of=run.trial_of, placement=placement)
+        config, placement = compose(TrainConfig, base=run.config), Placement(about["cores"], run.settled)
+        return follow(config, run.files.folder, launched, trial_of=run.trial_of, placement=placement)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
-            observer = getattr(import_module(module), attribute)
-            train(run, Hold(folder, int(number)), int(cores), observer, stopping.asked, ranks)
+            claim, observe = Hold(run.files.folder, about["number"]), getattr(import_module(module), observer)
+            train(run, claim, about["cores"], observe, stopping.asked, ranks)
     except Exception:  # `train` has said so
         return 1
     return 0
