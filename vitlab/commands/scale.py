@@ -2,7 +2,6 @@
 
 import sys
 import time
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
@@ -15,14 +14,14 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
-from vitlab.config import UserError, collecting, first_line, raise_all, resolved
+from vitlab.config import UserError, collecting, raise_all, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data, progress_bar
 from vitlab.data.split import write_manifest
-from vitlab.files import read_json, write_text
+from vitlab.files import read_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
@@ -167,7 +166,8 @@ def scale(
             failed |= watch(files, plan, live)
         with hold(folder, wait=True):  # of two starts that end at once the later one writes all results
             collect(files)
-            return max(finish(files, failed), 1 if failed else 0)
+            finish(files, failed)
+    return 1 if failed else 0
 
 
 def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str, list[str]]:
@@ -284,31 +284,18 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
     return {run.run: run.error for run in status.of_state("failed") if run.run in names}
 
 
-def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
-    """Write the report and print the result; 1 where that fails, as the results are there all the same."""
+def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
+    """Write the report and print the result."""
     from vitlab.reports.pages import LOG
     from vitlab.reports.pages.study import write_report
     from vitlab.reports.wandb import log_study
     from vitlab.studies.results import load_results
 
-    log = files.folder / LOG
-    try:
-        results = load_results(files.folder)
-        write_report(results)
-        log_study(results)
-        show(results, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
-    except (OSError, UserError):
-        raise
-    except Exception as error:
-        write_text(log, traceback.format_exc())
-        print(
-            f"vitlab: the report failed: {first_line(error)} (see {log}); all results are in {files.results_path}, and "
-            f"'vitlab report {files.folder}' writes the report again",
-            file=sys.stderr,
-        )
-        return 1
-    log.unlink(missing_ok=True)
-    return 0
+    results = load_results(files.folder)
+    write_report(results)
+    (files.folder / LOG).unlink(missing_ok=True)
+    log_study(results)
+    show(results, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
 
 
 def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
