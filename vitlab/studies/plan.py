@@ -7,16 +7,16 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from torchmetrics import MetricCollection
 
 from vitlab import console as consoles
 from vitlab import models, tasks
@@ -26,7 +26,6 @@ from vitlab.config.checks import list_settings
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, TrainerConfig
 from vitlab.config.schema.fields import COST, affecting, select
-from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import duration, plural
@@ -38,7 +37,7 @@ from vitlab.studies.launch import is_on_this_machine
 from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
 from vitlab.tasks import writes_texts
-from vitlab.tasks.base import Task
+from vitlab.tasks.base import BATCH, Task, evaluate
 from vitlab.training import settings
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import source_of, source_problems
@@ -74,7 +73,7 @@ class Plan:
     specs: list[Spec]
     by_variant: dict[str, PreparedModel]
     jobs: int
-    counted: dict[tuple[int, int], int] = field(default_factory=dict)
+    count: Callable[[int, int], int]  # the items of a training set, by its size and seed
 
     def model_of(self, spec: Spec) -> PreparedModel:
         return self.by_variant[spec.variant]
@@ -90,10 +89,7 @@ class Plan:
 
     def count_items(self, spec: Spec) -> int:
         """The number of items in the training set of a run."""
-        subset = spec.size, subset_seed(spec.config)
-        if subset not in self.counted:
-            self.counted[subset] = count_items(self.task.train, *subset)
-        return self.counted[subset]
+        return self.count(spec.size, subset_seed(spec.config))
 
     @property
     def cores(self) -> int:
@@ -171,7 +167,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
     at_once = len(specs) * len(list_settings(config.tune))
     most = choose_jobs(by_variant, at_once) if is_on_this_machine(config.executor) else at_once
     jobs = min(jobs or most, at_once)
-    plan = Plan(config, data, task, sizes, specs, by_variant, jobs)
+    plan = Plan(config, data, task, sizes, specs, by_variant, jobs, cache(partial(count_items, task.train)))
     for spec in specs:
         plan.steps(spec)
     return plan
@@ -323,7 +319,7 @@ def time_run(
             run = Run(prepare(config, open_data(config.data), placement), Path(folder))
             start = time.perf_counter() - began
             step = time_training(run, stop)
-            validation, test = (time_evaluation(run, run.task.metrics(detailed)) for detailed in (False, True))
+            validation, test = (time_evaluation(run, detailed) for detailed in (False, True))
             return Times(start, step, validation, test)
         except Exception as error:
             raise UserError(f"{spec.config['variant']}: {summarize_error(error)}") from error
@@ -346,16 +342,13 @@ def time_training(run: Run, stop: Callable[[], bool]) -> float:
     return (timed[-1] - timed[0]) / (len(timed) - 1)
 
 
-def time_evaluation(run: Run, metrics: MetricCollection) -> float:
+def time_evaluation(run: Run, detailed: bool) -> float:
     """The seconds of a validation item, in a batch of them; with the metrics of test they stand for a test item's."""
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
-    size = run.task.eval_batch_size or max(run.config.recipe.batch_size, 256)
-    model, metrics = run.placed_model().eval(), metrics.to(run.device)
-    began = now(run)
-    batch = next(iter(eval_loader(run.task.validation, batch_size=size, device=run.device)))
-    with torch.inference_mode(), autocast:
-        run.task.update(metrics, model, run.task.prepare([part.to(run.device) for part in batch]))
-    return (now(run) - began) / len(batch[0])
+    model, items = run.placed_model().eval(), run.task.validation
+    indices, began = np.arange(min(run.task.eval_batch_size or BATCH, len(items))), now(run)
+    evaluate(model, run.task, items, autocast, 0, detailed=detailed, indices=indices)
+    return (now(run) - began) / len(indices)
 
 
 def now(run: Run) -> float:
