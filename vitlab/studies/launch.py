@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from multiprocessing import forkserver, parent_process, resource_tracker
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -33,7 +32,7 @@ PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the stud
 ASK = 10.0  # seconds between two questions to SLURM
 WARNING = 90  # seconds before the end of an allocation at which a worker is told to stop
 # not the modules of figures, which import pandas: its pyarrow starts a thread, whose locks a fork would copy
-PRELOADED = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.commands.study", "vitlab.reports.figures")
+PRELOADED = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.reports.figures")
 PASSED = ("VITLAB_", "WANDB_", "HF_")  # how the environment variables begin that tasks of Ray are given
 
 
@@ -61,13 +60,11 @@ def find_start(kind: str) -> Start:
 
 def check_executor(config: ExecutorConfig) -> None:
     """Raise UserError where workers cannot be started, before anything is written."""
-    find_start(config.kind)
-    if config.kind not in CHECKS:
-        return
-    package, check = CHECKS[config.kind]
-    if importlib.util.find_spec(package) is None:
-        raise UserError(f"executor={config.kind} needs the package {package}: pip install 'vitlab[{config.kind}]'")
-    check(config)
+    if config.kind in CHECKS:
+        package, check = CHECKS[config.kind]
+        if importlib.util.find_spec(package) is None:
+            raise UserError(f"executor={config.kind} needs the package {package}: pip install 'vitlab[{config.kind}]'")
+        check(config)
 
 
 def is_on_this_machine(config: ExecutorConfig) -> bool:
@@ -76,8 +73,10 @@ def is_on_this_machine(config: ExecutorConfig) -> bool:
 
 
 def run_worker(folder: str | Path, cores: int, stop: Callable[[], bool]) -> None:
-    """What each worker does. The command is above this package."""
-    import_module("vitlab.commands.study").work(folder, cores, stop)
+    """What each worker does; importing it takes seconds."""
+    from vitlab.studies.worker import work
+
+    work(folder, cores, stop)
 
 
 # ---- this machine

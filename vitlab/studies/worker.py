@@ -27,7 +27,7 @@ from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.signals import Stopping
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
-from vitlab.studies.experiment import Observer, list_trials, run_experiment
+from vitlab.studies.experiment import list_trials, run_experiment
 from vitlab.studies.grid import compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
 from vitlab.training.callbacks import Diverged, Interrupted
@@ -106,14 +106,12 @@ class Study:
         return None
 
 
-def work(
-    folder: str | Path, *, cores: int | None = None, observe: Callable[[], Observer], stop: Callable[[], bool]
-) -> None:
+def work(folder: str | Path, cores: int | None, stop: Callable[[], bool]) -> None:
     """Train free runs of a study until none is left or `stop` says so, which is asked at each step.
 
-    `cores` are those of a run, else all of this machine; `observe` makes the observer of each run. A run whose process
-    has died is continued from its last checkpoint, `executor.retries` times. Another error is written to error.json,
-    and the run is left alone until the next start of the study. Raises UserError for a folder that is no study.
+    `cores` are those of a run, else all of this machine. A run whose process has died is continued from its last
+    checkpoint, `executor.retries` times. Another error is written to error.json, and the run is left alone until the
+    next start of the study. Raises UserError for a folder that is no study.
     """
     study = Study(Path(folder).absolute())
     study.files.config()
@@ -128,10 +126,10 @@ def work(
                 continue
             try:
                 if run.config["trainer"]["devices"] > 1:
-                    launch_ranks(run, claim, study.retries - died, cores, observe, stop)
+                    launch_ranks(run, claim, study.retries - died, cores, stop)
                 else:
                     with log_to(run.of.folder / LOG):
-                        train(run, claim, cores, observe, stop)
+                        train(run, claim, cores, stop)
             except Interrupted:
                 return
             except (Held, ClaimLost):
@@ -141,14 +139,7 @@ def work(
                     run.of.write_error(summarize_error(error))
 
 
-def train(
-    run: Run,
-    claim: Hold,
-    cores: int | None,
-    observe: Callable[[], Observer],
-    stop: Callable[[], bool],
-    ranks: Ranks = ALONE,
-) -> None:
+def train(run: Run, claim: Hold, cores: int | None, stop: Callable[[], bool], ranks: Ranks = ALONE) -> None:
     """Train or complete a claimed run in this process, which is rank 0 where there are several."""
     doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
     if run.files.read_result()[0] is not None:
@@ -156,7 +147,8 @@ def train(
     if run.trial_of:
         doing, done = (f"{what} {run.files.folder.name}" for what in (doing, done))
     log(doing)
-    options = {"placement": Placement(cores or count_cores(), run.settled), "observer": observe(), "stop": stop}
+    observer = import_module("vitlab.reports.wandb").RunReporter()  # which is above this package
+    options = {"placement": Placement(cores or count_cores(), run.settled), "observer": observer, "stop": stop}
     try:
         run_experiment(compose(TrainConfig, base=run.config), claim, trial_of=run.trial_of, ranks=ranks, **options)
         log(done)
@@ -170,19 +162,12 @@ def train(
         raise
 
 
-def launch_ranks(
-    run: Run,
-    claim: Hold,
-    retries: int,
-    cores: int | None,
-    observe: Callable[[], Observer],
-    stop: Callable[[], bool],
-) -> None:
+def launch_ranks(run: Run, claim: Hold, retries: int, cores: int | None, stop: Callable[[], bool]) -> None:
     """Train a claimed run by a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
     command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
     about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled, "of": str(run.of.folder)}
     about |= {"cores": cores or count_cores(), "number": claim.number}
-    command += ["vitlab.studies.worker", json.dumps(about), observe.__module__, observe.__name__]
+    command += ["vitlab.studies.worker", json.dumps(about)]
     log_path = run.of.folder / LOG
     while True:
         with log_path.open("a") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
@@ -201,7 +186,7 @@ def launch_ranks(
         retries -= 1
 
 
-def run_rank(text: str, module: str, observer: str) -> int:
+def run_rank(text: str) -> int:
     """What each rank of a run does under torchrun; the exit code. The worker that launched them holds the folder."""
     about, launched = json.loads(text), find_launched()
     run = Run(RunFiles(about["folder"]), about["config"], about["settled"], RunFiles(about["of"]))
@@ -210,8 +195,7 @@ def run_rank(text: str, module: str, observer: str) -> int:
         return follow(config, run.files.folder, launched, trial_of=run.trial_of, placement=placement)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
-            claim, observe = Hold(run.files.folder, about["number"]), getattr(import_module(module), observer)
-            train(run, claim, about["cores"], observe, stopping.asked, ranks)
+            train(run, Hold(run.files.folder, about["number"]), about["cores"], stopping.asked, ranks)
     except Exception:  # `train` has said so
         return 1
     return 0
