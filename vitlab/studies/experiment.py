@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning.pytorch.loggers import Logger
 
 from vitlab import analysis, tasks
 from vitlab.analysis import probes
-from vitlab.analysis.capture import Findings
 from vitlab.config import UserError, compose, load, resolved
 from vitlab.config.checks import list_settings, read_choice
-from vitlab.config.schema import AnalysisConfig, TrainConfig, TrainerConfig
+from vitlab.config.schema import TrainConfig, TrainerConfig
 from vitlab.config.schema.fields import Choice
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
@@ -47,32 +45,6 @@ from vitlab.training.train import Hooks, compare_splits, test, train
 
 FINETUNE = "finetune"  # the kind of the probe that trains
 MOST_CLASSES = 1000  # whose right answers a result counts
-
-
-class Observer:
-    """Watches an experiment, and the trials before it; a subclass overrides what it wants to know."""
-
-    def on_start(self, run: Run) -> Sequence[Logger]:
-        """Training begins, or resumes from `run.resumed_step`; gives Lightning's loggers of the training's rows."""
-        return ()
-
-    def on_analysis(
-        self, run: Run, config: AnalysisConfig, findings: Findings, rows: list[dict[str, Any]], step: int
-    ) -> None:
-        """An analysis looked at the model at a step; `rows` are those of the steps before, too.
-
-        Its file is written afterwards: a step that stands in it has been observed.
-        """
-
-    def on_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
-        """The run is trained; gives entries that are added to its result.json, which is written next."""
-        return {}
-
-    def on_failure(self, run: Run) -> None:
-        """The run ends without a result: an error, or it was stopped."""
-
-    def on_end(self, run: Run) -> None:
-        """result.json is written: the run is finished."""
 
 
 def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
@@ -102,15 +74,15 @@ def run_experiment(
     trial_of: str = "",
     placement: Placement = HERE,
     ranks: Ranks = ALONE,
-    observer: Observer | None = None,
+    observer: Any | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any] | None:
     """Do what a run lacks, in a folder that rank 0 has claimed; gives the result on rank 0. Call it on every rank.
 
     A run that tunes trains its trials first, those that no worker has trained. `trial_of` names the run that a trial is
-    for. Raises UserError, `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so,
-    `Diverged`.
+    for. The observer, a `vitlab.reports.wandb.RunReporter`, draws the analyses and logs the training. Raises UserError,
+    `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so, `Diverged`.
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
     if config.tune:
@@ -129,7 +101,7 @@ def run_experiment(
         return files.result()
     run = Run(prepare(config, data, placement), files.folder, ranks, trial_of)
     if ranks.is_main:
-        return complete(run, lacking, observer or Observer(), Hooks(progress, stop, claim.check))
+        return complete(run, lacking, observer, Hooks(progress, stop, claim.check))
     with suppress(Diverged) if trial_of else nullcontext():
         train(run)
     if not trial_of:
@@ -137,7 +109,7 @@ def run_experiment(
     return None
 
 
-def complete(run: Run, lacking: Sequence[str], observer: Observer, hooks: Hooks) -> dict[str, Any]:
+def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hooks) -> dict[str, Any]:
     """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; gives the result."""
     files, training = run.files, "training" in lacking
     names = list_applicable(run, [name for name in run.config.analyses if name in lacking])
@@ -185,22 +157,24 @@ def complete(run: Run, lacking: Sequence[str], observer: Observer, hooks: Hooks)
     return result
 
 
-def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]:
+def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, Any]:
     """Train and measure a run or a trial, on rank 0; gives the result, by which it is finished."""
     run.write_start()
     refuse_probes(run)
     if run.init is not None:
         print(run.init, file=sys.stderr)
-    hooks = replace(hooks, loggers=observer.on_start(run))
+    hooks = replace(hooks, loggers=observer.on_start(run) if observer else ())
     try:
         result = try_settings(run, hooks) if run.trial_of else measure(run, hooks)
         hooks.check_claim()
-        result |= observer.on_result(run, result)
+        result |= observer.on_result(run, result) if observer else {}
     except BaseException:
-        observer.on_failure(run)
+        if observer:
+            observer.on_failure(run)
         raise
     result = run.files.write_result(result)
-    observer.on_end(run)
+    if observer:
+        observer.on_end(run)
     return result
 
 
@@ -243,7 +217,7 @@ def list_applicable(run: Run, names: Sequence[str]) -> list[str]:
     return [name for name, reason in reasons.items() if reason is None]
 
 
-def add_analysis(run: Run, observer: Observer, name: str, step: int) -> None:
+def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
     """Add the state at a step to one analysis."""
     config = load("analysis", name)
     before = (run.files.analysis(config.name) or {}).get("rows")
@@ -252,7 +226,8 @@ def add_analysis(run: Run, observer: Observer, name: str, step: int) -> None:
         return
     findings = analysis.examine(run.placed_model(), run.task, config, step)
     rows = [*(row for row in before or [] if row["step"] < step), *findings.rows]
-    observer.on_analysis(run, config, findings, rows, step)
+    if observer:
+        observer.on_analysis(run, config, findings, rows, step)
     # last: a step that is in it is done
     write_analysis(run.files.analysis_folder, {**findings.to_dict(), "rows": rows}, findings.arrays)
 
