@@ -7,7 +7,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.measure import Measurement
@@ -25,7 +25,7 @@ from vitlab.files import read_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
-from vitlab.studies.launch import Workers, check_executor, find_start, is_on_this_machine, start_server
+from vitlab.studies.launch import check_executor, find_start, is_on_this_machine, start_server
 from vitlab.studies.stats import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
 from vitlab.studies.store import Cell, StudyFiles, collect, find_missing_parts, find_trials
@@ -164,8 +164,7 @@ def scale(
             add_specs(plan, step.added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)
-        with hold(folder, wait=True):  # of two starts that end at once the later one writes all results
-            collect(files)
+        with hold(folder, wait=True):  # of two starts that end at once one draws after the other
             finish(files, failed)
     return 1 if failed else 0
 
@@ -188,7 +187,12 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
     for name in missing:
         if "training" in missing[name] and (damage := files.run(name).read_result()[1]):
             console.say(damage)
-    refuse_other_data(files, plan, data)
+    names = [*(spec.name for spec in plan.specs), *(name_run(*cell) for cell in files.cells())]  # all are compared
+    if changed := next((name for name in names if files.run(name).contents() not in (None, data)), ""):
+        raise UserError(
+            f"--out {files.folder}: data={plan.data.name} has changed since {changed} began; restore the files, or "
+            "give another --out"
+        )
     if missing:
         check_executor(plan.config.executor)
     for run in (part for name in missing for part in (files.run(name), *find_trials(files.run(name)))):
@@ -197,19 +201,6 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
             with suppress(Held), hold(run.folder):  # it takes the claims of dead processes away
                 run.error_path.unlink(missing_ok=True)
     return missing
-
-
-def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
-    """Raise UserError when the data, now of this SHA-256, are no longer those of a run of the study."""
-    names = [spec.name for spec in plan.specs]
-    if files.config_path.exists():  # runs that this start leaves out are compared with its own in the report
-        names += [name_run(*cell) for cell in files.cells()]
-    changed = [name for name in names if files.run(name).contents() not in (None, now)]
-    if changed:
-        raise UserError(
-            f"--out {files.folder}: data={plan.data.name} has changed since {changed[0]} began; restore the files, or "
-            "give another --out"
-        )
 
 
 def add_runs(files: StudyFiles, plan: "Plan") -> None:
@@ -239,13 +230,12 @@ def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
 
 def add_specs(plan: "Plan", cells: Iterable[Cell]) -> None:
     """Add to a plan the runs that it lacks."""
-    variants = {name: resolved(model.config) for name, model in plan.by_variant.items()}
     planned = {spec.name for spec in plan.specs}
-    specs = [make_spec(variants[variant], size, seed) for variant, size, seed in cells]
+    specs = [make_spec(plan.variants[variant], size, seed) for variant, size, seed in cells]
     plan.specs.extend(spec for spec in specs if spec.name not in planned)
 
 
-def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Workers:
+def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Any:
     config = plan.config.executor
     return find_start(config.kind)(files.folder, number, replace(config, cpus=plan.cores))
 
@@ -256,8 +246,8 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
     While runs are free, workers that have died are replaced. results.csv and the report grow with each run that ends.
     Gives the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
     """
-    reader = StatusReader(files, {name: resolved(model.config) for name, model in plan.by_variant.items()})
-    crews, ended, fruitless = list[Workers](), -1, 0
+    reader = StatusReader(files, plan.variants)
+    crews, ended, fruitless = [], -1, 0
     with redirect_stdout(sys.stderr), Display(Console(stderr=True)) as display:  # Ray's own lines, too
         try:
             while (began := time.monotonic()) and (status := reader.read()).of_state("waiting", "running"):

@@ -1,7 +1,9 @@
 """Where workers run: `start(folder, workers, config)` for this machine, SLURM and Ray. Imports no torch.
 
-A function of one's own does as well: `executor.kind=PACKAGE.MODULE` names a module with `start`, which gives `Workers`.
-All do the same, `vitlab work FOLDER`. Only the study's folder says how runs go, and more may be started at any time.
+It gives an object with `count()`, how many have not ended, those that wait for room included, and `stop()`, for Ctrl-C:
+have them write their checkpoints and end, or say how to end them. A function of one's own does as well:
+`executor.kind=PACKAGE.MODULE` names a module with `start`. All do the same, `vitlab work FOLDER`. Only the study's
+folder says how runs go, and more may be started at any time.
 """
 
 import atexit
@@ -20,7 +22,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, parent_process, resource_tracker
 from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vitlab.config import UserError, choices_text, first_line
 from vitlab.config.schema import ExecutorConfig
@@ -36,20 +38,7 @@ PRELOADED = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.reports.fi
 PASSED = ("VITLAB_", "WANDB_", "HF_")  # how the environment variables begin that tasks of Ray are given
 
 
-class Workers(Protocol):
-    """Workers that were started together."""
-
-    def count(self) -> int:
-        """How many have not ended, those that wait for room included."""
-
-    def stop(self) -> None:
-        """Ctrl-C: have them write their checkpoints and end, or say how to end them."""
-
-
-Start = Callable[[Path, int, ExecutorConfig], Workers]
-
-
-def find_start(kind: str) -> Start:
+def find_start(kind: str) -> Callable[[Path, int, ExecutorConfig], Any]:
     """The function that starts workers. Raises UserError for an executor that does not exist."""
     if kind in STARTS:
         return STARTS[kind]
@@ -336,5 +325,5 @@ def connect_ray(config: ExecutorConfig) -> None:
         )
 
 
-STARTS: dict[str, Start] = {"local": LocalWorkers, "slurm": SlurmWorkers, "ray": RayWorkers}
+STARTS = {"local": LocalWorkers, "slurm": SlurmWorkers, "ray": RayWorkers}
 CHECKS = {"slurm": ("submitit", check_slurm), "ray": ("ray", connect_ray)}  # and the package that is needed

@@ -75,6 +75,11 @@ class Plan:
     jobs: int
     count: Callable[[int, int], int]  # the items of a training set, by its size and seed
 
+    @cached_property
+    def variants(self) -> dict[str, dict[str, Any]]:
+        """The resolved configuration of each."""
+        return {name: resolved(model.config) for name, model in self.by_variant.items()}
+
     def model_of(self, spec: Spec) -> PreparedModel:
         return self.by_variant[spec.variant]
 
