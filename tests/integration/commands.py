@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.cli import main
-from vitlab.commands.scale import list_worker_modules
-from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import OPENED
 from vitlab.studies.launch import start_server
 
@@ -91,9 +89,7 @@ def run_program(words: list[str], errors: Path, environment: dict[str, str]) -> 
 
 def serve() -> BaseContext:
     """The server, which imports all that the tests' runs need, where this process has none yet."""
-    return start_server(
-        [*list_worker_modules([compose(TrainConfig)]), "vitlab.commands.train", "vitlab.reports.pages.study", __name__]
-    )
+    return start_server("vitlab.commands.train", "vitlab.reports.pages.study", __name__)
 
 
 def wandb_file(path: Path) -> list[dict[str, Any]]:

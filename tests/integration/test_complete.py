@@ -10,7 +10,7 @@ from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.config import TrainConfig, compose
 from vitlab.reports.wandb import RunReporter
-from vitlab.studies.experiment import Observer, train_run
+from vitlab.studies.experiment import train_run
 from vitlab.training.files import RunFiles
 
 WORDS = [*TINY, "budget.steps=6", "train_size=150", "wandb.mode=off"]
@@ -66,7 +66,7 @@ def test_added_analyses_and_probes_are_those_of_a_run_that_had_them_from_the_sta
     assert config["probes"] == ["fewshot", "knn"]
 
 
-class Failing(Observer):
+class Failing:
     """Stops the program at an analysis of the trained model."""
 
     def on_analysis(self, run, config, findings, rows, step):

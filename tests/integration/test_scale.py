@@ -307,7 +307,7 @@ def test_images_that_were_added_to_a_study_or_replaced_are_noticed(tmp_path, pho
     shutil.copy(photos / "sea" / "1.jpg", photos / "sea" / "98.jpg")
     done = commands.vitlab(*words)
     assert done.returncode == 2
-    assert "training images" in done.stderr
+    assert "data=imagefolder has changed since vit_nano-n" in done.stderr
 
 
 def test_a_dry_run_prints_every_run_and_writes_nothing(tmp_path):

@@ -2,35 +2,33 @@
 
 import sys
 import time
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from vitlab import models, tasks
 from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
-from vitlab.config import UserError, collecting, first_line, load, raise_all, resolved
+from vitlab.config import UserError, collecting, raise_all, resolved
 from vitlab.config.identity import subset_seed
-from vitlab.config.schema import StudyConfig, TrainConfig
+from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data, progress_bar
 from vitlab.data.split import write_manifest
-from vitlab.files import read_json, write_text
+from vitlab.files import read_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
-from vitlab.studies.launch import Workers, check_executor, find_start, is_on_this_machine, start_server
+from vitlab.studies.launch import check_executor, find_start, is_on_this_machine, start_server
 from vitlab.studies.stats import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
-from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect, find_missing_parts, find_trials
+from vitlab.studies.store import Cell, StudyFiles, collect, find_missing_parts, find_trials
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
@@ -40,8 +38,7 @@ if TYPE_CHECKING:
     from vitlab.studies.results import Results
 
 LOOK = 0.2  # seconds between two looks at a study's folder, at least
-SHARE = 0.05  # of the watching process's time that the looks may take
-WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.commands.study")
+SHARE = 0.05  # of the watching process's time that the looks, and results.csv, may take
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
@@ -119,7 +116,7 @@ def scale(
     if dry_run:
         console.say(f"{config.name}: timing the first steps of each model here; nothing is kept")
     elif is_on_this_machine(config.executor):
-        start_server(list_worker_modules(compose_models(config).values()))  # it imports beside this process
+        start_server()  # it imports beside this process
     with status_line("loading torch, lightning and timm"):
         from vitlab.reports.pages import LiveReport
         from vitlab.studies.plan import plan_study, show_plan, time_variants
@@ -156,35 +153,20 @@ def scale(
         console.say(f"Adding {', '.join(dict.fromkeys(chain(*added)))} to {plural(len(added), 'finished run')}")
     with LiveReport(files) as live:
         failed = watch(files, plan, live)
-        while target and (cells := choose_seeds(files, plan, target, failed, console)):
+        while target:
+            rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
+            step = plan_round(rows, target, {spec[:2] for spec in plan.specs if spec.name in failed})
+            console.say(step.text)
+            if not step.added:
+                break
             with hold(folder, wait=True):
-                files.add_cells(cells)
-            add_specs(plan, cells)
+                files.add_cells(step.added)
+            add_specs(plan, step.added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)
-        with hold(folder, wait=True):  # of two starts that end at once the later one writes all results
-            collect(files)
-            return max(finish(files, failed), 1 if failed else 0)
-
-
-def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
-    """What the server of the workers imports beside the parent's planning: all that runs need before their first step.
-
-    A user's own modules are left to the workers: one may start threads, which do not survive a fork.
-    """
-    from vitlab import analysis
-
-    modules = dict.fromkeys(WORKER_MODULES)
-    for run in runs:
-        kinds = [(tasks, run.task.kind), (models, run.model.kind)]
-        kinds += [(analysis, load("analysis", name).kind) for name in run.analyses]
-        found = [(package.__name__, package.MODULES.get(kind, kind)) for package, kind in kinds]
-        names = [f"{package}.{module}" for package, module in found if "." not in module]
-        # not the modules of figures: they import pandas, and with it pyarrow, which starts a thread
-        names += ["vitlab.reports.figures"] if run.analyses else []
-        names += ["wandb"] if run.wandb.mode != "off" else []
-        modules |= dict.fromkeys(names)
-    return list(modules)
+        with hold(folder, wait=True):  # of two starts that end at once one draws after the other
+            finish(files, failed)
+    return 1 if failed else 0
 
 
 def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str, list[str]]:
@@ -205,7 +187,12 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
     for name in missing:
         if "training" in missing[name] and (damage := files.run(name).read_result()[1]):
             console.say(damage)
-    refuse_other_data(files, plan, data)
+    names = [*(spec.name for spec in plan.specs), *(name_run(*cell) for cell in files.cells())]  # all are compared
+    if changed := next((name for name in names if files.run(name).contents() not in (None, data)), ""):
+        raise UserError(
+            f"--out {files.folder}: data={plan.data.name} has changed since {changed} began; restore the files, or "
+            "give another --out"
+        )
     if missing:
         check_executor(plan.config.executor)
     for run in (part for name in missing for part in (files.run(name), *find_trials(files.run(name)))):
@@ -216,36 +203,11 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
     return missing
 
 
-def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
-    """Raise UserError when the data are no longer those of the study's subsets and of all its runs, finished or not.
-
-    `now` is the SHA-256 of their contents.
-    """
-    train = plan.task.train
-    for path in files.subsets.glob("*.json"):
-        there, here = read_json(path)[f"train_{train.unit}s"], train.total
-        if there != here:
-            raise UserError(
-                f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "
-                "now; give another --out"
-            )
-    names = [spec.name for spec in plan.specs]
-    if files.config_path.exists():  # runs that this start leaves out are compared with its own in the report
-        names += [name_run(*cell) for cell in files.cells()]
-    changed = [name for name in names if files.run(name).contents() not in (None, now)]
-    if changed:
-        raise UserError(
-            f"--out {files.folder}: data={plan.data.name} has changed since {changed[0]} began; restore the files, or "
-            "give another --out"
-        )
-
-
 def add_runs(files: StudyFiles, plan: "Plan") -> None:
     """Write study.yaml and cells.json (all that was ever asked for here), the subsets' manifests, the samples."""
     from vitlab.reports.figures.images import write_samples
 
-    runs = [spec.config for spec in plan.specs]
-    cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
+    cells = [spec[:3] for spec in plan.specs]
     settled = {name: model.settled for name, model in plan.by_variant.items()}
     config = files.add_start({**resolved(plan.config), "settled": settled}, cells, plan.headline(0))
     seeds = write_manifests(files, plan)
@@ -254,12 +216,13 @@ def add_runs(files: StudyFiles, plan: "Plan") -> None:
 
 def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
     """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
+    split, sizes = plan.task.train, files.config()["sizes"]
     manifests = [manifest for path in files.subsets.glob("*.json") if (manifest := read_json(path))]
-    written = {manifest["seed"]: manifest["sizes"] for manifest in manifests}
-    seeds, sizes = {*written, *(subset_seed(spec.config) for spec in plan.specs)}, files.config()["sizes"]
+    written = {each["seed"]: (each["sizes"], each.get(f"train_{split.unit}s")) for each in manifests}
+    seeds = {*written, *(subset_seed(spec.config) for spec in plan.specs)}
     repeated = vars(plan.config.data).get("holdout") == "repeated"  # each seed has a training set of its own
-    for seed in sorted(seed for seed in seeds if written.get(seed) != sizes):
-        train = open_data(replace(plan.config.data, holdout=seed)).train if repeated else plan.task.train
+    for seed in sorted(seed for seed in seeds if written.get(seed) != (sizes, split.total)):
+        train = open_data(replace(plan.config.data, holdout=seed)).train if repeated else split
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"
         write_manifest(path, train, plan.task.strata, sizes, seed, name=plan.data.name)
     return seeds
@@ -267,27 +230,12 @@ def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
 
 def add_specs(plan: "Plan", cells: Iterable[Cell]) -> None:
     """Add to a plan the runs that it lacks."""
-    variants = {name: resolved(model.config) for name, model in plan.by_variant.items()}
     planned = {spec.name for spec in plan.specs}
-    specs = [make_spec(variants[variant], size, seed) for variant, size, seed in cells]
+    specs = [make_spec(plan.variants[variant], size, seed) for variant, size, seed in cells]
     plan.specs.extend(spec for spec in specs if spec.name not in planned)
 
 
-def choose_seeds(
-    files: StudyFiles, plan: "Plan", target: Target, failed: Mapping[str, str], console: Console
-) -> list[Cell]:
-    """The runs of another round of seeds, none where every cell is as sure as asked for; says why.
-
-    A cell with a failed run gets no more.
-    """
-    rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
-    stopped = [spec.config for spec in plan.specs if spec.name in failed]
-    step = plan_round(rows, target, {(run["variant"], run["train_size"]) for run in stopped})
-    console.say(step.text)
-    return step.added
-
-
-def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Workers:
+def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Any:
     config = plan.config.executor
     return find_start(config.kind)(files.folder, number, replace(config, cpus=plan.cores))
 
@@ -298,15 +246,15 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
     While runs are free, workers that have died are replaced. results.csv and the report grow with each run that ends.
     Gives the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
     """
-    reader = StatusReader(files, {name: resolved(model.config) for name, model in plan.by_variant.items()})
-    table, crews, ended, fruitless = LiveTable(files), list[Workers](), -1, 0
+    reader = StatusReader(files, plan.variants)
+    crews, ended, fruitless = [], -1, 0
     with redirect_stdout(sys.stderr), Display(Console(stderr=True)) as display:  # Ray's own lines, too
         try:
             while (began := time.monotonic()) and (status := reader.read()).of_state("waiting", "running"):
+                if changed := display.show(status):
+                    collect(files)
                 pause = max(LOOK, (time.monotonic() - began) / SHARE)
-                changed = display.show(status)
-                for view in (table, live):
-                    view.update(changed)
+                live.update(changed)
                 alive = sum(crew.count() for crew in crews)
                 if (room := min(plan.jobs - alive, sum(run.free for run in status.runs))) > 0:
                     now = status.counts["finished"] + status.counts["failed"]
@@ -326,31 +274,18 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
     return {run.run: run.error for run in status.of_state("failed") if run.run in names}
 
 
-def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
-    """Write the report and print the result; 1 where that fails, as the results are there all the same."""
+def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
+    """Write the report and print the result."""
     from vitlab.reports.pages import LOG
     from vitlab.reports.pages.study import write_report
     from vitlab.reports.wandb import log_study
     from vitlab.studies.results import load_results
 
-    log = files.folder / LOG
-    try:
-        results = load_results(files.folder)
-        write_report(results)
-        log_study(results)
-        show(results, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
-    except (OSError, UserError):
-        raise
-    except Exception as error:
-        write_text(log, traceback.format_exc())
-        print(
-            f"vitlab: the report failed: {first_line(error)} (see {log}); all results are in {files.results_path}, and "
-            f"'vitlab report {files.folder}' writes the report again",
-            file=sys.stderr,
-        )
-        return 1
-    log.unlink(missing_ok=True)
-    return 0
+    results = load_results(files.folder)
+    write_report(results)
+    (files.folder / LOG).unlink(missing_ok=True)
+    log_study(results)
+    show(results, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
 
 
 def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:

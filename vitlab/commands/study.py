@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.markup import escape
@@ -118,19 +118,11 @@ def worker(words: Sequence[str]) -> int:
     StudyFiles(args.study).config()
     with Stopping() as stopping:
         with status_line("loading torch, lightning and timm"):
-            from vitlab.studies import worker  # noqa: F401
+            from vitlab.studies.worker import work
         work(args.study, args.cores, stopping.asked)
     if stopping.requested:
         raise KeyboardInterrupt
     return 0
-
-
-def work(folder: str | Path, cores: int | None, stop: Callable[[], bool]) -> None:
-    """Train free runs until none is left. Raises UserError for a folder without a study."""
-    from vitlab.reports.wandb import RunReporter
-    from vitlab.studies.worker import work
-
-    work(folder, cores=cores, observe=RunReporter, stop=stop)
 
 
 # ---- sync

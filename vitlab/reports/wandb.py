@@ -223,7 +223,7 @@ class Tracker:
 
 
 class RunReporter:
-    """A `studies.experiment.Observer` that draws the analyses of a run and mirrors a training in W&B."""
+    """Draws the analyses of a run and mirrors a training in W&B; see `vitlab.studies.experiment.run_experiment`."""
 
     tracker: Tracker | None = None
 

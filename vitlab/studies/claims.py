@@ -106,9 +106,8 @@ def read_claim(folder: Path) -> Claim | None:
             with path_of(folder, number).open() as file:  # opening it makes a network file system ask the server
                 touched, text = os.fstat(file.fileno()).st_mtime, file.read()
             try:
-                found = json.loads(text)
-                owner = Owner(found["host"], found["pid"], found["started"])
-            except (ValueError, TypeError, KeyError):  # its process was killed as it wrote it, or is writing it now
+                owner = Owner(**json.loads(text))
+            except (ValueError, TypeError):  # its process was killed as it wrote it, or is writing it now
                 owner = None
             return Claim(folder, number, owner, touched)
     return None
@@ -127,18 +126,15 @@ def path_of(folder: Path, number: int) -> Path:
 
 
 class Hold:
-    """A folder that this process has claimed; a thread touches the claim."""
+    """A folder that this process has claimed, or the one that has started it as a rank of its run.
 
-    def __init__(self, folder: Path, number: int, owner: Owner):
-        self.folder, self.number, self.owner = folder, number, owner
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.touch_claim, daemon=True, name="claim")
-        self.thread.start()
+    Without a number nothing is checked: rank 0 does that.
+    """
 
-    def touch_claim(self) -> None:
-        while not self.ended.wait(HEARTBEAT):
-            with contextlib.suppress(OSError):  # it was taken over and removed: `check` says so
-                os.utime(path_of(self.folder, self.number))
+    def __init__(self, folder: str | Path, number: int = 0):
+        self.folder, self.number = Path(folder), number
+        claim = read_claim(self.folder)
+        self.owner = claim and claim.owner
 
     @property
     def is_mine(self) -> bool:
@@ -147,28 +143,8 @@ class Hold:
 
     def check(self) -> None:
         """Raise ClaimLost where another process has taken the folder over, or has finished the run since."""
-        if not self.is_mine:
+        if self.number and not self.is_mine:
             raise ClaimLost(f"{self.folder}: another vitlab has taken it over, after no heartbeat of this one")
-
-    def release(self) -> None:
-        self.ended.set()
-        self.thread.join()
-        if self.is_mine:
-            for number in sorted(list_numbers(self.folder)):
-                path_of(self.folder, number).unlink(missing_ok=True)
-
-
-class Borrowed:
-    """The claim of the process that has started this one, which is a rank of its run."""
-
-    def __init__(self, folder: str | Path, number: int = 0):
-        self.folder, self.number = Path(folder), number
-
-    def check(self) -> None:
-        """Raise ClaimLost where that claim no longer counts; without a number rank 0 looks."""
-        claim = read_claim(self.folder)
-        if self.number and (claim is None or claim.number != self.number):
-            raise ClaimLost(f"{self.folder}: another vitlab has taken it over")
 
 
 @contextlib.contextmanager
@@ -199,14 +175,26 @@ def hold(folder: str | Path, *, wait: bool = False) -> Iterator[Hold]:
             said = True
             print(f"{folder}: waiting for {claim.holder}", file=sys.stderr)
         time.sleep(0.1)
-    held = Hold(folder, number, owner)
+    ended, held = threading.Event(), Hold(folder, number)
+    thread = threading.Thread(target=touch, args=(path_of(folder, number), ended), daemon=True)
+    thread.start()
     try:
         yield held
     finally:
-        held.release()
+        ended.set()
+        thread.join()
+        if held.is_mine:
+            for number in sorted(list_numbers(folder)):
+                path_of(folder, number).unlink(missing_ok=True)
         if is_new:
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
+
+
+def touch(claim: Path, ended: threading.Event) -> None:
+    while not ended.wait(HEARTBEAT):
+        with contextlib.suppress(OSError):  # it was taken over and removed: `check` says so
+            os.utime(claim)
 
 
 def create_claim(folder: Path, number: int, owner: Owner) -> bool:

@@ -17,24 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning.pytorch.loggers import Logger
 
 from vitlab import analysis, tasks
 from vitlab.analysis import probes
-from vitlab.analysis.capture import Findings
 from vitlab.config import UserError, compose, load, resolved
 from vitlab.config.checks import list_settings, read_choice
-from vitlab.config.schema import AnalysisConfig, TrainConfig, TrainerConfig
+from vitlab.config.schema import TrainConfig, TrainerConfig
 from vitlab.config.schema.fields import Choice
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.data.split import size_problems
 from vitlab.files import replacing, write_json
 from vitlab.formatting import round_numbers
-from vitlab.studies.claims import Borrowed, Hold, hold
+from vitlab.studies.claims import Hold, hold
 from vitlab.studies.grid import read_varied
 from vitlab.studies.stats import Outcomes, write_outcomes
-from vitlab.studies.store import find_missing_parts
+from vitlab.studies.status import read_progress
+from vitlab.studies.store import find_missing_parts, find_trials
 from vitlab.tasks.base import Task
 from vitlab.training.callbacks import Diverged, Interrupted, score
 from vitlab.training.distributed import ALONE, Ranks
@@ -46,32 +45,6 @@ from vitlab.training.train import Hooks, compare_splits, test, train
 
 FINETUNE = "finetune"  # the kind of the probe that trains
 MOST_CLASSES = 1000  # whose right answers a result counts
-
-
-class Observer:
-    """Watches an experiment, and the trials before it; a subclass overrides what it wants to know."""
-
-    def on_start(self, run: Run) -> Sequence[Logger]:
-        """Training begins, or resumes from `run.resumed_step`; gives Lightning's loggers of the training's rows."""
-        return ()
-
-    def on_analysis(
-        self, run: Run, config: AnalysisConfig, findings: Findings, rows: list[dict[str, Any]], step: int
-    ) -> None:
-        """An analysis looked at the model at a step; `rows` are those of the steps before, too.
-
-        Its file is written afterwards: a step that stands in it has been observed.
-        """
-
-    def on_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
-        """The run is trained; gives entries that are added to its result.json, which is written next."""
-        return {}
-
-    def on_failure(self, run: Run) -> None:
-        """The run ends without a result: an error, or it was stopped."""
-
-    def on_end(self, run: Run) -> None:
-        """result.json is written: the run is finished."""
 
 
 def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
@@ -96,20 +69,20 @@ def refuse_single_process(trainer: TrainerConfig) -> None:
 
 def run_experiment(
     config: TrainConfig,
-    claim: Hold | Borrowed,
+    claim: Hold,
     *,
     trial_of: str = "",
     placement: Placement = HERE,
     ranks: Ranks = ALONE,
-    observer: Observer | None = None,
+    observer: Any | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any] | None:
     """Do what a run lacks, in a folder that rank 0 has claimed; gives the result on rank 0. Call it on every rank.
 
     A run that tunes trains its trials first, those that no worker has trained. `trial_of` names the run that a trial is
-    for. Raises UserError, `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so,
-    `Diverged`.
+    for. The observer, a `vitlab.reports.wandb.RunReporter`, draws the analyses and logs the training. Raises UserError,
+    `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so, `Diverged`.
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
     if config.tune:
@@ -128,7 +101,7 @@ def run_experiment(
         return files.result()
     run = Run(prepare(config, data, placement), files.folder, ranks, trial_of)
     if ranks.is_main:
-        return complete(run, lacking, observer or Observer(), Hooks(progress, stop, claim.check))
+        return complete(run, lacking, observer, Hooks(progress, stop, claim.check))
     with suppress(Diverged) if trial_of else nullcontext():
         train(run)
     if not trial_of:
@@ -136,7 +109,7 @@ def run_experiment(
     return None
 
 
-def complete(run: Run, lacking: Sequence[str], observer: Observer, hooks: Hooks) -> dict[str, Any]:
+def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hooks) -> dict[str, Any]:
     """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; gives the result."""
     files, training = run.files, "training" in lacking
     names = list_applicable(run, [name for name in run.config.analyses if name in lacking])
@@ -184,22 +157,24 @@ def complete(run: Run, lacking: Sequence[str], observer: Observer, hooks: Hooks)
     return result
 
 
-def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]:
+def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, Any]:
     """Train and measure a run or a trial, on rank 0; gives the result, by which it is finished."""
     run.write_start()
     refuse_probes(run)
     if run.init is not None:
         print(run.init, file=sys.stderr)
-    hooks = replace(hooks, loggers=observer.on_start(run))
+    hooks = replace(hooks, loggers=observer.on_start(run) if observer else ())
     try:
         result = try_settings(run, hooks) if run.trial_of else measure(run, hooks)
         hooks.check_claim()
-        result |= observer.on_result(run, result)
+        result |= observer.on_result(run, result) if observer else {}
     except BaseException:
-        observer.on_failure(run)
+        if observer:
+            observer.on_failure(run)
         raise
     result = run.files.write_result(result)
-    observer.on_end(run)
+    if observer:
+        observer.on_end(run)
     return result
 
 
@@ -242,7 +217,7 @@ def list_applicable(run: Run, names: Sequence[str]) -> list[str]:
     return [name for name, reason in reasons.items() if reason is None]
 
 
-def add_analysis(run: Run, observer: Observer, name: str, step: int) -> None:
+def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
     """Add the state at a step to one analysis."""
     config = load("analysis", name)
     before = (run.files.analysis(config.name) or {}).get("rows")
@@ -251,7 +226,8 @@ def add_analysis(run: Run, observer: Observer, name: str, step: int) -> None:
         return
     findings = analysis.examine(run.placed_model(), run.task, config, step)
     rows = [*(row for row in before or [] if row["step"] < step), *findings.rows]
-    observer.on_analysis(run, config, findings, rows, step)
+    if observer:
+        observer.on_analysis(run, config, findings, rows, step)
     # last: a step that is in it is done
     write_analysis(run.files.analysis_folder, {**findings.to_dict(), "rows": rows}, findings.arrays)
 
@@ -302,7 +278,7 @@ def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, flo
         numbers[key] = None
         if not size_problems([labels], task.train, task.strata, name):
             child = set_values(child, {"init.weights": str(run.files.folder)})
-            result = run_experiment(child, Borrowed(folder / f"n{labels}"), stop=hooks.stop)
+            result = run_experiment(child, Hold(folder / f"n{labels}"), stop=hooks.stop)
             numbers[key], spent = result["accuracy"], spent + result["train_flops"]
     return {**numbers, "finetune_flops": spent}
 
@@ -346,21 +322,16 @@ def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Ma
     if chosen is not None:
         return set_values(config, chosen)
     metric = prepare(config, data, options["placement"]).task.metric
-    trials = list_trials(config, files.folder)
-    for number, (of_trial, trial, values) in enumerate(trials, 1):
-        named = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
-        note = f"{named} ({number} of {len(trials)})"
+    trials, name = list_trials(config, files.folder), files.folder.resolve().name
 
-        def report(far: Progress, before: int = number - 1, note: str = note) -> None:
-            """Of a trial, as that of all of them."""
-            step, steps, left = before * far.steps + far.step, len(trials) * far.steps, far.seconds_left
-            if left is not None and far.step < far.steps:
-                left *= (steps - step) / (far.steps - far.step)
-            options["progress"](replace(far, step=step, steps=steps, seconds_left=left, note=note))
+    def report(_: Progress) -> None:
+        """Of a trial, as that of all of them."""
+        if far := read_progress(files, find_trials(files), len(trials)):
+            options["progress"](far)
 
+    for of_trial, trial, _ in trials:
         of_trial.refuse(trial)
-        with hold(of_trial.folder) if ranks.is_main else nullcontext(Borrowed(of_trial.folder)) as claim:
-            name = files.folder.resolve().name
+        with hold(of_trial.folder) if ranks.is_main else nullcontext(Hold(of_trial.folder)) as claim:
             run_experiment(trial, claim, trial_of=name, **{**options, "progress": options["progress"] and report})
     results = ranks.share([of_trial.result() for of_trial, *_ in trials])
     finished = [place for place, result in enumerate(results) if result["status"] == "finished"]

@@ -3,8 +3,9 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from typing import Any
+from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Any, NamedTuple
 
 from vitlab.config import (
     StudyConfig,
@@ -47,8 +48,8 @@ def name_models(models: Any) -> dict[str, Settings]:
                 problems.append(f"models.{name}={to_text(given)}: needs a model; for example {EXAMPLE}")
             elif not isinstance(name, str):
                 problems.append(f"models: {name} is a number; a name is text: write '{name}' in quotes, or another")
-            elif not name.strip() or len(name) > LONGEST_NAME:
-                problems.append(f"models: '{name}': a name has 1 to {LONGEST_NAME} characters; it names the runs")
+            elif not name.strip():
+                problems.append("models: a name is empty; it names the runs")
             else:
                 named[name] = dict(flatten(settings))
     else:
@@ -84,7 +85,7 @@ def list_variants(study: Mapping[str, Any], composed: dict[str, TrainConfig] | N
         )
     labels = {key: key.rpartition(".")[2] for key in axes}
     labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}
-    variants: dict[str, Settings] = {}
+    variants: list[tuple[str, Settings]] = []
     for name, settings in named.items():
         try:
             config = compose_variant(study, "", settings)
@@ -93,52 +94,52 @@ def list_variants(study: Mapping[str, Any], composed: dict[str, TrainConfig] | N
             continue
         # a model of a list is called as its file says, a named variant as the user says
         name = config.model.name if isinstance(study["models"], list) else name
-        grown = {name: settings}
+        grown = [(name, settings)]
         for key, values in axes.items():
-            before, grown = grown, {}
-            for label, one in before.items():
+            before, grown = grown, []
+            for label, one in before:
                 if one != settings and any(
                     isinstance(look_up(config, name), Choice) for name in one if name not in settings
                 ):
                     config = compose_variant(study, "", one)
+                used |= {key} if key in settings else set()
                 if key in settings or look_up(config, key) is MISSING:
-                    used |= {key} & settings.keys()
-                    grown[label] = one
+                    grown.append((label, one))
                     continue
                 used.add(key)
-                grown |= {f"{label} {describe_value(labels[key], value)}": {**one, key: value} for value in values}
-        problems += [
-            f"models: two are named '{label}' or alike; their runs would share a folder; name variants, for example "
-            f"{EXAMPLE}"
-            for label in grown.keys() & variants.keys()
-        ]
-        problems += [
-            f"grid: '{label}' is longer than {LONGEST_NAME} characters; name variants, for example {EXAMPLE}"
-            for label in grown
-            if len(label) > LONGEST_NAME
-        ]
-        variants |= grown
-        if composed is not None and grown == {name: settings}:
+                grown += [(f"{label} {describe_value(labels[key], value)}", {**one, key: value}) for value in values]
+        variants += grown
+        if composed is not None and grown == [(name, settings)]:
             composed[name] = replace(config, variant=name)
-    if not problems:
-        problems = [explain_unused(study, named, key) for key in axes if key not in used]
+    folders: dict[str, str] = {}
+    for label, _ in variants:
+        folder = name_run(label, "", 0)
+        if folder in folders:
+            alike = f"'{folders[folder]}' and '{label}' are alike; their runs would share a folder"
+            problems.append(f"models, grid: {alike}; name variants, for example {EXAMPLE}")
+            break
+        folders[folder] = label
+    problems += [
+        f"grid: '{label}' is longer than {LONGEST_NAME} characters; name variants, for example {EXAMPLE}"
+        for label, _ in variants
+        if len(label) > LONGEST_NAME
+    ]
+    if not problems and (unused := axes.keys() - used):  # with the nearest key that the first model has
+        node = structured(compose_variant(study, "", next(iter(named.values()))))
+        reasons = [next(iter(assign(node, key, None))) for key in axes if key in unused]
+        problems = [f"grid.{why} (no model of this study has it)" for why in reasons]
     raise_all(dict.fromkeys(problems))
-    return variants
+    return dict(variants)
 
 
 def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The values of each axis by its dotted key. Raises UserError."""
     axes = dict(flatten(grid))
-    problems = []
-    for key, values in axes.items():
-        if not isinstance(values, list) or not values:
-            shown = "0.001,0.01" if values == [] else to_text(values)
-            problems.append(f"grid.{key}={to_text(values)}: expected its values, for example grid.{key}=[{shown}]")
-        else:
-            labels = [describe_value(key, value) for value in values]  # values that read alike would share a folder
-            twice = [value for index, value in enumerate(values) if labels[index] in labels[:index]]
-            problems += [f"grid.{key}={values}: '{to_text(value)}' is given twice" for value in twice]
-    raise_all(problems)
+    raise_all(
+        f"grid.{key}={to_text(values)}: expected its values, for example grid.{key}=[{to_text(values or '0.001,0.01')}]"
+        for key, values in axes.items()
+        if not isinstance(values, list) or not values
+    )
     return axes
 
 
@@ -162,13 +163,6 @@ def look_up(config: TrainConfig, key: str) -> Any:
             return node
         node = vars(node).get(part, MISSING) if is_dataclass(node) else MISSING
     return node
-
-
-def explain_unused(study: Mapping[str, Any], named: Mapping[str, Settings], key: str) -> str:
-    """Why no model has the key of an axis, with the nearest one that the first model has."""
-    config = compose_variant(study, "", next(iter(named.values())))
-    (why, *_) = assign(structured(config), key, None)
-    return f"grid.{why} (no model of this study has it)"
 
 
 def describe_value(label: str, value: Any) -> str:
@@ -251,27 +245,29 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
 
 def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
     """An override; where it chooses models, a name of the file's variants stands for the whole variant."""
-    try:
+    with suppress(UserError):  # composing says so
         key, chosen = parse_override(word)
-    except UserError:
-        return word  # composing says so
-    if key != "models" or not isinstance(of_file, Mapping) or not isinstance(chosen, list):
-        return word
-    model_names = name_models(of_file)
-    if not any(isinstance(name, str) and name in model_names for name in chosen):
-        return word
-    return key, {name: model_names.get(name, {"model": name}) for name in chosen}
+        if key == "models" and isinstance(of_file, Mapping) and isinstance(chosen, list):
+            named = name_models(of_file)
+            if any(isinstance(name, str) and name in named for name in chosen):
+                return key, {name: named.get(name, {"model": name}) for name in chosen}
+    return word
 
 
-@dataclass(frozen=True)
-class Spec:
-    """One run of a study: its folder's name, and its resolved configuration as plain containers.
+class Spec(NamedTuple):
+    """One run of a study: its cell, and its resolved configuration as plain containers.
 
     The runs of a variant share those below the top: copy them before you change one.
     """
 
-    name: str
+    variant: str
+    size: int
+    seed: int
     config: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return name_run(self.variant, self.size, self.seed)
 
 
 def name_run(variant: str, size: Any, seed: int) -> str:
@@ -306,26 +302,14 @@ def compose_models(study: StudyConfig) -> dict[str, TrainConfig]:
     Composing takes 30 ms a variant, and a start asks three times: those of the last study are kept.
     """
     if not COMPOSED or COMPOSED[0][0] != study:
-        COMPOSED[:] = [(study, compose_all(study))]
-    return dict(COMPOSED[0][1])
-
-
-def compose_all(study: StudyConfig) -> dict[str, TrainConfig]:
-    problems, composed = [*check_set(study)], {}
-    variants, known = dict[str, Any](), dict[str, TrainConfig]()
-    with collecting(problems):
-        variants = list_variants(resolved(study), known)
-    for name, settings in variants.items():
+        plain, problems, known, composed = resolved(study), [*check_set(study)], {}, {}
         with collecting(problems):
-            composed[name] = known[name] if name in known else compose_variant(resolved(study), name, settings)
-    folders: dict[str, str] = {}
-    for name in composed:
-        other = folders.setdefault(name_run(name, "", 0), name)
-        if other != name:
-            problems.append(f"models: '{other}' and '{name}' are alike; their runs would share a folder; rename one")
-    problems += check_copies(study, composed)
-    raise_all(dict.fromkeys(problems))
-    return composed
+            for name, settings in list_variants(plain, known).items():
+                with collecting(problems):
+                    composed[name] = known[name] if name in known else compose_variant(plain, name, settings)
+        raise_all(dict.fromkeys(problems))
+        COMPOSED[:] = [(study, composed)]
+    return dict(COMPOSED[0][1])
 
 
 def check_set(study: StudyConfig) -> Iterator[str]:
@@ -339,27 +323,10 @@ def check_set(study: StudyConfig) -> Iterator[str]:
             yield f"set: {text}: {top} is the same for all runs of a study; give {text} without set"
 
 
-def check_copies(study: StudyConfig, found: Mapping[str, TrainConfig]) -> Iterator[str]:
-    """Values of axes that mean the same, such as a patch size of 6 and of auto where that is 6."""
-    if study.grid:
-        first: dict[str, str] = {}
-        for name, config in found.items():
-            settings = str(weight_settings(resolved(config), contents_known=True))
-            if first.setdefault(settings, name) != name:
-                yield f"grid: '{first[settings]}' and '{name}' are the same run; leave one of the values out"
-
-
 def expand(study: StudyConfig, sizes: Sequence[int]) -> list[Spec]:
     """Every run, the smallest sizes first, so that a first picture comes early."""
     plain = [resolved(variant) for variant in compose_models(study).values()]
     return [make_spec(variant, size, seed) for seed in study.seeds for size in sizes for variant in plain]
-
-
-def configure_run(variant: TrainConfig, size: int, seed: int) -> TrainConfig:
-    """The configuration of one run of a variant."""
-    repeated = vars(variant.data).get("holdout") == "repeated"
-    data = replace(variant.data, holdout=int(seed)) if repeated else variant.data
-    return replace(variant, data=data, train_size=int(size), seed=int(seed))
 
 
 def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:
@@ -368,4 +335,4 @@ def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:
     if data.get("holdout") == "repeated":
         data = {**data, "holdout": int(seed)}
     config = {**variant, "data": data, "train_size": int(size), "seed": int(seed)}
-    return Spec(name_run(config["variant"], size, seed), config)
+    return Spec(config["variant"], int(size), int(seed), config)

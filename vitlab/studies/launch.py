@@ -1,7 +1,9 @@
 """Where workers run: `start(folder, workers, config)` for this machine, SLURM and Ray. Imports no torch.
 
-A function of one's own does as well: `executor.kind=PACKAGE.MODULE` names a module with `start`, which gives `Workers`.
-All do the same, `vitlab work FOLDER`. Only the study's folder says how runs go, and more may be started at any time.
+It gives an object with `count()`, how many have not ended, those that wait for room included, and `stop()`, for Ctrl-C:
+have them write their checkpoints and end, or say how to end them. A function of one's own does as well:
+`executor.kind=PACKAGE.MODULE` names a module with `start`. All do the same, `vitlab work FOLDER`. Only the study's
+folder says how runs go, and more may be started at any time.
 """
 
 import atexit
@@ -10,21 +12,19 @@ import importlib.util
 import math
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, parent_process, resource_tracker
 from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from vitlab.config import StudyConfig, UserError, choices_text, compose, first_line, raise_all
+from vitlab.config import UserError, choices_text, first_line
 from vitlab.config.schema import ExecutorConfig
 from vitlab.hardware import count_cores, list_gpus, share_gpus
 from vitlab.registry import implementation
@@ -33,23 +33,12 @@ from vitlab.studies.store import StudyFiles
 PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the study is stopped
 ASK = 10.0  # seconds between two questions to SLURM
 WARNING = 90  # seconds before the end of an allocation at which a worker is told to stop
+# not the modules of figures, which import pandas: its pyarrow starts a thread, whose locks a fork would copy
+PRELOADED = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.reports.figures")
 PASSED = ("VITLAB_", "WANDB_", "HF_")  # how the environment variables begin that tasks of Ray are given
 
 
-class Workers(Protocol):
-    """Workers that were started together."""
-
-    def count(self) -> int:
-        """How many have not ended, those that wait for room included."""
-
-    def stop(self) -> None:
-        """Ctrl-C: have them write their checkpoints and end, or say how to end them."""
-
-
-Start = Callable[[Path, int, ExecutorConfig], Workers]
-
-
-def find_start(kind: str) -> Start:
+def find_start(kind: str) -> Callable[[Path, int, ExecutorConfig], Any]:
     """The function that starts workers. Raises UserError for an executor that does not exist."""
     if kind in STARTS:
         return STARTS[kind]
@@ -60,8 +49,10 @@ def find_start(kind: str) -> Start:
 
 def check_executor(config: ExecutorConfig) -> None:
     """Raise UserError where workers cannot be started, before anything is written."""
-    find_start(config.kind)
-    if check := {"slurm": check_slurm, "ray": connect_ray}.get(config.kind):
+    if config.kind in CHECKS:
+        package, check = CHECKS[config.kind]
+        if importlib.util.find_spec(package) is None:
+            raise UserError(f"executor={config.kind} needs the package {package}: pip install 'vitlab[{config.kind}]'")
         check(config)
 
 
@@ -71,23 +62,24 @@ def is_on_this_machine(config: ExecutorConfig) -> bool:
 
 
 def run_worker(folder: str | Path, cores: int, stop: Callable[[], bool]) -> None:
-    """What each worker does. The command is above this package."""
-    import_module("vitlab.commands.study").work(folder, cores, stop)
+    """What each worker does; importing it takes seconds."""
+    from vitlab.studies.worker import work
+
+    work(folder, cores, stop)
 
 
 # ---- this machine
 
 
-def start_server(modules: Sequence[str] = ()) -> BaseContext:
-    """Start the process that workers are forked from, where none runs yet; it imports the modules first.
+def start_server(*modules: str) -> BaseContext:
+    """Start the process that workers are forked from, where none runs yet; it imports what runs need, and the modules.
 
     Importing torch takes seconds: this returns at once, so that this process and the server do it at the same time. The
     modules must not start threads or touch CUDA when they are imported. Gives the context of the workers.
     """
     if sys.platform == "linux":  # elsewhere system libraries do not survive a fork
         context = multiprocessing.get_context("forkserver")
-        if modules:
-            context.set_forkserver_preload(list(modules))
+        context.set_forkserver_preload([*PRELOADED, *modules])
         resource_tracker.ensure_running()  # first: starting it unblocks SIGINT
         # the path of its socket has at most 107 characters: TMPDIR may be too long for it
         with contextlib.suppress(OSError), blocked_sigint():
@@ -127,8 +119,7 @@ class LocalWorkers:
         from torch.cuda import device_count
 
         context, gpus, self.processes = start_server(), list_gpus(device_count()), []
-        study = compose(StudyConfig, base=StudyFiles(folder).config()) if gpus else None
-        devices = study.trainer.devices if study else 1
+        devices = StudyFiles(folder).config()["trainer"]["devices"]
         for _ in range(workers):
             place = next((k for k, old in enumerate(self.places) if not old.is_alive()), len(self.places))
             environment = dict(os.environ)
@@ -172,13 +163,13 @@ class SlurmWorkers:
         import submitit
 
         self.folder, self.asked_at, self.left = folder.absolute(), -math.inf, workers
-        executor = submitit.SlurmExecutor(self.folder / "slurm", max_num_timeout=10**6)
         minutes, slurm = math.ceil(config.slurm.hours * 60), config.slurm
-        fields = {"partition": slurm.partition, "account": slurm.account, "qos": slurm.qos}
-        fields |= {"gpus_per_node": int(config.gpus) or None}
-        fields |= {"mem": config.memory and f"{math.ceil(config.memory * 1e9 / 2**20)}M"}
         parameters = {
-            **{key: value for key, value in fields.items() if value is not None},
+            "partition": slurm.partition,
+            "account": slurm.account,
+            "qos": slurm.qos,
+            "gpus_per_node": int(config.gpus) or None,
+            "mem": config.memory and f"{math.ceil(config.memory * 1e9 / 2**20)}M",
             "job_name": f"vitlab-{self.folder.name}",
             "time": minutes,
             "cpus_per_task": config.cpus,
@@ -187,10 +178,15 @@ class SlurmWorkers:
             "stderr_to_stdout": True,
             "array_parallelism": workers,
         }
+        configured = {key: os.environ[key] for key in ("SLURM_CONF",) if key in os.environ}
+        # sbatch would take the variables of a job that this process is part of as options
+        outside = submitit.helpers.clean_env if "SLURM_JOB_ID" in os.environ else contextlib.nullcontext
         try:
+            executor = submitit.SlurmExecutor(self.folder / "slurm")
             executor.update_parameters(**parameters | config.options)
-            with contextlib.redirect_stderr(open(os.devnull, "w")), outside_jobs():  # it prints what sbatch says
-                jobs = executor.submit_array([SlurmWorker(self.folder, config.cpus)] * workers)
+            with contextlib.redirect_stderr(open(os.devnull, "w")), outside():  # it prints what sbatch says
+                os.environ.update(configured)
+                jobs = executor.map_array(run_job, [self.folder] * workers, [config.cpus] * workers)
         except (submitit.core.utils.FailedJobError, ValueError, TypeError) as error:
             reasons = [line.partition("error: ")[2] or line for line in str(error).splitlines() if line.strip()]
             raise UserError(f"executor=slurm: sbatch refused the jobs: {'; '.join(reasons)}") from None
@@ -199,8 +195,10 @@ class SlurmWorkers:
     def count(self) -> int:
         if time.monotonic() - self.asked_at > ASK:
             self.asked_at = time.monotonic()
-            if (lines := read_queue()) is not None:
-                self.left = sum(line.partition("_")[0] == self.job for line in lines)
+            command = ["squeue", "--noheader", "--array", "--me", "--format=%F"]
+            with contextlib.suppress(OSError, subprocess.SubprocessError):  # it does not answer
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+                self.left = done.stdout.split().count(self.job)
         return self.left
 
     def stop(self) -> None:
@@ -208,75 +206,37 @@ class SlurmWorkers:
         print(f"The workers go on without this watcher: {text}", file=sys.stderr)
 
 
-class SlurmWorker:
-    """A job as submitit pickles it."""
+def run_job(folder: Path, cores: int) -> None:
+    """A job: work until SLURM announces the end of the allocation; then have it requeued, as it was submitted.
 
-    def __init__(self, folder: Path, cores: int):
-        self.folder, self.cores = folder, cores
+    Nothing is done in a handler: a run is in the middle of a step, and ends by itself. Processes that this one starts
+    get the warning, too, which would kill them: it is blocked in all of them.
+    """
+    from submitit import JobEnvironment
 
-    def checkpoint(self) -> Any:
-        """What submitit writes before it has the job requeued: the same, for the study's folder says the rest."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
-
-    def __call__(self) -> None:
-        """Work until SLURM announces the end of the allocation; then have the job requeued.
-
-        Nothing is done in a handler: a run is in the middle of a step, and ends by itself. Processes that this one
-        starts get the warning, too, which would kill them: it is blocked in all of them.
-        """
-        from submitit.core.job_environment import JobEnvironment
-
-        warning = signal.Signals[f"SIG{JobEnvironment.USR_SIG}"]
-        noted: list[int] = []
-        requeue: Any = signal.signal(warning, lambda number, _: noted.append(number))
-        signal.signal(signal.SIGTERM, lambda number, _: noted.append(number))
-        signal.pthread_sigmask(signal.SIG_BLOCK, {warning})
-        threading.Thread(target=lambda: noted.append(signal.sigwait({warning})), daemon=True).start()
-        run_worker(self.folder, self.cores, lambda: bool(noted))
-        if warning in noted:
-            requeue(warning, None)
-        if noted:
-            sys.exit(1)
+    warning, noted = signal.Signals[f"SIG{JobEnvironment.USR_SIG}"], list[int]()
+    for number in (signal.SIGTERM, warning):
+        signal.signal(number, lambda number, _: noted.append(number))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {warning})
+    threading.Thread(target=lambda: noted.append(signal.sigwait({warning})), daemon=True).start()
+    run_worker(folder, cores, lambda: bool(noted))
+    if warning in noted:
+        subprocess.run(["scontrol", "requeue", JobEnvironment().job_id], timeout=60, check=True)
+    if noted:
+        sys.exit(1)
 
 
 def check_slurm(config: ExecutorConfig) -> None:
-    """Raise UserError for what is missing on this machine, or what SLURM cannot allocate."""
-    problems = []
-    if config.gpus != int(config.gpus):
-        problems.append(f"executor.gpus={config.gpus}: SLURM allocates whole GPUs; give 0, 1 or more")
-    if missing := [program for program in ("sbatch", "srun", "squeue") if shutil.which(program) is None]:
-        problems.append(
-            f"executor=slurm: {' and '.join(missing)} cannot be found here; start the study where jobs of a SLURM "
-            "cluster are submitted, or choose another executor"
-        )
-    if importlib.util.find_spec("submitit") is None:
-        problems.append("executor=slurm needs the package submitit: pip install 'vitlab[slurm]'")
-    raise_all(problems)
-
-
-def read_queue() -> list[str] | None:
-    """The jobs of this user that have not ended, such as 12_3; None where squeue does not answer."""
-    command = ["squeue", "--noheader", "--array", "--me", "--format=%i"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-@contextlib.contextmanager
-def outside_jobs() -> Iterator[None]:
-    """Without the variables of the job that this process is part of, which sbatch would take as options."""
-    if "SLURM_JOB_ID" not in os.environ:
-        yield
-        return
+    """Raise UserError for what SLURM cannot allocate, and where it is not."""
     import submitit
 
-    variables = {key: os.environ[key] for key in ("SLURM_CONF",) if key in os.environ}
-    with submitit.helpers.clean_env():
-        os.environ.update(variables)
-        yield
+    if config.gpus != int(config.gpus):
+        raise UserError(f"executor.gpus={config.gpus}: SLURM allocates whole GPUs; give 0, 1 or more")
+    if submitit.SlurmExecutor.affinity() < 0:
+        raise UserError(
+            "executor=slurm: srun cannot be found here; start the study where jobs of a cluster are submitted, or "
+            "choose another executor"
+        )
 
 
 # ---- Ray
@@ -338,8 +298,6 @@ def connect_ray(config: ExecutorConfig) -> None:
 
     Raises UserError.
     """
-    if importlib.util.find_spec("ray") is None:
-        raise UserError("executor=ray: ray is not installed; pip install 'vitlab[ray]'")
     address = os.environ.get("RAY_ADDRESS") or config.ray.address
     if address == "local":  # only this machine reaches it: Ray then takes the loopback address for its node
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -367,4 +325,5 @@ def connect_ray(config: ExecutorConfig) -> None:
         )
 
 
-STARTS: dict[str, Start] = {"local": LocalWorkers, "slurm": SlurmWorkers, "ray": RayWorkers}
+STARTS = {"local": LocalWorkers, "slurm": SlurmWorkers, "ray": RayWorkers}
+CHECKS = {"slurm": ("submitit", check_slurm), "ray": ("ray", connect_ray)}  # and the package that is needed

@@ -6,18 +6,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as L
+import numpy as np
 import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from torchmetrics import MetricCollection
 
 from vitlab import console as consoles
 from vitlab import models, tasks
@@ -25,14 +24,12 @@ from vitlab.analysis import module_of
 from vitlab.config import TrainConfig, UserError, collecting, compose, load, raise_all, resolved
 from vitlab.config.checks import list_settings
 from vitlab.config.identity import subset_seed
-from vitlab.config.schema import ExecutorConfig, StudyConfig, TrainerConfig
+from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, TrainerConfig
 from vitlab.config.schema.fields import COST, affecting, select
-from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
-from vitlab.models.counting import checkpointed
 from vitlab.signals import Stopping
 from vitlab.studies.experiment import can_reuse_best_trial
 from vitlab.studies.grid import Spec, compose_models, expand
@@ -40,17 +37,19 @@ from vitlab.studies.launch import is_on_this_machine
 from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
 from vitlab.tasks import writes_texts
-from vitlab.tasks.base import Task
+from vitlab.tasks.base import BATCH, Task, evaluate
 from vitlab.training import settings
+from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.load import initialise
 from vitlab.training.run import PreparedModel, Run, format_budget, prepare, prepare_model
 from vitlab.training.settings import Placement, evaluation_context
-from vitlab.training.train import Endless, build_loaders, build_module, build_trainer
+from vitlab.training.train import Hooks, train
 
 ENOUGH = 2  # times that training examples are seen: with fewer the steps limit a model
 WARMUP = 3  # steps that are not timed: the first ones are slower
 STEPS = 10  # that are timed
+LENGTH = 10**9  # of the run whose first steps are timed: it comes to no evaluation and no end
 LONGEST = 10.0  # seconds of timed steps of a large model, for which fewer do
 REPORT = 3.0  # seconds that writing a report takes
 
@@ -74,10 +73,15 @@ class Plan:
     specs: list[Spec]
     by_variant: dict[str, PreparedModel]
     jobs: int
-    counted: dict[tuple[int, int], int] = field(default_factory=dict)
+    count: Callable[[int, int], int]  # the items of a training set, by its size and seed
+
+    @cached_property
+    def variants(self) -> dict[str, dict[str, Any]]:
+        """The resolved configuration of each."""
+        return {name: resolved(model.config) for name, model in self.by_variant.items()}
 
     def model_of(self, spec: Spec) -> PreparedModel:
-        return self.by_variant[spec.config["variant"]]
+        return self.by_variant[spec.variant]
 
     def steps(self, spec: Spec) -> int:
         """The optimizer steps of a run. Raises UserError for too few."""
@@ -90,10 +94,7 @@ class Plan:
 
     def count_items(self, spec: Spec) -> int:
         """The number of items in the training set of a run."""
-        subset = spec.config["train_size"], subset_seed(spec.config)
-        if subset not in self.counted:
-            self.counted[subset] = count_items(self.task.train, *subset)
-        return self.counted[subset]
+        return self.count(spec.size, subset_seed(spec.config))
 
     @property
     def cores(self) -> int:
@@ -105,7 +106,7 @@ class Plan:
         """A line where models see the examples of the largest size less than twice; "" where none does."""
         size, seen, needed = max(self.sizes), {}, 0
         for spec in self.specs:
-            if spec.config["train_size"] == size and (name := spec.config["variant"]) not in seen:
+            if spec.size == size and (name := spec.variant) not in seen:
                 items, batch = self.count_items(spec), self.model_of(spec).config.recipe.batch_size
                 if (times := self.steps(spec) * batch / items) < ENOUGH:
                     seen[name] = f"{math.floor(100 * times) / 100:g}"
@@ -171,7 +172,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
     at_once = len(specs) * len(list_settings(config.tune))
     most = choose_jobs(by_variant, at_once) if is_on_this_machine(config.executor) else at_once
     jobs = min(jobs or most, at_once)
-    plan = Plan(config, data, task, sizes, specs, by_variant, jobs)
+    plan = Plan(config, data, task, sizes, specs, by_variant, jobs, cache(partial(count_items, task.train)))
     for spec in specs:
         plan.steps(spec)
     return plan
@@ -247,51 +248,35 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])):
         table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
-    flops, spent = 0, [estimate_run(plan, spec, times[spec.config["variant"]]) for spec in plan.specs if times]
+    flops, seconds = 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
     for place, spec in enumerate(plan.specs):
         model, steps = plan.model_of(spec), plan.steps(spec)
         examples = steps * plan.trainings(model) * model.config.recipe.batch_size
         flops += examples * model.flops_per_example
         cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.flops_per_example:.2e}")
-        table.add_row(escape(spec.name), *cells, *([duration(sum(spent[place].values()))] if times else []))
-    console = consoles.Console()
+        table.add_row(escape(spec.name), *cells, *([duration(seconds[place])] if times else []))
+    console, said = consoles.Console(), "how long they take says --dry-run on a machine where they train"
     console.say(plan.headline(len(plan.specs)))
     console.print(table)
-    total = f"total {flops:.2e} FLOPs; how long they take says --dry-run on a machine where they train"
     if times:
-        total = summarize(plan, spent, startup, flops)
-    console.say(total)
+        wall = startup + pack([each / plan.trials for each in seconds for _ in range(plan.trials)], plan.jobs) + REPORT
+        around = f"{duration(startup + REPORT)} before and after the runs"
+        said = f"about {duration(wall)} with {plural(plan.jobs, 'worker')} ({around}), by the first steps of each model"
+    console.say(f"total {flops:.2e} FLOPs; {said}")
 
 
-def summarize(plan: Plan, spent: Sequence[dict[str, float]], startup: float, flops: float) -> str:
-    """The sums of a plan that was timed; `spent` are the seconds of each run."""
-    seconds = [sum(parts.values()) for parts in spent]
-    wall = startup + pack([each / plan.trials for each in seconds for _ in range(plan.trials)], plan.jobs) + REPORT
-    sums = {name: sum(parts[name] for parts in spent) for name in spent[0]}
-    shares = [f"{name} {part / sum(seconds):.0%}" for name, part in sums.items() if part]
-    return (
-        f"total {flops:.2e} FLOPs, about {duration(wall)} with {plural(plan.jobs, 'worker')} "
-        f"({duration(startup + REPORT)} before and after the runs; of their time {', '.join(shares)}), "
-        "measured on the first steps of each model"
-    )
-
-
-def estimate_run(plan: Plan, spec: Spec, times: Times) -> dict[str, float]:
-    """The seconds of a run by what they are spent on, with those of its settings of `tune`.
+def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
+    """The seconds of a run, with those of its settings of `tune`.
 
     Several devices are taken to share the steps and evaluations.
     """
     model, task = plan.model_of(spec), plan.task
-    probes = [load("probe", name.partition("@")[0]) for name in plan.model_of(spec).config.probes]
+    probes = [load("probe", name.partition("@")[0]) for name in model.config.probes]
     tuned = sum(len(probe.labels) * probe.steps for probe in probes if probe.kind == "finetune")
     trainings = plan.trainings(model) / (model.config.trainer.devices * model.config.trainer.nodes)
-    return {
-        "training": trainings * plan.steps(spec) * times.step,
-        "evaluation": trainings * plan.evaluations(spec) * len(task.validation) * times.validation
-        + (len(task.test) + writes_texts(task) * len(task.validation)) * times.test,
-        "start": times.start,
-        "fine-tuning": times.step * tuned,
-    }
+    trained = plan.steps(spec) * times.step + plan.evaluations(spec) * len(task.validation) * times.validation
+    tested = (len(task.test) + writes_texts(task) * len(task.validation)) * times.test
+    return times.start + trainings * trained + tested + tuned * times.step
 
 
 def pack(runs: Sequence[float], workers: int) -> float:
@@ -307,23 +292,22 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
 
     Of variants that cost the same one is timed. Raises UserError for one that fails.
     """
-    alike: dict[str, list[Spec]] = {}
-    for spec in {spec.config["variant"]: spec for spec in reversed(plan.specs)}.values():
-        alike.setdefault(describe_costs(spec.config), []).append(spec)
+    firsts = {spec.variant: spec for spec in reversed(plan.specs)}
+    costs = {variant: describe_costs(spec.config) for variant, spec in firsts.items()}
+    alike = {costs[variant]: spec for variant, spec in firsts.items()}
     times, threads = dict[str, Times](), torch.get_num_threads()
     settled = {name: model.settled for name, model in plan.by_variant.items()}
     try:
         with Stopping() as stopping:
-            for place, same in enumerate(alike.values()):
+            for place, (cost, spec) in enumerate(alike.items()):
                 progress("timing the first steps of each model", place, len(alike))
-                measured = time_run(plan.cores, settled, same[0], stopping.asked)
+                times[cost] = time_run(plan.cores, settled, spec, stopping.asked)
                 if stopping.requested:
                     raise KeyboardInterrupt
-                times |= {spec.config["variant"]: measured for spec in same}
     finally:
         torch.set_num_threads(threads)
         torch.cuda.empty_cache()
-    return times
+    return {variant: times[cost] for variant, cost in costs.items()}
 
 
 def time_run(
@@ -334,65 +318,42 @@ def time_run(
         try:
             began = time.perf_counter()
             config = compose(TrainConfig, base=spec.config)
-            config = replace(config, trainer=replace(config.trainer, devices=1, nodes=1))
-            placement = Placement(cores, settled[spec.config["variant"]])
+            trainer = replace(config.trainer, devices=1, nodes=1, evaluations=1)
+            config = replace(config, trainer=trainer, budget=BudgetConfig(steps=LENGTH))
+            placement = Placement(cores, settled[spec.variant])
             run = Run(prepare(config, open_data(config.data), placement), Path(folder))
             start = time.perf_counter() - began
             step = time_training(run, stop)
-            validation, test = (time_evaluation(run, run.task.metrics(detailed)) for detailed in (False, True))
+            validation, test = (time_evaluation(run, detailed) for detailed in (False, True))
             return Times(start, step, validation, test)
         except Exception as error:
             raise UserError(f"{spec.config['variant']}: {summarize_error(error)}") from error
 
 
 def time_training(run: Run, stop: Callable[[], bool]) -> float:
-    """The mean seconds of the steps after the first ones, as the run trains them, without evaluations and files."""
-    run.set_memory_format()
-    if run.settings.compile:
-        run.model.compile()
-    stopwatch = Stopwatch(run, stop)
-    trainer = build_trainer(
-        run.settings,
-        lambda: None,
-        run.ranks,
-        unused=False,
-        max_steps=WARMUP + STEPS,
-        limit_val_batches=0,
-        logger=False,
-        enable_checkpointing=False,
-        callbacks=[stopwatch],
-        default_root_dir=run.files.folder,
-    )
-    batches, _ = build_loaders(run)
-    with checkpointed(run.model) if run.config.trainer.checkpoint_activations else nullcontext():
-        trainer.fit(build_module(run), Endless(batches))
-    ends = stopwatch.ends[WARMUP - 1 :] if len(stopwatch.ends) > WARMUP else stopwatch.ends
-    return (ends[-1] - ends[0]) / (len(ends) - 1)
+    """The mean seconds of the steps after the first ones, as the run trains them, without evaluations.
+
+    Ends early where steps are long.
+    """
+    ends = list[float]()
+
+    def note() -> bool:
+        ends.append(now(run))
+        return stop() or len(ends) == WARMUP + STEPS or (len(ends) > 1 and ends[-1] - ends[0] > LONGEST)
+
+    with suppress(Interrupted):
+        train(run, Hooks(stop=note))
+    timed = ends[WARMUP - 1 :] if len(ends) > WARMUP else ends
+    return (timed[-1] - timed[0]) / (len(timed) - 1)
 
 
-class Stopwatch(L.Callback):
-    """Notes when each step ended; ends training early where steps are long."""
-
-    def __init__(self, run: Run, stop: Callable[[], bool]):
-        self.run, self.stop = run, stop
-        self.ends: list[float] = []
-
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        self.ends.append(now(self.run))
-        if self.stop() or (len(self.ends) > 1 and self.ends[-1] - self.ends[0] > LONGEST):
-            trainer.should_stop = True
-
-
-def time_evaluation(run: Run, metrics: MetricCollection) -> float:
+def time_evaluation(run: Run, detailed: bool) -> float:
     """The seconds of a validation item, in a batch of them; with the metrics of test they stand for a test item's."""
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
-    size = run.task.eval_batch_size or max(run.config.recipe.batch_size, 256)
-    model, metrics = run.placed_model().eval(), metrics.to(run.device)
-    began = now(run)
-    batch = next(iter(eval_loader(run.task.validation, batch_size=size, device=run.device)))
-    with torch.inference_mode(), autocast:
-        run.task.update(metrics, model, run.task.prepare([part.to(run.device) for part in batch]))
-    return (now(run) - began) / len(batch[0])
+    model, items = run.placed_model().eval(), run.task.validation
+    indices, began = np.arange(min(run.task.eval_batch_size or BATCH, len(items))), now(run)
+    evaluate(model, run.task, items, autocast, 0, detailed=detailed, indices=indices)
+    return (now(run) - began) / len(indices)
 
 
 def now(run: Run) -> float:

@@ -24,7 +24,7 @@ from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.files import read_stamp
 from vitlab.formatting import duration, finite, plural
-from vitlab.studies.claims import Claim, read_claim
+from vitlab.studies.claims import DEAD_AFTER, Claim, read_claim
 from vitlab.studies.grid import compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles, describe_asked, find_missing_parts, find_trials
 from vitlab.tasks.metrics import Metric, main_metric
@@ -34,7 +34,6 @@ State = Literal["running", "failed", "waiting", "finished"]
 COUNTED: tuple[State, ...] = ("finished", "failed", "running", "waiting")
 SHOWN: tuple[State, ...] = ("running", "failed", "waiting", "finished")  # first in a table that has no room for all
 PLAIN_EVERY = 20.0  # seconds between lines without a terminal
-LOST = 60.0  # seconds without a heartbeat after which a run of another host is shown as waiting
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,9 @@ class StatusReader:
         trials = find_trials(files) if settings else []
         found = {part: claim for part in (files, *trials) if (claim := read_claim(part.folder))}
         # of those whose process seems to live, by one look
-        claims = {part: one for part, one in found.items() if not one.is_dead and (one.is_here or one.age <= LOST)}
+        claims = {
+            part: one for part, one in found.items() if not one.is_dead and (one.is_here or one.age <= DEAD_AFTER)
+        }
         ended = [trial for trial in trials if trial.result_path.exists()]  # after the claims: a result is written first
         run = replace(run, free=settings - len({*ended, *claims} - {files}) or int(not claims), workers=len(claims))
         if claims:  # a finished run, too, while analyses are added to it
@@ -193,23 +194,22 @@ def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) ->
 
 def make_table(status: StudyStatus, console: Console, runs: Sequence[RunState], *, where: bool = False) -> Table:
     """A line for each run: how far it is and by when, what it has reached or why it failed; `where` it trains."""
-    metric = status.metric
+    metric, bars = status.metric, console.is_terminal and not where
     table = Table(box=None, pad_edge=False, show_header=bool(runs))
     # room first for what names a run and says how it goes; a bar or an error takes what is left
-    name, left, value = min(max((len(run.run) for run in runs), default=3), 36), 12, max(8, len(metric.name))
-    rest = max(10, console.width - name - left - value - 6)
-    table.add_column("run", no_wrap=True, width=name if console.is_terminal and not where else None)
-    table.add_column("", no_wrap=True, width=rest if console.is_terminal and not where else None)
-    table.add_column("left", justify="right", no_wrap=True)
-    table.add_column(metric.name, justify="right", no_wrap=True)
-    if where:
-        table.add_column("heartbeat", no_wrap=True)
-        table.add_column("where", no_wrap=True)
+    name = min(max((len(run.run) for run in runs), default=3), 36)
+    rest = max(10, console.width - name - max(8, len(metric.name)) - 18)
+    table.add_column("run", no_wrap=True, width=name if bars else None)
+    table.add_column("", no_wrap=True, width=rest if bars else None)
+    for title in ("left", metric.name):
+        table.add_column(title, justify="right", no_wrap=True)
+    for title in ("heartbeat", "where") if where else ():
+        table.add_column(title, no_wrap=True)
     for run in runs:
         progress, note, left, seen = run.progress, Text(run.state, style="dim"), "", run.result
         if run.state == "running" and progress:
             note = Text(f"{progress.step:,} of {progress.steps:,} {progress.note}".rstrip())
-            if console.is_terminal and not where:
+            if bars:
                 note = Table.grid(expand=True)
                 note.add_column(ratio=1)
                 bar = ProgressBar(total=progress.steps, completed=progress.step)
@@ -299,15 +299,16 @@ def read_status(folder: Path) -> StudyStatus:
 
 
 def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
-    """Whether the last start asked for the same, on the same data, and has all results, and a report of them."""
+    """Whether the last start asked for the same, on the same data, and the study has all results, and a report."""
     start = files.last_start()
     if start is None or start.asked != describe_asked(resolved(config)) or not files.report_path.is_file():
         return False
     data, drawn = contents(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
     asked = {variant: resolved(model) for variant, model in compose_models(config).items()}
-    for variant, size, seed in start.cells:
+    for variant, size, seed in files.cells():
         run = files.run(name_run(variant, size, seed))
-        if not run.config_path.is_file() or find_missing_parts(run, make_spec(asked[variant], size, seed).config, data):
+        spec = make_spec(asked[variant], size, seed) if variant in asked else None
+        if spec is None or not run.config_path.is_file() or find_missing_parts(run, spec.config, data):
             return False
         paths = (run.result_path, run.analysis_folder)
         if any(path.exists() and path.stat().st_mtime > drawn for path in paths):

@@ -6,9 +6,8 @@ import json
 import math
 import os
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -75,12 +74,11 @@ NO_COLUMNS = ("id", "finished_at")  # of result.json
 
 @dataclass(frozen=True)
 class Start:
-    """The last start of a study: the folder it was given in, what it asked for, its runs, and its first line."""
+    """The last start of a study: the folder it was given in, what it asked for, and its first line."""
 
     folder: str
-    asked: dict[str, Any] = field(default_factory=dict)
-    cells: Sequence[Cell] = ()
-    headline: str = ""
+    asked: dict[str, Any]
+    headline: str
 
 
 class StudyFiles:
@@ -126,17 +124,16 @@ class StudyFiles:
 
         Raises UserError.
         """
-        return read_json(self.cells_path, list_cells) or []
+        return read_json(self.cells_path, lambda found: [(variant, size, seed) for variant, size, seed in found]) or []
 
     def add_start(self, config: dict[str, Any], cells: Iterable[Cell], headline: str = "") -> dict[str, Any]:
         """Write what a start asks for, beside what earlier ones did: study.yaml and the list of cells.
 
         Gives the configuration with the models, axes, sizes and seeds of all starts.
         """
-        start = Start(os.path.relpath(Path.cwd(), self.folder.resolve()), describe_asked(config), list(cells), headline)
+        start = Start(os.path.relpath(Path.cwd(), self.folder.resolve()), describe_asked(config), headline)
         old = self.config() if self.config_path.is_file() else {}
-        cells_before = self.cells() if old else []
-        cells = list(dict.fromkeys([*cells_before, *start.cells]))
+        cells = list(dict.fromkeys([*(self.cells() if old else []), *cells]))
         config = {**config, "sizes": sorted({size for _, size, _ in cells})}
         config["seeds"] = list(dict.fromkeys([*(old.get("seeds") or []), *config["seeds"]]))
         config |= merge_variants(old, config) if old else {}
@@ -147,7 +144,7 @@ class StudyFiles:
         return config
 
     def last_start(self) -> Start | None:
-        return read_json(self.start_path, lambda found: Start(**{**found, "cells": list_cells(found.get("cells", []))}))
+        return read_json(self.start_path, lambda found: Start(**found))
 
     def start_folder(self) -> Path:
         """Where the study was started: relative paths in its configurations are meant from there.
@@ -251,10 +248,6 @@ def summarize_error(error: BaseException) -> str:
     return text if kind in ("UserError", "Diverged", "DeviceLost", text) else f"{kind}: {text}"
 
 
-def list_cells(found: Any) -> list[Cell]:
-    return [(variant, size, seed) for variant, size, seed in found]
-
-
 def describe_asked(config: dict[str, Any]) -> dict[str, Any]:
     """What a start asks for, as JSON holds it: without what it settles by itself."""
     return json.loads(json.dumps({key: value for key, value in config.items() if key != "settled"}))
@@ -288,31 +281,6 @@ def parse_cell(key: str, value: str | None) -> Any:
 def find_trials(files: RunFiles) -> list[RunFiles]:
     """The trials of a run that have begun, by their names."""
     return [RunFiles(folder) for folder in sorted((files.folder / "tune").glob("*/"))]
-
-
-class LiveTable:
-    """Rewrites results.csv as runs finish: after each while that is quick, after several of a study of many runs.
-
-    `share` is the largest part of the time that this may take, `least` the fewest seconds between two times.
-    """
-
-    share, least = 0.02, 0.0
-    changed, due = False, 0.0
-
-    def __init__(self, files: StudyFiles):
-        self.files = files
-
-    def write(self) -> None:
-        collect(self.files)
-
-    def update(self, changed: bool) -> None:
-        """At every event of the study; `changed`: a run has ended."""
-        self.changed |= changed
-        begun = time.monotonic()
-        if self.changed and begun >= self.due:
-            self.write()
-            ended = time.monotonic()
-            self.changed, self.due = False, ended + max(self.least, (ended - begun) * (1 / self.share - 1))
 
 
 def collect(files: StudyFiles) -> None:

@@ -5,6 +5,7 @@ what it still lacks, a claim there (vitlab/studies/claims.py) keeps other worker
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -25,9 +26,9 @@ from vitlab.data.opening import open_data
 from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.signals import Stopping
-from vitlab.studies.claims import Borrowed, ClaimLost, Held, Hold, find_own, hold, read_claim
-from vitlab.studies.experiment import Observer, list_trials, run_experiment
-from vitlab.studies.grid import compose_models, configure_run, name_run
+from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
+from vitlab.studies.experiment import list_trials, run_experiment
+from vitlab.studies.grid import compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
 from vitlab.training.callbacks import Diverged, Interrupted
 from vitlab.training.distributed import ALONE, Ranks, is_lost_rank, join_ranks
@@ -45,13 +46,13 @@ class Run:
     """A run that was asked for, or a trial of `tune`, whose `of` are the files of the run that it is for."""
 
     files: RunFiles
-    config: TrainConfig
+    config: dict[str, Any]  # resolved
     settled: Mapping[str, Any]  # the trainer's settings of its variant
     of: RunFiles  # of a run its own: they hold log.txt and error.json
 
     @property
     def trial_of(self) -> str:
-        return "" if self.of is self.files else self.of.folder.name
+        return "" if self.of.folder == self.files.folder else self.of.folder.name
 
 
 class Study:
@@ -68,7 +69,7 @@ class Study:
         if self.config is not self.files.config():
             self.config = self.files.config()
             study = compose(StudyConfig, base=self.config)
-            self.models = compose_models(study)
+            self.variants = {name: resolved(model) for name, model in compose_models(study).items()}
             self.contents = contents(study.data, open_data(study.data))
             self.ended, self.trials = {}, {}
             executor = read_yaml(self.files.config_path).get("executor") or {}
@@ -76,15 +77,15 @@ class Study:
 
     def list_parts(self, variant: str, size: int, seed: int) -> list[Run]:
         """A run, behind the trials that choose its settings."""
-        files, settled = self.files.run(name_run(variant, size, seed)), self.config["settled"].get(variant, {})
-        config = configure_run(self.models[variant], size, seed)
-        if config.tune and files.folder.name not in self.trials:
-            trials = list_trials(config, files.folder)
-            self.trials[files.folder.name] = [Run(of_trial, trial, settled, files) for of_trial, trial, _ in trials]
-        return [*self.trials.get(files.folder.name, []), Run(files, config, settled, files)]
+        spec, settled = make_spec(self.variants[variant], size, seed), self.config["settled"].get(variant, {})
+        files = self.files.run(spec.name)
+        if spec.config["tune"] and spec.name not in self.trials:
+            trials = list_trials(compose(TrainConfig, base=spec.config), files.folder)
+            self.trials[spec.name] = [Run(of_trial, resolved(trial), settled, files) for of_trial, trial, _ in trials]
+        return [*self.trials.get(spec.name, []), Run(files, spec.config, settled, files)]
 
     def list_missing(self, run: Run) -> list[str]:
-        return find_missing_parts(run.files, resolved(run.config), self.contents)
+        return find_missing_parts(run.files, run.config, self.contents)
 
     def find_free(self) -> Run | None:
         """The smallest run or trial that lacks something, has not failed and has no other worker."""
@@ -105,14 +106,12 @@ class Study:
         return None
 
 
-def work(
-    folder: str | Path, *, cores: int | None = None, observe: Callable[[], Observer], stop: Callable[[], bool]
-) -> None:
+def work(folder: str | Path, cores: int | None, stop: Callable[[], bool]) -> None:
     """Train free runs of a study until none is left or `stop` says so, which is asked at each step.
 
-    `cores` are those of a run, else all of this machine; `observe` makes the observer of each run. A run whose process
-    has died is continued from its last checkpoint, `executor.retries` times. Another error is written to error.json,
-    and the run is left alone until the next start of the study. Raises UserError for a folder that is no study.
+    `cores` are those of a run, else all of this machine. A run whose process has died is continued from its last
+    checkpoint, `executor.retries` times. Another error is written to error.json, and the run is left alone until the
+    next start of the study. Raises UserError for a folder that is no study.
     """
     study = Study(Path(folder).absolute())
     study.files.config()
@@ -125,13 +124,12 @@ def work(
                 why = f"its process was ended {died} times (out of memory?); executor.retries={study.retries}"
                 run.of.write_error(why)
                 continue
-            devices = run.config.trainer.devices
             try:
-                if devices > 1:
-                    launch_ranks(run, claim, study.retries - died, cores, observe, stop)
+                if run.config["trainer"]["devices"] > 1:
+                    launch_ranks(run, claim, study.retries - died, cores, stop)
                 else:
                     with log_to(run.of.folder / LOG):
-                        train(run, claim, cores, observe, stop)
+                        train(run, claim, cores, stop)
             except Interrupted:
                 return
             except (Held, ClaimLost):
@@ -141,14 +139,7 @@ def work(
                     run.of.write_error(summarize_error(error))
 
 
-def train(
-    run: Run,
-    claim: Hold | Borrowed,
-    cores: int | None,
-    observe: Callable[[], Observer],
-    stop: Callable[[], bool],
-    ranks: Ranks = ALONE,
-) -> None:
+def train(run: Run, claim: Hold, cores: int | None, stop: Callable[[], bool], ranks: Ranks = ALONE) -> None:
     """Train or complete a claimed run in this process, which is rank 0 where there are several."""
     doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
     if run.files.read_result()[0] is not None:
@@ -156,15 +147,13 @@ def train(
     if run.trial_of:
         doing, done = (f"{what} {run.files.folder.name}" for what in (doing, done))
     log(doing)
-    options = {"placement": Placement(cores or count_cores(), run.settled), "observer": observe(), "stop": stop}
+    observer = import_module("vitlab.reports.wandb").RunReporter()  # which is above this package
+    options = {"placement": Placement(cores or count_cores(), run.settled), "observer": observer, "stop": stop}
     try:
-        run_experiment(run.config, claim, trial_of=run.trial_of, ranks=ranks, **options)
+        run_experiment(compose(TrainConfig, base=run.config), claim, trial_of=run.trial_of, ranks=ranks, **options)
         log(done)
-    except ClaimLost as error:
-        log(str(error))
-        raise
-    except Interrupted:
-        log("stopped; to be continued")
+    except (ClaimLost, Interrupted) as error:
+        log(str(error) or "stopped; to be continued")
         raise
     except Exception as error:
         traceback.print_exc()
@@ -173,18 +162,12 @@ def train(
         raise
 
 
-def launch_ranks(
-    run: Run,
-    claim: Hold,
-    retries: int,
-    cores: int | None,
-    observe: Callable[[], Observer],
-    stop: Callable[[], bool],
-) -> None:
+def launch_ranks(run: Run, claim: Hold, retries: int, cores: int | None, stop: Callable[[], bool]) -> None:
     """Train a claimed run by a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
-    command = [sys.executable, "-m", "vitlab.training.launch", str(run.config.trainer.devices)]
-    command += ["vitlab.studies.worker", str(run.files.folder), str(cores or count_cores()), str(claim.number)]
-    command += [f"{observe.__module__}:{observe.__name__}"]
+    command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
+    about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled, "of": str(run.of.folder)}
+    about |= {"cores": cores or count_cores(), "number": claim.number}
+    command += ["vitlab.studies.worker", json.dumps(about)]
     log_path = run.of.folder / LOG
     while True:
         with log_path.open("a") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
@@ -203,21 +186,16 @@ def launch_ranks(
         retries -= 1
 
 
-def run_rank(folder: str, cores: str, number: str, observe: str) -> int:
+def run_rank(text: str) -> int:
     """What each rank of a run does under torchrun; the exit code. The worker that launched them holds the folder."""
-    launched, path = find_launched(), Path(folder)
-    module, _, attribute = observe.partition(":")
-    study = Study(next(above for above in path.parents if (above / "study.yaml").is_file()))
-    study.read()
-    parts = (part for cell in study.files.cells() for part in study.list_parts(*cell))
-    run = next(part for part in parts if part.files.folder == path)
+    about, launched = json.loads(text), find_launched()
+    run = Run(RunFiles(about["folder"]), about["config"], about["settled"], RunFiles(about["of"]))
     if launched.rank:
-        placement = Placement(int(cores), run.settled)
-        return follow(run.config, path, launched, trial_of=run.trial_of, placement=placement)
+        config, placement = compose(TrainConfig, base=run.config), Placement(about["cores"], run.settled)
+        return follow(config, run.files.folder, launched, trial_of=run.trial_of, placement=placement)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
-            observer = getattr(import_module(module), attribute)
-            train(run, Borrowed(folder, int(number)), int(cores), observer, stopping.asked, ranks)
+            train(run, Hold(run.files.folder, about["number"]), about["cores"], stopping.asked, ranks)
     except Exception:  # `train` has said so
         return 1
     return 0
@@ -229,7 +207,7 @@ def follow(config: TrainConfig, folder: Path, launched: Launched, **options: Any
         signal.signal(number, signal.SIG_IGN)
     try:
         with join_ranks(launched) as ranks:
-            run_experiment(config, Borrowed(folder), ranks=ranks, **options)
+            run_experiment(config, Hold(folder), ranks=ranks, **options)
     except (Diverged, Interrupted):  # all ranks have them, and rank 0 says so
         return 0
     except Exception as error:

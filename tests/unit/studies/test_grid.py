@@ -87,7 +87,7 @@ def test_a_runs_name_is_safe_as_a_folder(model, name):
 def test_models_whose_runs_would_share_a_folder_are_refused(tmp_path):
     (tmp_path / "vit_nano.yaml").write_text("kind: vit\npatch_size: auto\n")
     (line,) = refused(f"models=[vit_nano,{tmp_path}/vit_nano.yaml]")
-    assert "models: two are named 'vit_nano'" in line
+    assert "models, grid: 'vit_nano' and 'vit_nano' are alike" in line
 
 
 @pytest.mark.parametrize("key", ["data=digits", "data.image_size=8", "seed=1", "train_size=5", "budget.steps=3"])

@@ -86,7 +86,7 @@ def test_an_interrupted_tuning_goes_on_where_it_was(whole, tmp_path, fitted):
     with pytest.raises(Interrupted):
         train_run(config(), tmp_path / "run", stop=lambda: next(asked), progress=reported.append)
     assert reported[-1].steps == 48
-    assert reported[-1].note.startswith("lr=0.05 (2 of 3)")
+    assert reported[-1].note == "1 of 3 settings tried"
     first, second = (f"recipe.lr-{rate}" for rate in RATES[:2])
     assert fitted == [first, second]
     result = train_run(config(), tmp_path / "run")

@@ -12,13 +12,13 @@ import pytest
 
 from tests.integration import commands
 from vitlab.commands import scale
-from vitlab.commands.study import work
 from vitlab.config import UserError
 from vitlab.console import Console
 from vitlab.studies.claims import hold, path_of, read_claim
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
 from vitlab.studies.store import StudyFiles
+from vitlab.studies.worker import work
 
 WORDS = ["data=digits", "models=[resnet_nano]", "seeds=[0]", "wandb.mode=off", "analyses=[]", "trainer.evaluations=1"]
 WORDS += ["trainer.log_every=1", "trainer.checkpoint_every=0"]

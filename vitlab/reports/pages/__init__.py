@@ -6,6 +6,7 @@
 import base64
 import contextlib
 import hashlib
+import time
 import traceback
 from collections.abc import Sequence
 from functools import cache
@@ -17,7 +18,7 @@ import jinja2
 from vitlab.data.cache import cache_root
 from vitlab.files import write_text
 from vitlab.reports import css_variables
-from vitlab.studies.store import LiveTable
+from vitlab.studies.store import StudyFiles
 
 ASSETS = Path(__file__).parent / "assets"
 LOG = "report.log"  # below the study's folder: what went wrong in its report
@@ -73,14 +74,19 @@ def bundle_vega() -> str:
     return text
 
 
-class LiveReport(LiveTable):
-    """Rewrites report.html, between two events: meanwhile no worker is started.
+class LiveReport:
+    """Rewrites report.html as runs end, between two events: meanwhile no worker is started.
+
+    `share` is the largest part of the time that this may take, `least` the fewest seconds between two times.
 
     A study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself.
     """
 
     share, least = 0.05, 15.0
-    started = False
+    started, changed, due = False, False, 0.0
+
+    def __init__(self, files: StudyFiles):
+        self.files = files
 
     def __enter__(self) -> "LiveReport":
         return self
@@ -90,10 +96,13 @@ class LiveReport(LiveTable):
             self.write(running=False)
 
     def update(self, changed: bool) -> None:
-        if changed:
-            self.changed = True
-        else:
-            super().update(False)
+        """At every look at the study; `changed`: a run has ended."""
+        began = time.monotonic()
+        if self.changed and not changed and began >= self.due:
+            self.write()
+            ended = time.monotonic()
+            self.changed, self.due = False, ended + max(self.least, (ended - began) * (1 / self.share - 1))
+        self.changed |= changed
 
     def write(self, running: bool = True) -> None:
         """Write the report; what goes wrong in it is in LOG and does not reach the study."""
