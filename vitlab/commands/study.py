@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.markup import escape
@@ -119,9 +120,10 @@ def worker(words: Sequence[str]) -> int:
     with Stopping() as stopping:
         with status_line("loading torch, lightning and timm"):
             from vitlab.studies.worker import work
-        work(args.study, args.cores, stopping.asked)
+        work(args.study, args.cores, stopping.asked, partial(print, file=sys.stderr, flush=True))
     if stopping.requested:
         raise KeyboardInterrupt
+    print(f"no run is free; vitlab status {args.study} says how it goes, vitlab report {args.study} writes the report")
     return 0
 
 

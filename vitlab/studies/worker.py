@@ -106,12 +106,14 @@ class Study:
         return None
 
 
-def work(folder: str | Path, cores: int | None, stop: Callable[[], bool]) -> None:
+def work(
+    folder: str | Path, cores: int | None, stop: Callable[[], bool], tell: Callable[[str], None] = lambda _: None
+) -> None:
     """Train free runs of a study until none is left or `stop` says so, which is asked at each step.
 
-    `cores` are those of a run, else all of this machine. A run whose process has died is continued from its last
-    checkpoint, `executor.retries` times. Another error is written to error.json, and the run is left alone until the
-    next start of the study. Raises UserError for a folder that is no study.
+    `cores` are those of a run, else all of this machine; `tell` hears of each run that is taken. A run whose process has
+    died is continued from its last checkpoint, `executor.retries` times. Another error is written to error.json, and the
+    run is left alone until the next start of the study. Raises UserError for a folder that is no study.
     """
     study = Study(Path(folder).absolute())
     study.files.config()
@@ -125,6 +127,7 @@ def work(folder: str | Path, cores: int | None, stop: Callable[[], bool]) -> Non
                 run.of.write_error(why)
                 continue
             try:
+                tell(f"{run.of.folder.name}: training")
                 if run.config["trainer"]["devices"] > 1:
                     launch_ranks(run, claim, study.retries - died, cores, stop)
                 else:
