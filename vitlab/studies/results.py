@@ -19,7 +19,7 @@ import numpy as np
 from vitlab.config import UserError, first_line, read_yaml
 from vitlab.files import read_json
 from vitlab.formatting import finite, round_numbers
-from vitlab.studies.crossover import StudyFits, fit_study
+from vitlab.studies.crossover import StudyFits
 from vitlab.studies.grid import list_varied_keys
 from vitlab.studies.stats import (
     Estimate,
@@ -382,7 +382,7 @@ class Results:
     @cached_property
     def fits(self) -> StudyFits:
         """The scaling laws of its models and where they cross."""
-        return fit_study(self)
+        return StudyFits(self)
 
     # ---- what the folder says beside the runs
 

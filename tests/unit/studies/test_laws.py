@@ -30,7 +30,7 @@ def test_planted_parameters_are_found(law, planted, error):
     exact = fit_scaling_law(SIZES, error(SIZES), law)
     assert exact.params == pytest.approx(planted, rel=1e-3)
     noisy = fit_scaling_law(*measure(error), law)
-    for name, drawn in noisy.laws[0].form.params(noisy.theta_draws[0]).items():
+    for name, drawn in noisy.laws[0].name_params(noisy.theta_draws[0]).items():
         assert np.quantile(drawn, 0.0005) <= planted[name] <= np.quantile(drawn, 0.9995)
     assert noisy.measured_by == "seeds resampled"
 
