@@ -1,29 +1,30 @@
-"""Where one of two models passes the other, how many times the other's data it needs, and which runs would tell."""
+"""Where one of two models passes the other, how many times the other's data it needs, which runs would tell; the laws
+of a study and of the groups of a file, as tables and sentences.
+"""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise
+from itertools import combinations, compress, pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.formatting import duration, finite, significant, whole
+from vitlab.formatting import DASH, duration, finite, significant, whole
 from vitlab.studies.fit import (
     FEWEST,
     FEWEST_AVERAGED,
+    LARGEST_MISS,
     LEVEL,
-    ON_BUDGET,
+    MEAN,
     Fit,
-    GroupFit,
-    Points,
-    describe_slopes,
     ends,
-    fit_group,
-    make_law_table,
+    fit_runs,
+    order_runs,
+    root_mean_square,
 )
 from vitlab.studies.store import list_limits
 from vitlab.tasks.metrics import Metric
@@ -43,6 +44,8 @@ GRID = 60  # sizes at which two laws are compared
 
 CAME_TRUE = 0.35  # of 84 likely crossovers on published curves (LCDB) whose data went on for 8x: docs/rules.md
 
+BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
+ON_BUDGET = "limited by the budget: "  # before what rests on such cells
 NO_OVERLAP = "their training-set sizes do not overlap"
 NO_LEADER = "neither is clearly ahead at any size"
 NO_LAWS = "the laws do not fit both well enough"
@@ -246,11 +249,9 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
     else:
         return Multiplier(reason=NO_COMMON_ERROR)
     none = Multiplier(error or float(np.exp(levels[0])))
-    needs = [find_needed(fit, levels) for fit in (first, second)]
-    if size is not None:
-        needs[1][:] = np.log(size)
+    needs = [find_needed(first, levels), np.log(size) if size is not None else find_needed(second, levels)]
     for name, fit, places in zip(("first", "second"), (first, second), needs, strict=True):
-        low, high = fit.runs.log_sizes[[0, -1]]
+        places, (low, high) = np.atleast_1d(places), fit.runs.log_sizes[[0, -1]]
         if places[0] < low:
             return replace(none, reason=f"the {name} has it below its smallest size")
         if places[0] > high + np.log(REACH) or (places < np.inf).mean() < SURE:
@@ -351,6 +352,102 @@ def rank_next_runs(
     gains = (parts / total / (counts + 1)).tolist()
     runs = [NextRun(*cell, gain, costs.get(cell, 0)) for cell, gain in zip(cells, gains, strict=True)]
     return sorted((run for run in runs if run.cost > 0), key=lambda run: run.gain / run.cost, reverse=True)[:most]
+
+
+# ---- laws of groups of runs
+
+
+@dataclass(frozen=True)
+class Points:
+    """The runs of one group. `chance` is the error of guessing, where the file has it."""
+
+    sizes: Sequence[float]
+    errors: Sequence[float]
+    seeds: Sequence[int]
+    chance: float | None = None
+
+    def where(self, wanted: Sequence[bool]) -> "Points":
+        columns = ([*compress(column, wanted)] for column in (self.sizes, self.errors, self.seeds))
+        return Points(*columns, self.chance)
+
+
+@dataclass(frozen=True)
+class GroupFit:
+    """A group's fit, with what was held back from it."""
+
+    fit: Fit
+    rest: Points  # of sizes above the limit
+
+    @property
+    def rmse_holdout(self) -> float | None:
+        """RMSE of the log error: of what was held back, else of the rolling hold-out."""
+        if not self.rest.sizes:
+            return self.fit.rmse_holdout
+        return root_mean_square(np.log(self.fit.predict(self.rest.sizes)) - np.log(self.rest.errors))
+
+    @property
+    def asked(self) -> list[float]:
+        """The sizes to predict: those held back, else some beyond the data."""
+        return sorted(set(self.rest.sizes)) or [self.fit.largest * times for times in BEYOND]
+
+    @property
+    def shown(self) -> float:
+        """The size whose prediction stands in a table: the largest that was held back, else twice the data."""
+        return self.asked[-1 if self.rest.sizes else 0]
+
+
+def fit_group(points: Points, law: str, limit: float | None = None) -> GroupFit:
+    """A fit to the sizes up to `limit`. Raises UserError."""
+    within = [limit is None or size <= limit for size in points.sizes]
+    fitted, rest = points.where(within), points.where([not one for one in within])
+    runs = order_runs(fitted.sizes, fitted.errors, fitted.seeds)
+    return GroupFit(fit_runs(runs, law, points.chance), rest)
+
+
+def make_law_table(fits: Mapping[str, GroupFit], error: str, on_budget: Collection[str] = ()) -> list[list[str]]:
+    """The law of each group and what more data bring, a row each below the header; `error` is what was fitted.
+
+    `on_budget` are the groups whose laws rest on cells that the budget limits.
+    """
+    size = max(group.shown for group in fits.values())
+    doubling = f"each doubling of the data lowers the {error} by (90%)"
+    rows = [["", "law", doubling, "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
+    for name, group in fits.items():
+        fit, at = group.fit, f" at {whole(group.shown)}" if group.shown != size else ""
+        laws = ", ".join(law.name.upper() for law in fit.laws) or DASH
+        slopes = describe_slopes(fit) if fit.holds else DASH
+        miss = DASH if group.rmse_holdout is None else significant(group.rmse_holdout)
+        if not fit.laws:
+            prediction = f"none: {len(fit.runs.counts)} sizes; auto needs {FEWEST_AVERAGED}"
+        elif not fit.holds:
+            prediction = f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
+        else:
+            value, low, high = map(float, (fit.predict(group.shown), *fit.prediction_interval(group.shown)))
+            prediction = f"{significant(value)} ({significant(low)} to {significant(high)})"
+        law = f"mean of {laws}" if fit.law == MEAN else laws
+        rows.append([name, law, f"{ON_BUDGET if name in on_budget else ''}{slopes}", miss, prediction + at])
+    return rows
+
+
+def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
+    """`31% (24 to 38) at 1,000, 4% (0 to 9) at 32,000`: by how much twice the smallest and largest size lower it."""
+    texts = []
+    for log_size in fit.runs.log_sizes[[0, -1]]:
+        step = np.array([log_size, log_size + np.log(2)])
+        high, low = ends(np.diff(fit.draw_log_errors(step))[:, 0])
+        changes = -np.expm1([np.diff(fit.log_errors(step))[0], low, high])
+        value, low, high = (f"{round(100 * change):.0f}" for change in changes)
+        texts.append(f"{value}% ({low} to {high}) at {whole(np.exp(log_size))}{unit if not texts else ''}")
+    return f",{by} ".join(texts)
+
+
+def list_params(fits: Mapping[str, GroupFit]) -> Iterator[list[Any]]:
+    """A header, then a row for each parameter of each law, with its 90% interval."""
+    yield ["model", "law", "parameter", "value", "low", "high"]
+    for name, group in fits.items():
+        for law, thetas in zip(group.fit.laws, group.fit.theta_draws, strict=True):
+            for parameter, drawn in law.name_params(thetas).items():
+                yield [name, law.name, parameter, law.params[parameter], *map(float, ends(drawn))]
 
 
 # ---- a study

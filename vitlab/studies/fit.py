@@ -1,16 +1,15 @@
 """Scaling laws of one model's errors at several training-set sizes: least squares on many curves at once, intervals."""
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import compress, product
-from typing import Any, ClassVar
+from itertools import product
+from typing import ClassVar
 
 import numpy as np
 
 from vitlab.config import UserError, choices_text
-from vitlab.formatting import DASH, significant, whole
 from vitlab.studies.stats import moderated_spreads
 
 STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
@@ -32,8 +31,6 @@ LARGEST_LOG = 700.0  # whose exponential is still a number
 DRIFT = 0.6  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
 DRIFT_DEGREES = 4  # of freedom, of Student's t
 PRIOR = 0.02  # miss per doubling, as of one more hold-out
-BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
-ON_BUDGET = "limited by the budget: "  # before what rests on such cells
 
 
 # ---- laws
@@ -605,99 +602,3 @@ def fit_runs(runs: Runs, law: str, chance: float | None) -> Fit:
         rmse_holdout=root_mean_square(np.array([misses[0] for misses, _ in holdouts])) if holdouts else None,
         drift=DRIFT * root_mean_square(np.array([*per_doubling, PRIOR])) if law == "auto" else 0.0,
     )
-
-
-# ---- groups of runs
-
-
-@dataclass(frozen=True)
-class Points:
-    """The runs of one group. `chance` is the error of guessing, where the file has it."""
-
-    sizes: Sequence[float]
-    errors: Sequence[float]
-    seeds: Sequence[int]
-    chance: float | None = None
-
-    def where(self, wanted: Sequence[bool]) -> "Points":
-        columns = ([*compress(column, wanted)] for column in (self.sizes, self.errors, self.seeds))
-        return Points(*columns, self.chance)
-
-
-@dataclass(frozen=True)
-class GroupFit:
-    """A group's fit, with what was held back from it."""
-
-    fit: Fit
-    rest: Points  # of sizes above the limit
-
-    @property
-    def rmse_holdout(self) -> float | None:
-        """RMSE of the log error: of what was held back, else of the rolling hold-out."""
-        if not self.rest.sizes:
-            return self.fit.rmse_holdout
-        return root_mean_square(np.log(self.fit.predict(self.rest.sizes)) - np.log(self.rest.errors))
-
-    @property
-    def asked(self) -> list[float]:
-        """The sizes to predict: those held back, else some beyond the data."""
-        return sorted(set(self.rest.sizes)) or [self.fit.largest * times for times in BEYOND]
-
-    @property
-    def shown(self) -> float:
-        """The size whose prediction stands in a table: the largest that was held back, else twice the data."""
-        return self.asked[-1 if self.rest.sizes else 0]
-
-
-def fit_group(points: Points, law: str, limit: float | None = None) -> GroupFit:
-    """A fit to the sizes up to `limit`. Raises UserError."""
-    within = [limit is None or size <= limit for size in points.sizes]
-    fitted, rest = points.where(within), points.where([not one for one in within])
-    runs = order_runs(fitted.sizes, fitted.errors, fitted.seeds)
-    return GroupFit(fit_runs(runs, law, points.chance), rest)
-
-
-def make_law_table(fits: Mapping[str, GroupFit], error: str, on_budget: Collection[str] = ()) -> list[list[str]]:
-    """The law of each group and what more data bring, a row each below the header; `error` is what was fitted.
-
-    `on_budget` are the groups whose laws rest on cells that the budget limits.
-    """
-    size = max(group.shown for group in fits.values())
-    doubling = f"each doubling of the data lowers the {error} by (90%)"
-    rows = [["", "law", doubling, "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
-    for name, group in fits.items():
-        fit, at = group.fit, f" at {whole(group.shown)}" if group.shown != size else ""
-        laws = ", ".join(law.name.upper() for law in fit.laws) or DASH
-        slopes = describe_slopes(fit) if fit.holds else DASH
-        miss = DASH if group.rmse_holdout is None else significant(group.rmse_holdout)
-        if not fit.laws:
-            prediction = f"none: {len(fit.runs.counts)} sizes; auto needs {FEWEST_AVERAGED}"
-        elif not fit.holds:
-            prediction = f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
-        else:
-            value, low, high = map(float, (fit.predict(group.shown), *fit.prediction_interval(group.shown)))
-            prediction = f"{significant(value)} ({significant(low)} to {significant(high)})"
-        law = f"mean of {laws}" if fit.law == MEAN else laws
-        rows.append([name, law, f"{ON_BUDGET if name in on_budget else ''}{slopes}", miss, prediction + at])
-    return rows
-
-
-def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
-    """`31% (24 to 38) at 1,000, 4% (0 to 9) at 32,000`: by how much twice the smallest and largest size lower it."""
-    texts = []
-    for log_size in fit.runs.log_sizes[[0, -1]]:
-        step = np.array([log_size, log_size + np.log(2)])
-        high, low = ends(np.diff(fit.draw_log_errors(step))[:, 0])
-        changes = -np.expm1([np.diff(fit.log_errors(step))[0], low, high])
-        value, low, high = (f"{round(100 * change):.0f}" for change in changes)
-        texts.append(f"{value}% ({low} to {high}) at {whole(np.exp(log_size))}{unit if not texts else ''}")
-    return f",{by} ".join(texts)
-
-
-def list_params(fits: Mapping[str, GroupFit]) -> Iterator[list[Any]]:
-    """A header, then a row for each parameter of each law, with its 90% interval."""
-    yield ["model", "law", "parameter", "value", "low", "high"]
-    for name, group in fits.items():
-        for law, thetas in zip(group.fit.laws, group.fit.theta_draws, strict=True):
-            for parameter, drawn in law.name_params(thetas).items():
-                yield [name, law.name, parameter, law.params[parameter], *map(float, ends(drawn))]

@@ -1,7 +1,7 @@
 """A study's results as pandas tables, read once: every table, sentence, figure, page and dashboard rests on them.
 
 `runs`, a row per finished run; `cells`, a row per model and training-set size; `gaps`, a row per pair of models at a
-size; `laws`, a row per model with a fitted law. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
+size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
 """
 
 import math
@@ -136,20 +136,6 @@ class Results:
                 rows.append((size, best, other, found.mean, found.low, found.high, verdict, found.seeds))
         found = frame(rows, columns=["train_size", "best", "other", "difference", "low", "high", "verdict", "seeds"])
         return found.replace({"low": -math.inf, "high": math.inf}, math.nan)
-
-    @cached_property
-    def laws(self) -> "pd.DataFrame":
-        """`model, law, holds, on_budget, rmse_holdout, size, value, low, high`: the error of a new run at a size.
-
-        The size is twice that of the model's largest cell that was fitted; low and high are a 90% interval.
-        """
-        rows = []
-        for model, group in self.fits.groups.items():
-            fit, at = group.fit, group.shown
-            found = fit.holds, model in self.fits.on_budget, group.rmse_holdout, at
-            rows.append((model, fit.law, *found, float(fit.predict(at)), *map(float, fit.prediction_interval(at))))
-        columns = ["model", "law", "holds", "on_budget", "rmse_holdout", "size", "value", "low", "high"]
-        return frame(rows, columns=columns)
 
     # ---- one home of every comparison
 

@@ -345,11 +345,10 @@ def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collecti
     if target.max_runs is not None:
         added = added[: max(target.max_runs - len(rows), 0)]
     if added:
+        if sure := len(cells) - len(wide):
+            lines.append(f"  {plural(sure, 'other cell')} sure enough")
         head = f"{plural(len(added), 'run')} more: the 95% interval over seeds is wider than {aim} at"
-        sure = len(cells) - len(wide)
-        return Round(
-            added, "\n".join([head, *lines, *([f"  {plural(sure, 'other cell')} sure enough"] if sure else [])])
-        )
+        return Round(added, "\n".join([head, *lines]))
     names, of_open = (", ".join(one.name for one in some) for some in (wide, open_cells))
     if not wide:
         text = f"every mean's 95% interval over seeds, on this test set, is within {aim}."
@@ -384,20 +383,13 @@ def measure_certainty(rows: Sequence[Mapping[str, Any]], until: float) -> list[C
     for variant, by_size in results.by_model.items():
         for size, cell in by_size.items():
             spread, seeds = results.floor_spread(results.spreads[variant].get(size), cell.rows), len(cell.rows)
-            width, missing = math.inf, 2  # one more would leave an interval of 12.7 standard errors
+            widths, missing = [math.inf], 2  # one more would leave an interval of 12.7 standard errors
             if spread:
-                width, most = (
-                    estimate_mean(np.array(results.compared(cell.rows)), spread).half_width,
-                    max(2 - seeds, seeds),
-                )
-                wanted = (
-                    n
-                    for n in range(1, most)
-                    if quantile(spread.degrees + n) * spread.std / math.sqrt(seeds + n) <= until
-                )
-                missing = 0 if width <= until else next(wanted, most)
+                more = range(max(2 - seeds, seeds))
+                widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(seeds + n) for n in more]
+                missing = next((n for n in more if widths[n] <= until), len(more))
             numbers = {row["seed"] for row in cell.rows}
-            cells.append(Certainty(f"{variant} at {whole(size)}", (variant, size), numbers, width, missing))
+            cells.append(Certainty(f"{variant} at {whole(size)}", (variant, size), numbers, widths[0], missing))
     return cells
 
 
