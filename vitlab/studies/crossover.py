@@ -497,16 +497,18 @@ class StudyFits:
             self.crossovers[first, second] = crossover(self.fits[first], self.fits[second], leads=leads)
 
     def _fit(self, model: str, rows: list[dict[str, Any]], metric: Metric, limited: set[tuple[str, float]]) -> None:
-        # a loss may be below any bound, an error of 0 is of few test items
-        errors = [
-            self.scale.to_error(metric.value(row)) or 0.5 / (finite(row.get("test_items")) or math.inf) for row in rows
-        ]
-        of_runs = [
-            (row["train_size"], error, row["seed"]) for row, error in zip(rows, errors, strict=True) if error > 0
-        ]
-        chances = [finite(row.get("chance")) for row, error in zip(rows, errors, strict=True) if error > 0]
-        chances = [1 - chance for chance in chances if chance is not None and metric.key == "accuracy"]
-        points = Points(*zip(*of_runs, strict=True), *chances[-1:]) if of_runs else Points((), (), ())
+        kept = []
+        for row in rows:  # a loss may be below any bound, an error of 0 is of few test items
+            error = self.scale.to_error(metric.value(row)) or 0.5 / (finite(row.get("test_items")) or math.inf)
+            if error > 0:
+                kept.append((row, error))
+        chances = [finite(row.get("chance")) for row, _ in kept] if metric.key == "accuracy" else []
+        points = Points(
+            [row["train_size"] for row, _ in kept],
+            [error for _, error in kept],
+            [row["seed"] for row, _ in kept],
+            *[1 - chance for chance in chances if chance is not None][-1:],
+        )
         of_data = points.where([(model, size) not in limited for size in points.sizes])
         fewer, enough = len(of_data.sizes) < len(points.sizes), len(set(of_data.sizes)) >= FEWEST_AVERAGED
         if enough or len(set(points.sizes)) >= FEWEST:

@@ -50,9 +50,8 @@ class Law:
     theta: np.ndarray
 
     def __init__(self, curves: np.ndarray):
-        """Of curves (7, B, 1): log of the smallest and of the largest size, means of log sizes and of log errors, ...
-
-        the lowest error, the bounds of e_0.
+        """`curves` (7, B, 1) has the log of the smallest and of the largest size, the means of the log sizes and of
+        the log errors, the lowest error, and the bounds of e_0.
         """
         self.curves = curves
         self.first, self.last, self.middle, self.level, self.lowest, self.ceiling, self.highest_ceiling = curves

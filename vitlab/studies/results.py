@@ -7,6 +7,7 @@ size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
@@ -225,8 +226,7 @@ class Results:
         chance = chance if metric.key == "accuracy" else None
         key = "validation_loss" if metric.key == "perplexity" else f"validation_{metric.key}"
         seen = [value for row in rows if (value := finite(row.get(key))) is not None]
-        above = Estimate(interval.mean - (chance or 0.0), interval.half_width, interval.seeds, interval.items)
-        beats = chance is None or is_lead(above, metric)
+        beats = chance is None or is_lead(replace(interval, mean=interval.mean - chance), metric)
         return Cell(mean, std, tuple(rows), interval, chance, beats, float(np.mean(seen)) if seen else None)
 
     def reach(self, cell: Cell) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from vitlab.config import UserError
 from vitlab.files import replacing
 from vitlab.formatting import plural, whole
 from vitlab.studies.store import Cell
-from vitlab.tasks.metrics import Metric, main_metric
+from vitlab.tasks.metrics import Metric
 
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
@@ -317,43 +317,57 @@ class Round(NamedTuple):
     text: str
 
 
-class Certainty(NamedTuple):
-    """How sure the mean of one cell is, and how many seeds would make it as sure as asked for."""
+class WideCell(NamedTuple):
+    """A cell whose mean is not as sure as asked for, and the runs that would make it so."""
 
     name: str
-    cell: tuple[str, int]  # variant, size
-    seeds: set[int]
     half_width: float  # of the 95% interval, in `Metric.compared`; infinite with one seed and no spread to borrow
-    missing: int  # seeds, 0 where it is sure enough
+    line: str
+    runs: list[Cell]
 
 
 def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()) -> Round:
-    """What the finished runs ask for next; `stopped` are cells, (variant, size), that get no more."""
-    metric = main_metric(list(rows))
+    """What the finished runs ask for next; `stopped` are cells, (variant, size), that get no more.
+
+    A cell lacks as many seeds as would do if its spread, moderated by that of the variant's other sizes, stayed; at
+    most as many again as it has, for the spread is a guess.
+    """
+    from vitlab.studies.results import Results  # it brings pandas
+
+    # over seeds alone, on this test set: neither items nor the overlap of test sets become fewer with more seeds
+    results = Results([{**row, "holdout": None} for row in rows], outcomes={})
+    metric, wide = results.metric, {}
     until = target.points * metric.point
-    aim = f"± {metric.width(until)}"
-    cells = measure_certainty(rows, until)
-    wide = [one for one in cells if one.missing]
-    open_cells = [one for one in wide if one.cell not in stopped]
-    added, lines = list[Cell](), []
-    for one in sorted(open_cells, key=lambda one: -one.half_width):
-        # the smallest seeds that it lacks: so the runs of several models are pairs
-        free = (seed for seed in range(MOST_SEEDS) if seed not in one.seeds)
-        added += [(*one.cell, seed) for seed in islice(free, one.missing)]
-        width = f"± {metric.width(one.half_width)} over {plural(len(one.seeds), 'seed')}"
-        lines.append(f"  {one.name}: {'one seed' if math.isinf(one.half_width) else width}, {one.missing} more")
+    cells = {(variant, size): cell for variant, of in results.by_model.items() for size, cell in of.items()}
+    for (variant, size), cell in cells.items():
+        seeds, count = {row["seed"] for row in cell.rows}, len(cell.rows)
+        width, missing, text = math.inf, 2, "one seed"  # one more would leave an interval of 12.7 standard errors
+        if spread := results.floor_spread(results.spreads[variant].get(size), cell.rows):
+            more = range(max(2 - count, count))
+            widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(count + n) for n in more]
+            width, missing = widths[0], next((n for n in more if widths[n] <= until), len(more))
+            text = f"± {metric.width(width)} over {plural(len(seeds), 'seed')}"
+        if missing:  # the smallest seeds that it lacks: so the runs of several models are pairs
+            lacking = islice((seed for seed in range(MOST_SEEDS) if seed not in seeds), missing)
+            name = f"{variant} at {whole(size)}"
+            runs = [(variant, size, seed) for seed in lacking]
+            wide[variant, size] = WideCell(name, width, f"  {name}: {text}, {missing} more", runs)
+    open_cells = [one for cell, one in wide.items() if cell not in stopped]
+    widest = sorted(open_cells, key=lambda one: -one.half_width)
+    added = [run for one in widest for run in one.runs]
     if target.max_runs is not None:
         added = added[: max(target.max_runs - len(rows), 0)]
+    aim = f"± {metric.width(until)}"
     if added:
-        if sure := len(cells) - len(wide):
-            lines.append(f"  {plural(sure, 'other cell')} sure enough")
         head = f"{plural(len(added), 'run')} more: the 95% interval over seeds is wider than {aim} at"
-        return Round(added, "\n".join([head, *lines]))
-    names, of_open = (", ".join(one.name for one in some) for some in (wide, open_cells))
+        sure = len(cells) - len(wide)
+        rest = [f"  {plural(sure, 'other cell')} sure enough"] if sure else []
+        return Round(added, "\n".join([head, *(one.line for one in widest), *rest]))
+    of_wide, of_open = (", ".join(one.name for one in some) for some in (wide.values(), open_cells))
     if not wide:
         text = f"every mean's 95% interval over seeds, on this test set, is within {aim}."
     elif not open_cells:
-        text = f"runs failed at {names}, where intervals are wider than {aim}."
+        text = f"runs failed at {of_wide}, where intervals are wider than {aim}."
     elif target.max_runs is None or len(rows) < target.max_runs:
         text = f"{of_open} has {MOST_SEEDS} already, and is wider than {aim}."
     else:
@@ -367,30 +381,6 @@ def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collecti
         text += f" Other test sets of {items} items would move a result by up to ± {metric.gap(widest)}, "
         text += "however many seeds there are."
     return Round([], f"No more seeds: {text}")
-
-
-def measure_certainty(rows: Sequence[Mapping[str, Any]], until: float) -> list[Certainty]:
-    """Every cell with a value; the spread over seeds is moderated by that of the variant's other sizes.
-
-    `until` is the half-width that is asked for, in `Metric.compared`. A cell misses as many seeds as would do if its
-    spread stayed; at most as many again as it has, for the spread is a guess.
-    """
-    from vitlab.studies.results import Results  # it brings pandas
-
-    # over seeds alone, on this test set: neither items nor the overlap of test sets become fewer with more seeds
-    results = Results([{**row, "holdout": None} for row in rows], outcomes={})
-    cells = []
-    for variant, by_size in results.by_model.items():
-        for size, cell in by_size.items():
-            spread, seeds = results.floor_spread(results.spreads[variant].get(size), cell.rows), len(cell.rows)
-            widths, missing = [math.inf], 2  # one more would leave an interval of 12.7 standard errors
-            if spread:
-                more = range(max(2 - seeds, seeds))
-                widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(seeds + n) for n in more]
-                missing = next((n for n in more if widths[n] <= until), len(more))
-            numbers = {row["seed"] for row in cell.rows}
-            cells.append(Certainty(f"{variant} at {whole(size)}", (variant, size), numbers, widths[0], missing))
-    return cells
 
 
 # ---- compute at equal accuracy
