@@ -20,7 +20,7 @@ from vitlab.formatting import plural
 from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
-    from vitlab.studies.fit import GroupFit, Points
+    from vitlab.studies.crossover import GroupFit, Points
 
 DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, and find where they cross.
 
@@ -75,8 +75,7 @@ def fit(
     """Print the fits and the crossovers, as text or as JSON, and write them to a folder; the exit code."""
     from rich.progress import track
 
-    from vitlab.studies.crossover import crossover, data_multiplier
-    from vitlab.studies.fit import fit_group
+    from vitlab.studies.crossover import crossover, data_multiplier, fit_group
 
     shown = {"console": Console(stderr=True), "transient": True, "update_period": 0.5}
     fits = {name: fit_group(points[name], law, limit) for name in track(list(points), "fitting", **shown)}
@@ -131,8 +130,7 @@ def show(
     fits: dict[str, "GroupFit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], axes: tuple[str, str]
 ) -> None:
     """The laws as a table, then a sentence per crossover, and per known multiplier."""
-    from vitlab.studies.crossover import describe_crossover, describe_multiplier
-    from vitlab.studies.fit import make_law_table
+    from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     header, *rows = make_law_table(fits, axes[1])
@@ -164,7 +162,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
     import pandas as pd  # 0.5 s: the help does without
 
     from vitlab.data.text.texts import name_lines, read_cells
-    from vitlab.studies.fit import Points
+    from vitlab.studies.crossover import Points
 
     used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
     found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", whole=True)

@@ -9,7 +9,7 @@ Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B boo
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,9 @@ from sklearn.svm import SVC
 from vitlab.analysis.backbones import PIXELS as PICTURES
 from vitlab.analysis.backbones import count_colors, open_backbone, read_kept, scale_pixels
 from vitlab.config import UserError
-from vitlab.data.images import decode
-from vitlab.data.images.imagefolder import explain
 from vitlab.data.split import nested_order
 from vitlab.formatting import plural, whole
-from vitlab.training.predict import Prediction, fit_temperature, soften
+from vitlab.training.predict import Prediction, fit_temperature, read_pictures, soften
 
 FOLDS, REPEATS = 5, 4  # 20 splits: each picture is tested REPEATS times
 INNER = 0.25  # of a training part, held out of it to choose a setting
@@ -72,9 +70,6 @@ class Range:
     low: float
     high: float
 
-    def less(self, lost: float) -> "Range":
-        return Range(self.value - lost, self.low - lost, self.high - lost)
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -101,22 +96,13 @@ def list_candidates(features: Mapping[str, np.ndarray]) -> list[Candidate]:
     return [one for one in found if not (large and one.kind == "SVM (RBF)")]
 
 
-@dataclass(frozen=True)
-class Splits:
-    """Pairs of training and test rows. `order` of each: training rows, nested and stratified, copies side by side."""
-
-    order: list[np.ndarray]
-    test: list[np.ndarray]
-
-    @property
-    def train_size(self) -> int:
-        return min(map(len, self.order))
+Splits = list[tuple[np.ndarray, np.ndarray]]  # training rows, nested and stratified, copies side by side; test rows
 
 
 def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | None, seed: int = 0) -> Splits:
     """FOLDS x REPEATS stratified splits with groups (N,) kept together; `held_out` (N,), if given, is the test."""
     _, first, member = np.unique(groups, return_index=True, return_inverse=True)
-    order, test = [], []
+    splits = []
     for repeat in range(REPEATS):
         if held_out is None:
             place = np.empty(len(first), dtype=int)
@@ -130,9 +116,8 @@ def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | N
             rank = np.full(len(first), len(first))
             rank[chosen] = np.arange(len(chosen))
             rows = np.flatnonzero(~tested)
-            order.append(rows[np.argsort(rank[member[rows]], kind="stable")])
-            test.append(np.flatnonzero(tested))
-    return Splits(order, test)
+            splits.append((rows[np.argsort(rank[member[rows]], kind="stable")], np.flatnonzero(tested)))
+    return splits
 
 
 def fit_classifier(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray) -> Any:
@@ -192,50 +177,47 @@ def compare_candidates(
 
     def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str) -> list[Outcome]:
         hits = np.zeros((len(candidates), len(sizes), len(labels)), dtype=np.float32)
-        scores = [np.zeros((len(labels), labels.max() + 1), dtype=np.float32) for _ in candidates]
-        tested, each, done = np.zeros(len(labels), dtype=int), FOLDS * len(candidates) * len(sizes), 0
-        begun, jobs, repeats = time.monotonic(), each * (1 if np.isfinite(deadline) else REPEATS), 0
-        for repeat in range(0, len(splits.order), FOLDS):
-            if repeat and (left := deadline - time.monotonic()) <= 0:
-                break
-            if repeat and np.isfinite(left):  # a repetition that has begun is ended
+        scores = np.zeros((len(candidates), len(labels), labels.max() + 1), dtype=np.float32)
+        tested, repeats, done, begun = np.zeros(len(labels), dtype=int), 0, 0, time.monotonic()
+        each = FOLDS * len(candidates) * len(sizes)
+        jobs = each * (1 if np.isfinite(deadline) else REPEATS)
+        while repeats < REPEATS and (not repeats or (left := deadline - time.monotonic()) > 0):
+            if repeats and np.isfinite(left):  # a repetition that has begun is ended
                 more = int(np.ceil(left * repeats / (time.monotonic() - begun)))
                 jobs = each * min(REPEATS, repeats + more)
-            cases = list(product(range(repeat, repeat + FOLDS), range(len(candidates)), range(len(sizes))))
+            folds = splits[FOLDS * repeats : FOLDS * (repeats + 1)]
+            cases = list(product(folds, range(len(candidates)), range(len(sizes))))
             fits = []
-            for split, place, which in cases:
-                one, train, test = candidates[place], splits.order[split][: sizes[which]], splits.test[split]
-                fits.append(delayed(fit_scores)(one.kind, features[one.features], labels, train, test))
-            for (split, place, which), found in zip(cases, Parallel(-1, return_as="generator")(fits), strict=True):
-                test = splits.test[split]
+            for (train, test), place, which in cases:
+                one = candidates[place]
+                fits.append(delayed(fit_scores)(one.kind, features[one.features], labels, train[: sizes[which]], test))
+            for ((_, test), place, which), found in zip(cases, Parallel(-1, return_as="generator")(fits), strict=True):
                 hits[place, which, test] += found.argmax(axis=1) == labels[test]
                 if which == 0:
-                    scores[place][test] += found
-                if place == which == 0:
-                    tested[test] += 1
+                    scores[place, test] += found
                 done += 1
                 progress(what, done, jobs)
+            for _, test in folds:
+                tested[test] += 1
             repeats += 1
         with np.errstate(invalid="ignore"):
             hits /= np.where(tested, tested, np.nan)
+        means = scores / np.maximum(tested, 1)[:, None]
         return [
-            Outcome(one, np.array(sizes), hits[place], scores[place] / np.maximum(tested, 1)[:, None], repeats)
-            for place, one in enumerate(candidates)
+            Outcome(one, np.array(sizes), *rest, repeats) for one, *rest in zip(candidates, hits, means, strict=True)
         ]
 
-    size = splits.train_size
-    full = evaluate(list_candidates(features), [size], "comparing classifiers")
-    ranked = sorted(full, key=lambda one: -np.nanmean(one.hits[0]))
+    size = min(len(train) for train, _ in splits)
+    ranked = evaluate(list_candidates(features), [size], "comparing classifiers")
+    ranked.sort(key=lambda one: -np.nanmean(one.hits[0]))
     chosen = [one for one in ranked if not one.candidate.is_floor][: CURVES[0]]
     chosen += [one for one in ranked if one.candidate.is_floor][: CURVES[1]]
     least = max(FEWEST, 2 * len(np.unique(labels)))
     smaller = [size >> power for power in range(1, SIZES) if size >> power >= least]
-    if smaller:
-        for one, more in zip(
-            chosen, evaluate([one.candidate for one in chosen], smaller, "with fewer labels"), strict=True
-        ):
-            sizes, hits = np.append(one.sizes, more.sizes), np.concatenate([one.hits, more.hits])
-            ranked[ranked.index(one)] = replace(one, sizes=sizes, hits=hits)
+    followed = evaluate([one.candidate for one in chosen], smaller, "with fewer labels") if smaller else []
+    for one, more in zip(chosen, followed, strict=False):
+        sizes, hits = np.append(one.sizes, more.sizes), np.concatenate([one.hits, more.hits])
+        ranked[ranked.index(one)] = replace(one, sizes=sizes, hits=hits)
     return ranked
 
 
@@ -391,13 +373,11 @@ def judge(
     spread = (drawn[:, floors] - drawn[:, floors[:1]]).std(axis=0)
     level = [place for place, one in zip(floors, spread, strict=True) if means[floors[0]] - means[place] <= one]
     kept = min(level, key=lambda place: [*KINDS].index(outcomes[place].candidate.kind))
-    best, floor = int(np.argmax(means)), outcomes[kept]
-
-    def luck_of(places: Sequence[int]) -> float:
-        winners = plain[:, places].argmax(axis=1)
-        return float((plain[:, places].max(axis=1) - np.take(means, np.take(places, winners))).mean())
-
-    luck = {floors[0]: luck_of(floors)} | {best: luck_of(range(len(outcomes)))}
+    floor = outcomes[kept]
+    luck = {}  # of the best of the floors, and of the best of all
+    for best, places in ((floors[0], floors), (int(np.argmax(means)), [*range(len(outcomes))])):
+        winners = np.take(places, plain[:, places].argmax(axis=1))
+        luck[best] = float((plain[:, places].max(axis=1) - np.take(means, winners)).mean())
     tried = sum(not one.candidate.is_floor for one in outcomes) + len(networks)
 
     def lead_of(hits: np.ndarray) -> Range:
@@ -408,13 +388,14 @@ def judge(
 
     standings = []
     for place, one in enumerate(outcomes):
-        curve, lost = fit_curve(one, groups), luck.get(place, 0.0)
+        curve, lost, hits = fit_curve(one, groups), luck.get(place, 0.0), one.hits[0]
         now, later = (curve.at(size), curve.at(2 * size)) if curve else (to_range(means[place], drawn[:, place]), None)
         if means[place] == 1:  # no mistake in n pictures: the rule of three
             now = later = Range(1.0, 1 - 3 / len(np.unique(groups)), 1.0)
-        now, later, is_floor = now.less(lost), later and later.less(lost), one.candidate.is_floor
-        lead = None if is_floor else lead_of(one.hits[0])
-        standings.append(Standing(one.candidate.name, now, later, lead, curve, is_floor, one.hits[0], outcome=one))
+        now, later = (some and Range(*(end - lost for end in astuple(some))) for some in (now, later))
+        is_floor = one.candidate.is_floor
+        lead = None if is_floor else lead_of(hits)
+        standings.append(Standing(one.candidate.name, now, later, lead, curve, is_floor, hits, outcome=one))
     for one in networks:
         now = to_range(float(np.nanmean(one.hits)), draw_means(one.hits[None], groups)[:, 0])
         standings.append(Standing(one.name, now, None, lead_of(one.hits), None, False, one.hits, network=one))
@@ -441,26 +422,21 @@ class Mistakes:
     confidence: np.ndarray
     suspects: np.ndarray
     tested: int
-    temperature: float = 1.0  # of the scores
-    sure: float = 1.0
+    temperature: float  # of the scores
+    sure: float
 
 
 def find_mistakes(outcome: Outcome, labels: np.ndarray) -> Mistakes:
     tested = np.flatnonzero(~np.isnan(outcome.hits[0]))
-    logits, truth = outcome.scores[tested], labels[tested]
-    temperature = fit_temperature(logits, truth)
-    shares = soften(logits, temperature)
-    predicted, places = shares.argmax(axis=1), np.arange(len(tested))
-    confidence, wrong = shares[places, predicted], np.flatnonzero(predicted != truth)
-    right = confidence[predicted == truth]
-    usual = np.median(right) if len(right) else np.inf
-    suspects = wrong[confidence[wrong] >= usual]
-    order = wrong[np.argsort(-confidence[wrong])]
-    suspects = suspects[np.argsort(-confidence[suspects])]
+    truth, temperature = labels[tested], fit_temperature(outcome.scores[tested], labels[tested])
+    shares = soften(outcome.scores[tested], temperature)
+    predicted, confidence = shares.argmax(axis=1), shares.max(axis=1)
+    right, wrong = confidence[predicted == truth], np.flatnonzero(predicted != truth)
+    wrong = wrong[np.argsort(-confidence[wrong])]
+    suspects = wrong[confidence[wrong] >= (np.median(right) if len(right) else np.inf)]
     sure = float(np.quantile(right, 0.9)) if len(right) else 1.0
-    return Mistakes(
-        tested[order], predicted[order], confidence[order], tested[suspects], len(tested), temperature, sure
-    )
+    surest = tested[wrong], predicted[wrong], confidence[wrong]
+    return Mistakes(*surest, tested[suspects], len(tested), temperature, sure)
 
 
 class AdvisedClassifier:
@@ -494,12 +470,11 @@ class AdvisedClassifier:
         """What it says of files of pictures, in their order; one that cannot be read has an error."""
         found = []
         for path in inputs:
-            try:
-                picture = decode.read(path, self.backbone.size, self.backbone.channels)
-            except Exception as error:  # Pillow's readers raise a dozen types for broken files
-                found.append(Prediction(path, error=explain(path, error)))
+            picture, errors = read_pictures([path], self.backbone.size, self.backbone.channels)
+            if errors:
+                found.append(Prediction(path, error=errors[0]))
             else:
-                scores = score(self.model, self.describe(self.backbone.embed(picture[None])), len(self.classes))
+                scores = score(self.model, self.describe(self.backbone.embed(picture)), len(self.classes))
                 shares = soften(scores, self.temperature)[0].tolist()
                 found.append(Prediction(path, dict(zip(self.classes, shares, strict=True))))
             progress("predicting", len(found), len(inputs))

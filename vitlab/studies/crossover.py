@@ -1,29 +1,30 @@
-"""Where one of two models passes the other, how many times the other's data it needs, and which runs would tell."""
+"""Where one of two models passes the other, how many times the other's data it needs, which runs would tell; the laws
+of a study and of the groups of a file, as tables and sentences.
+"""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise
+from itertools import combinations, compress, pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.formatting import duration, finite, significant, whole
+from vitlab.formatting import DASH, duration, finite, significant, whole
 from vitlab.studies.fit import (
     FEWEST,
     FEWEST_AVERAGED,
+    LARGEST_MISS,
     LEVEL,
-    ON_BUDGET,
+    MEAN,
     Fit,
-    GroupFit,
-    Points,
-    describe_slopes,
     ends,
-    fit_group,
-    make_law_table,
+    fit_runs,
+    order_runs,
+    root_mean_square,
 )
 from vitlab.studies.store import list_limits
 from vitlab.tasks.metrics import Metric
@@ -43,6 +44,8 @@ GRID = 60  # sizes at which two laws are compared
 
 CAME_TRUE = 0.35  # of 84 likely crossovers on published curves (LCDB) whose data went on for 8x: docs/rules.md
 
+BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
+ON_BUDGET = "limited by the budget: "  # before what rests on such cells
 NO_OVERLAP = "their training-set sizes do not overlap"
 NO_LEADER = "neither is clearly ahead at any size"
 NO_LAWS = "the laws do not fit both well enough"
@@ -98,8 +101,8 @@ def crossover(
     sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
     if not len(sizes):
         return Crossover(reason=NO_OVERLAP)
-    (here, drawn_here), (there, drawn_there) = (fit.read_means(sizes) for fit in (first, second))
-    differences, draws = here - there, drawn_here - drawn_there
+    lines = first.read_means(sizes) - second.read_means(sizes)
+    differences, draws = lines[0], lines[1:]
     none = Crossover(largest=float(np.exp(sizes[-1])))
     lows, highs = ends(draws, CLEAR)
     leading = (lows > 0) | (highs < 0)
@@ -112,100 +115,58 @@ def crossover(
     if first_clear := clear[0]:
         turned_early = draws[:, :first_clear].mean(1) * differences[first_clear] < 0
     if turned_early.mean() > EARLY:
-        none = replace(none, below=float(np.exp(sizes[clear[0]])))
-    turns = [(i, j) for i, j in pairwise(clear) if differences[i] * differences[j] < 0]
-    if clear[-1] < len(sizes) - 1 and differences[clear[-1]] * differences[-1] < 0:
-        turns.append((int(clear[-1]), len(sizes) - 1))
+        none = replace(none, below=float(np.exp(sizes[first_clear])))
+    turns = [(i, j) for i, j in pairwise([*clear, len(sizes) - 1]) if differences[i] * differences[j] < 0]
     hold = first.holds and second.holds
     if not turns and not hold:
         return replace(none, reason=NO_LAW)
     grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
-    if turns:
-        beyond = (grid, draw_differences(first, second, grid)) if hold else None
-        place, places, ahead = read_off(sizes, differences, draws, turns[-1], beyond)
-    else:
-        place, places, ahead = extrapolate(first, second, sizes, int(clear[-1]), grid)
-    return conclude(none, place, places, ahead, turned_early)
-
-
-def read_off(
-    sizes: np.ndarray, differences: np.ndarray, draws: np.ndarray, turn: tuple[int, int], beyond: tuple | None
-) -> tuple[float, np.ndarray, int]:
-    """log size of the crossover between two sizes with opposite leaders, its draws, who is ahead after it.
-
-    A draw that does not cross between them crosses where its laws do `beyond` the data, at infinity if nowhere.
-    """
-    i, j = turn
-    leads, between = np.sign(differences[i]), slice(i, j + 1)
-    place, *_ = find_turn(sizes[between], differences[None, between] * leads)
-    places = find_turn(sizes[between], draws[:, between] * leads)
-    if j == len(sizes) - 1:
-        later = np.full(len(draws), np.inf)
-        if beyond is not None:
-            later = np.maximum(find_ends(*beyond, leads), sizes[-1])
-        places = np.where(draws[:, j] * leads > 0, later, places)
-    return place, places, int(differences[j] > 0)
-
-
-def draw_differences(first: Fit, second: Fit, grid: np.ndarray) -> np.ndarray:
-    """(draws, G): the difference in log error of the two models' laws at log sizes (G)."""
-    return first.draw_log_errors(grid) - second.draw_log_errors(grid)
-
-
-def find_ends(grid: np.ndarray, drawn: np.ndarray, leads: float) -> np.ndarray:
-    """Where each draw of the laws' difference changes the sign that it began with; infinity if it does not."""
-    places = np.full(len(drawn), np.inf)
-    turned = drawn[:, -1] * leads <= 0
-    places[turned] = find_turn(grid, drawn[turned] * leads)
-    return places
-
-
-def extrapolate(
-    first: Fit, second: Fit, sizes: np.ndarray, last_clear: int, grid: np.ndarray
-) -> tuple[float | None, np.ndarray, int]:
-    """As `read_off`, where the laws cross last on the grid beyond the data, given the last size with a clear leader.
-
-    Laws that have crossed by the end of the data, where the data have not, cross there.
-    """
-    path = np.concatenate([sizes, grid[1:]])[last_clear:]
-    fitted = first.log_errors(path) - second.log_errors(path)
-    within, beyond = draw_differences(first, second, sizes), draw_differences(first, second, grid)
-    drawn = np.concatenate([within, beyond[:, 1:]], axis=1)[:, last_clear:]
-    place = None
-    if len(crossed := np.flatnonzero(fitted[:-1] * fitted[1:] < 0)):
-        i = crossed[-1]
-        zero = path[i] + (path[i + 1] - path[i]) * fitted[i] / (fitted[i] - fitted[i + 1])
-        place = max(zero, grid[0])
-    places = find_ends(path, drawn, np.sign(fitted[0]) or 1.0)
-    return place, np.maximum(places, grid[0]), int(fitted[-1] > 0)
-
-
-def conclude(
-    none: Crossover, place: float | None, places: np.ndarray, ahead: int, turned_early: np.ndarray
-) -> Crossover:
-    """What may be claimed, from the log size of the last crossover, and from that in each draw."""
-    end, has_one = np.log(none.largest), np.isfinite(places)
+    beyond = first.draw_log_errors(grid) - second.draw_log_errors(grid) if hold else np.full((1, GRID), np.nan)
+    if turns:  # read off the data; a draw that does not cross there crosses where its laws do, at infinity if nowhere
+        i, j = turns[-1]
+        lead, ahead, between = np.sign(differences[i]), differences[j] > 0, slice(i, j + 1)
+        place, *places = find_turn(sizes[between], lines[:, between] * lead)
+        if j == len(sizes) - 1:
+            later = np.maximum(find_change(grid, beyond * lead), sizes[-1])
+            places = np.where(draws[:, j] * lead > 0, later, places)
+    else:  # where the laws cross last after the last clear lead; laws that cross inside the data, at their end
+        path = np.concatenate([sizes, grid[1:]])[clear[-1] :]
+        fitted = first.log_errors(path) - second.log_errors(path)
+        place, ahead = None, fitted[-1] > 0
+        if len(crossed := np.flatnonzero(fitted[:-1] * fitted[1:] < 0)):
+            i = crossed[-1]
+            place = max(path[i] + (path[i + 1] - path[i]) * fitted[i] / (fitted[i] - fitted[i + 1]), grid[0])
+        within = first.draw_log_errors(sizes) - second.draw_log_errors(sizes)
+        drawn = np.concatenate([within, beyond[:, 1:]], axis=1)[:, clear[-1] :]
+        places = np.maximum(find_change(path, drawn * (np.sign(fitted[0]) or 1.0)), grid[0])
+    places = np.array(places)
+    has_one = np.isfinite(places)
     share = float(has_one.mean())
-    p_none = float(((places > end + np.log(NEAR)) & ~turned_early).mean())
-    claim = "none" if place is None or share < LIKELY else "likely" if share < SURE else "sure"
-    if claim == "none":
-        reason = f"{share:.0%} of the draws have one within {REACH:g}x of the data"
-        return replace(none, p_none=p_none, reason=reason)
-    drawn = places[has_one] if claim == "likely" else places
-    low, high = np.exp(np.quantile(drawn, [0.05, 0.95], method="inverted_cdf"))
+    none = replace(none, p_none=float(((places > sizes[-1] + np.log(NEAR)) & ~turned_early).mean()))
+    if place is None or share < LIKELY:
+        return replace(none, reason=f"{share:.0%} of the draws have one within {REACH:g}x of the data")
+    claim, drawn = ("likely", places[has_one]) if share < SURE else ("sure", places)
+    low, high = np.exp(np.quantile(drawn, [0.05, 0.95], method="inverted_cdf")).tolist()
     size = float(np.exp(place))
     return replace(
         none,
         size=size,
-        low=float(low),
-        high=float(high) if np.isfinite(high) else None,
+        low=low,
+        high=high if np.isfinite(high) else None,
         inside=size < 0.999 * none.largest,
-        p_none=p_none,
         claim=claim,
         below=None,  # the order after it is known
-        ahead=ahead,
+        ahead=int(ahead),
         places=places,
     )
+
+
+def find_change(grid: np.ndarray, lines: np.ndarray) -> np.ndarray:
+    """Where each line (B, G) is negative from then on; infinity where it is positive at the end."""
+    places = np.full(len(lines), np.inf)
+    turned = lines[:, -1] <= 0
+    places[turned] = find_turn(grid, lines[turned])
+    return places
 
 
 def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -282,17 +243,15 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
     if not (first.holds and second.holds):
         return Multiplier(error, reason=NO_LAWS)
     if size is not None:
-        levels = np.concatenate(second.read_means(np.log([size])), axis=None)
+        levels = second.read_means(np.log([size]))[:, 0]
     elif (error := error or find_common_error(first, second)) is not None:
         levels = np.array([np.log(error)])
     else:
         return Multiplier(reason=NO_COMMON_ERROR)
     none = Multiplier(error or float(np.exp(levels[0])))
-    needs = [find_needed(fit, levels) for fit in (first, second)]
-    if size is not None:
-        needs[1][:] = np.log(size)
+    needs = [find_needed(first, levels), np.log(size) if size is not None else find_needed(second, levels)]
     for name, fit, places in zip(("first", "second"), (first, second), needs, strict=True):
-        low, high = fit.runs.log_sizes[[0, -1]]
+        places, (low, high) = np.atleast_1d(places), fit.runs.log_sizes[[0, -1]]
         if places[0] < low:
             return replace(none, reason=f"the {name} has it below its smallest size")
         if places[0] > high + np.log(REACH) or (places < np.inf).mean() < SURE:
@@ -324,7 +283,7 @@ def find_needed(fit: Fit, levels: np.ndarray) -> np.ndarray:
     """
     x = fit.runs.log_sizes
     grid = np.union1d(x, np.linspace(x[0] - np.log(REACH), x[-1] + np.log(REACH), GRID))
-    lines = np.vstack(fit.read_means(grid)) - levels[:, None]
+    lines = fit.read_means(grid) - levels[:, None]
     first, last = np.searchsorted(grid, x[[0, -1]])
     places = find_turn(grid[first : last + 1], lines[:, first : last + 1])
     for outside, part in ((lines[:, last] > 0, slice(last, None)), (lines[:, first] <= 0, slice(first + 1))):
@@ -358,8 +317,7 @@ def describe_multiplier(found: Multiplier, first: str, second: str, name: str = 
 # ---- what to run next
 
 
-@dataclass(frozen=True)
-class NextRun:
+class NextRun(NamedTuple):
     """One more seed of a model (0 the first, 1 the second) at a size.
 
     `gain` is the share of the variance of the crossover's log size that it takes away.
@@ -380,63 +338,184 @@ def rank_next_runs(
     them; with one more run, a variance of a mean of n runs becomes n / (n + 1) of itself. `costs` are of one run by
     (model, size), in any unit. Gives none for a crossover whose interval is not finite.
     """
-    if found.high is None or found.places is None:
+    if found.high is None:
         return []
-    crosses = np.isfinite(found.places)
-    fits = (first, second)
+    crosses, fits = np.isfinite(found.places), (first, second)
     noise = np.concatenate([fit.noise_of_means for fit in fits], axis=1)[crosses]
     places = found.places[crosses] - found.places[crosses].mean()
     slopes = np.linalg.lstsq(noise - noise.mean(0), places, rcond=None)[0]
     cells = [(model, round(float(size))) for model, fit in enumerate(fits) for size in np.exp(fit.runs.log_sizes)]
     counts = np.concatenate([fit.runs.counts for fit in fits])
-    parts = slopes**2 * np.concatenate([fit.noise.deviations**2 for fit in fits]) / counts
+    parts = slopes**2 * np.concatenate([fit.noise[0] ** 2 for fit in fits]) / counts
     # what the seeds' noise does not explain, as the choice of a law, no further run takes away
     total = max(float(parts.sum()), float(places.var()), 1e-300)
     gains = (parts / total / (counts + 1)).tolist()
-    runs = [
-        NextRun(*cell, gain, cost) for cell, gain in zip(cells, gains, strict=True) if (cost := costs.get(cell, 0)) > 0
-    ]
-    return sorted(runs, key=lambda run: run.gain / run.cost, reverse=True)[:most]
+    runs = [NextRun(*cell, gain, costs.get(cell, 0)) for cell, gain in zip(cells, gains, strict=True)]
+    return sorted((run for run in runs if run.cost > 0), key=lambda run: run.gain / run.cost, reverse=True)[:most]
+
+
+# ---- laws of groups of runs
+
+
+@dataclass(frozen=True)
+class Points:
+    """The runs of one group. `chance` is the error of guessing, where the file has it."""
+
+    sizes: Sequence[float]
+    errors: Sequence[float]
+    seeds: Sequence[int]
+    chance: float | None = None
+
+    def where(self, wanted: Sequence[bool]) -> "Points":
+        columns = ([*compress(column, wanted)] for column in (self.sizes, self.errors, self.seeds))
+        return Points(*columns, self.chance)
+
+
+@dataclass(frozen=True)
+class GroupFit:
+    """A group's fit, with what was held back from it."""
+
+    fit: Fit
+    rest: Points  # of sizes above the limit
+
+    @property
+    def rmse_holdout(self) -> float | None:
+        """RMSE of the log error: of what was held back, else of the rolling hold-out."""
+        if not self.rest.sizes:
+            return self.fit.rmse_holdout
+        return root_mean_square(np.log(self.fit.predict(self.rest.sizes)) - np.log(self.rest.errors))
+
+    @property
+    def asked(self) -> list[float]:
+        """The sizes to predict: those held back, else some beyond the data."""
+        return sorted(set(self.rest.sizes)) or [self.fit.largest * times for times in BEYOND]
+
+    @property
+    def shown(self) -> float:
+        """The size whose prediction stands in a table: the largest that was held back, else twice the data."""
+        return self.asked[-1 if self.rest.sizes else 0]
+
+
+def fit_group(points: Points, law: str, limit: float | None = None) -> GroupFit:
+    """A fit to the sizes up to `limit`. Raises UserError."""
+    within = [limit is None or size <= limit for size in points.sizes]
+    fitted, rest = points.where(within), points.where([not one for one in within])
+    runs = order_runs(fitted.sizes, fitted.errors, fitted.seeds)
+    return GroupFit(fit_runs(runs, law, points.chance), rest)
+
+
+def make_law_table(fits: Mapping[str, GroupFit], error: str, on_budget: Collection[str] = ()) -> list[list[str]]:
+    """The law of each group and what more data bring, a row each below the header; `error` is what was fitted.
+
+    `on_budget` are the groups whose laws rest on cells that the budget limits.
+    """
+    size = max(group.shown for group in fits.values())
+    doubling = f"each doubling of the data lowers the {error} by (90%)"
+    rows = [["", "law", doubling, "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
+    for name, group in fits.items():
+        fit, at = group.fit, f" at {whole(group.shown)}" if group.shown != size else ""
+        laws = ", ".join(law.name.upper() for law in fit.laws) or DASH
+        slopes = describe_slopes(fit) if fit.holds else DASH
+        miss = DASH if group.rmse_holdout is None else significant(group.rmse_holdout)
+        if not fit.laws:
+            prediction = f"none: {len(fit.runs.counts)} sizes; auto needs {FEWEST_AVERAGED}"
+        elif not fit.holds:
+            prediction = f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
+        else:
+            value, low, high = map(float, (fit.predict(group.shown), *fit.prediction_interval(group.shown)))
+            prediction = f"{significant(value)} ({significant(low)} to {significant(high)})"
+        law = f"mean of {laws}" if fit.law == MEAN else laws
+        rows.append([name, law, f"{ON_BUDGET if name in on_budget else ''}{slopes}", miss, prediction + at])
+    return rows
+
+
+def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
+    """`31% (24 to 38) at 1,000, 4% (0 to 9) at 32,000`: by how much twice the smallest and largest size lower it."""
+    texts = []
+    for log_size in fit.runs.log_sizes[[0, -1]]:
+        step = np.array([log_size, log_size + np.log(2)])
+        high, low = ends(np.diff(fit.draw_log_errors(step))[:, 0])
+        changes = -np.expm1([np.diff(fit.log_errors(step))[0], low, high])
+        value, low, high = (f"{round(100 * change):.0f}" for change in changes)
+        texts.append(f"{value}% ({low} to {high}) at {whole(np.exp(log_size))}{unit if not texts else ''}")
+    return f",{by} ".join(texts)
+
+
+def list_params(fits: Mapping[str, GroupFit]) -> Iterator[list[Any]]:
+    """A header, then a row for each parameter of each law, with its 90% interval."""
+    yield ["model", "law", "parameter", "value", "low", "high"]
+    for name, group in fits.items():
+        for law, thetas in zip(group.fit.laws, group.fit.theta_draws, strict=True):
+            for parameter, drawn in law.name_params(thetas).items():
+                yield [name, law.name, parameter, law.params[parameter], *map(float, ends(drawn))]
 
 
 # ---- a study
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """A metric as an error that a law can describe, and back."""
 
     name: str
     to_error: Callable[[float], float]
     to_metric: Callable[[Any], Any]  # arrays too
 
-    @classmethod
-    def of(cls, metric: Metric) -> "Scale | None":
-        """None for a metric that is neither an accuracy nor a loss."""
-        if metric.percent:
-            return cls("error", metric.to_error, lambda error: 1 - error)
-        if metric.key == "perplexity":
-            return cls("loss", math.log, np.exp)
-        if metric.is_error:
-            return cls(metric.name, float, lambda error: error)
-        return None
 
-
-@dataclass(frozen=True)
 class StudyFits:
-    """Fits by model, and the crossover of each pair of models with a fit; both may be empty.
+    """The laws of all models of a study with runs at enough sizes (`groups`), and where each pair of them crosses.
 
-    Cells that the budget limits are left out of a model's fit where enough others remain (`left_out`: of some model);
-    the laws of the models `on_budget` rest on them.
+    They are of the study's metric (`scale`; None for one that is neither an accuracy nor a loss). A model leads clearly
+    where the gaps say so that the headline and the table rest on. Runs with an error of 0 count as half an error over
+    the test items, where their number is known. Cells that the budget limits are left out of the fit of a model that
+    has FEWEST_AVERAGED sizes without them (`left_out`: of some model); the laws of the models `on_budget` rest on them.
     """
 
-    scale: Scale | None = None
-    groups: Mapping[str, GroupFit] = field(default_factory=dict)
-    crossovers: Mapping[tuple[str, str], Crossover] = field(default_factory=dict)
-    unit: str = "example"
-    costs: Mapping[tuple[str, float], float] = field(default_factory=dict)  # mean wall_s of a run, by model and size
-    left_out: bool = False
-    on_budget: frozenset[str] = frozenset()
+    def __init__(self, results: "Results"):
+        metric = results.metric
+        self.unit, self.left_out, self.scale = metric.sized_by, False, None
+        self.groups: dict[str, GroupFit] = {}
+        self.crossovers: dict[tuple[str, str], Crossover] = {}
+        self.on_budget: set[str] = set()
+        self.costs: dict[tuple[str, float], list[float]] = defaultdict(list)  # wall_s of runs, by model and size
+        if metric.percent:
+            self.scale = Scale("error", metric.to_error, lambda error: 1 - error)
+        elif metric.key == "perplexity":
+            self.scale = Scale("loss", math.log, np.exp)
+        elif metric.is_error:
+            self.scale = Scale(metric.name, float, lambda error: error)
+        else:
+            return
+        for row in results.rows:
+            if (cost := finite(row.get("wall_s"))) is not None:
+                self.costs[row["model"], row["train_size"]].append(cost)
+        limited = {cell for cell, limit in list_limits(results.rows).items() if limit == "budget"}
+        for model, by_size in results.grouped.items():
+            self._fit(model, [row for rows in by_size.values() for row in rows], metric, limited)
+        for first, second in combinations(self.groups, 2):
+            shared = results.by_model[first].keys() & results.by_model[second].keys()
+            leads = {size: results.gap(first, second, size).estimate.clear for size in sorted(shared)}
+            self.crossovers[first, second] = crossover(self.fits[first], self.fits[second], leads=leads)
+
+    def _fit(self, model: str, rows: list[dict[str, Any]], metric: Metric, limited: set[tuple[str, float]]) -> None:
+        kept = []
+        for row in rows:  # a loss may be below any bound, an error of 0 is of few test items
+            error = self.scale.to_error(metric.value(row)) or 0.5 / (finite(row.get("test_items")) or math.inf)
+            if error > 0:
+                kept.append((row, error))
+        chances = [finite(row.get("chance")) for row, _ in kept] if metric.key == "accuracy" else []
+        points = Points(
+            [row["train_size"] for row, _ in kept],
+            [error for _, error in kept],
+            [row["seed"] for row, _ in kept],
+            *[1 - chance for chance in chances if chance is not None][-1:],
+        )
+        of_data = points.where([(model, size) not in limited for size in points.sizes])
+        fewer, enough = len(of_data.sizes) < len(points.sizes), len(set(of_data.sizes)) >= FEWEST_AVERAGED
+        if enough or len(set(points.sizes)) >= FEWEST:
+            self.groups[model] = fit_group(of_data if enough else points, "auto")
+        self.left_out |= fewer and enough
+        if fewer and not enough:
+            self.on_budget.add(model)
 
     @property
     def fits(self) -> dict[str, Fit]:
@@ -452,19 +531,19 @@ class StudyFits:
         """The header and a row per model; empty without a fit."""
         return make_law_table(self.groups, self.scale.name, self.on_budget) if self.groups else []
 
-    def describe_law(self, model: str) -> str:
-        """`each doubling of the data lowers the error by 31% (24 to 38) at 1,000 examples, by 4% (0 to 9) at 32,000`"""
-        slopes = describe_slopes(self.fits[model], f" {self.unit}s", " by")
-        return self.warn(f"each doubling of the data lowers the {self.scale.name} by {slopes}", model)
+    @property
+    def measured_by(self) -> str:
+        """What the intervals rest on."""
+        return " and ".join(sorted({fit.measured_by for fit in self.fits.values()}))
 
     def warn(self, text: str, *models: str) -> str:
         """The text, and before it that the laws of these models rest on cells that the budget limits."""
         return f"{ON_BUDGET if self.on_budget.intersection(models) else ''}{text}"
 
-    @property
-    def measured_by(self) -> str:
-        """What the intervals rest on."""
-        return " and ".join(sorted({fit.measured_by for fit in self.fits.values()}))
+    def describe_law(self, model: str) -> str:
+        """`each doubling of the data lowers the error by 31% (24 to 38) at 1,000 examples, by 4% (0 to 9) at 32,000`"""
+        slopes = describe_slopes(self.fits[model], f" {self.unit}s", " by")
+        return self.warn(f"each doubling of the data lowers the {self.scale.name} by {slopes}", model)
 
     def describe_headline(self) -> str:
         """Of two models where their curves cross, or that they are not seen to; else nothing."""
@@ -476,84 +555,27 @@ class StudyFits:
 
     def describe_crossovers(self) -> list[str]:
         """A sentence for each pair of models."""
-        return [
-            f"{self.warn(describe_crossover(crossing, *pair, self.unit), *pair)}."
-            for pair, crossing in self.crossovers.items()
-        ]
+        described = {pair: describe_crossover(one, *pair, self.unit) for pair, one in self.crossovers.items()}
+        return [f"{self.warn(text, *pair)}." for pair, text in described.items()]
 
     def describe_multipliers(self) -> list[str]:
         """A sentence for each pair of models with an error that both reach inside their data."""
         found = {pair: data_multiplier(*(self.fits[model] for model in pair)) for pair in self.crossovers}
-        return [
-            f"{describe_multiplier(one, *pair, self.scale.name)}."
-            for pair, one in found.items()
-            if one.ratio is not None
-        ]
+        shown = {pair: one for pair, one in found.items() if one.ratio is not None}
+        return [f"{describe_multiplier(one, *pair, self.scale.name)}." for pair, one in shown.items()]
 
     def describe_next_runs(self) -> list[str]:
         """For each crossover whose interval is finite, the three runs that would narrow it most for their time."""
         sentences = []
         for pair, crossing in self.crossovers.items():
-            costs = {(pair.index(model), size): cost for (model, size), cost in self.costs.items() if model in pair}
+            costs = {(pair.index(model), size): fmean(s) for (model, size), s in self.costs.items() if model in pair}
             texts = [
                 f"{pair[run.model]} with {whole(run.size)} ({duration(run.cost)}, {run.gain:.0%} less variance)"
                 for run in rank_next_runs(*(self.fits[model] for model in pair), crossing, costs)
             ]
             if texts:
+                names = " and ".join(pair)
                 sentences.append(
-                    f"To narrow the crossover of {' and '.join(pair)} most for the time, add a seed of "
-                    f"{', '.join(texts)}."
+                    f"To narrow the crossover of {names} most for the time, add a seed of {', '.join(texts)}."
                 )
         return sentences
-
-
-def fit_study(results: "Results") -> StudyFits:
-    """The laws of all models with runs at enough sizes, on the study's metric, and where they cross.
-
-    A model leads clearly where the gaps say so that the headline and the table rest on. Runs with an error of 0 count
-    as half an error over the test items, where their number is known. Cells that the budget limits are left out of the
-    fit of a model that has FEWEST_AVERAGED sizes without them.
-    """
-    metric, rows = results.metric, results.rows
-    scale = Scale.of(metric)
-    if scale is None:
-        return StudyFits()
-    points: dict[str, Points] = defaultdict(Points)
-    times: dict[tuple[str, float], list[float]] = defaultdict(list)
-    for row in rows:
-        if (cost := finite(row.get("wall_s"))) is not None:
-            times[row["model"], row["train_size"]].append(cost)
-        if (value := metric.value(row)) is None:
-            continue
-        # a loss may be below any bound, an error of 0 is of few test items
-        error = scale.to_error(value) or 0.5 / (finite(row.get("test_items")) or math.inf)
-        if error > 0:
-            of_model = points[row["model"]]
-            of_model.add(row["train_size"], error, row["seed"])
-            if metric.key == "accuracy" and (chance := finite(row.get("chance"))) is not None:
-                of_model.chance = 1 - chance
-    limited = {cell for cell, limit in list_limits(rows).items() if limit == "budget"}
-    groups, on_budget, left_out = {}, set(), False
-    for model, some in points.items():
-        of_data = some.where(lambda size, model=model: (model, size) not in limited)
-        fewer, enough = len(of_data.sizes) < len(some.sizes), len(set(of_data.sizes)) >= FEWEST_AVERAGED
-        if enough or len(set(some.sizes)) >= FEWEST:
-            groups[model] = fit_group(of_data if enough else some, "auto")
-        if fewer and enough:
-            left_out = True
-        elif fewer:
-            on_budget.add(model)
-    crossovers = {}
-    for first, second in combinations(groups, 2):
-        shared = results.by_model[first].keys() & results.by_model[second].keys()
-        leads = {size: results.gap(first, second, size).estimate.clear for size in sorted(shared)}
-        crossovers[first, second] = crossover(groups[first].fit, groups[second].fit, leads=leads)
-    return StudyFits(
-        scale,
-        groups,
-        crossovers,
-        metric.sized_by,
-        {cell: fmean(values) for cell, values in times.items()},
-        left_out,
-        frozenset(on_budget),
-    )

@@ -1,21 +1,321 @@
-"""Scaling laws fitted to the errors of one model at several training-set sizes, with their uncertainty."""
+"""Scaling laws of one model's errors at several training-set sizes: least squares on many curves at once, intervals."""
 
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from itertools import product
+from typing import ClassVar
 
 import numpy as np
 
 from vitlab.config import UserError, choices_text
-from vitlab.formatting import DASH, significant, whole
-from vitlab.studies.laws import FORMS, Law, minimise, minimise_from_starts
 from vitlab.studies.stats import moderated_spreads
 
-# ---- noise
-
+STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
+SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
+SHARES = (0.0, 0.5, 0.9)  # of the lowest error, e_inf to start from
+STEPS, TOLERANCE = 100, 1e-6  # of the least squares; the latter of the sum of squares, relative
+SHORT, KEPT = 10, 3  # steps from all starts; how many go on
 DRAWS = 600
+FIRST_FOLD = 4  # sizes of the first fold; 3 of a curve with 4 sizes
+MOST_FOLDS = 6
+FEWEST = 3  # sizes of a fit
+LEVEL = 0.9  # of intervals
+LARGEST_MISS = float(np.log(1.5))  # RMSE of the log error, on the data or held out, above which a law is not drawn
+MEAN = "mean"  # the name of the mean of several laws
+AVERAGED = ("m2", "m3", "m4")
+FEWEST_AVERAGED = 4  # sizes
+HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
+LARGEST_LOG = 700.0  # whose exponential is still a number
+DRIFT = 0.6  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
+DRIFT_DEGREES = 4  # of freedom, of Student's t
+PRIOR = 0.02  # miss per doubling, as of one more hold-out
+
+
+# ---- laws
+
+
+class Law:
+    """A law on the scale of one curve, or of the B curves of a batch; fitted once it has a `theta` (P).
+
+    Thetas (B, P) are its parameters as they are searched for. `bounds` are the lowest and the highest theta, (1, P) or
+    (B, P) each. `starts` gives thetas to begin from, `evaluate` log e and its derivative by each column of theta,
+    (B, N) each, `name_params` the law's own parameters by name, (B) each.
+    """
+
+    name: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]
+    bounds: tuple[np.ndarray, np.ndarray]
+    theta: np.ndarray
+
+    def __init__(self, curves: np.ndarray):
+        """`curves` (7, B, 1) has the log of the smallest and of the largest size, the means of the log sizes and of
+        the log errors, the lowest error, and the bounds of e_0.
+        """
+        self.curves = curves
+        self.first, self.last, self.middle, self.level, self.lowest, self.ceiling, self.highest_ceiling = curves
+
+    @classmethod
+    def of(cls, log_sizes: np.ndarray, log_errors: np.ndarray, chance: float | None) -> "Law":
+        """By mean log errors (N) of ascending sizes.
+
+        e_0 is chance where it is known and some error is below it, else from the highest error to 1, of losses to ten
+        times it.
+        """
+        highest, lowest = np.exp(log_errors.max()), np.exp(log_errors.min())
+        ends = (highest, 1.0 if highest <= 1 else 10 * highest)
+        if chance is not None and chance > lowest:
+            ends = (chance, chance)
+        curve = (log_sizes[0], log_sizes[-1], log_sizes.mean(), log_errors.mean(), lowest, *ends)
+        return cls(np.array(curve, float)[:, None, None])
+
+    @property
+    def free(self) -> int:
+        """The number of parameters that are fitted."""
+        low, high = self.bounds
+        return int((low[0] < high[0]).sum())
+
+    @property
+    def params(self) -> dict[str, float]:
+        """The parameters of the law as it is written."""
+        return {name: float(value[0]) for name, value in self.name_params(self.theta[None]).items()}
+
+    @property
+    def at_bound(self) -> list[str]:
+        """The parameters that ended at a bound: the data only say that they are beyond it, or nearly."""
+        low, high = (bound[0] for bound in self.bounds)
+        slack = np.minimum(0.01 * (high - low), 0.1)
+        ended = (low < high) & ((self.theta <= low + slack) | (self.theta >= high - slack))
+        return [name for name, at_end in zip(self.names, ended, strict=True) if at_end]
+
+    def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
+        """(N)"""
+        return self.evaluate(self.theta[None], log_sizes)[0][0]
+
+    def scale(self, beta: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """b of b x^c, by its logarithm at the middle of the sizes."""
+        return exponential(beta - c * self.middle[:, 0])
+
+
+def columns(*values: float | np.ndarray) -> np.ndarray:
+    """Bounds as (B, P), of numbers and (B, 1)."""
+    return np.concatenate(np.broadcast_arrays(*(np.reshape(value, (-1, 1)) for value in values)), axis=1)
+
+
+def exponential(values: np.ndarray) -> np.ndarray:
+    """exp, of what it can hold: a steep law has a b beyond any float."""
+    return np.exp(np.clip(values, -LARGEST_LOG, LARGEST_LOG))
+
+
+class M1(Law):
+    """e = b x^c"""
+
+    name, names = "m1", ("b", "c")
+    bounds = (np.array([[-np.inf, -STEEPEST]]), np.array([[np.inf, STEEPEST]]))
+
+    def starts(self):
+        yield self.level.item(), -0.3
+
+    def evaluate(self, theta, log_sizes):
+        x, (beta, c) = log_sizes - self.middle, theta.T[:, :, None]
+        error = beta + c * x
+        return error, [np.ones_like(error), np.broadcast_to(x, error.shape)]
+
+    def name_params(self, theta):
+        beta, c = theta.T
+        return {"b": self.scale(beta, c), "c": c}
+
+
+class M2(Law):
+    """e = e_inf + b x^c"""
+
+    name, names = "m2", ("e_inf", "b", "c")
+    bounds = (np.array([[0.0, -np.inf, -STEEPEST]]), np.array([[1.0, np.inf, -FLATTEST]]))
+
+    def starts(self):
+        for share, slope in product(SHARES, SLOPES):
+            yield share, self.level.item() + np.log1p(-0.9 * share), -slope
+
+    def evaluate(self, theta, log_sizes):
+        x, (share, beta, c) = log_sizes - self.middle, theta.T[:, :, None]
+        power = exponential(beta + c * x)
+        error = share * self.lowest + power
+        part = power / error
+        return np.log(error), [self.lowest / error, part, part * x]
+
+    def name_params(self, theta):
+        share, beta, c = theta.T
+        return {"e_inf": share * self.lowest[:, 0], "b": self.scale(beta, c), "c": c}
+
+
+class M3(Law):
+    """e = b (1/x + g)^c
+
+    beta is the level where x is in the middle and g = 0; log g is free up to where no size is seen to matter.
+    """
+
+    name, names = "m3", ("b", "g", "c")
+
+    @property
+    def bounds(self):
+        return columns(-np.inf, -self.last - 7, FLATTEST), columns(np.inf, 2 - self.first, STEEPEST)
+
+    def starts(self):
+        last, middle = self.last.item(), self.middle.item()
+        for place, slope in product((-last - 4, -last, -middle), SLOPES):
+            # the level is matched at the middle of the sizes
+            yield self.level.item() - slope * float(np.logaddexp(0.0, place + middle)), place, slope
+
+    def evaluate(self, theta, log_sizes):
+        x, (beta, log_g, c) = log_sizes - self.middle, theta.T[:, :, None]
+        bend = np.logaddexp(-x, log_g + self.middle)
+        return beta + c * bend, [np.ones_like(bend), c * np.exp(log_g + self.middle - bend), bend]
+
+    def name_params(self, theta):
+        beta, log_g, c = theta.T
+        return {"b": exponential(beta + c * self.middle[:, 0]), "g": np.exp(log_g), "c": c}
+
+
+class M4(Law):
+    """(e - e_inf) / (e_0 - e)^a = b x^c
+
+    Solved for e by Newton's method in u, where e = e_inf + (e_0 - e_inf) / (1 + exp(-u)).
+    """
+
+    name, names = "m4", ("e_inf", "e_0", "b", "c", "a")
+
+    @property
+    def bounds(self):
+        low, high = self.ceiling, self.highest_ceiling
+        return columns(0.0, low, -np.inf, -STEEPEST, -3.0), columns(1.0, high, np.inf, -FLATTEST, 2.0)
+
+    @property
+    def highest_limit(self) -> np.ndarray:
+        return np.minimum(self.lowest, self.ceiling * 0.999)
+
+    def starts(self):
+        low, high = self.ceiling.item(), self.highest_ceiling.item()
+        for share, slope, log_a, place in product(SHARES[:2], SLOPES[1:], (-1.0, 0.0, 1.0), {(low + high) / 2, high}):
+            yield share, place, self.level.item() + 0.5, -slope, log_a
+
+    def evaluate(self, theta, log_sizes):
+        x, (share, e_0, beta, c, log_a) = log_sizes - self.middle, theta.T[:, :, None]
+        lowest, a = self.highest_limit, np.exp(log_a)
+        limit = share * lowest
+        span = np.maximum(e_0 - limit, 1e-9)
+        target = beta + c * x - (1 - a) * np.log(span)
+        u = np.where(target > 0, target / a, target)
+        for _ in range(30):
+            soft, upper, lower = logistic(u)
+            step = ((a - 1) * soft + u - target) / (lower + a * upper)
+            u = u - step
+            if np.abs(step).max() < 1e-6:  # the next step would be of its square
+                break
+        soft, upper, lower = logistic(np.clip(u, -100, 100))  # beyond it no float tells an error from its limit
+        slope = lower + a * upper
+        error = limit + span * upper
+        by_u = span * upper * lower / slope / error  # d log e / d target
+        by_span = -(1 - a) / span  # d target / d span
+        by_limit = lowest * (lower / error - by_u * by_span)
+        return np.log(error), [
+            by_limit,
+            upper / error + by_u * by_span,
+            by_u,
+            by_u * x,
+            by_u * a * (np.log(span) - soft),
+        ]
+
+    def name_params(self, theta):
+        share, e_0, beta, c, log_a = theta.T
+        limit = share * self.highest_limit[:, 0]
+        return {"e_inf": limit, "e_0": e_0, "b": self.scale(beta, c), "c": c, "a": np.exp(log_a)}
+
+
+def logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log(1 + exp(u)), 1 / (1 + exp(-u)) and 1 / (1 + exp(u))."""
+    small = np.exp(-np.abs(u))
+    upper, lower = (np.where(sign * u >= 0, 1.0, small) / (1 + small) for sign in (1, -1))
+    return np.maximum(u, 0) + np.log1p(small), upper, lower
+
+
+FORMS: dict[str, type[Law]] = {form.name: form for form in (M1, M2, M3, M4)}
+
+
+# ---- least squares
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a step too far costs infinity, and is not taken
+def minimise(
+    law: Law, log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray, theta: np.ndarray, steps: int = STEPS
+) -> tuple[np.ndarray, np.ndarray]:
+    """The theta (B, P) that `theta` leads to and its weighted sum of squares (B), of log errors (B, N) or (N).
+
+    `weights` (B, N) or (N) are the number of runs of each size. A parameter on its bound that wants to leave stays
+    there.
+    """
+    low, high = law.bounds
+    best = np.clip(theta, low, high)
+    target, weights = (np.broadcast_to(array, (len(best), len(log_sizes))) for array in (log_errors, weights))
+    # of the problems that have not converged, `open_ones`: where each is, and how its sum of squares goes on from there
+    open_ones, current, damping = np.arange(len(best)), best.copy(), np.full(len(best), 1e-2)
+    square, normal, gradient = linearise(law, log_sizes, target, weights, best)
+    costs = square.copy()
+    for _ in range(steps):
+        held = ((current <= low) & (gradient < 0)) | ((current >= high) & (gradient > 0))
+        matrix = normal * (~held[:, :, None] & ~held[:, None, :])
+        diagonal = np.einsum("bpp->bp", matrix)
+        diagonal += np.where(held, 1.0, damping[:, None] * np.maximum(diagonal, 1e-12) + 1e-14)
+        step = np.linalg.solve(matrix, np.where(held, 0.0, gradient)[:, :, None])[:, :, 0]
+        trial = np.clip(current + step, low, high)
+        new_square, new_normal, new_gradient = linearise(law, log_sizes, target, weights, trial)
+        better = new_square <= square
+        gain = (square - new_square) / np.maximum(square, 1e-300)
+        done = (better & (gain < TOLERANCE)) | (damping > 1e9) | (square < 1e-24)
+        current[better], square[better] = trial[better], new_square[better]
+        normal[better], gradient[better] = new_normal[better], new_gradient[better]
+        damping = np.where(better, damping * 0.2, damping * 5)
+        best[open_ones], costs[open_ones] = current, square
+        if done.all():
+            break
+        if done.any():
+            of_each = open_ones, current, square, damping, normal, gradient, target, weights
+            open_ones, current, square, damping, normal, gradient, target, weights = (one[~done] for one in of_each)
+            law = law if len(law.level) == 1 else type(law)(law.curves[:, ~done])  # a law of one curve is for any
+            low, high = law.bounds
+    return best, costs
+
+
+def minimise_from_starts(
+    laws: Sequence[Law], log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray
+) -> list[np.ndarray]:
+    """The best theta (P) that the starts of each law lead to, by its weights (laws, N); the best few go to the end.
+
+    All are of one form. They are searched for in one batch, since the arrays of one are too small to fill a call.
+    """
+    starts = [list(law.starts()) for law in laws]
+    owners = np.repeat(np.arange(len(laws)), [len(some) for some in starts])
+    theta, curves = np.concatenate(starts), np.concatenate([law.curves for law in laws], axis=1)
+    for steps, kept in ((SHORT, KEPT), (STEPS, 1)):
+        batch = type(laws[0])(curves[:, owners])
+        theta, costs = minimise(batch, log_sizes, log_errors, weights[owners], theta, steps)
+        rows = [np.flatnonzero(owners == k) for k in range(len(laws))]
+        chosen = np.concatenate([of_law[costs[of_law].argsort()[:kept]] for of_law in rows])
+        theta, owners = theta[chosen], owners[chosen]
+    return list(theta)
+
+
+def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sum of squares (B), the normal matrix J'WJ (B, P, P) and J'Wr (B, P)."""
+    predicted, by_parameter = law.evaluate(theta, log_sizes)
+    residuals = target - predicted
+    jacobian = np.stack(by_parameter, axis=1)  # (B, P, N)
+    weighted = jacobian * weights[:, None]
+    square = np.nan_to_num((weights * residuals**2).sum(1), nan=np.inf)
+    return square, weighted @ jacobian.transpose(0, 2, 1), (weighted @ residuals[:, :, None])[:, :, 0]
+
+
+# ---- fits
 
 
 @dataclass(frozen=True)
@@ -27,125 +327,24 @@ class Runs:
     log_errors: np.ndarray  # (runs)
     keys: tuple[tuple[float, int], ...]  # size and seed of each run
 
-    @property
+    @cached_property
     def place(self) -> np.ndarray:
         """The index of each run's size."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    @property
+    @cached_property
     def means(self) -> np.ndarray:
         return np.bincount(self.place, self.log_errors) / self.counts
 
-    @property
-    def mean_errors(self) -> np.ndarray:
-        return np.bincount(self.place, np.exp(self.log_errors)) / self.counts
-
-    def generator(self, purpose: int) -> np.random.Generator:
-        """Random numbers that are the same for all models with runs of these sizes and seeds."""
-        return np.random.default_rng([zlib.crc32(repr(self.keys).encode()), purpose])
+    @cached_property
+    def log_means(self) -> np.ndarray:
+        """Logs of the mean errors."""
+        return np.log(np.bincount(self.place, np.exp(self.log_errors)) / self.counts)
 
     @property
     def repeated(self) -> bool:
         """Whether the scatter between seeds tells the noise: else only the distance from a fitted law can."""
         return int((self.counts - 1).sum()) >= max(2, len(self.counts) // 2)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Of log errors: standard deviation by size (N), standardised residuals (runs), degrees of freedom."""
-
-    runs: Runs
-    deviations: np.ndarray
-    residuals: np.ndarray
-    freedom: float
-
-    def draw_means(self) -> np.ndarray:
-        """What the mean log error of each size is off by, (DRAWS, N).
-
-        Residuals are resampled with replacement, as many as a size has runs. Each draw is scaled by the root of
-        freedom / chi-squared, so that draws scatter as Student's t: the deviation was itself estimated.
-        """
-        generator = self.runs.generator(0)
-        chosen = self.residuals[generator.integers(len(self.residuals), size=(DRAWS // 2, len(self.residuals)))]
-        chosen = np.concatenate([chosen, -chosen])  # no draw without its mirror image: fewer draws do
-        sums = np.add.reduceat(chosen, np.concatenate([[0], np.cumsum(self.runs.counts)[:-1]]), axis=1)
-        return np.tile(self.inflate(generator, DRAWS // 2), 2)[:, None] * self.deviations * sums / self.runs.counts
-
-    def draw_run(self, places: np.ndarray) -> np.ndarray:
-        """What one new run is off by, at each place (the index of the size whose noise it has), (DRAWS, places)."""
-        generator = self.runs.generator(1)
-        chosen = self.residuals[generator.integers(len(self.residuals), size=(DRAWS, len(places)))]
-        return self.inflate(generator, DRAWS)[:, None] * self.deviations[places] * chosen
-
-    def inflate(self, generator: np.random.Generator, number: int) -> np.ndarray:
-        return np.sqrt(self.freedom / generator.chisquare(self.freedom, number))
-
-
-def unit(residuals: np.ndarray) -> np.ndarray:
-    """The residuals with mean 0 and mean square 1; zeros stay zeros."""
-    centred = residuals - residuals.mean()
-    size = np.sqrt((centred**2).mean())
-    return centred / size if size > 1e-12 else centred * 0
-
-
-# ---- hold-outs
-
-
-FIRST_FOLD = 4  # sizes of the first fold; 3 of a curve with 4 sizes
-MOST_FOLDS = 6  # folds
-PRIOR = 0.02  # miss per doubling, as of one more hold-out
-
-
-def list_folds(sizes: int) -> list[int]:
-    """How many sizes each fold is fitted to; of many sizes some folds, evenly spaced."""
-    folds = np.arange(FIRST_FOLD if sizes > FIRST_FOLD else FIRST_FOLD - 1, sizes)
-    places = np.linspace(0, len(folds) - 1, MOST_FOLDS).round().astype(int) if len(folds) else []
-    return sorted({int(folds[place]) for place in places})
-
-
-def root_mean_square(values: np.ndarray) -> float:
-    return float(np.sqrt((values**2).mean()))
-
-
-# ---- fits
-
-
-FEWEST = 3  # sizes of a fit
-LEVEL = 0.9  # of intervals
-LARGEST_MISS = float(np.log(1.5))  # RMSE of the log error, on the data or held out, above which a law is not drawn
-MEAN = "mean"  # the name of the mean of several laws
-AVERAGED = ("m2", "m3", "m4")
-FEWEST_AVERAGED = 4  # sizes
-HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
-LARGEST_LOG = 700.0  # of the end of an interval, whose exponential is still a number
-DRIFT = 0.6  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
-DRIFT_DEGREES = 4  # of freedom, of Student's t
-
-
-@dataclass(frozen=True)
-class LawFit:
-    """One law on one curve. `theta` (P) is in the law's own coordinates."""
-
-    name: str
-    form: Law = field(repr=False)
-    theta: np.ndarray = field(repr=False)
-
-    @property
-    def params(self) -> dict[str, float]:
-        """The parameters of the law as it is written."""
-        return {name: float(value[0]) for name, value in self.form.params(self.theta[None]).items()}
-
-    @property
-    def at_bound(self) -> list[str]:
-        """The parameters that ended at a bound: the data only say that they are beyond it, or nearly."""
-        low, high = (bound[0] for bound in self.form.bounds)
-        slack = np.minimum(0.01 * (high - low), 0.1)
-        ended = (low < high) & ((self.theta <= low + slack) | (self.theta >= high - slack))
-        return [name for name, at_end in zip(self.form.names, ended, strict=True) if at_end]
-
-    def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
-        """(N)"""
-        return self.form.evaluate(self.theta[None], log_sizes)[0][0]
 
 
 @dataclass(frozen=True)
@@ -158,10 +357,9 @@ class Fit:
     """
 
     law: str | None
-    laws: tuple[LawFit, ...] = field(repr=False)
+    laws: tuple[Law, ...] = field(repr=False)
     runs: Runs = field(repr=False)
     weights: np.ndarray = field(repr=False)  # (N) of each size in the least squares
-    noise: Noise = field(repr=False)
     rmse_holdout: float | None = None
     drift: float = field(default=0.0, repr=False)
     drawn: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
@@ -176,8 +374,7 @@ class Fit:
     @property
     def at_bound(self) -> list[str]:
         """The parameters that ended at a bound, such as `e_inf`; `m2.e_inf` in a mean."""
-        prefix = "{}." if self.law == MEAN else ""
-        return [prefix.format(law.name) + name for law in self.laws for name in law.at_bound]
+        return [f"{law.name}.{name}" if self.law == MEAN else name for law in self.laws for name in law.at_bound]
 
     @property
     def measured_by(self) -> str:
@@ -197,9 +394,53 @@ class Fit:
         return max(misses, self.rmse_holdout or 0.0) <= LARGEST_MISS
 
     @cached_property
+    def noise(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Of log errors: standard deviation by size (N), standardised residuals (runs), degrees of freedom.
+
+        By the scatter of seeds, else by the distance from the laws; where neither tells, all draws are NaN. The scatter
+        is n / (n - 1) times the mean square of seeds within sizes, pooled as far as sizes agree. The standardised
+        residuals of all sizes are resampled together: three seeds show too little of their distribution.
+        """
+        runs, place = self.runs, self.runs.place
+        if runs.repeated:
+            sizes = np.exp(runs.log_sizes)
+            by_size = np.split(runs.log_errors, np.cumsum(runs.counts)[:-1])
+            spreads = moderated_spreads(dict(zip(sizes, by_size, strict=True)))
+            deviations = np.array([spreads[size].std if spreads else 0.0 for size in sizes])
+            freedom = min((spread.degrees for spread in spreads.values()), default=1.0)
+            misses = runs.log_errors - runs.means[place]
+            misses = np.divide(misses, deviations[place], out=np.zeros_like(misses), where=spreads != {})
+            scaled = misses * np.sqrt(runs.counts / np.maximum(runs.counts - 1, 1))[place]
+            residuals = np.resize(scaled[runs.counts[place] > 1], len(scaled))
+        elif self.laws:
+            residuals = runs.log_errors - self.log_errors(runs.log_sizes)[place]
+            freedom = float(max(1, len(residuals) - min(law.free for law in self.laws)))
+            deviations = np.full(len(runs.counts), np.sqrt((residuals**2).sum() / freedom))
+        else:
+            deviations, residuals, freedom = np.full(len(runs.counts), np.nan), np.zeros(len(place)), 1.0
+        residuals = residuals - residuals.mean()
+        size = np.sqrt((residuals**2).mean())
+        return deviations, residuals / size if size > 1e-12 else residuals * 0, freedom
+
+    def draw_noise(self, purpose: int, draws: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals (draws, number) with replacement, and by how much a deviation is larger in each draw (draws, 1).
+
+        By the root of freedom / chi-squared, so that draws scatter as Student's t: the deviation was itself estimated.
+        Random numbers are the same for all models with runs of these sizes and seeds.
+        """
+        generator = np.random.default_rng([zlib.crc32(repr(self.runs.keys).encode()), purpose])
+        _, residuals, freedom = self.noise
+        chosen = residuals[generator.integers(len(residuals), size=(draws, number))]
+        return chosen, np.sqrt(freedom / generator.chisquare(freedom, draws))[:, None]
+
+    @cached_property
     def noise_of_means(self) -> np.ndarray:
-        """(draws, sizes): what the mean log error of each size is off by."""
-        return self.noise.draw_means()
+        """(draws, sizes): what the mean log error of each size is off by, of as many residuals as a size has runs."""
+        counts = self.runs.counts
+        chosen, larger = self.draw_noise(0, DRAWS // 2, counts.sum())
+        chosen = np.concatenate([chosen, -chosen])  # no draw without its mirror image: fewer draws do
+        sums = np.add.reduceat(chosen, np.concatenate([[0], np.cumsum(counts)[:-1]]), axis=1)
+        return np.tile(larger, (2, 1)) * self.noise[0] * sums / counts
 
     @cached_property
     def theta_draws(self) -> list[np.ndarray]:
@@ -208,49 +449,43 @@ class Fit:
         for k, law in enumerate(self.laws):
             noise = self.noise_of_means[k :: len(self.laws)]
             begin = np.repeat(law.theta[None], len(noise), 0)
-            draws.append(minimise(law.form, x, law.log_errors(x) + noise, self.weights, begin, steps=15)[0])
+            draws.append(minimise(law, x, law.log_errors(x) + noise, self.weights, begin, steps=15)[0])
         return draws
-
-    @cached_property
-    def drift_draws(self) -> np.ndarray:
-        """(draws): how far the log error leaves the laws with each doubling beyond the data; its own in each model."""
-        own = [zlib.crc32(repr(self.runs.keys).encode()), zlib.crc32(self.runs.log_errors.tobytes())]
-        half = np.random.default_rng(own).standard_t(DRIFT_DEGREES, DRAWS // 2)
-        return self.drift * np.concatenate([half, -half])
 
     def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
         """(N): the mean of the laws."""
-        if not self.laws:
-            return np.full(len(log_sizes), np.nan)
-        return np.mean([law.log_errors(log_sizes) for law in self.laws], axis=0)
+        return mean_log_errors(self.laws, log_sizes) if self.laws else np.full(len(log_sizes), np.nan)
 
     def draw_log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
-        """(draws, N): the laws with other noise in the data and, beyond the data, a drift.
+        """(draws, N): the laws with other noise in the data and, beyond the data, a drift with each doubling.
 
-        Kept, since a model is compared with all others of a study at the same sizes.
+        Kept, since a model is compared with all others of a study at the same sizes. Each model has its own drift.
         """
         key = log_sizes.tobytes()
         if key not in self.drawn:
             drawn = np.full((DRAWS, len(log_sizes)), np.nan)
             for k, (law, thetas) in enumerate(zip(self.laws, self.theta_draws, strict=True)):
-                drawn[k :: len(self.laws)] = law.form.evaluate(thetas, log_sizes)[0]
+                drawn[k :: len(self.laws)] = law.evaluate(thetas, log_sizes)[0]
+            own = [zlib.crc32(repr(self.runs.keys).encode()), zlib.crc32(self.runs.log_errors.tobytes())]
+            half = np.random.default_rng(own).standard_t(DRIFT_DEGREES, DRAWS // 2)
+            drift = self.drift * np.concatenate([half, -half])
             doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
-            self.drawn[key] = drawn + self.drift_draws[:, None] * doublings
+            self.drawn[key] = drawn + drift[:, None] * doublings
         return self.drawn[key]
 
-    def read_means(self, log_sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The log mean error at log sizes (N), (N), and draws of it, (draws, N).
+    def read_means(self, log_sizes: np.ndarray) -> np.ndarray:
+        """The log mean error at log sizes (N), then draws of it, (1 + draws, N).
 
         It is the measured one at sizes that were measured. Between two of them it follows the laws where they hold,
         moved by what these miss the two by, else a straight line in log size; outside the data it is the laws'.
         """
-        x, means = self.runs.log_sizes, np.log(self.runs.mean_errors)
+        x, means = self.runs.log_sizes, self.runs.log_means
         shares = np.stack([np.interp(log_sizes, x, one, 0, 0) for one in np.eye(len(x))])  # (sizes, N)
         drawn = means + self.noise_of_means
         if not self.holds:
-            return means @ shares, drawn @ shares
-        law, laws = self.log_errors, self.draw_log_errors
-        return law(log_sizes) + (means - law(x)) @ shares, laws(log_sizes) + (drawn - laws(x)) @ shares
+            return np.vstack([means @ shares, drawn @ shares])
+        curve = self.log_errors(log_sizes) + (means - self.log_errors(x)) @ shares
+        return np.vstack([curve, self.draw_log_errors(log_sizes) + (drawn - self.draw_log_errors(x)) @ shares])
 
     def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
         """The error at each size, in the shape of `sizes`."""
@@ -262,13 +497,28 @@ class Fit:
         sizes = np.asarray(sizes, float)
         log_sizes = np.log(sizes.ravel())
         logs = self.draw_log_errors(log_sizes)
-        if one_run:
-            logs = logs + self.noise.draw_run(np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1))
+        if one_run:  # with the noise of the nearest size
+            chosen, larger = self.draw_noise(1, DRAWS, len(log_sizes))
+            nearest = np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1)
+            logs = logs + larger * self.noise[0][nearest] * chosen
         return np.exp(np.minimum(ends(logs), LARGEST_LOG)).reshape(2, *sizes.shape)
 
     def prediction_interval(self, sizes: Sequence[float] | float) -> np.ndarray:
         """(2, ...): where the error of one new run at each size falls with 90%, low and high."""
         return self.interval(sizes, one_run=True)
+
+
+def mean_log_errors(laws: Sequence[Law], log_sizes: np.ndarray) -> np.ndarray:
+    return np.mean([law.log_errors(log_sizes) for law in laws], axis=0)
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt((values**2).mean()))
+
+
+def ends(values: np.ndarray, level: float = LEVEL) -> np.ndarray:
+    """The quantiles (2, ...) that leave out as much on either side, over the first axis."""
+    return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
 
 
 def fit_scaling_law(
@@ -292,80 +542,7 @@ def fit_scaling_law(
         raise UserError(
             f"chance={chance}: no error is below it; give the error of guessing, such as 0.9 for ten equal classes"
         )
-    count = len(runs.log_sizes)
-    if law == "auto" and count < FEWEST_AVERAGED:
-        return Fit(None, (), runs, runs.counts, estimate_noise((), runs))
-    names = AVERAGED if law == "auto" else (law,)
-    weights = runs.counts
-    if law == "auto":  # the largest sizes count most: curves leave their laws slowly
-        weights = runs.counts * 0.5 ** ((runs.log_sizes[-1] - runs.log_sizes) / np.log(2) / HALVING)
-    folds = list_folds(count)
-    laws, *of_folds = fit_laws(names, runs, weights, chance, [count, *folds])
-    if not laws:
-        free = FORMS[law].of(runs.log_sizes, runs.means, chance).free
-        raise UserError(f"law={law}: has {free} parameters, {count} sizes cannot tell them; give more")
-    holdouts = []  # of sizes held out: log predicted less log measured error, doublings beyond the sizes of the fit
-    for first, of_fold in zip(folds, of_folds, strict=True):
-        if of_fold:
-            rest = runs.log_sizes[first:]
-            predicted = np.mean([law.log_errors(rest) for law in of_fold], axis=0)
-            holdouts.append((predicted - runs.means[first:], (rest - runs.log_sizes[first - 1]) / np.log(2)))
-    per_doubling = [misses @ far / (far @ far) for misses, far in holdouts]
-    return Fit(
-        law=MEAN if law == "auto" else law,
-        laws=tuple(laws),
-        runs=runs,
-        weights=weights,
-        noise=estimate_noise(laws, runs),
-        rmse_holdout=root_mean_square(np.array([misses[0] for misses, _ in holdouts])) if holdouts else None,
-        drift=DRIFT * root_mean_square(np.array([*per_doubling, PRIOR])) if law == "auto" else 0.0,
-    )
-
-
-def fit_laws(
-    names: Sequence[str], runs: Runs, weights: np.ndarray, chance: float | None, firsts: Sequence[int]
-) -> list[list[LawFit]]:
-    """For each number in `firsts` the laws that so many first sizes can tell, each from the best of its starts."""
-    found: list[list[LawFit]] = [[] for _ in firsts]
-    for name in names:
-        forms = {}
-        for place, first in enumerate(firsts):
-            means = runs.means[:first]
-            known = chance if chance is not None and chance > np.exp(means.min()) else None
-            form = FORMS[name].of(runs.log_sizes[:first], means, known)
-            if form.free <= first:
-                forms[place] = form
-        if forms:
-            used = np.stack([np.where(np.arange(len(weights)) < firsts[place], weights, 0) for place in forms])
-            thetas = minimise_from_starts([*forms.values()], runs.log_sizes, runs.means, used)
-            for (place, form), theta in zip(forms.items(), thetas, strict=True):
-                found[place].append(LawFit(name, form, theta))
-    return found
-
-
-def estimate_noise(laws: Sequence[LawFit], runs: Runs) -> Noise:
-    """By the scatter of seeds, else by the distance from fitted laws; where neither tells, all draws are NaN.
-
-    The scatter is n / (n - 1) times the mean square of seeds within sizes, pooled as far as sizes agree. The
-    standardised residuals of all sizes are resampled together: three seeds show too little of their distribution.
-    """
-    if not runs.repeated:
-        deviation, residuals, freedom = np.nan, np.zeros(len(runs.log_errors)), 1.0
-        if laws:
-            predicted = np.mean([law.log_errors(runs.log_sizes) for law in laws], axis=0)
-            residuals = runs.log_errors - predicted[runs.place]
-            freedom = float(max(1, len(residuals) - min(law.form.free for law in laws)))
-            deviation = np.sqrt((residuals**2).sum() / freedom)
-        return Noise(runs, np.full(len(runs.counts), deviation), unit(residuals), freedom)
-    sizes = np.exp(runs.log_sizes)
-    spreads = moderated_spreads(dict(zip(sizes, np.split(runs.log_errors, np.cumsum(runs.counts)[:-1]), strict=True)))
-    deviations = np.array([spreads[size].std if spreads else 0.0 for size in sizes])
-    freedom = min((spread.degrees for spread in spreads.values()), default=1.0)
-    several = (runs.counts > 1)[runs.place]
-    residuals = runs.log_errors - runs.means[runs.place]
-    residuals = np.divide(residuals, deviations[runs.place], out=np.zeros_like(residuals), where=spreads != {})
-    scaled = residuals * np.sqrt(runs.counts / np.maximum(runs.counts - 1, 1))[runs.place]
-    return Noise(runs, deviations, unit(np.resize(scaled[several], len(scaled))), freedom)
+    return fit_runs(runs, law, chance)
 
 
 def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> Runs:
@@ -384,121 +561,43 @@ def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[
     return Runs(np.log(values), counts, np.log(e[order]), keys)
 
 
-def ends(values: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """The quantiles (2, ...) that leave out as much on either side, over the first axis."""
-    return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
-
-
-# ---- groups of runs
-
-BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
-ON_BUDGET = "limited by the budget: "  # before what rests on such cells
-
-
-@dataclass
-class Points:
-    """The runs of one group. `chance` is the error of guessing, where the file has it."""
-
-    sizes: list[float] = field(default_factory=list)
-    errors: list[float] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=list)
-    chance: float | None = None
-
-    def add(self, size: float, error: float, seed: int) -> None:
-        self.sizes.append(size)
-        self.errors.append(error)
-        self.seeds.append(seed)
-
-    def where(self, wanted: Callable[[float], bool]) -> "Points":
-        """Those of the wanted sizes."""
-        selected = Points(chance=self.chance)
-        for point in zip(self.sizes, self.errors, self.seeds, strict=True):
-            if wanted(point[0]):
-                selected.add(*point)
-        return selected
-
-
-@dataclass(frozen=True)
-class GroupFit:
-    """A group's fit, with what was held back from it."""
-
-    fit: Fit
-    rest: Points  # of sizes above the limit
-
-    @property
-    def rmse_holdout(self) -> float | None:
-        """RMSE of the log error: of what was held back, else of the rolling hold-out."""
-        if not self.rest.sizes:
-            return self.fit.rmse_holdout
-        return root_mean_square(np.log(self.fit.predict(self.rest.sizes)) - np.log(self.rest.errors))
-
-    @property
-    def asked(self) -> list[float]:
-        """The sizes to predict: those held back, else some beyond the data."""
-        return sorted(set(self.rest.sizes)) or [self.fit.largest * times for times in BEYOND]
-
-    @property
-    def shown(self) -> float:
-        """The size whose prediction stands in a table: the largest that was held back, else twice the data."""
-        return self.asked[-1 if self.rest.sizes else 0]
-
-
-def fit_group(points: Points, law: str, limit: float | None = None) -> GroupFit:
-    """A fit to the sizes up to `limit`. Raises UserError."""
-    fitted = points.where(lambda size: limit is None or size <= limit)
-    lowest = np.exp(order_runs(fitted.sizes, fitted.errors, fitted.seeds).means.min())
-    # a model that only guesses tells nothing by the error of guessing
-    chance = fitted.chance if fitted.chance is not None and fitted.chance > lowest else None
-    fit = fit_scaling_law(fitted.sizes, fitted.errors, law, chance, fitted.seeds)
-    return GroupFit(fit, points.where(lambda size: limit is not None and size > limit))
-
-
-def make_law_table(fits: Mapping[str, GroupFit], error: str, on_budget: Collection[str] = ()) -> list[list[str]]:
-    """The law of each group and what more data bring, a row each below the header; `error` is what was fitted.
-
-    `on_budget` are the groups whose laws rest on cells that the budget limits.
-    """
-    size = max(group.shown for group in fits.values())
-    doubling = f"each doubling of the data lowers the {error} by (90%)"
-    rows = [["", "law", doubling, "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
-    for name, group in fits.items():
-        at = f" at {whole(group.shown)}" if group.shown != size else ""
-        miss = DASH if group.rmse_holdout is None else significant(group.rmse_holdout)
-        slopes = describe_slopes(group.fit) if group.fit.holds else DASH
-        laws = [law.name.upper() for law in group.fit.laws] or [DASH]
-        law = f"mean of {', '.join(laws)}" if group.fit.law == MEAN else laws[0]
-        slopes = f"{ON_BUDGET if name in on_budget else ''}{slopes}"
-        rows.append([name, law, slopes, miss, describe_prediction(group) + at])
-    return rows
-
-
-def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
-    """`31% (24 to 38) at 1,000, 4% (0 to 9) at 32,000`: by how much twice the smallest and largest size lower it."""
-    texts = []
-    for log_size in fit.runs.log_sizes[[0, -1]]:
-        step = np.array([log_size, log_size + np.log(2)])
-        high, low = ends(np.diff(fit.draw_log_errors(step))[:, 0])
-        changes = -np.expm1([np.diff(fit.log_errors(step))[0], low, high])
-        value, low, high = (f"{round(100 * change):.0f}" for change in changes)
-        texts.append(f"{value}% ({low} to {high}) at {whole(np.exp(log_size))}{unit if not texts else ''}")
-    return f",{by} ".join(texts)
-
-
-def list_params(fits: Mapping[str, GroupFit]) -> Iterator[list[Any]]:
-    """A header, then a row for each parameter of each law, with its 90% interval."""
-    yield ["model", "law", "parameter", "value", "low", "high"]
-    for name, group in fits.items():
-        for law, thetas in zip(group.fit.laws, group.fit.theta_draws, strict=True):
-            for parameter, drawn in law.form.params(thetas).items():
-                yield [name, law.name, parameter, law.params[parameter], *map(float, ends(drawn))]
-
-
-def describe_prediction(group: GroupFit) -> str:
-    """`0.12 (0.10 to 0.15)`, or why there is none."""
-    fit = group.fit
-    if not fit.laws:
-        return f"none: {len(fit.runs.counts)} sizes; auto needs {FEWEST_AVERAGED}"
-    if not fit.holds:
-        return f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
-    low, high = map(float, fit.prediction_interval(group.shown))
-    return f"{significant(float(fit.predict(group.shown)))} ({significant(low)} to {significant(high)})"
+def fit_runs(runs: Runs, law: str, chance: float | None) -> Fit:
+    """As `fit_scaling_law`; without chance where no error is below it."""
+    x, count = runs.log_sizes, len(runs.log_sizes)
+    if law == "auto" and count < FEWEST_AVERAGED:
+        return Fit(None, (), runs, runs.counts)
+    weights = runs.counts
+    if law == "auto":  # the largest sizes count most: curves leave their laws slowly
+        weights = runs.counts * 0.5 ** ((x[-1] - x) / np.log(2) / HALVING)
+    # how many first sizes are fitted: all, then folds whose other sizes are held out; of many folds some, evenly spaced
+    folds = np.arange(FIRST_FOLD if count > FIRST_FOLD else FIRST_FOLD - 1, count)
+    if len(folds) > MOST_FOLDS:
+        folds = folds[np.linspace(0, len(folds) - 1, MOST_FOLDS).round().astype(int)]
+    firsts = [count, *folds.tolist()]
+    found: list[list[Law]] = [[] for _ in firsts]
+    for name in AVERAGED if law == "auto" else (law,):
+        forms = [FORMS[name].of(x[:first], runs.means[:first], chance) for first in firsts]
+        told = [place for place, first in enumerate(firsts) if forms[place].free <= first]
+        if told:
+            used = np.stack([np.where(np.arange(count) < firsts[place], weights, 0) for place in told])
+            thetas = minimise_from_starts([forms[place] for place in told], x, runs.means, used)
+            for place, theta in zip(told, thetas, strict=True):
+                forms[place].theta = theta
+                found[place].append(forms[place])
+    laws, *of_folds = found
+    if not laws:
+        raise UserError(f"law={law}: has {forms[0].free} parameters, {count} sizes cannot tell them; give more")
+    holdouts = []  # of sizes held out: log predicted less log measured error, doublings beyond the sizes of the fit
+    for first, of_fold in zip(firsts[1:], of_folds, strict=True):
+        if of_fold:
+            misses = mean_log_errors(of_fold, x[first:]) - runs.means[first:]
+            holdouts.append((misses, (x[first:] - x[first - 1]) / np.log(2)))
+    per_doubling = [misses @ far / (far @ far) for misses, far in holdouts]
+    return Fit(
+        law=MEAN if law == "auto" else law,
+        laws=tuple(laws),
+        runs=runs,
+        weights=weights,
+        rmse_holdout=root_mean_square(np.array([misses[0] for misses, _ in holdouts])) if holdouts else None,
+        drift=DRIFT * root_mean_square(np.array([*per_doubling, PRIOR])) if law == "auto" else 0.0,
+    )

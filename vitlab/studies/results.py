@@ -1,31 +1,31 @@
 """A study's results as pandas tables, read once: every table, sentence, figure, page and dashboard rests on them.
 
 `runs`, a row per finished run; `cells`, a row per model and training-set size; `gaps`, a row per pair of models at a
-size; `laws`, a row per model with a fitted law. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
+size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
 """
 
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vitlab.config import UserError, first_line, read_yaml
 from vitlab.files import read_json
 from vitlab.formatting import finite, round_numbers
-from vitlab.studies.crossover import StudyFits, fit_study
+from vitlab.studies.crossover import StudyFits
 from vitlab.studies.grid import list_varied_keys
 from vitlab.studies.stats import (
     Estimate,
     Outcomes,
     Spread,
-    Spreads,
     compare_costs,
     estimate_mean,
     moderated_spreads,
@@ -60,8 +60,7 @@ Rows = list[dict[str, Any]]
 EQUAL, LEAD, LEVEL, UNDECIDED, CHANCE = "equal", "lead", "level", "undecided", "chance"  # verdicts
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """The runs of one model at one size; `std` over seeds is None below two, `interval` a 95% interval of the mean.
 
     The interval is over seeds and, where all seeds have the same, over test items; in `Metric.compared`.
@@ -76,8 +75,7 @@ class Cell:
     validation: float | None  # the mean metric on validation items
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(NamedTuple):
     """By how much `best` is better than `other` at a size, in `Metric.compared`, with a 95% interval."""
 
     best: str
@@ -99,7 +97,7 @@ class Results:
         outcomes: Mapping[str, np.ndarray] | None = None,
     ):
         self.rows, self.config, self.files, self.run_files = rows, dict(config or {}), files, dict(run_files or {})
-        self.find_gap, self.find_spreads = cache(self.find_gap), cache(self.find_spreads)
+        self.gap, self.find_spreads = cache(self.gap), cache(self.find_spreads)
         if outcomes is not None:
             self.outcomes = dict(outcomes)
 
@@ -135,11 +133,12 @@ class Results:
         rows = []
         for size in self.sizes:
             here = [model for model, cells in self.by_model.items() if size in cells]
-            for gap in (self.gap(*pair, size) for pair in combinations(here, 2)):
-                ends = gap.estimate.low, gap.estimate.high
-                rows.append((size, gap.best, gap.other, gap.estimate.mean, *ends, gap.verdict, gap.estimate.seeds))
+            for best, other, found, verdict, _ in (self.gap(*pair, size) for pair in combinations(here, 2)):
+                rows.append((size, best, other, found.mean, found.low, found.high, verdict, found.seeds))
         found = frame(rows, columns=["train_size", "best", "other", "difference", "low", "high", "verdict", "seeds"])
         return found.replace({"low": -math.inf, "high": math.inf}, math.nan)
+
+    # ---- one home of every comparison
 
     @cached_property
     def laws(self) -> "pd.DataFrame":
@@ -154,8 +153,6 @@ class Results:
             rows.append((model, fit.law, *found, float(fit.predict(at)), *map(float, fit.prediction_interval(at))))
         columns = ["model", "law", "holds", "on_budget", "rmse_holdout", "size", "value", "low", "high"]
         return frame(rows, columns=columns)
-
-    # ---- one home of every comparison
 
     @cached_property
     def metric(self) -> Metric:
@@ -243,8 +240,7 @@ class Results:
         chance = chance if metric.key == "accuracy" else None
         key = "validation_loss" if metric.key == "perplexity" else f"validation_{metric.key}"
         seen = [value for row in rows if (value := finite(row.get(key))) is not None]
-        above = Estimate(interval.mean - (chance or 0.0), interval.half_width, interval.seeds, interval.items)
-        beats = chance is None or is_lead(above, metric)
+        beats = chance is None or is_lead(replace(interval, mean=interval.mean - chance), metric)
         return Cell(mean, std, tuple(rows), interval, chance, beats, float(np.mean(seen)) if seen else None)
 
     def reach(self, cell: Cell) -> tuple[float, float]:
@@ -259,17 +255,12 @@ class Results:
 
     def gap(self, first: str, second: str, size: int) -> Gap:
         """The gap between two models that both have a result at the size."""
-        return self.find_gap(*sorted((first, second)), size)
-
-    def find_gap(self, first: str, second: str, size: int) -> Gap:
         metric = self.metric
         cells = {model: self.by_model[model][size] for model in self.by_model if model in (first, second)}
         best, other = sorted(cells, key=lambda model: metric.lead(cells[model].mean, 0.0), reverse=True)
         pair = (best, other) if metric.higher_is_better else (other, best)
         rows = [cells[model].rows for model in pair]
-        spreads = Spreads(
-            *(self.spreads[model].get(size) for model in pair), self.find_spreads(first, second).get(size)
-        )
+        spreads = [self.spreads[model].get(size) for model in pair] + [self.find_spreads(first, second).get(size)]
         fewer = min(rows, key=len)
         gap = paired_difference(*map(self.values_of, rows), spreads, self.overlap(fewer), self.floor(fewer))
         verdict = UNDECIDED
@@ -286,11 +277,11 @@ class Results:
     def find_spreads(self, first: str, second: str) -> dict[float, Spread]:
         """The spread over seeds of the paired differences of two models at each size."""
         differences = {}
-        for size in self.grouped[first].keys() & self.grouped[second].keys():
+        for size in sorted(self.grouped[first].keys() & self.grouped[second].keys()):
             both = [self.grouped[model][size] for model in (first, second)]
             one, two = (dict(zip([row["seed"] for row in rows], self.compared(rows), strict=True)) for rows in both)
             differences[size] = [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
-        return moderated_spreads(dict(sorted(differences.items())))
+        return moderated_spreads(differences)
 
     def compared(self, rows: Iterable[Mapping[str, Any]]) -> list[float]:
         return [self.metric.compared(self.metric.value(row)) for row in rows]
@@ -382,7 +373,7 @@ class Results:
     @cached_property
     def fits(self) -> StudyFits:
         """The scaling laws of its models and where they cross."""
-        return fit_study(self)
+        return StudyFits(self)
 
     # ---- what the folder says beside the runs
 
@@ -490,27 +481,12 @@ OVER_PATCHES = ("attention_distance", MAPS, "head_types", "rollout")  # apply to
 OVER_TOKENS = ("attention_entropy", "head_patterns")
 
 
-@dataclass(frozen=True)
-class AttentionMaps:
-    """Attention over B images: maps (B, L, H, gy, gx), rollout (B, L, gy, gx), float32, shares in 0..1.
-
-    L layers, H heads, gy x gx patches. `pictures` are uint8 (B, C, Y, X), `names` their classes. `class_token`: whether
-    it is the class token's attention, rather than the mean of the patches'.
-    """
-
-    maps: np.ndarray
-    rollout: np.ndarray
-    pictures: np.ndarray
-    names: list[str]
-    class_token: bool
-
-
 class RunResults:
     """A run's files as values. One that is gone is empty or None; one that does not parse warns or raises UserError."""
 
     def __init__(self, files: RunFiles):
         self.files = files
-        self._read_heads = cache(self._read_heads)
+        self.read_heads = cache(self.read_heads)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -553,37 +529,45 @@ class RunResults:
 
     def analysis(self, name: str) -> dict[str, Any] | None:
         """`{"name", "unit", "rows": [{"step", "layer", "head", "value"}, ...]}`; None without rows of heads."""
-        return self._read_heads(self.files.analysis_folder / f"{name}.json")
+        return self.read_heads(self.files.analysis_folder / f"{name}.json")
 
     def last_analysis(self, name: str) -> dict[str, Any] | None:
         """An analysis of heads of the trained model alone, also where it was added later."""
-        for path in self._places(f"{name}.json"):
-            if heads := self._read_heads(path):
-                last = max(row["step"] for row in heads["rows"])
-                return {**heads, "rows": [row for row in heads["rows"] if row["step"] == last]}
-        return None
+        heads = self.analysis(name) or self.read_heads(self.files.analysis_folder / "trained" / f"{name}.json")
+        if not heads:
+            return None
+        last = max(row["step"] for row in heads["rows"])
+        return {**heads, "rows": [row for row in heads["rows"] if row["step"] == last]}
 
-    def attention_maps(self) -> AttentionMaps | None:
-        """The arrays of the analysis attention_maps, which are not kept in memory; None where it did not run."""
+    def read_heads(self, path: Path) -> dict[str, Any] | None:
+        document = read_json(path)
+        return document if document and document["rows"] and "head" in document["rows"][0] else None
+
+    def attention_maps(self) -> SimpleNamespace | None:
+        """Attention over B images, which is not kept in memory; None where the analysis attention_maps did not run.
+
+        `maps` (B, L, H, gy, gx) and `rollout` (B, L, gy, gx) are float32 shares in 0..1, of L layers, H heads, gy x gx
+        patches. `pictures` are uint8 (B, C, Y, X), `names` their classes. `class_token`: whether it is the class
+        token's attention, rather than the mean of the patches'.
+        """
         path = self.find_file(f"{MAPS}.npz")
         if path is None:
             return None
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                return AttentionMaps(
-                    maps=arrays["maps"].astype(np.float32),
-                    rollout=arrays["rollout"].astype(np.float32),
-                    pictures=arrays["pictures"],
-                    names=arrays["names"].tolist(),
-                    class_token=bool(arrays["class_token"]),
-                )
+                found = SimpleNamespace(**{key: arrays[key] for key in ("maps", "rollout", "pictures", "names")})
+                found.class_token = bool(arrays["class_token"])
         except Exception as error:  # a damaged file fails in zip, zlib, the header or the shape
             again = f"delete it, then vitlab analyze {self.files.folder} {MAPS}"
             raise UserError(f"{path}: cannot read it: {first_line(error)}; {again}") from None
+        found.maps, found.rollout = found.maps.astype(np.float32), found.rollout.astype(np.float32)
+        found.names = found.names.tolist()
+        return found
 
     def find_file(self, name: str) -> Path | None:
         """A file of an analysis, where it is there."""
-        return next((path for path in self._places(name) if path.is_file()), None)
+        folder = self.files.analysis_folder
+        return next((path for path in (folder / name, folder / "trained" / name) if path.is_file()), None)
 
     @property
     def reads_text(self) -> bool:
@@ -594,11 +578,3 @@ class RunResults:
         """Whether an analysis of attention over tokens or patches was asked for and did not apply to the model."""
         wanted = set(OVER_TOKENS if self.reads_text else OVER_PATCHES) & set(self.config.get("analyses") or [])
         return bool(wanted) and not wanted & set(self.analyses)
-
-    def _places(self, name: str) -> list[Path]:
-        folder = self.files.analysis_folder
-        return [folder / name, folder / "trained" / name]
-
-    def _read_heads(self, path: Path) -> dict[str, Any] | None:
-        document = read_json(path)
-        return document if document and document["rows"] and "head" in document["rows"][0] else None

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from vitlab.config import UserError
 from vitlab.files import replacing
 from vitlab.formatting import plural, whole
 from vitlab.studies.store import Cell
-from vitlab.tasks.metrics import Metric, main_metric
+from vitlab.tasks.metrics import Metric
 
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
@@ -54,36 +54,18 @@ class Estimate:
         return self.low > 0 or self.high < 0
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """A standard deviation over seeds, and the degrees of freedom that it is known with."""
 
     std: float | np.ndarray
     degrees: float
 
 
-@dataclass(frozen=True)
-class Spreads:
-    """The spreads of two models at a size and of their paired differences; None where nothing tells them."""
-
-    first: Spread | None = None
-    second: Spread | None = None
-    difference: Spread | None = None
-
-    def of_models(self, *tables: np.ndarray) -> list[Spread]:
-        """Those of the two models, else of their own seeds (seeds, n), else the other model's; empty without any."""
-        known = [
-            spread or (Spread(table.std(axis=0, ddof=1), len(table) - 1) if len(table) > 1 else None)
-            for spread, table in zip((self.first, self.second), tables, strict=True)
-        ]
-        return [known[0] or known[1], known[1] or known[0]] if any(known) else []
-
-
-NO_SPREADS = Spreads()
+Spreads = Sequence[Spread | None]  # of two models and of their paired differences; None where nothing tells one
 
 
 def paired_difference(
-    first: Values, second: Values, spreads: Spreads = NO_SPREADS, overlap: float = 0.0, floor: float = 0.0
+    first: Values, second: Values, spreads: Spreads = (None, None, None), overlap: float = 0.0, floor: float = 0.0
 ) -> Estimate:
     """The mean of the first less the mean of the second, each over all of its seeds, so the means that are shown.
 
@@ -101,51 +83,52 @@ def paired_difference(
         for model, seeds in zip((first, second), order, strict=True)
     ]
     if len(first) == len(second) == len(shared):
-        return estimate_mean(tables[0] - tables[1], spreads.difference, overlap, floor)
+        return estimate_mean(tables[0] - tables[1], spreads[2], overlap, floor)
     mean, items = float(tables[0].mean() - tables[1].mean()), tables[0].shape[1]
     means = [table.mean(axis=1, keepdims=True) for table in tables]
-    over_seeds, degrees = vary_over_seeds(*means, len(shared), spreads)
-    over_seeds = over_seeds[0]
-    if overlap:
-        both = [spreads.difference] if spreads.difference else spreads.of_models(*means)
-        over_seeds += overlap * float(sum(np.sum(np.square(spread.std)) for spread in both))
+    (over_seeds,), degrees = vary_over_seeds(means, len(shared), spreads, overlap)
     by_item, rest = tables[0].mean(axis=0) - tables[1].mean(axis=0), 0.0
     if items > 1 and max(map(len, tables)) > 1:
         rests = [
             table - table.mean(axis=0) - of_seed + table.mean() for table, of_seed in zip(tables, means, strict=True)
         ]
-        rest = float(vary_over_seeds(*rests, len(shared))[0].sum()) / (items * (items - 1))
+        rest = float(vary_over_seeds(rests, len(shared))[0].sum()) / (items * (items - 1))
     return combine_parts(mean, over_seeds, degrees, by_item, rest, min(map(len, tables)), floor)
 
 
 def vary_over_seeds(
-    first: np.ndarray, second: np.ndarray, shared: int, spreads: Spreads = NO_SPREADS
+    tables: Sequence[np.ndarray], shared: int, spreads: Spreads = (None, None, None), overlap: float = 0.0
 ) -> tuple[np.ndarray, float]:
-    """The variance over seeds of the difference of the means of (seeds, n), and its degrees of freedom (Welch, 1947).
+    """The variance over seeds of the difference of the means of two (seeds, n), and its degrees of freedom (Welch).
 
     Only the first `shared` seeds of both are the same. A model with one seed and no spread varies as the other one
     does; NaN and 0 degrees where nothing tells how either varies.
     """
-    counts = (len(first), len(second))
-    models = spreads.of_models(first, second)
-    if not models:
-        return np.full(first.shape[1], np.nan), 0.0
-    variances = [np.broadcast_to(np.square(spread.std), first.shape[1]) for spread in models]
-    together = np.zeros(first.shape[1])
-    if spreads.difference is not None:
-        together = (variances[0] + variances[1] - spreads.difference.std**2) / 2
+    *known, of_difference = spreads
+    for place, table in enumerate(tables):
+        if known[place] is None and len(table) > 1:
+            known[place] = Spread(table.std(axis=0, ddof=1), len(table) - 1)
+    first, second = known[0] or known[1], known[1] or known[0]
+    if first is None:
+        return np.full(tables[0].shape[1], np.nan), 0.0
+    variances = [np.broadcast_to(np.square(spread.std), tables[0].shape[1]) for spread in (first, second)]
+    together, drawn_again = np.zeros(tables[0].shape[1]), variances[0] + variances[1]
+    if of_difference is not None:
+        together, drawn_again = (drawn_again - of_difference.std**2) / 2, np.square(of_difference.std)
     elif shared > 1:
-        centered = [table[:shared] - table[:shared].mean(axis=0) for table in (first, second)]
+        centered = [table[:shared] - table[:shared].mean(axis=0) for table in tables]
         together = (centered[0] * centered[1]).sum(axis=0) / (shared - 1)
     limit = np.sqrt(variances[0] * variances[1])
     together = np.clip(together, -limit, limit) * shared
+    counts = [len(table) for table in tables]
     parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
-    spent = sum(float(part.sum()) ** 2 / spread.degrees for part, spread in zip(parts, models, strict=True))
+    spent = sum(float(part.sum()) ** 2 / spread.degrees for part, spread in zip(parts, (first, second), strict=True))
     total = float(sum(parts).sum())
-    degrees = total**2 / spent if spent > 0 else min(spread.degrees for spread in models)
-    if models[0] is models[1]:  # one spread, known once
-        degrees = models[0].degrees
-    return np.maximum(parts[0] + parts[1] - 2 * together / (counts[0] * counts[1]), 0), float(degrees)
+    degrees = total**2 / spent if spent > 0 else min(first.degrees, second.degrees)
+    if first is second:  # one spread, known once
+        degrees = first.degrees
+    variance = np.maximum(parts[0] + parts[1] - 2 * together / (counts[0] * counts[1]), 0)
+    return variance + overlap * drawn_again, float(degrees)
 
 
 def combine_parts(
@@ -289,7 +272,7 @@ def write_outcomes(path: Path, outcomes: Outcomes) -> None:
 
 
 def read_outcomes(path: Path) -> Outcomes | None:
-    """None where there is no file, as of runs before version 0.4. Raises UserError for one that is damaged."""
+    """None where there is no file. Raises UserError for one that is damaged."""
     if not path.is_file():
         return None
     try:
@@ -327,115 +310,77 @@ class Target:
         return f"then more seeds, in rounds, until every mean is within ± {self.points:g}{most} (not counted above)"
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     """The runs that a round adds, none where it stops, and what it says."""
 
     added: list[Cell]
     text: str
 
 
-@dataclass(frozen=True)
-class Certainty:
-    """How sure the mean of one cell is, and how many seeds would make it as sure as asked for."""
+class WideCell(NamedTuple):
+    """A cell whose mean is not as sure as asked for, and the runs that would make it so."""
 
-    variant: str
-    size: int
-    seeds: frozenset[int]
+    name: str
     half_width: float  # of the 95% interval, in `Metric.compared`; infinite with one seed and no spread to borrow
-    missing: int  # seeds, 0 where it is sure enough
-
-    def describe(self, metric: Metric) -> str:
-        """`vit_nano at 250: ± 2.3 points over 3 seeds, 2 more`."""
-        seeds = plural(len(self.seeds), "seed")
-        width = "one seed" if math.isinf(self.half_width) else f"± {metric.width(self.half_width)} over {seeds}"
-        return f"{self.variant} at {whole(self.size)}: {width}, {self.missing} more"
+    line: str
+    runs: list[Cell]
 
 
 def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()) -> Round:
-    """What the finished runs ask for next; `stopped` are cells, (variant, size), that get no more."""
-    metric = main_metric(list(rows))
-    until = target.points * metric.point
-    cells = measure_certainty(rows, until)
-    wide = [cell for cell in cells if cell.missing]
-    open_cells = [cell for cell in wide if (cell.variant, cell.size) not in stopped]
-    widest, added = sorted(open_cells, key=lambda cell: -cell.half_width), list[Cell]()
-    for cell in widest:  # the smallest seeds that it lacks: so the runs of several models are pairs
-        free = (seed for seed in range(MOST_SEEDS) if seed not in cell.seeds)
-        added += [(cell.variant, cell.size, seed) for seed in islice(free, cell.missing)]
-    if target.max_runs is not None:
-        added = added[: max(target.max_runs - len(rows), 0)]
-    aim = f"± {metric.width(until)}"
-    if added:
-        lines = [f"  {cell.describe(metric)}" for cell in widest]
-        sure = len(cells) - len(wide)
-        head = f"{plural(len(added), 'run')} more: the 95% interval over seeds is wider than {aim} at"
-        rest = [f"  {plural(sure, 'other cell')} sure enough"] if sure else []
-        return Round(added, "\n".join([head, *lines, *rest]))
-    if not wide:
-        text = f"No more seeds: every mean's 95% interval over seeds, on this test set, is within {aim}."
-    elif not open_cells:
-        text = f"No more seeds: runs failed at {join(wide)}, where intervals are wider than {aim}."
-    elif target.max_runs is None or len(rows) < target.max_runs:
-        text = f"No more seeds: {join(open_cells)} has {MOST_SEEDS} already, and is wider than {aim}."
-    else:
-        text = f"No more seeds: --max-runs {target.max_runs} is reached; wider than {aim} is {join(open_cells)}."
-    return Round([], " ".join(filter(None, [text, describe_test_set(rows)])))
+    """What the finished runs ask for next; `stopped` are cells, (variant, size), that get no more.
 
-
-def join(cells: Sequence["Certainty"]) -> str:
-    return ", ".join(f"{cell.variant} at {whole(cell.size)}" for cell in cells)
-
-
-def measure_certainty(rows: Sequence[Mapping[str, Any]], until: float) -> list[Certainty]:
-    """Every cell with a value; the spread over seeds is moderated by that of the variant's other sizes.
-
-    `until` is the half-width that is asked for, in `Metric.compared`.
+    A cell lacks as many seeds as would do if its spread, moderated by that of the variant's other sizes, stayed; at
+    most as many again as it has, for the spread is a guess.
     """
     from vitlab.studies.results import Results  # it brings pandas
 
     # over seeds alone, on this test set: neither items nor the overlap of test sets become fewer with more seeds
     results = Results([{**row, "holdout": None} for row in rows], outcomes={})
-    cells = []
-    for variant, by_size in results.by_model.items():
-        for size, cell in by_size.items():
-            spread, width = results.floor_spread(results.spreads[variant].get(size), cell.rows), math.inf
-            if spread:
-                width = estimate_mean(np.array(results.compared(cell.rows)), spread).half_width
-            seeds = frozenset(row["seed"] for row in cell.rows)
-            missing = 0 if width <= until else count_missing(len(seeds), spread, until)
-            cells.append(Certainty(variant, size, seeds, width, missing))
-    return cells
-
-
-def count_missing(seeds: int, spread: Spread | None, until: float) -> int:
-    """How many seeds more a cell would need if its spread stayed; at most as many again, for the spread is a guess."""
-    if spread is None:
-        return 2  # one more would leave an interval of 12.7 standard errors
-    most = max(2, 2 * seeds)
-    for more in range(1, most - seeds):
-        total = seeds + more
-        if quantile(spread.degrees + more) * spread.std / math.sqrt(total) <= until:
-            return more
-    return most - seeds
-
-
-def describe_test_set(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How wide the test set itself leaves an accuracy, whatever the number of seeds; empty where that is not known."""
-    metric = main_metric(list(rows))
-    values = [(metric.value(row), row.get("test_items")) for row in rows] if metric.percent else []
-    widths = [
-        quantile(items - 1) * math.sqrt(max(value * (1 - value), 0) / items)
-        for value, items in values
-        if value is not None and items and items > 1
-    ]
-    if not widths:
-        return ""
-    items = max(items for _, items in values if items)
-    return (
-        f"Other test sets of {whole(items)} items would move a result by up to ± {metric.gap(max(widths))}, "
-        "however many seeds there are."
-    )
+    metric, wide = results.metric, {}
+    until = target.points * metric.point
+    cells = {(variant, size): cell for variant, of in results.by_model.items() for size, cell in of.items()}
+    for (variant, size), cell in cells.items():
+        seeds, count = {row["seed"] for row in cell.rows}, len(cell.rows)
+        width, missing, text = math.inf, 2, "one seed"  # one more would leave an interval of 12.7 standard errors
+        if spread := results.floor_spread(results.spreads[variant].get(size), cell.rows):
+            more = range(max(2 - count, count))
+            widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(count + n) for n in more]
+            width, missing = widths[0], next((n for n in more if widths[n] <= until), len(more))
+            text = f"± {metric.width(width)} over {plural(len(seeds), 'seed')}"
+        if missing:  # the smallest seeds that it lacks: so the runs of several models are pairs
+            lacking = islice((seed for seed in range(MOST_SEEDS) if seed not in seeds), missing)
+            name = f"{variant} at {whole(size)}"
+            runs = [(variant, size, seed) for seed in lacking]
+            wide[variant, size] = WideCell(name, width, f"  {name}: {text}, {missing} more", runs)
+    open_cells = [one for cell, one in wide.items() if cell not in stopped]
+    widest = sorted(open_cells, key=lambda one: -one.half_width)
+    added = [run for one in widest for run in one.runs]
+    if target.max_runs is not None:
+        added = added[: max(target.max_runs - len(rows), 0)]
+    aim = f"± {metric.width(until)}"
+    if added:
+        head = f"{plural(len(added), 'run')} more: the 95% interval over seeds is wider than {aim} at"
+        sure = len(cells) - len(wide)
+        rest = [f"  {plural(sure, 'other cell')} sure enough"] if sure else []
+        return Round(added, "\n".join([head, *(one.line for one in widest), *rest]))
+    of_wide, of_open = (", ".join(one.name for one in some) for some in (wide.values(), open_cells))
+    if not wide:
+        text = f"every mean's 95% interval over seeds, on this test set, is within {aim}."
+    elif not open_cells:
+        text = f"runs failed at {of_wide}, where intervals are wider than {aim}."
+    elif target.max_runs is None or len(rows) < target.max_runs:
+        text = f"{of_open} has {MOST_SEEDS} already, and is wider than {aim}."
+    else:
+        text = f"--max-runs {target.max_runs} is reached; wider than {aim} is {of_open}."
+    # how wide the test set itself leaves an accuracy
+    tested = [(metric.value(row), row.get("test_items") or 0) for row in rows if metric.percent]
+    tested = [(value, items) for value, items in tested if value is not None and items > 1]
+    if tested:
+        widest = max(quantile(items - 1) * math.sqrt(max(value * (1 - value), 0) / items) for value, items in tested)
+        items = whole(max(items for _, items in tested))
+        text += f" Other test sets of {items} items would move a result by up to ± {metric.gap(widest)}, "
+        text += "however many seeds there are."
+    return Round([], f"No more seeds: {text}")
 
 
 # ---- compute at equal accuracy

@@ -26,9 +26,9 @@ def answer(features, labels, groups=None, held_out=None, networks=()):
 def test_each_picture_is_tested_by_each_repetition_and_copies_stay_together():
     labels, groups = np.arange(53) % 3, np.arange(53) // 2
     splits = advice.make_splits(labels, groups, None)
-    assert len(splits.order) == advice.FOLDS * advice.REPEATS >= 20
-    assert (np.bincount(np.concatenate(splits.test)) == advice.REPEATS).all()
-    for train, test in zip(splits.order, splits.test, strict=True):
+    assert len(splits) == advice.FOLDS * advice.REPEATS >= 20
+    assert (np.bincount(np.concatenate([test for _, test in splits])) == advice.REPEATS).all()
+    for train, test in splits:
         assert not set(groups[train]) & set(groups[test])
         assert sorted([*train, *test]) == list(range(53))
 
@@ -36,8 +36,7 @@ def test_each_picture_is_tested_by_each_repetition_and_copies_stay_together():
 def test_given_test_pictures_are_the_test_of_all_splits():
     held_out = np.arange(40) >= 30
     splits = advice.make_splits(np.arange(40) % 2, np.arange(40), held_out)
-    assert all((test == np.arange(30, 40)).all() for test in splits.test)
-    assert splits.train_size == 30
+    assert all((test == np.arange(30, 40)).all() and len(train) == 30 for train, test in splits)
 
 
 def test_frozen_features_are_taken_where_they_are_surely_better():

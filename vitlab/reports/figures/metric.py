@@ -32,8 +32,7 @@ from vitlab.reports.figures import (
     with_legend,
 )
 from vitlab.reports.words import describe_model, join_names
-from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
-from vitlab.studies.fit import GroupFit
+from vitlab.studies.crossover import GroupFit, StudyFits, describe_crossover, rounded
 from vitlab.studies.results import Results, family_name
 
 PLACE = 1
