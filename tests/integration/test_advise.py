@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from scripts.draw_pictures import draw_folder
 from tests.integration.commands import vitlab
 from vitlab.commands import advise
 from vitlab.studies import advice as arrays
@@ -145,12 +144,43 @@ def test_mistakes_are_named_at_once(photos, tmp_path):
         assert says in done.stderr
 
 
+def draw_folder(kind, folder, count=900):
+    """Five classes of unequal size: by `shape`, or `color`; of `noise` a quarter of the labels is drawn at random."""
+    shapes, colors = ("circle", "cross", "ring", "square", "triangle"), ("red", "green", "blue", "gold", "purple")
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(5), np.round(np.array((0.3, 0.25, 0.2, 0.15, 0.1)) * count).astype(int))
+    for number, label in enumerate(labels):
+        other = int(rng.integers(5))
+        shape, ink = (shapes[other], colors[label]) if kind == "color" else (shapes[label], colors[other])
+        width, height = (int(side) for side in rng.integers(40, 90, 2))
+        ground = rng.integers(120, 256, 3) + rng.normal(0, 12, (height, width, 3))
+        image = Image.fromarray(ground.clip(0, 255).astype(np.uint8))
+        radius, pen = rng.uniform(0.2, 0.42) * min(width, height), ImageDraw.Draw(image)
+        x, y = rng.uniform(radius, width - radius), rng.uniform(radius, height - radius)
+        line, box = max(2, round(radius / 3)), (x - radius, y - radius, x + radius, y + radius)
+        match shape:
+            case "circle":
+                pen.ellipse(box, fill=ink)
+            case "cross":
+                pen.line((x - radius, y, x + radius, y), fill=ink, width=line)
+                pen.line((x, y - radius, x, y + radius), fill=ink, width=line)
+            case "ring":
+                pen.ellipse(box, outline=ink, width=line)
+            case "square":
+                pen.rectangle(box, fill=ink)
+            case "triangle":
+                pen.polygon([(x, y - radius), (x - radius, y + radius), (x + radius, y + radius)], fill=ink)
+        home = folder / shapes[rng.integers(5) if kind == "noise" and rng.random() < 0.25 else label]
+        home.mkdir(parents=True, exist_ok=True)
+        image.save(home / f"{number:05}.{'png' if number % 3 else 'jpg'}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "says"), [("color", "color histograms"), ("shape", ""), ("noise", "labels seem to be wrong")]
 )
 def test_the_answer_is_what_was_planted(kind, says, tmp_path):
-    draw_folder(kind, tmp_path / "photos", 900)
+    draw_folder(kind, tmp_path / "photos")
     start = time.monotonic()
     done = vitlab("advise", tmp_path / "photos", "--hours", "0.16", "--backbones", "none", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
