@@ -10,7 +10,6 @@ its own, for ours has glibc keep freed memory, as a run has.
 - A folder of JPEGs, 500 x 375, 100 kB each: random crops resized to 224, flipped, normalised. vitlab decodes at each
   read with as many workers; reads its cache; or fills the empty cache first. Its crops are of the centre of a picture
   at 224 pixels, as its runs make them, torchvision's of the whole file.
-- One of these pictures decoded and resized to 224 on one core, its centre cropped.
 
 The pictures are made first, in a temporary folder: parts of scikit-learn's photographs. Three minutes on two cores.
 """
@@ -37,7 +36,6 @@ from torchvision import datasets, transforms
 from vitlab import data
 from vitlab.config import load
 from vitlab.data.base import ImageData, Split
-from vitlab.data.images import decode
 from vitlab.data.loader import train_loader
 from vitlab.hardware import count_cores, keep_freed_memory
 from vitlab.tasks.images import ImagePreparation
@@ -152,21 +150,6 @@ def measure_folder(repeats: int, elsewhere: Executor, root: Path, cache: Path) -
     yield rounds.make_row(f"{images:,} JPEGs at {SIDE}, ten epochs, cache filled first", [training], floor=1.3)
 
 
-def measure_decoding(repeats: int, root: Path) -> rounds.Row:
-    paths = sorted((root / "train").glob("*/*-1.jpg"))
-    centre = transforms.Compose([transforms.Resize(SIDE), transforms.CenterCrop(SIDE)])
-
-    def seconds(read: Callable[[Path], object]) -> float:
-        started = time.process_time()
-        for path in paths:
-            read(path)
-        return (time.process_time() - started) / len(paths)
-
-    ours = partial(seconds, lambda path: decode.read(path, (SIDE, SIDE), 3))
-    peer = partial(seconds, lambda path: np.asarray(centre(Image.open(path).convert("RGB"))))
-    return rounds.compare(f"one of them decoded and resized to {SIDE}, a core", ours, peer, repeats)
-
-
 def measure(quick: bool) -> Iterator[rounds.Row]:
     repeats = 3 if quick else 9
     torch.set_num_threads(1)  # that of the main process; workers have one each
@@ -180,7 +163,6 @@ def measure(quick: bool) -> Iterator[rounds.Row]:
         size = make_folder(root)
         print(f"({DIFFERENT * COPIES:,} JPEGs of {WIDTH} x {HEIGHT}, {size:.0f} kB each; {count_cores()} cores)")
         yield from measure_folder(repeats, elsewhere, root, cache)
-        yield measure_decoding(repeats, root)
 
 
 if __name__ == "__main__":
