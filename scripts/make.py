@@ -37,7 +37,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from vitlab.commands.list import GROUPS, SCHEMAS
+from vitlab.commands.describe import GROUPS, SCHEMAS
 from vitlab.config import DescribeConfig, compose, extent, names
 from vitlab.config.groups import Key, list_keys, list_kind_keys
 

@@ -43,7 +43,7 @@ def quick(monkeypatch):
 
 def ask(*words, out):
     """The content of advice.json, by this process."""
-    assert advise.main([*map(str, words), "--backbones", "none", "--out", str(out)]) == 0
+    assert advise.advise([*map(str, words), "--backbones", "none", "--out", str(out)]) == 0
     return json.loads((out / "advice.json").read_text())
 
 

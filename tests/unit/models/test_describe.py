@@ -98,7 +98,7 @@ def test_operations_by_part_are_their_formulas(pool):
 
 
 def described(*words, capsys):
-    assert describe(compose(DescribeConfig, words), as_json=True) == 0
+    assert describe([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -121,9 +121,7 @@ def test_json_holds_layers_operations_and_memory(capsys):
 
 
 def test_people_see_each_weight_of_a_layer_in_80_columns(capsys):
-    assert (
-        describe(compose(DescribeConfig, ["model=vit_h14", "model.depth=2", "num_classes=21843"]), as_json=False) == 0
-    )
+    assert describe(["model=vit_h14", "model.depth=2", "num_classes=21843"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert "encoder.blocks: 19.7M per encoder layer at 1280 wide" in shown
     assert any(line.startswith("mlp.fc1 ") and "1280 x 5120 + 5120" in line and "6,558,720" in line for line in shown)
