@@ -146,30 +146,22 @@ def test_mistakes_are_named_at_once(photos, tmp_path):
 
 def draw_folder(kind, folder, count=900):
     """Five classes of unequal size: by `shape`, or `color`; of `noise` a quarter of the labels is drawn at random."""
-    shapes, colors = ("circle", "cross", "ring", "square", "triangle"), ("red", "green", "blue", "gold", "purple")
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(5), np.round(np.array((0.3, 0.25, 0.2, 0.15, 0.1)) * count).astype(int))
-    for number, label in enumerate(labels):
+    sides, colors = {"circle": 60, "cross": 0, "ring": 60, "square": 4, "triangle": 3}, "red green blue gold purple"
+    rng, shapes, colors = np.random.default_rng(0), [*sides], colors.split()
+    for number, label in enumerate(rng.choice(5, count, p=(0.3, 0.25, 0.2, 0.15, 0.1))):
         other = int(rng.integers(5))
         shape, ink = (shapes[other], colors[label]) if kind == "color" else (shapes[label], colors[other])
-        width, height = (int(side) for side in rng.integers(40, 90, 2))
+        width, height = rng.integers(40, 90, 2)
         ground = rng.integers(120, 256, 3) + rng.normal(0, 12, (height, width, 3))
         image = Image.fromarray(ground.clip(0, 255).astype(np.uint8))
         radius, pen = rng.uniform(0.2, 0.42) * min(width, height), ImageDraw.Draw(image)
         x, y = rng.uniform(radius, width - radius), rng.uniform(radius, height - radius)
-        line, box = max(2, round(radius / 3)), (x - radius, y - radius, x + radius, y + radius)
-        match shape:
-            case "circle":
-                pen.ellipse(box, fill=ink)
-            case "cross":
-                pen.line((x - radius, y, x + radius, y), fill=ink, width=line)
-                pen.line((x, y - radius, x, y + radius), fill=ink, width=line)
-            case "ring":
-                pen.ellipse(box, outline=ink, width=line)
-            case "square":
-                pen.rectangle(box, fill=ink)
-            case "triangle":
-                pen.polygon([(x, y - radius), (x - radius, y + radius), (x + radius, y + radius)], fill=ink)
+        look = {"fill": None if shape == "ring" else ink, "outline": ink, "width": max(2, round(radius / 3))}
+        if shape == "cross":
+            pen.line((x - radius, y, x + radius, y), ink, look["width"])
+            pen.line((x, y - radius, x, y + radius), ink, look["width"])
+        else:
+            pen.regular_polygon((x, y, radius), sides[shape], **look)
         home = folder / shapes[rng.integers(5) if kind == "noise" and rng.random() < 0.25 else label]
         home.mkdir(parents=True, exist_ok=True)
         image.save(home / f"{number:05}.{'png' if number % 3 else 'jpg'}")
