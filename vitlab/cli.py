@@ -12,46 +12,37 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
 
 from vitlab.config.errors import UserError, choices_text, first_line, printable
 from vitlab.terminal import shown_controls
 
 DEBUG = "VITLAB_DEBUG"  # the environment variable
 
-COMMANDS = {  # command: module in vitlab.commands and its function where that is not main, what it does
-    "scale": ("scale", "train models on nested subsets of a data set and compare them"),
+COMMANDS = {  # command: module in vitlab.commands and its function, what it does
+    "scale": ("scale:main", "train models on nested subsets of a data set and compare them"),
     "status": ("study:status", "say how a study goes: what waits, trains, has finished, failed"),
     "work": ("study:worker", "train free runs of a study, beside its other workers"),
-    "train": ("train", "train one model"),
-    "eval": ("evaluate", "evaluate a finished run, probe its features"),
-    "predict": ("predict", "say what pictures or texts are, with calibrated probabilities"),
-    "analyze": ("analyze", "analyse what a model has learned"),
-    "generate": ("generate", "write text with a trained model: continuations, translations, captions"),
-    "export": ("export", "write a run's model as safetensors, as ONNX or for Hugging Face"),
-    "fit": ("fit", "fit scaling laws to a table of errors, find where they cross"),
-    "report": ("report", "write a study's report again"),
+    "train": ("train:train", "train one model"),
+    "eval": ("analyze:evaluate", "evaluate a finished run, probe its features"),
+    "predict": ("use:predict", "say what pictures or texts are, with calibrated probabilities"),
+    "analyze": ("analyze:analyze", "analyse what a model has learned"),
+    "generate": ("use:generate", "write text with a trained model: continuations, translations, captions"),
+    "export": ("use:export", "write a run's model as safetensors, as ONNX or for Hugging Face"),
+    "fit": ("fit:fit", "fit scaling laws to a table of errors, find where they cross"),
+    "report": ("report:report", "write a study's report again"),
     "sync": ("study:sync", "upload a study's offline W&B runs"),
-    "describe": ("describe", "count a model's parameters, tokens, FLOPs and memory"),
-    "advise": ("advise", "say which model suits your own pictures, and what more labels would bring"),
-    "data": ("data", "look at a folder of pictures: counts, sizes, faults, copies"),
-    "list": ("list", "list models, data, tasks, recipes, analyses, probes, studies, mixers"),
+    "describe": ("describe:describe", "count a model's parameters, tokens, FLOPs and memory"),
+    "advise": ("advise:advise", "say which model suits your own pictures, and what more labels would bring"),
+    "data": ("data:look", "look at a folder of pictures: counts, sizes, faults, copies"),
+    "list": ("describe:list_names", "list models, data, tasks, recipes, analyses, probes, studies, mixers"),
 }
+USAGE = """How do transformers compare with the architectures they replaced, as the data grows?
 
+usage: vitlab COMMAND ...
 
-def usage() -> str:
-    lines = [f"  {name:9} {about}" for name, (_, about) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "How do transformers compare with the architectures they replaced, as the data grows?",
-            "",
-            "usage: vitlab COMMAND ...",
-            "",
-            *lines,
-            "",
-            "Start with: vitlab scale            Options of a command: vitlab COMMAND --help",
-        ]
-    )
+{commands}
+
+Start with: vitlab scale            Options of a command: vitlab COMMAND --help"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def handle(words: list[str]) -> int:
     """The same; every error becomes lines on stderr here."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, interrupt)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     warnings.formatwarning = lambda message, *_, **__: f"vitlab: warning: {printable(str(message))}\n"  # no source code
     try:
         with report_full_disk():
@@ -103,7 +94,7 @@ def describe_unexpected(error: Exception, words: Sequence[str]) -> str:
 
 def run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(usage())
+        print(USAGE.format(commands="\n".join(f"  {name:9} {about}" for name, (_, about) in COMMANDS.items())))
         return 0
     if words[0] == "--version":
         from importlib.metadata import version
@@ -113,7 +104,7 @@ def run(words: list[str]) -> int:
     if words[0] not in COMMANDS:
         raise UserError(f"unknown command '{words[0]}'; {choices_text(words[0], COMMANDS)}")
     module, _, function = COMMANDS[words[0]][0].partition(":")
-    return getattr(import_module(f"vitlab.commands.{module}"), function or "main")(words[1:])
+    return getattr(import_module(f"vitlab.commands.{module}"), function)(words[1:])
 
 
 @contextlib.contextmanager
@@ -126,10 +117,6 @@ def report_full_disk() -> Iterator[None]:
             raise
         where = f"{error.filename}: " if error.filename else ""
         raise UserError(f"{where}{error.strerror}; free some space, then run the same command again") from None
-
-
-def interrupt(number: int, frame: Any) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

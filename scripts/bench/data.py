@@ -10,9 +10,8 @@ its own, for ours has glibc keep freed memory, as a run has.
 - A folder of JPEGs, 500 x 375, 100 kB each: random crops resized to 224, flipped, normalised. vitlab decodes at each
   read with as many workers; reads its cache; or fills the empty cache first. Its crops are of the centre of a picture
   at 224 pixels, as its runs make them, torchvision's of the whole file.
-- One of these pictures decoded and resized to 224 on one core, its centre cropped.
 
-The pictures are made first, in a temporary folder: noise of several scales, shapes, grain. Three minutes on two cores.
+The pictures are made first, in a temporary folder: parts of scikit-learn's photographs. Three minutes on two cores.
 """
 
 import os
@@ -28,7 +27,8 @@ from pathlib import Path
 import numpy as np
 import rounds
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image
+from sklearn.datasets import load_sample_images
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import datasets, transforms
@@ -36,40 +36,25 @@ from torchvision import datasets, transforms
 from vitlab import data
 from vitlab.config import load
 from vitlab.data.base import ImageData, Split
-from vitlab.data.images import decode
 from vitlab.data.loader import train_loader
 from vitlab.hardware import count_cores, keep_freed_memory
 from vitlab.tasks.images import ImagePreparation
 
 SMALL, SMALL_SIDE, SMALL_BATCH, SHIFT = 25_600, 32, 256, 4
 DIFFERENT, COPIES, CLASSES, WIDTH, HEIGHT = 256, 8, 4, 500, 375  # pictures
-SCALES, GRAIN, SHAPES, QUALITY = (4, 8, 16, 32, 64, 128), 14, 8, 92  # of a picture
+QUALITY = 97
 SIDE, BATCH, AREA = 224, 64, (0.08, 1.0)
-
-
-def make_picture(generator: np.random.Generator) -> Image.Image:
-    values = np.zeros((HEIGHT, WIDTH, 3))
-    for scale in SCALES:
-        coarse = generator.normal(size=(HEIGHT // scale + 2, WIDTH // scale + 2, 3)).astype(np.float32)
-        grown = [Image.fromarray(plane).resize((WIDTH, HEIGHT)) for plane in coarse.transpose(2, 0, 1)]
-        values += scale**0.7 * np.stack(grown, axis=2)
-    values = 128 + 50 * values / values.std() + generator.normal(scale=GRAIN, size=(HEIGHT, WIDTH, 1))
-    picture = Image.fromarray(values.clip(0, 255).astype(np.uint8))
-    pencil = ImageDraw.Draw(picture)
-    for shape in range(SHAPES):
-        corner, extent = generator.integers(0, WIDTH, 2), generator.integers(10, 150, 2)
-        box = [*corner.tolist(), *(corner + extent).tolist()]
-        (pencil.ellipse, pencil.rectangle)[shape % 2](box, fill=tuple(generator.integers(0, 256, 3).tolist()))
-    return picture
 
 
 def make_folder(root: Path) -> float:
     """Write train/, and a few pictures as val/ and test/; the mean size of the different ones in kB."""
-    generator, sizes = np.random.default_rng(0), []
+    generator, sizes, photographs = np.random.default_rng(0), [], load_sample_images().images
     for number in range(DIFFERENT):
+        photograph = photographs[number % len(photographs)]
+        top, left = generator.integers(len(photograph) - HEIGHT), generator.integers(photograph.shape[1] - WIDTH)
         path = root / "train" / f"class{number % CLASSES}" / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        make_picture(generator).save(path, quality=QUALITY)
+        Image.fromarray(photograph[top : top + HEIGHT, left : left + WIDTH]).save(path, quality=QUALITY)
         sizes.append(path.stat().st_size / 1000)
         for copy in range(1, COPIES):
             shutil.copyfile(path, path.with_stem(f"{number}-{copy}"))
@@ -165,21 +150,6 @@ def measure_folder(repeats: int, elsewhere: Executor, root: Path, cache: Path) -
     yield rounds.make_row(f"{images:,} JPEGs at {SIDE}, ten epochs, cache filled first", [training], floor=1.3)
 
 
-def measure_decoding(repeats: int, root: Path) -> rounds.Row:
-    paths = sorted((root / "train").glob("*/*-1.jpg"))
-    centre = transforms.Compose([transforms.Resize(SIDE), transforms.CenterCrop(SIDE)])
-
-    def seconds(read: Callable[[Path], object]) -> float:
-        started = time.process_time()
-        for path in paths:
-            read(path)
-        return (time.process_time() - started) / len(paths)
-
-    ours = partial(seconds, lambda path: decode.read(path, (SIDE, SIDE), 3))
-    peer = partial(seconds, lambda path: np.asarray(centre(Image.open(path).convert("RGB"))))
-    return rounds.compare(f"one of them decoded and resized to {SIDE}, a core", ours, peer, repeats)
-
-
 def measure(quick: bool) -> Iterator[rounds.Row]:
     repeats = 3 if quick else 9
     torch.set_num_threads(1)  # that of the main process; workers have one each
@@ -193,7 +163,6 @@ def measure(quick: bool) -> Iterator[rounds.Row]:
         size = make_folder(root)
         print(f"({DIFFERENT * COPIES:,} JPEGs of {WIDTH} x {HEIGHT}, {size:.0f} kB each; {count_cores()} cores)")
         yield from measure_folder(repeats, elsewhere, root, cache)
-        yield measure_decoding(repeats, root)
 
 
 if __name__ == "__main__":

@@ -19,16 +19,15 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 import numpy as np
 import pandas as pd
-from images import TASKS as IMAGES
 from sequences import TASKS as SEQUENCES
-from task import Data, Task, measure_error
-from texts import TASKS as TEXTS
+from tasks import TASKS as OTHERS
+from tasks import Data, Task, measure_error
 
 from vitlab.files import write_text
 from vitlab.formatting import duration
 
 CSV = Path(__file__).resolve().parents[2] / "docs" / "real-curves.csv"
-TASKS = {task.name: task for task in (*IMAGES, *TEXTS, *SEQUENCES)}
+TASKS = {task.name: task for task in (*OTHERS, *SEQUENCES)}
 SEEDS, SEEDS_OF_HEAVY = 5, 3
 
 

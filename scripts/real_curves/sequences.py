@@ -18,8 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from task import CLASSIFIERS, Data, Task, choose, ladder
-from texts import read_library
+from tasks import CLASSIFIERS, Data, Task, choose, ladder, read_library
 
 from vitlab import config
 from vitlab.data.text import corpora

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from scripts.draw_pictures import draw_folder
 from tests.integration.commands import vitlab
 from vitlab.commands import advise
 from vitlab.studies import advice as arrays
@@ -44,7 +43,7 @@ def quick(monkeypatch):
 
 def ask(*words, out):
     """The content of advice.json, by this process."""
-    assert advise.main([*map(str, words), "--backbones", "none", "--out", str(out)]) == 0
+    assert advise.advise([*map(str, words), "--backbones", "none", "--out", str(out)]) == 0
     return json.loads((out / "advice.json").read_text())
 
 
@@ -145,12 +144,35 @@ def test_mistakes_are_named_at_once(photos, tmp_path):
         assert says in done.stderr
 
 
+def draw_folder(kind, folder, count=900):
+    """Five classes of unequal size: by `shape`, or `color`; of `noise` a quarter of the labels is drawn at random."""
+    sides, colors = {"circle": 60, "cross": 0, "ring": 60, "square": 4, "triangle": 3}, "red green blue gold purple"
+    rng, shapes, colors = np.random.default_rng(0), [*sides], colors.split()
+    for number, label in enumerate(rng.choice(5, count, p=(0.3, 0.25, 0.2, 0.15, 0.1))):
+        other = int(rng.integers(5))
+        shape, ink = (shapes[other], colors[label]) if kind == "color" else (shapes[label], colors[other])
+        width, height = rng.integers(40, 90, 2)
+        ground = rng.integers(120, 256, 3) + rng.normal(0, 12, (height, width, 3))
+        image = Image.fromarray(ground.clip(0, 255).astype(np.uint8))
+        radius, pen = rng.uniform(0.2, 0.42) * min(width, height), ImageDraw.Draw(image)
+        x, y = rng.uniform(radius, width - radius), rng.uniform(radius, height - radius)
+        look = {"fill": None if shape == "ring" else ink, "outline": ink, "width": max(2, round(radius / 3))}
+        if shape == "cross":
+            pen.line((x - radius, y, x + radius, y), ink, look["width"])
+            pen.line((x, y - radius, x, y + radius), ink, look["width"])
+        else:
+            pen.regular_polygon((x, y, radius), sides[shape], **look)
+        home = folder / shapes[rng.integers(5) if kind == "noise" and rng.random() < 0.25 else label]
+        home.mkdir(parents=True, exist_ok=True)
+        image.save(home / f"{number:05}.{'png' if number % 3 else 'jpg'}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "says"), [("color", "color histograms"), ("shape", ""), ("noise", "labels seem to be wrong")]
 )
 def test_the_answer_is_what_was_planted(kind, says, tmp_path):
-    draw_folder(kind, tmp_path / "photos", 900)
+    draw_folder(kind, tmp_path / "photos")
     start = time.monotonic()
     done = vitlab("advise", tmp_path / "photos", "--hours", "0.16", "--backbones", "none", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,11 @@ import numpy as np
 from vitlab.commands.arguments import CommandParser, number_between, parse_jobs, status_line, typed
 from vitlab.commands.data import check_out
 from vitlab.commands.scale import scale
-from vitlab.config import UserError, printable, raise_all
+from vitlab.config import TrainConfig, UserError, compose, printable, raise_all
 from vitlab.config.groups import dump_yaml
 from vitlab.console import Console
 from vitlab.data.images import imagefolder
-from vitlab.data.opening import progress_bar
+from vitlab.data.opening import open_data, progress_bar
 from vitlab.files import write_json, write_text
 from vitlab.formatting import duration, plural
 from vitlab.training.files import refuse_unwritable
@@ -70,6 +71,10 @@ class Pictures:
         return [f"{file.digest:016x}" for file in self.files]
 
     @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.to_table().encode()).hexdigest()
+
+    @property
     def side(self) -> int:
         return int(np.median([min(file.height, file.width) for file in self.files]))
 
@@ -84,7 +89,7 @@ class Pictures:
         return DataFrame(columns).to_csv(index=False, lineterminator="\n")
 
 
-def main(words: Sequence[str]) -> int:
+def advise(words: Sequence[str]) -> int:
     begun = time.monotonic()
     parser = CommandParser("advise", DESCRIPTION)
     parser.add_argument("words", nargs="+", metavar="FOLDER | key=value", help="the pictures")
@@ -109,7 +114,7 @@ def main(words: Sequence[str]) -> int:
         raise UserError("no pictures: give a folder, or data=imagetable data.root=FOLDER data.path=TABLE")
     root = Path(folders[0]).expanduser() if folders else None
     out = args.out or Path("runs") / f"advice-{root.resolve().name if root else 'table'}"
-    if root is not None:
+    if root:
         raise_all(imagefolder.check_root(root))
         check_out(out, root)
     refuse_unwritable(out)
@@ -125,7 +130,7 @@ def main(words: Sequence[str]) -> int:
     counts = np.bincount(training, minlength=len(pictures.classes)).tolist()
     if few := describe_few(dict(zip(pictures.classes, counts, strict=True))):
         console.say(printable(few))
-    return advise(pictures, out, args, begun, console)
+    return compare(pictures, out, args, begun, console)
 
 
 parse_share = typed(
@@ -169,7 +174,6 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
 
 def list_table(keys: Sequence[str], console: Console) -> Pictures:
     """The pictures of data=imagetable. Raises UserError, also for a file that cannot be read."""
-    from vitlab.config import TrainConfig, compose
     from vitlab.data.images import tables
     from vitlab.data.look import read_pictures
 
@@ -189,11 +193,10 @@ def list_table(keys: Sequence[str], console: Console) -> Pictures:
     return Pictures(root.name, root, files, labels, classes, groups, held_out)
 
 
-def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
+def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
     """Compare, print the answer, write OUT/advice.json and OUT/advice.html; the exit code. Raises UserError."""
     with status_line("loading torch, timm and scikit-learn"):
         from vitlab.analysis import backbones as frozen
-        from vitlab.data.images.decode import read
         from vitlab.reports import advice as report
         from vitlab.studies.advice import COLORS, PIXELS, compare_candidates, find_mistakes, judge, make_splits
 
@@ -238,13 +241,10 @@ def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float
         kind, name = outcome.candidate.kind, outcome.candidate.features
         facts["predictor"] = {"kind": kind, "features": name, "source": opened.get(name), "side": pictures.side}
         facts["predictor"] |= {"classes": list(pictures.classes), "temperature": mistakes.temperature}
-    data = hashlib.sha256(pictures.to_table().encode()).hexdigest()
-    write_json(out / "advice.json", {**facts, "hours": args.hours, "pictures": len(pictures.paths), "data": data})
-    shown = [row for _, row in report.choose_mistakes(mistakes, pictures.labels)]
-    drawn = {row: read(pictures.root / pictures.paths[row], (96, 96), 3) for row in shown}
-    page = report.write_advice_page(
-        out, pictures.name, answer, sentences, mistakes, drawn, pictures.paths, pictures.classes, pictures.labels, costs
+    write_json(
+        out / "advice.json", {**facts, "hours": args.hours, "pictures": len(pictures.paths), "data": pictures.digest}
     )
+    page = report.write_advice_page(out, pictures, answer, sentences, mistakes, costs)
     use = [f"use it   vitlab predict {out} NEW_PICTURES"] if answer.beats_chance else []
     for text in [*sentences, costs, f"verdict  {page}", *use]:
         Console().say(text)
@@ -288,7 +288,6 @@ def train_networks(
     from vitlab.studies.results import load_results
     from vitlab.studies.store import list_limits
 
-    mark = hashlib.sha256(pictures.to_table().encode()).hexdigest()[:8]
     models: dict[str, Any] = {name: {"model": name} for name in SCRATCH}
     frozen = [outcome.candidate.features for outcome in outcomes]
     if best := next((name for name in frozen if opened.get(name, "").startswith("timm:")), None):
@@ -315,26 +314,24 @@ def train_networks(
         write_text(folder / "networks.yaml", dump_yaml(study))
         return compose_study(str(folder / "networks.yaml"), [])
 
-    left, fit = end - time.monotonic() - AROUND, 0.0
+    left, steps, seeds, done = end - time.monotonic() - AROUND, STEPS, 1, {}
     if left < SHORTEST:
         console.say(f"no time for networks in {duration(max(0, left))}; give more --hours")
         return []
-    names, steps, done = [], STEPS, {}
     with tempfile.TemporaryDirectory(prefix="vitlab-") as scratch, progress_bar(console) as progress:
         plan = plan_study(compose(STEPS, 1, list(models), Path(scratch)), jobs=jobs, console=console)
         timed = time_variants(plan, progress)
     times = {name: timed[name.replace(" ", "_")].step / min(plan.jobs, len(models)) for name in models}  # all at once
-    for name in sorted(models, key=times.__getitem__):
-        if fit + STEPS * times[name] <= left:
-            fit += STEPS * times[name]
-            names.append(name)
+    order = sorted(models, key=times.__getitem__)
+    names = [
+        name for name, needed in zip(order, accumulate(STEPS * times[n] for n in order), strict=True) if needed <= left
+    ]
     if skipped := [f"{name} ({duration(STEPS * times[name] + AROUND)})" for name in models if name not in names]:
         console.say(f"no time for {', '.join(skipped)}; give more --hours")
     if not names:
         return []
-    seeds = 1
     while True:
-        folder = out / f"study-{mark}-{steps}"
+        folder = out / f"study-{pictures.digest[:8]}-{steps}"
         start = time.monotonic()
         config = compose(steps, seeds, names, out)
         if code := scale(config, folder, jobs):
@@ -355,8 +352,6 @@ def train_networks(
 
 def gather(pictures: Pictures, name: str, results: Any, steps: int, limited: bool) -> "Network":
     """What the runs of a network got right, by picture."""
-    from vitlab.config import TrainConfig, compose
-    from vitlab.data.opening import open_data
     from vitlab.studies.advice import Network
     from vitlab.studies.stats import read_outcomes
 

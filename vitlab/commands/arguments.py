@@ -1,4 +1,4 @@
-"""What the commands share: a parser with one-line errors, types of values, `RUN|timm:NAME key=value`, a status line.
+"""What the commands share: a parser with one-line errors, types of values, a status line.
 
 Imports no torch.
 """
@@ -7,25 +7,13 @@ import argparse
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vitlab.config import (
-    TrainConfig,
-    UserError,
-    change,
-    choices_text,
-    collecting,
-    compose,
-    names,
-    parse_override,
-    raise_all,
-)
+from vitlab.config import UserError, choices_text
 from vitlab.config.groups import GROUPS
-from vitlab.config.schema.models import is_folder
 from vitlab.terminal import erase_line
-from vitlab.training.files import RunFiles
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -113,49 +101,3 @@ def status_line(text: str, *, quiet: bool = False) -> Iterator[None]:
         yield
     finally:
         erase_line()
-
-
-def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[TrainConfig, set[str]]:
-    """The configuration of a finished run, `timm:NAME` or Hugging Face's folder with overrides, and the keys these set.
-
-    Of a run only the keys in `free` can be overridden. Other data keep what its model was trained with: the
-    normalisation of images, the tokenizer of text. Raises UserError with all problems.
-    """
-    is_foreign = is_folder(source) and not RunFiles(source).config_path.is_file()
-    if source.startswith("timm:") or is_foreign:
-        return foreign_config(source, overrides, (*free, *(["task"] if is_foreign else ["model"])), is_foreign)
-    files = RunFiles(source)
-    files.finished_result()
-    run = {**files.config(), "analyses": []}  # which may be files that are gone
-    keys = [parse_override(text)[0] for text in overrides]
-    fixed = [key for key in keys if key.partition(".")[0] not in free]
-    raise_all(f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed)
-    tokens = [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]
-    raise_all(f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens)
-    config = compose(TrainConfig, overrides, base={**run, "train_size": "all"} if "data" in keys else run)
-    if config.data.modality == "text":
-        kept = {"data.tokenizer": str(files.tokenizer_path)}
-    else:
-        kept = {f"data.{key}": run["data"][key] for key in ("mean", "std") if f"data.{key}" not in keys}
-    return change(config, kept), {*keys}
-
-
-def foreign_config(
-    source: str, overrides: Sequence[str], free: Sequence[str], of_folder: bool
-) -> tuple[TrainConfig, set[str]]:
-    problems = []
-    with collecting(problems):
-        changed = {parse_override(text)[0] for text in overrides}
-        if "data" not in changed:
-            needs = "texts or images like those it was trained on" if of_folder else "images"
-            problems.append(f"{source}: needs {needs}, give data=NAME; choices: {', '.join(names('data'))}")
-        unread = sorted(key for key in changed if key.partition(".")[0] not in free)
-        problems += [f"{key}: has no effect here; choices: {', '.join(free)}" for key in unread]
-        if "model" in changed:
-            problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
-        base = {"model": source if of_folder else {"name": source, "pretrained": True}}
-        config = compose(TrainConfig, overrides, base=base)
-        if of_folder and config.data.modality == "text":
-            config = change(config, {"data.tokenizer": source})
-    raise_all(problems)
-    return config, changed

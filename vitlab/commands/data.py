@@ -23,7 +23,7 @@ Copies are found when they are encoded again, resized or a little brighter, not 
 MOST = 20  # classes, files and pairs that are listed
 
 
-def main(words: Sequence[str]) -> int:
+def look(words: Sequence[str]) -> int:
     parser = CommandParser("data", DESCRIPTION)
     about = "class folders, or train/, val/ and test/ with class folders"
     parser.add_argument("folder", metavar="FOLDER", type=non_empty_path, help=about)

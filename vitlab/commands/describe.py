@@ -1,23 +1,30 @@
-"""`vitlab describe`: a model's layers, parameters, tokens, FLOPs and memory."""
+"""`vitlab describe` and `list`: a model's layers, parameters, tokens, FLOPs and memory; the choices of each group."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import DescribeConfig, UserError, compose, load, raise_all
+from vitlab.config import DescribeConfig, UserError, compose, load, names, raise_all
+from vitlab.config.groups import config_dir, list_keys, list_kind_keys
+from vitlab.config.schema import StudyConfig, TrainConfig
 from vitlab.console import Console
-from vitlab.data.opening import open_data
 from vitlab.formatting import with_prefix
 from vitlab.training.files import refuse_unwritable
 
-DESCRIPTION = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
+# ---- describe
+
+
+DESCRIBE = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
   vitlab describe model=vit_b16
   vitlab describe model=timm:resnet50 image_size=[192,256] --json
   vitlab describe model=lstm_nano data=pydoc data.length=512 --time        # and seconds on this machine
@@ -27,8 +34,8 @@ FLOAT = 4  # bytes in fp32, which all memory figures assume
 MOST_STACKS = 2  # shown weight by weight; of a model with more, each has one line
 
 
-def main(words: Sequence[str]) -> int:
-    parser = CommandParser("describe", DESCRIPTION)
+def describe(words: Sequence[str]) -> int:
+    parser = CommandParser("describe", DESCRIBE)
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_json()
     parser.add_argument("--time", action="store_true", help="measure a training step, and writing, on this machine")
@@ -40,14 +47,19 @@ def main(words: Sequence[str]) -> int:
     if args.out and not args.positions:
         raise UserError(f"--out {args.out}: is for pictures of position embeddings; give --positions too")
     drawn = draw_positions(config, args.out or Path("positions")) if args.positions else []
-    code = describe(config, as_json=args.json, timed=args.time)
+    counts = count(config, timed=args.time, quiet=args.json)
+    if args.json:
+        print(json.dumps(counts, indent=1))
+    else:
+        show(counts)
     for path in drawn:
         print(path, file=sys.stderr if args.json else sys.stdout)
-    return code
+    return 0
 
 
 def find_shape(config: DescribeConfig) -> dict[str, Any]:
     """What the model is built for: the data's shape where there are data."""
+    from vitlab.data.opening import open_data
     from vitlab.models import described_shape
 
     shape = described_shape(config)
@@ -93,9 +105,9 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
     return [path for figure in figures for path in save_figure(figure, folder)]
 
 
-def describe(config: DescribeConfig, *, as_json: bool, timed: bool) -> int:
-    """Print what a model is and costs, with seconds if `timed`; the exit code. Raises UserError."""
-    with status_line("loading torch and timm", quiet=as_json):
+def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]:
+    """Layers, tokens, parameters by part, operations, memory of a model, and if `timed` seconds. Raises UserError."""
+    with status_line("loading torch and timm", quiet=quiet):
         from vitlab.models import counting, family
         from vitlab.models.base import as_model
 
@@ -106,7 +118,10 @@ def describe(config: DescribeConfig, *, as_json: bool, timed: bool) -> int:
     moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
     layers, params = counting.stacks(model), counting.parameters(model)
     activations = counting.count_activations(model, lambda model, batch: model(*batch), counting.inputs(shape))
-    counts: dict[str, Any] = {
+    if timed:
+        with status_line("timing steps", quiet=quiet):
+            seconds = counting.measure_seconds(config.model, shape)
+    return {
         "model": config.model.name,
         "family": family(config.model, model),
         "example": "image" if "image_size" in shape else "pair" if "target_length" in shape else "sequence",
@@ -124,15 +139,8 @@ def describe(config: DescribeConfig, *, as_json: bool, timed: bool) -> int:
         "optimizer": recipe.optimizer,
         "train_state_bytes": FLOAT * params * (2 + moments),
         "activation_bytes_per_image": activations.per_example,
+        **(seconds if timed else {}),
     }
-    if timed:
-        with status_line("timing steps", quiet=as_json):
-            counts |= counting.measure_seconds(config.model, shape)
-    if as_json:
-        print(json.dumps(counts, indent=1))
-    else:
-        show(counts)
-    return 0
 
 
 def show(counts: dict[str, Any]) -> None:
@@ -148,7 +156,17 @@ def show(counts: dict[str, Any]) -> None:
     facts += [f"{counts['tokens']} tokens{target}"] if counts["tokens"] else []
     text = f"[bold]{escape(counts['model'])}[/bold]  {escape(', '.join(facts))}"
     console.print(text, soft_wrap=True, highlight=False)
-    show_parts(console, counts)
+    table = Table("part", box=None, pad_edge=False)
+    for name in ("parameters", "share", "forward GFLOPs", "share"):
+        table.add_column(name, justify="right")
+    flops, total = counts["forward_flops_by_part"], counts["forward_flops"] or 1
+    for part in dict.fromkeys([*counts["params_by_part"], *flops]):
+        number, operations = counts["params_by_part"].get(part, 0), flops.get(part, 0)
+        shares = f"{number / counts['params']:.1%}", f"{operations / total:.1%}"
+        # operations of no part happen in the model itself, outside its modules
+        table.add_row(escape(part or "other"), f"{number:,}", shares[0], f"{operations / 1e9:.4g}", shares[1])
+    table.add_row("all", f"{counts['params']:,}", "", f"{counts['forward_flops'] / 1e9:.4g}", "", style="bold")
+    console.print(table)
     console.say(
         f"FLOPs for one {counts['example']}: {counts['forward_flops'] / 1e9:.4g} G forward, "
         f"{counts['train_flops'] / 1e9:.4g} G for a training step (2 per multiply-add)",
@@ -172,20 +190,6 @@ def show(counts: dict[str, Any]) -> None:
         show_stacks(console, counts)
 
 
-def show_parts(console: Console, counts: dict[str, Any]) -> None:
-    table = Table("part", box=None, pad_edge=False)
-    for name in ("parameters", "share", "forward GFLOPs", "share"):
-        table.add_column(name, justify="right")
-    flops, total = counts["forward_flops_by_part"], counts["forward_flops"] or 1
-    for part in dict.fromkeys([*counts["params_by_part"], *flops]):
-        number, operations = counts["params_by_part"].get(part, 0), flops.get(part, 0)
-        shares = f"{number / counts['params']:.1%}", f"{operations / total:.1%}"
-        # operations of no part happen in the model itself, outside its modules
-        table.add_row(escape(part or "other"), f"{number:,}", shares[0], f"{operations / 1e9:.4g}", shares[1])
-    table.add_row("all", f"{counts['params']:,}", "", f"{counts['forward_flops'] / 1e9:.4g}", "", style="bold")
-    console.print(table)
-
-
 def show_stacks(console: Console, counts: dict[str, Any]) -> None:
     """Each weight of one layer with its shape, the parameters of a layer, and how they add up to the model's."""
     console.print()
@@ -205,3 +209,80 @@ def show_stacks(console: Console, counts: dict[str, Any]) -> None:
     terms = [f"{stack['layers']} x {stack['params_per_layer']:,}" for stack in counts["stacks"]]
     terms += [f"{part} {number:,}" for part, number in counts["params_outside_stacks"].items()]
     console.say(f"{counts['params']:,} = {' + '.join(terms)}")
+
+
+# ---- list
+
+
+GROUPS = {
+    "models": "model",
+    "data": "data",
+    "tasks": "task",
+    "recipes": "recipe",
+    "analyses": "analysis",
+    "probes": "probe",
+    "studies": "study",
+    "mixers": "mixer",
+}
+SCHEMAS = {"runs": TrainConfig, "study": StudyConfig}
+
+
+def list_names(words: Sequence[str]) -> int:
+    parser = CommandParser("list", "List the choices of a group, or its keys with their types, ranges and defaults.")
+    keys = [f"{what}.keys" for what in (*SCHEMAS, *(what for what in GROUPS if what != "studies"))]
+    parser.add_argument("what", choices=[*GROUPS, *keys])
+    parser.add_json()
+    args = parser.parse_args(words)
+    if args.what not in GROUPS:
+        what = args.what.removesuffix(".keys")
+        sections = [("", list(list_keys(SCHEMAS[what])))] if what in SCHEMAS else list(list_kind_keys(GROUPS[what]))
+        if args.json:
+            print(json.dumps([{"kind": kind, **asdict(key)} for kind, keys in sections for key in keys], indent=1))
+            return 0
+        for kind, keys in sections:
+            if kind:
+                print(f"\nkind {kind}")
+            width = max(len(key.name) for key in keys)
+            for key in keys:
+                about = f"  # {key.about}" if key.about else ""
+                print(f"{key.name:{width}}  {key.type}; {key.default or 'empty'}{about}")
+        return 0
+    group, sizes = GROUPS[args.what], []
+    choices = [{"name": name, "about": read_about(group, name)} for name in names(group)]
+    if group == "model":
+        sizes = ["layers", "width", "mlp", "heads"]
+        choices = [{"name": one["name"], **read_sizes(one["name"]), "about": one["about"]} for one in choices]
+        choices.append({"name": "timm:NAME", "about": "Any model of timm, by its name there."})
+    if args.json:
+        print(json.dumps(choices, indent=1))
+        return 0
+    width = max(len(item["name"]) for item in choices)
+    for item in [{"name": "", **{key: key for key in sizes}, "about": ""}] * bool(sizes) + choices:
+        cells = "".join(f"{item.get(key) or '':>8}" for key in sizes)
+        print(f"{item['name']:{width}}{cells}  {item['about']}".rstrip())
+    return 0
+
+
+def read_sizes(model: str) -> dict[str, int | None]:
+    """Layers, width, width of the MLP (by default 4 times that) and heads of a shipped model, as far as it has them."""
+    file = yaml.safe_load((config_dir() / "model" / f"{model}.yaml").read_text())
+    width = file.get("width")
+    mlp = file.get("mlp_width") or (4 * width if width and "heads" in file else None)
+    return {
+        "layers": file.get("depth"),
+        "width": width,
+        "mlp": mlp,
+        "heads": None if "mixer" in file else file.get("heads"),
+    }
+
+
+def read_about(group: str, name: str) -> str:
+    """The first line of the header of a choice's YAML file, without a sentence that it breaks off, or with its rest."""
+    lines = (config_dir() / group / f"{name}.yaml").read_text().splitlines()
+    header = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
+    first = header[0] if header else ""
+    ends_with_command = "vitlab " in first or "=" in first.rpartition(" ")[2]
+    if not header[1:] or first.endswith((".", ")")) or ends_with_command:
+        return first
+    whole = re.match(r".*(?<!et al)\.(?= )", first) or re.match(r".*?(?<!et al)\.(?= |$)", f"{first} {header[1]}")
+    return whole.group() if whole else f"{first} {header[1]}"

@@ -37,7 +37,7 @@ Name = tuple[str, ...]  # the values of the columns of a group
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 
 
-def main(words: Sequence[str]) -> int:
+def fit(words: Sequence[str]) -> int:
     parser = CommandParser("fit", DESCRIPTION)
     add = parser.add_argument
     add("csv", type=non_empty_path, metavar="CSV")
@@ -60,25 +60,12 @@ def main(words: Sequence[str]) -> int:
         )
     if args.out is not None:
         refuse_unwritable(args.out)
-    return fit(points, args.law, args.up_to, (args.x, args.y), as_json=args.json, out=args.out)
-
-
-def fit(
-    points: "dict[Name, Points]",
-    law: str,
-    limit: float | None,
-    axes: tuple[str, str],
-    *,
-    as_json: bool,
-    out: Path | None,
-) -> int:
-    """Print the fits and the crossovers, as text or as JSON, and write them to a folder; the exit code."""
     from rich.progress import track
 
     from vitlab.studies.crossover import crossover, data_multiplier, fit_group
 
     shown = {"console": Console(stderr=True), "transient": True, "update_period": 0.5}
-    fits = {name: fit_group(points[name], law, limit) for name in track(list(points), "fitting", **shown)}
+    fits = {name: fit_group(points[name], args.law, args.up_to) for name in track(list(points), "fitting", **shown)}
     pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
     of_pairs = track(pairs, "looking for crossovers", **shown)
     found = {pair: crossover(*(fits[name].fit for name in pair)) for pair in of_pairs}
@@ -93,18 +80,18 @@ def fit(
         ],
         "multipliers": [{"a": first, "b": second, **asdict(one)} for (first, second), one in multipliers.items()],
     }
-    if as_json:
+    if args.json:
         print(json.dumps(document, indent=1))
     else:
-        show(named, crossovers, multipliers, axes)
-    if out is not None:
+        show(named, crossovers, multipliers, args.y)
+    if args.out is not None:
         from vitlab.files import write_json
         from vitlab.reports.figures import save_figure
         from vitlab.reports.figures.metric import plot_fitted_curves
 
-        write_json(out / "fits.json", document)
-        pictures = save_figure(plot_fitted_curves(fits, *axes), out)
-        print(out / "fits.json", *pictures, sep="\n", file=sys.stderr)
+        write_json(args.out / "fits.json", document)
+        pictures = save_figure(plot_fitted_curves(fits, args.x, args.y), args.out)
+        print(args.out / "fits.json", *pictures, sep="\n", file=sys.stderr)
     return 0
 
 
@@ -126,14 +113,12 @@ def describe_group(one: "GroupFit") -> dict[str, Any]:
     }
 
 
-def show(
-    fits: dict[str, "GroupFit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], axes: tuple[str, str]
-) -> None:
+def show(fits: dict[str, "GroupFit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], y: str) -> None:
     """The laws as a table, then a sentence per crossover, and per known multiplier."""
     from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    header, *rows = make_law_table(fits, axes[1])
+    header, *rows = make_law_table(fits, y)
     table = Table(*map(escape, header), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*map(escape, row))
@@ -146,7 +131,7 @@ def show(
         console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
     for pair, found in multipliers.items():
         if found.ratio is not None and not many:
-            console.say(f"{describe_multiplier(found, *pair, axes[1])}.")
+            console.say(f"{describe_multiplier(found, *pair, y)}.")
     ways = "; ".join(sorted({group_fit.fit.measured_by for group_fit in fits.values()}))
     console.print(f"Intervals: {ways}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True)
 

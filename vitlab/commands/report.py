@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError, choices_text, raise_all
@@ -19,7 +19,7 @@ Of several studies, or of runs of `vitlab train` and folders of them, it writes 
 the first folder."""
 
 
-def main(words: Sequence[str]) -> int:
+def report(words: Sequence[str]) -> int:
     parser = CommandParser("report", DESCRIPTION)
     parser.add_argument("studies", nargs="+", metavar="FOLDER")
     about = "the runs that the comparison begins with; * stands for any letters"
@@ -36,7 +36,7 @@ def main(words: Sequence[str]) -> int:
     for name, folder in zip(named, args.studies, strict=True):
         studies |= load_runs(name, folder)
     if len(args.studies) == len(studies) == 1 and (only := next(iter(studies.values()))).files:
-        return report(only, wandb=args.wandb, runs=args.runs, as_json=args.json)
+        return rewrite(only, wandb=args.wandb, runs=args.runs, as_json=args.json)
     for option in ("json", "wandb"):
         if vars(args)[option]:
             raise UserError(f"--{option}: is for one study; give the folder of one")
@@ -61,7 +61,7 @@ def find_runs(words: str | None, names: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def report(results: "Results", *, wandb: bool, runs: str | None = None, as_json: bool = False) -> int:
+def rewrite(results: "Results", *, wandb: bool, runs: str | None, as_json: bool) -> int:
     """Write report.html, its pages, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
 
     With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in. With `as_json` what the
@@ -79,16 +79,14 @@ def report(results: "Results", *, wandb: bool, runs: str | None = None, as_json:
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}; fix that, then run the command again") from None
     names = [*(TABLES if results.rows else ()), *(["compare.html"] if compared else [])]
-    print(page, *(folder / name for name in names), sep="\n", file=sys.stderr if as_json else sys.stdout)
+    stream = sys.stderr if as_json else sys.stdout
+    print(page, *(folder / name for name in names), sep="\n", file=stream)
     if as_json:
         tables = {name: getattr(results, name).to_json(orient="records") for name in ("cells", "gaps", "laws")}
         found = {name: json.loads(text) for name, text in tables.items()}  # NaN is null
         print(json.dumps({"metric": results.metric.key, "found": headline(results), **found}))
-    return dashboards(results, sys.stderr if as_json else sys.stdout) if wandb else 0
-
-
-def dashboards(results: "Results", stream: TextIO) -> int:
-    """The study's W&B workspace and report; 1 when W&B did not save them."""
+    if not wandb:
+        return 0
     try:
         from vitlab.reports.dashboards import write_dashboards
     except ModuleNotFoundError as error:

@@ -31,7 +31,7 @@ DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, 
 The choices: vitlab list models|data|tasks|recipes, and in the README."""
 
 
-def main(words: Sequence[str]) -> int:
+def train(words: Sequence[str]) -> int:
     parser = CommandParser("train", DESCRIPTION)
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_out("the run's folder (default: runs/MODEL-DATA-nSIZE-sSEED)")

@@ -1,27 +1,28 @@
 """The answer of `vitlab advise` in words, as JSON and as a page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import numpy as np
 import pandas as pd
 
+from vitlab.data.images.decode import read
 from vitlab.files import write_text
 from vitlab.formatting import plural, whole
-from vitlab.reports import data_address, encode_picture, group_look
-from vitlab.reports.figures import DASHED, SOLID, Figure, axis, by_look, find_domain, of_field, save_figure
+from vitlab.reports import data_address, encode_picture
+from vitlab.reports.figures import Figure, save_figure
+from vitlab.reports.figures.metric import draw_laws
 from vitlab.reports.pages import render
 from vitlab.studies.advice import FARTHEST, LEVEL, REPEATS, Advice, Curve, Mistakes, Range, Standing
 
 MORE = 1000  # labels, for which the gain is said
 MANY_SUSPECTS, MOSTLY = 0.03, 0.3  # shares of the tested pictures and of the mistakes: so many mean wrong labels
-SHOWN, OF_CLASS = 36, 6  # mistakes on the page, and of a class
+SHOWN, OF_CLASS, THUMBNAIL = 36, 6, (96, 96)  # mistakes on the page, and of a class; pixels
 
 
-def describe_advice(advice: Advice, mistakes: Mistakes | None, target: float | None) -> list[str]:
+def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) -> list[str]:
     """The answer as sentences, the most important one first."""
     chosen, floor = advice.chosen, advice.floor
     with_labels = f"with {plural(advice.labels, 'label')}"
@@ -62,10 +63,8 @@ def describe_advice(advice: Advice, mistakes: Mistakes | None, target: float | N
         sentences.append(describe_target(advice, target))
     if (repeats := min((one.outcome.repeats for one in advice.standings if one.outcome), default=REPEATS)) < REPEATS:
         sentences.append(f"Each picture was tested {repeats} of {REPEATS} times: give more --hours for all.")
-    if mistakes is not None and len(mistakes.suspects) >= max(
-        MANY_SUSPECTS * mistakes.tested, MOSTLY * len(mistakes.rows), 1
-    ):
-        share = len(mistakes.suspects) / mistakes.tested
+    share = len(mistakes.suspects) / mistakes.tested
+    if mistakes.suspects.size and share >= max(MANY_SUSPECTS, MOSTLY * len(mistakes.rows) / mistakes.tested):
         sentences.append(
             f"{share:.0%} of the pictures are decided against their label with as much confidence as right ones: "
             "labels seem to be wrong. Look at them before you add more."
@@ -111,7 +110,7 @@ def format_points(some: Range) -> str:
 
 
 def summarize_advice(
-    advice: Advice, sentences: Sequence[str], mistakes: Mistakes | None, target: float | None, paths: Sequence[str]
+    advice: Advice, sentences: Sequence[str], mistakes: Mistakes, target: float | None, paths: Sequence[str]
 ) -> dict[str, Any]:
     """The content of advice.json: shares from 0 to 1, each interval of 90%."""
     curve: Curve | None = advice.chosen.curve
@@ -137,56 +136,35 @@ def summarize_advice(
             }
             for one in advice.standings
         ],
-        "mistakes": 0 if mistakes is None else len(mistakes.rows),
-        "suspects": [] if mistakes is None else [paths[row] for row in mistakes.suspects],
+        "mistakes": len(mistakes.rows),
+        "suspects": [paths[row] for row in mistakes.suspects],
     }
 
 
 def write_advice_page(
-    out: Path,
-    name: str,
-    advice: Advice,
-    sentences: Sequence[str],
-    mistakes: Mistakes | None,
-    pictures: Mapping[int, np.ndarray],
-    paths: Sequence[str],
-    classes: Sequence[str],
-    labels: np.ndarray,
-    costs: str,
+    out: Path, pictures: Any, advice: Advice, sentences: Sequence[str], mistakes: Mistakes, costs: str
 ) -> Path:
-    """Write OUT/advice.html; `pictures` has uint8 (3, Y, X) of the rows that `choose_mistakes` gives."""
-    figure, drawn = draw_curves(advice), None
+    """Write OUT/advice.html; `pictures` has their name, root, paths, labels and classes."""
+    figure, drawn, labels, classes = draw_curves(advice), None, pictures.labels, pictures.classes
     if figure is not None:
         drawn = data_address(save_figure(figure, out / "figures")[0].read_bytes(), "image/svg+xml")
-    shown = [] if mistakes is None else choose_mistakes(mistakes, labels)
-    about = [
-        (
-            [(encode_picture(pictures[row]), paths[row])],
-            [
-                f"{classes[labels[row]]}, taken for {classes[mistakes.predicted[place]]} "
-                f"({100 * mistakes.confidence[place]:.0f}%)"
-                + ("; is the label right?" if mistakes.confidence[place] >= mistakes.sure else ""),
-                paths[row],
-            ],
-        )
-        for place, row in shown
-    ]
+    shown = []
+    # the surest mistakes, some of each class
+    for place, row in pd.Series(mistakes.rows).groupby(labels[mistakes.rows]).head(OF_CLASS)[:SHOWN].items():
+        path, sure = pictures.paths[row], mistakes.confidence[place]
+        taken = f"{classes[labels[row]]}, taken for {classes[mistakes.predicted[place]]} ({100 * sure:.0f}%)"
+        taken += "; is the label right?" if sure >= mistakes.sure else ""
+        shown.append(([(encode_picture(read(pictures.root / path, THUMBNAIL, 3)), path)], [taken, path]))
     trained = any(one.network for one in advice.standings)
-    rows = [
-        [
-            one.name,
-            format_range(one.now),
-            format_range(one.later) if one.later else "not known",
-            format_points(one.lead) if one.lead else "",
-        ]
-        + ([] if not trained else [one.network.trained] if one.network else [""])
-        for one in advice.standings
-    ]
+    rows = []
+    for one in advice.standings:
+        lead, training = one.lead and format_points(one.lead), [one.network.trained if one.network else ""]
+        rows.append([one.name, format_range(one.now), format_range(one.later), lead or "", *(training * trained)])
     text = render(
         "advice.html.j2",
         styles=["looks.css"],
-        title=f"{name}: which model",
-        name=name,
+        title=f"{pictures.name}: which model",
+        name=pictures.name,
         about=["which model"],
         heading=sentences[0],
         sentences=sentences[1:],
@@ -194,20 +172,14 @@ def write_advice_page(
         picture=drawn,
         candidates=rows,
         chosen=advice.standings.index(advice.chosen),
-        mistakes=about,
-        mistaken=whole(0 if mistakes is None else len(mistakes.rows)),
-        tested=whole(0 if mistakes is None else mistakes.tested),
+        mistakes=shown,
+        mistaken=whole(len(mistakes.rows)),
+        tested=whole(mistakes.tested),
         trained=trained,
         costs=costs,
     )
     write_text(out / "advice.html", text)
     return out / "advice.html"
-
-
-def choose_mistakes(mistakes: Mistakes, labels: np.ndarray) -> list[tuple[int, int]]:
-    """(place, row) of the surest mistakes, some of each class."""
-    chosen = pd.DataFrame({"row": mistakes.rows}).groupby(labels[mistakes.rows]).head(OF_CLASS)[:SHOWN]
-    return [*chosen.row.items()]
 
 
 def draw_curves(advice: Advice) -> Figure | None:
@@ -217,29 +189,14 @@ def draw_curves(advice: Advice) -> Figure | None:
         return None
     parts = []
     for one in curves:
-        errors = 1 - np.nanmean(one.outcome.hits, axis=1)
-        parts.append(pd.DataFrame({"model": one.name, "kind": "measured", "x": one.outcome.sizes, "y": errors}))
+        measured = {"label": one.name, "x": one.outcome.sizes, "y": 1 - np.nanmean(one.outcome.hits, axis=1)}
+        parts += [pd.DataFrame({**measured, "kind": kind}) for kind in ("law", "fitted")]
         grid = np.geomspace(one.curve.size, 2 * advice.labels, 12)
-        ranges = [one.curve.at(size) for size in grid]
-        ahead = {"y": [1 - some.value for some in ranges]}
-        ahead |= {"low": [1 - some.high for some in ranges], "high": [1 - some.low for some in ranges]}
-        parts.append(pd.DataFrame({"model": one.name, "kind": "expected", "x": grid, **ahead}))
-    frame = pd.concat(parts)
+        ahead = [(1 - some.value, 1 - some.high, 1 - some.low) for some in map(one.curve.at, grid)]
+        expected = pd.DataFrame(ahead, columns=["y", "low", "high"])
+        parts.append(expected.assign(label=one.name, kind="law beyond", x=grid))
+    frame = pd.concat(parts).assign(panel="")
     frame[["y", "low", "high"]] = frame[["y", "low", "high"]].clip(lower=1e-4)
-    domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=True)
-    frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
-    look = by_look("model", {one.name: group_look(place) for place, one in enumerate(curves)})
-    across = axis(alt.X, "x", "labels", find_domain(frame.x, log=True, percent=False), log=True, short=True)
-    up = axis(alt.Y, "y", "error on pictures that were not seen", domain, log=True, percent=True)
-    base, expected = alt.Chart().encode(x=across, y=up), "datum.kind === 'expected'"
-    dash = alt.StrokeDash(
-        "kind:N", scale=alt.Scale(domain=["measured", "expected"], range=[SOLID, DASHED]), legend=None
-    )
-    layers = [
-        base.mark_area().transform_filter(expected).encode(y=of_field(up, "low"), y2="high:Q", color=look["color"]),
-        base.mark_line().encode(color=look["color"], strokeDash=dash),
-        base.mark_point().transform_filter("datum.kind === 'measured'").encode(**look),
-    ]
-    chart = alt.layer(*layers, data=frame)
+    chart = draw_laws(frame, "labels", "error on pictures that were not seen", percent=True)
     caption = "Means over repeated splits of the pictures. Dashed: expected from the largest part on, with 90% bands."
     return Figure("labels", "Error against labels", chart, caption, "Error of each model against the number of labels")

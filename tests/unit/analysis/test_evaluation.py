@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tests.unit.reports.figures.charts import read_column
-from vitlab.commands.evaluate import rank_confused_pairs, write
+from vitlab.commands.analyze import rank_confused_pairs, write
 from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.reports import figures

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.reports.written_study import write_run
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.arguments import status_line
-from vitlab.commands.list import GROUPS
+from vitlab.commands.describe import GROUPS
 from vitlab.config import TrainConfig, compose, identity, names, resolved
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from scripts.write_keys import write_page
+from scripts.make import write_keys
 from tests.configurations import problem, train
 from vitlab.config import UserError, groups, identity, resolved
 from vitlab.config.groups import list_keys, read_comments
@@ -110,4 +110,4 @@ def test_the_list_of_keys_is_that_of_the_classes_with_their_comments():
 
 def test_the_reference_of_all_keys_is_up_to_date():
     written = (groups.config_dir().parent / "docs" / "keys.md").read_text()
-    assert written == write_page(), "run python scripts/write_keys.py"
+    assert written == write_keys(), "run python scripts/make.py keys"

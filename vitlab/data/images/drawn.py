@@ -20,7 +20,7 @@ from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 
 VERSION = 2  # of the drawing that all sets share, and of the characters
-MASTERS = Path(__file__).with_name("characters.npz")  # by scripts/draw_characters.py, 256 pixels high
+MASTERS = Path(__file__).with_name("characters.npz")  # by scripts/make.py, 256 pixels high
 FIRSTS = {"train": 0, "validation": 2**62, "test": 2**63}  # where each split counts from: none reaches the next
 BACKGROUND = (0.1, 0.2)  # grey levels in 0..1
 FOREGROUND = (0.7, 1.0)  # always the lighter: with random polarity a small ViT stays at chance

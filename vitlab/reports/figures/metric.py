@@ -350,7 +350,7 @@ def describe_costs(
     return " ".join(texts)
 
 
-# ---- for `vitlab fit --out`
+# ---- for `vitlab fit --out` and `vitlab advise`
 
 
 def plot_fitted_curves(fits: Mapping[tuple[str, ...], GroupFit], x: str, y: str) -> Figure:
@@ -368,12 +368,17 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], GroupFit], x: str, y: str)
             law = {"x": grid, "y": fit.predict(grid), "low": low, "high": high}
             parts.append(pd.DataFrame({**group, "kind": kind, **law}))
     frame = pd.concat(parts).reindex(columns=["panel", "label", "kind", "x", "y", "low", "high"])
-    domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=False)
+    return Figure("fits", f"{y} against {x}, with fitted laws", draw_laws(frame, x, y))
+
+
+def draw_laws(frame: pd.DataFrame, x: str, y: str, *, percent: bool = False) -> alt.TopLevelMixin:
+    """Lines with bands, from `low` to `high`, of the kinds "law" and "law beyond"; points "fitted" and "held back"."""
+    domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=percent)
     frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
     look = by_look("label", {label: group_look(place) for place, label in enumerate(dict.fromkeys(frame.label))})
     dash = alt.StrokeDash("kind:N", scale=alt.Scale(domain=["law", "law beyond"], range=[SOLID, DASHED]), legend=None)
     across = axis(alt.X, "x", x, find_domain(frame.x, log=True, percent=False), log=True, short=True)
-    up = axis(alt.Y, "y", y, domain, log=True)
+    up = axis(alt.Y, "y", y, domain, log=True, percent=percent)
     base, law = alt.Chart().encode(x=across, y=up), "indexof(datum.kind, 'law') === 0"
     layers = [
         mark_band(base, up).encode(color=look["color"], detail="kind:N").transform_filter(law),
@@ -381,5 +386,4 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], GroupFit], x: str, y: str)
         base.mark_point(**RING).transform_filter("datum.kind === 'held back'").encode(**look),
         base.mark_point().transform_filter("datum.kind === 'fitted'").encode(**look),
     ]
-    chart = panels(alt.layer(*layers, data=frame), "panel", [*dict.fromkeys(frame.panel)])
-    return Figure("fits", f"{y} against {x}, with fitted laws", chart)
+    return panels(alt.layer(*layers, data=frame), "panel", [*dict.fromkeys(frame.panel)])

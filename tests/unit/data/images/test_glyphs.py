@@ -62,12 +62,12 @@ def test_the_seed_changes_every_image(data):
 
 def test_the_shipped_characters_are_those_of_the_fonts():
     matplotlib = pytest.importorskip("matplotlib")
-    from scripts.draw_characters import RASTER, draw
+    from scripts.make import RASTER, draw_character
 
     font = ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSerif-Bold.ttf"), RASTER)
     with np.load(drawn.MASTERS) as characters:
         for character in ("Q", "7", "→"):
-            np.testing.assert_array_equal(characters[f"DejaVuSerif-Bold/{character}"], draw(font, character))
+            np.testing.assert_array_equal(characters[f"DejaVuSerif-Bold/{character}"], draw_character(font, character))
 
 
 def test_a_class_is_its_letter():

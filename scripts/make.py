@@ -1,15 +1,23 @@
-"""Make the pictures of the README and of docs.
+"""Make what programs make of the README, of docs and of the package.
 
     uv run vitlab scale && uv run vitlab scale fashion
-    uv run python scripts/figures.py readme runs/arrow runs/fashion
-    uv run python scripts/figures.py analyses [--no-pages]       # trains, unless runs/analyses* have it already
-    uv run python scripts/figures.py budgets runs/fashion-*
+    uv run python scripts/make.py readme runs/arrow runs/fashion
+    uv run python scripts/make.py analyses [--no-pages]       # trains, unless runs/analyses* have it already
+    uv run python scripts/make.py budgets runs/fashion-*
+    uv run python scripts/make.py keys
+    uv run python scripts/make.py models                      # 20 seconds; nothing is trained or allocated
+    uv run --with matplotlib python scripts/make.py characters
 
 readme: docs/report.png (the top of the first study's report.html, through headless Chromium), docs/crossover.png and
 docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png (attention distance); prints
 their tables in Markdown. analyses: docs/analyses/*.png, the pages of a report among them, by the commands of
 docs/analyses.md. budgets: docs/budgets.png, the error against the size on one set, with fixed steps and with fixed
-epochs. Studies that differ in their budget alone, sizes and steps in doublings, hold the runs of both:
+epochs. keys: docs/keys.md, from the dataclasses and YAML files that declare them. models: prints the table of
+docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the twelve text
+fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and cropped; the
+array of one is FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
+
+Studies of budgets differ in their budget alone; with sizes and steps in doublings they hold the runs of both lines:
 
     SGD="recipe: resnet_nano, recipe.optimizer: sgd, recipe.lr: 0.5, recipe.momentum: 0.9, recipe.weight_decay: 5.0e-4,
         recipe.schedule: cosine, recipe.batch_size: 128"        # the recipes that it was measured with
@@ -23,21 +31,17 @@ import argparse
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import altair as alt
 import numpy as np
-import pandas as pd
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
-from vitlab.reports import THEMES
-from vitlab.reports.words import headline, make_size_table
-from vitlab.studies.results import load_results
+from vitlab.commands.describe import GROUPS, SCHEMAS
+from vitlab.config import DescribeConfig, compose, extent, names
+from vitlab.config.groups import Key, list_keys, list_kind_keys
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-from tests.unit.reports.chromium import CHROMIUM, Browser, launch_chromium  # noqa: E402
-
 DOCS = ROOT / "docs"
 WIDTH, HEIGHT = 1100, 1670  # pixels: headline, figures 1 and 2
 MARGIN = 24  # pixels below the end of a page
@@ -86,10 +90,20 @@ PAGES = {  # picture of a page of the report -> the page
     "compare": STUDY / "compare.html",
 }
 TALL = 8000  # pixels: more than a page has
+RASTER = 256  # pixels of a character
+KEYS = """# All keys
+
+Written by `python scripts/make.py keys`. `vitlab list GROUP.keys` prints the same: `vitlab list runs.keys`.
+"""
+SMALL, SIDE = 24, 224  # pixels, of the models for one CPU core and of others
+SIDES = {"dinov2_s14": 518, "dinov2_b14": 518}  # that they were trained at
 
 
 def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 256) -> None:
     """The top of a page once its plots are drawn, no taller than it is; few colours, so that the file stays small."""
+    sys.path.insert(0, str(ROOT))
+    from tests.unit.reports.chromium import CHROMIUM, Browser, launch_chromium
+
     if CHROMIUM is None:
         sys.exit("Chromium is needed: install it, for example by apt install chromium")
     with launch_chromium() as chromium:
@@ -111,6 +125,9 @@ def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 2
 
 
 def make_readme(arrow: str, fashion: str) -> None:
+    from vitlab.reports.words import headline, make_size_table
+    from vitlab.studies.results import load_results
+
     for study in (arrow, fashion):
         results = load_results(study)
         table = make_size_table(results)
@@ -141,26 +158,29 @@ def make_analyses(with_pages: bool) -> None:
 
 
 def make_budgets(studies: list[str]) -> None:
+    import altair as alt
+    import pandas as pd
+
+    from vitlab.reports import THEMES
+    from vitlab.studies.results import load_results
+
     runs = pd.concat([load_results(study).runs for study in studies]).rename(columns={"train_size": "size"})
     cells = runs.assign(error=1 - runs["accuracy"]).groupby(["model", "size", "steps"], as_index=False)["error"].mean()
     fixed = cells[np.isclose(cells["steps"] * 128 / cells["size"], 16)]
     points = pd.concat([cells.assign(what=cells["steps"].astype(str) + " steps"), fixed.assign(what="16 epochs")])
-    steps = [f"{number} steps" for number in sorted({*cells["steps"]})]
-    blues, colors = ("#a9c7e6", "#6ea3d6", "#3c7fc0"), THEMES["light"]
-    looks = {name: (shade, [1, 0]) for name, shade in zip(steps, (*blues, colors["vit"])[-len(steps) :], strict=True)}
-    looks |= {"16 epochs": (colors["resnet"], [6, 3])}
-    shades, dashes = zip(*looks.values(), strict=True)
+    lines = [*(f"{number} steps" for number in sorted({*cells["steps"]})), "16 epochs"]
+    shades = ("#a9c7e6", "#6ea3d6", "#3c7fc0", THEMES["light"]["vit"], THEMES["light"]["resnet"])[-len(lines) :]
+    dashes = [[1, 0]] * (len(lines) - 1) + [[6, 3]]
     axis = alt.Axis(values=sorted({*points["size"]}), grid=False)
     scale = alt.Scale(type="log", nice=False, padding=10)
-    domain = [*looks]
     figure = (
         alt.Chart(points)
         .mark_line(point=True, strokeWidth=2)
         .encode(
             x=alt.X("size:Q", scale=scale, title="training examples", axis=axis),
             y=alt.Y("error:Q", scale=scale, title="test error", axis=alt.Axis(format="%", tickCount=6)),
-            color=alt.Color("what:N", title=None, scale=alt.Scale(domain=domain, range=list(shades))),
-            strokeDash=alt.StrokeDash("what:N", title=None, scale=alt.Scale(domain=domain, range=list(dashes))),
+            color=alt.Color("what:N", title=None, scale=alt.Scale(domain=lines, range=shades)),
+            strokeDash=alt.StrokeDash("what:N", title=None, scale=alt.Scale(domain=lines, range=dashes)),
         )
         .properties(width=320, height=300)
         .facet(column=alt.Column("model:N", title=None))
@@ -168,15 +188,81 @@ def make_budgets(studies: list[str]) -> None:
     figure.save(DOCS / "budgets.png", ppi=96)
 
 
+def write_keys() -> str:
+    """docs/keys.md"""
+
+    def table(keys: Iterable[Key]) -> Iterator[str]:
+        yield from ("| key | type | default | |", "|---|---|---|---|")
+        for key in keys:
+            cells = (f"`{key.name}`", key.type, key.default, key.about)
+            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+    lines = [KEYS]
+    for what, schema in SCHEMAS.items():
+        lines += [f"## {what}", "", *table(list_keys(schema)), ""]
+    for what, group in GROUPS.items():
+        for kind, keys in list_kind_keys(group) if group != "study" else ():
+            lines += [f"### {what} of kind `{kind}`" if kind else f"## {what}", "", *table(keys), ""]
+    return "\n".join(lines)
+
+
+def print_models() -> None:
+    """Every named classifier of images with its parameters, tokens and operations, by the meta device."""
+    from vitlab.models import counting, family
+    from vitlab.models.base import as_model
+
+    print("| model | family | image | parameters | tokens | GFLOPs forward |")
+    print("|---|---|---:|---:|---:|---:|")
+    for name in names("model"):
+        side = SMALL if name.endswith(("nano", "mini")) else SIDES.get(name, SIDE)
+        config = compose(DescribeConfig, [f"model={name}", f"image_size={side}"])
+        if config.model.modality != "image" or "caption" in name:
+            continue
+        model = counting.meta(config.model, num_classes=1000, image_size=extent(side), channels=3)
+        forward, _ = counting.flops(model, {"image_size": extent(side), "channels": 3})
+        counts = f"{counting.parameters(model):,} | {as_model(model).sequence_length or ''} | {forward / 1e9:.4g}"
+        print(f"| {name} | {family(config.model, model)} | {side} | {counts} |")
+
+
+def make_characters() -> None:
+    import matplotlib
+    from matplotlib.ft2font import FT2Font
+
+    from vitlab.data.images import drawn
+
+    characters, arrays = sorted({*drawn.CHARACTERS, drawn.ARROW}), {}
+    for path in sorted(Path(matplotlib.get_data_path(), "fonts", "ttf").glob("DejaVu*.ttf")):
+        if {ord(character) for character in characters} <= FT2Font(str(path)).get_charmap().keys():
+            font = ImageFont.truetype(path, RASTER)
+            arrays |= {f"{path.stem}/{character}": draw_character(font, character) for character in characters}
+    np.savez_compressed(drawn.MASTERS, **arrays)
+    print(f"{len(arrays)} characters, {drawn.MASTERS.stat().st_size / 1e6:.2f} MB: {drawn.MASTERS}")
+
+
+def draw_character(font: ImageFont.FreeTypeFont, character: str) -> np.ndarray:
+    """uint8 (Y, X), without empty rows and columns around it."""
+    left, top, right, bottom = font.getbbox(character)
+    image = Image.new("L", (right - left, bottom - top))
+    ImageDraw.Draw(image).text((-left, -top), character, fill=255, font=font)
+    return np.asarray(image.crop(image.getbbox()))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", choices=("readme", "analyses", "budgets"))
+    parser.add_argument("which", choices=("readme", "analyses", "budgets", "keys", "models", "characters"))
     parser.add_argument("studies", nargs="*", help="folders")
     parser.add_argument("--no-pages", action="store_true", help="leave out the pictures of the report's pages")
     args = parser.parse_args()
-    if args.which == "readme":
-        make_readme(*(args.studies or ("runs/arrow", "runs/fashion")))
-    elif args.which == "analyses":
-        make_analyses(not args.no_pages)
-    else:
-        make_budgets(args.studies)
+    match args.which:
+        case "readme":
+            make_readme(*(args.studies or ("runs/arrow", "runs/fashion")))
+        case "analyses":
+            make_analyses(not args.no_pages)
+        case "budgets":
+            make_budgets(args.studies)
+        case "keys":
+            (DOCS / "keys.md").write_text(write_keys())
+        case "models":
+            print_models()
+        case "characters":
+            make_characters()

@@ -1,0 +1,433 @@
+"""`vitlab predict`, `generate` and `export`: a finished run in use, by this program and by others."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitlab.commands.arguments import (
+    CommandParser,
+    digits,
+    non_empty_path,
+    number_between,
+    positive_integer,
+    seed_number,
+    status_line,
+    typed,
+    utf8_text,
+)
+from vitlab.config import UserError, collecting, printable, raise_all
+from vitlab.console import Console
+from vitlab.data.opening import progress_bar
+from vitlab.files import read_json, read_utf8, write_json, write_text
+from vitlab.formatting import plural
+from vitlab.studies.store import format_line
+from vitlab.training.files import RunFiles, refuse_unwritable
+
+if TYPE_CHECKING:
+    from vitlab.training.checkpoints import LoadedRun
+    from vitlab.training.predict import Prediction
+    from vitlab.training.writer import TextGenerator
+
+# ---- predict
+
+
+PREDICT = """Say what pictures or texts are, with probabilities that the run's validation data have calibrated.
+  vitlab predict runs/quick/vit_nano-n32000-s0 photo.jpg
+  vitlab predict runs/advice-photos folder --csv > predictions.csv   # by the model that vitlab advise named
+  vitlab predict runs/docstrings "Return the number of rows." --json
+  vitlab predict runs/bert "Return the [MASK] of the list."   # the five likeliest tokens, of a task=masked_lm
+  vitlab predict runs/facts "What does the red box hold? [SEP] The red box holds ten pens."   # of span_extraction
+  vitlab predict runs/docstrings lines.txt          # a text in each line; - reads them from standard input"""
+SHOWN = 3  # classes of a line
+LONGEST = 60  # characters of an input in a terminal
+
+
+def predict(words: Sequence[str]) -> int:
+    parser = CommandParser("predict", PREDICT)
+    parser.add_argument("run", metavar="RUN", help="the folder of a run, or of vitlab advise")
+    parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER|TEXT", help="pictures, folders of them, or texts")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    form.add_argument("--csv", action="store_true", help="print a table with a column for each class")
+    args = parser.parse_intermixed_args(words)
+    advised = read_json(Path(args.run) / "advice.json", lambda document: document["predictor"])
+    if advised and "run" in advised:
+        args.run, advised = str(Path(args.run) / advised["run"]), None
+    files = RunFiles(args.run)
+    if advised is None:
+        files.finished_result()
+    reads_text = advised is None and (files.config().get("data") or {}).get("modality") == "text"
+    inputs = list(list_texts(args.inputs) if reads_text else list_pictures(args.inputs))
+    with status_line("loading torch", quiet=args.json or args.csv):
+        from vitlab.training.predict import Predictor
+
+        if advised is not None:
+            from vitlab.studies.advice import AdvisedClassifier
+
+    predictor = Predictor(args.run) if advised is None else AdvisedClassifier(Path(args.run), advised)
+    if args.csv and predictor.fills:
+        raise UserError(f"--csv: {args.run} writes tokens or answers and has no classes; give --json")
+    with progress_bar(Console(stderr=True)) as progress:
+        found = predictor.predict(inputs, progress)
+    if predictor.not_calibrated:
+        print(f"vitlab: not calibrated: {printable(predictor.not_calibrated)}", file=sys.stderr)
+    for one in found:
+        if one.error:
+            print(f"vitlab: {printable(one.input)}: {printable(one.error)}", file=sys.stderr)
+    if args.json:
+        head = {"run": args.run, "classes": list(predictor.classes), "temperature": predictor.temperature}
+        head["calibrated"] = not (
+            predictor.not_calibrated or predictor.is_number or predictor.several or predictor.fills
+        )
+        print(json.dumps({**head, "items": [describe(one) for one in found]}, indent=1))
+    elif args.csv:
+        rows = [["input", "prediction", *([] if predictor.is_number else ["probability", *predictor.classes])]]
+        for one in map(describe, found):
+            if "prediction" in one:
+                shares = [one["probability"], *one["probabilities"].values()] if "probability" in one else []
+                number = not shares and f"{one['prediction']:.6g}"
+                rows.append([one["input"], number or one["prediction"], *(f"{share:.6f}" for share in shares)])
+        print("".join(map(format_line, rows)), end="")
+    else:
+        show(found, SHOWN if predictor.classes else None)
+    return 2 if all(one.error for one in found) else int(any(one.error for one in found))
+
+
+def list_pictures(names: Sequence[str]) -> Iterator[str]:
+    """The files, and all pictures below the folders. Raises UserError for what is neither."""
+    from vitlab.data.cache import walk_files
+    from vitlab.data.images.imagefolder import EXTENSIONS, KINDS
+
+    raise_all(
+        f"{name}: {'neither a file nor a folder' if Path(name).exists() else 'no such file or folder'}; give pictures"
+        for name in names
+        if not (Path(name).is_file() or Path(name).is_dir())  # a FIFO would wait for its writer
+    )
+    for name in names:
+        below = sorted(entry.path for entry in walk_files(name, EXTENSIONS)) if Path(name).is_dir() else [name]
+        if not below:
+            raise UserError(f"{name}: holds no pictures ({KINDS})")
+        yield from below
+
+
+def list_texts(names: Sequence[str]) -> Iterator[str]:
+    """The texts: as given, the lines of a .txt file, or of standard input for -."""
+    for name in names:
+        if name == "-":
+            yield from sys.stdin.read().splitlines()
+        elif name.endswith(".txt") and Path(name).is_file():
+            yield from read_utf8(Path(name), "TEXT").splitlines()
+        else:
+            yield name
+
+
+def describe(one: "Prediction") -> dict[str, Any]:
+    if one.error:
+        return {"input": one.input, "error": one.error}
+    if one.number is not None:
+        return {"input": one.input, "prediction": one.number}
+    best, share = one.ranked[0]
+    return {"input": one.input, "prediction": best, "probability": share, "probabilities": one.probabilities}
+
+
+def show(found: "Sequence[Prediction]", most: int | None) -> None:
+    """`photo.jpg  cat 97.1%  dog 2.5%  bird 0.4%`"""
+    names = [printable(one.input) for one in found]
+    if sys.stdout.isatty():
+        names = [name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in names]
+    width = max(map(len, names))
+    for name, one in zip(names, found, strict=True):
+        ranked = "  ".join(f"{printable(label)} {share:.1%}" for label, share in one.ranked[:most])
+        if not one.error:
+            print(f"{name:{width}}  {ranked if one.number is None else f'{one.number:.6g}'}")
+
+
+# ---- generate
+
+
+GENERATE = """Continue a text with a run's language model, or write one from a source, a text or a picture:
+  vitlab generate runs/gpt --prompt "Return the" --temperature 0.8 --top-p 0.9
+  vitlab generate runs/gpt --prompt "Return the" --beams 4 --tokens 40
+  vitlab generate runs/numbers --prompt "forty two"
+  vitlab generate runs/captions --prompt photo.jpg
+  vitlab generate runs/de-en --input test.de --out test.hyp --reference test.en --beams 5 --length-penalty 0.6
+Each line of --input is a source (of a captioning run the file of a picture), or a prompt of a language model; --out has
+what is written from it on the same line, so an empty line, or one that is too long for the model, is refused."""
+MOST = 1000  # texts, or beams, that are generated at a time
+MOST_NAMED = 5  # wrong lines that are named one by one
+up_to_most = typed(digits, f"an integer from 1 to {MOST}", lambda value: 1 <= value <= MOST)
+
+
+def generate(words: Sequence[str]) -> int:
+    parser = CommandParser("generate", GENERATE)
+    add = parser.add_argument
+    add("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2 or T5")
+    add("--prompt", type=utf8_text, metavar="TEXT", help="the text to continue, or the source")
+    add("--input", type=non_empty_path, metavar="FILE", help="a text file, a source or prompt a line")
+    add("--out", type=non_empty_path, metavar="FILE", help="where what is written from --input goes")
+    about = "the wanted lines, for BLEU, chrF and exact matches"
+    add("--reference", type=non_empty_path, metavar="FILE", help=about)
+    add("--batch-size", type=positive_integer, default=32, metavar="N", help="lines read together (default: 32)")
+    about = "maximum new tokens (default: 100 after a prompt, of a source what the model can write)"
+    add("--tokens", type=positive_integer, metavar="N", help=about)
+    add("--samples", type=up_to_most, default=1, metavar="N", help="texts to sample (default: 1)")
+    about = "0: greedy (default: 1 where it samples)"
+    add("--temperature", type=number_between(0, 1e6), metavar="T", help=about)
+    add("--top-k", type=positive_integer, metavar="K", help="top-k sampling: from the K most likely tokens")
+    about = "nucleus sampling: from the most likely tokens, with probability P in all"
+    add("--top-p", type=number_between(0, 1), metavar="P", help=about)
+    about = "beam search with N beams, no sampling (default: none after a prompt, of a source the run's task.beams)"
+    add("--beams", type=up_to_most, metavar="N", help=about)
+    about = "of beam search: log probability / ((5 + tokens) / 6)^A (default: the run's task.length_penalty, else 0)"
+    add("--length-penalty", type=number_between(0, 10), metavar="A", help=about)
+    add("--seed", type=seed_number, default=0, metavar="N", help="of the sampling (default: 0)")
+    parser.add_json()
+    args = parser.parse_args(words)
+    sampling = ["--samples"] if args.samples > 1 else []
+    options = {"--temperature": args.temperature, "--top-k": args.top_k, "--top-p": args.top_p}
+    sampling += [option for option, value in options.items() if value is not None]
+    raise_all(text for text, is_so in list_conflicts(args, sampling).items() if is_so)
+    lines = read_lines(args) if args.input else {}
+    folder = Path(args.run)
+    if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
+        RunFiles(folder).finished_result()
+    with status_line("loading torch, lightning and timm", quiet=args.json):
+        from vitlab.training.writer import load_writer
+
+    writer = load_writer(args.run)
+    search = choose_search(args, writer, bool(sampling))
+    return write_file(args, writer, search, lines) if args.input else write_prompt(args, writer, search)
+
+
+def list_conflicts(args: argparse.Namespace, sampling: Sequence[str]) -> dict[str, Any]:
+    """What may be wrong with the arguments together, and whether it is; `sampling` are its options that are given."""
+    penalized, reads, prompted = args.length_penalty is not None, args.input, args.prompt is not None
+    files = {"--input": args.input, "--reference": args.reference} if reads and args.out else {}
+    return {
+        f"--beams cannot be combined with sampling options ({', '.join(sampling)})": args.beams and sampling,
+        "--length-penalty only works with beam search; give --beams N too": penalized and not args.beams,
+        "--out: needs --input FILE": args.out and not reads,
+        "--reference: needs --input FILE": args.reference and not reads,
+        "--prompt and --input: give one of them": reads and prompted,
+        f"--samples {args.samples}: a line of --input gets one text; leave it out": reads and args.samples > 1,
+        "--input: give --out FILE, which gets what is written": reads and not args.out,
+        f"--out {args.out}: is a folder; give a file": files and args.out.is_dir(),
+    } | {
+        f"--out {args.out}: is the file of {option}; give another": file and file.resolve() == args.out.resolve()
+        for option, file in files.items()
+    }
+
+
+def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
+    """The lines of --input and --reference. Raises UserError with all problems, also of --out."""
+    columns, problems = {}, []
+    for option, path in (("input", args.input), ("reference", args.reference)):
+        with collecting(problems):
+            if path is None:
+                continue
+            lines = columns[option] = read_utf8(path, f"--{option}").removesuffix("\n").split("\n")
+            if empty := [str(number) for number, line in enumerate(lines, start=1) if not line.strip()]:
+                places = ", ".join(empty[:MOST_NAMED]) + (" ..." if len(empty) > MOST_NAMED else "")
+                raise UserError(f"--{option}={path}: has no text on line {places}; give one on each")
+    if len({len(lines) for lines in columns.values()}) > 1:
+        problems.append(
+            f"--reference={args.reference}: has {plural(len(columns['reference']), 'line')}, but "
+            f"--input={args.input} has {len(columns['input'])}; give a reference for each line"
+        )
+    with collecting(problems):
+        refuse_unwritable(args.out.absolute().parent)
+    raise_all(problems)
+    return columns
+
+
+def choose_search(args: argparse.Namespace, writer: "TextGenerator", sampling: bool) -> dict[str, Any]:
+    """The options of sampling or of the beam search: those given, else the writer's own."""
+    if args.beams is not None:
+        own = writer.search.get("length_penalty", 0.0)
+        return {"beams": args.beams, "length_penalty": own if args.length_penalty is None else args.length_penalty}
+    if not sampling and "beams" in writer.search:
+        return writer.search
+    import torch
+
+    generator = torch.Generator(next(writer.model.parameters()).device).manual_seed(args.seed)
+    temperature = 1.0 if args.temperature is None else args.temperature
+    return {"temperature": temperature, "top_k": args.top_k, "top_p": args.top_p, "generator": generator}
+
+
+def write_file(
+    args: argparse.Namespace, writer: "TextGenerator", search: dict[str, Any], lines: dict[str, list[str]]
+) -> int:
+    """Write a line for each line of --input, and print how well they match --reference. Raises UserError."""
+    from vitlab.tasks.measures import score_exact_match, score_translation
+    from vitlab.training.writer import encode_lines, write_lines
+
+    rows, steps = encode_lines(writer, args.run, args.input, lines["input"]), args.tokens or writer.most_tokens
+    try:
+        with progress_bar(None if args.json else Console(stderr=True)) as progress:
+            written = write_lines(writer, rows, steps, search, args.batch_size, partial(progress, "lines"))
+    except KeyboardInterrupt:
+        print(f"vitlab: stopped; nothing was written to {args.out}", file=sys.stderr)
+        return 130
+    try:
+        write_text(args.out, "".join(line + "\n" for line in written))
+    except OSError as error:
+        raise UserError(f"--out {args.out}: cannot write it ({error.strerror}); give another file") from None
+    scores = {}
+    if references := lines.get("reference"):
+        scores = score_translation(written, references) | score_exact_match(written, references)
+    if args.json:
+        print(json.dumps({"run": args.run, "out": str(args.out), "lines": len(written), **scores}, indent=1))
+        return 0
+    print(f"{args.out}: {len(written):,} lines")
+    if scores:
+        print(f"BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f}, exact matches {scores['exact_match']:.1%}")
+    return 0
+
+
+def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict[str, Any]) -> int:
+    """Print what is written from --prompt, `--samples` of it or one by beam search. Raises UserError."""
+    from vitlab.training.writer import write_rows
+
+    prompt = args.prompt or ""
+    if not writer.continues and not prompt.strip():
+        raise UserError(f"--prompt: {args.run} writes a text from a source; give --prompt TEXT, or --input FILE")
+    tokens, steps = writer.encode(prompt), args.tokens or writer.most_tokens
+    if len(tokens) > writer.longest:
+        raise UserError(
+            f"--prompt: its {len(tokens)} tokens are more than the {writer.longest} that {args.run} reads; give a "
+            "shorter one"
+        )
+    with progress_bar(None if args.json else Console(stderr=True)) as progress:
+        rows = write_rows(writer, [tokens] * args.samples, steps, search, partial(progress, "tokens"))
+    texts = [
+        {
+            "text": writer.tokenizer.decode(row.tolist()),
+            "tokens": len(row),
+            "ended": "end" if writer.end in row[-1:] else "tokens" if len(row) == steps else "model",
+        }
+        for row in rows
+    ]
+    if args.json:
+        print(json.dumps({"run": args.run, "prompt": prompt, "samples": texts}, indent=1, ensure_ascii=False))
+        return 0
+    for number, written in enumerate(texts, start=1):
+        if len(texts) > 1:
+            print(f"--- {number} of {len(texts)}")
+        print(prompt + written["text"] if writer.continues else written["text"])
+        if written["ended"] == "model":
+            Console(stderr=True).print(f"(stopped at the length of {args.run})")
+    return 0
+
+
+# ---- export
+
+
+SLACK = 1e-2  # of the largest logit: how far those of an ONNX file may be from the run's
+EXPORT = """Write a finished run's model for other programs.
+  vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
+  vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size
+  vitlab export runs/gpt gpt-folder                              # a folder for Hugging Face's transformers"""
+
+
+def export(words: Sequence[str]) -> int:
+    parser = CommandParser("export", EXPORT)
+    parser.add_argument("run", metavar="RUN", help="the run's folder")
+    about = ".safetensors (weights), .onnx (the whole model), or a folder"
+    parser.add_argument("file", type=non_empty_path, metavar="FILE", help=about)
+    parser.add_argument("--names", choices=["timm", "own"], default="timm", help="of the weights (default: timm)")
+    args = parser.parse_args(words)
+    path, run = args.file, args.run
+    RunFiles(run).finished_result()
+    if path.is_dir() and (path.suffix or any(path.iterdir())):
+        raise UserError(f"{path}: is a folder, and not an empty one for transformers; give another name")
+    if path.suffix not in (".safetensors", ".onnx") and (path.suffix or path.is_file()):
+        raise UserError(f"{path}: give a file that ends in .safetensors or .onnx, or a folder for transformers")
+    refuse_unwritable(path.parent, "FILE")
+    with status_line("loading torch, lightning and timm"):
+        from vitlab.models.base import as_model
+        from vitlab.models.export import compare_onnx, save_onnx, save_safetensors
+        from vitlab.training.checkpoints import load_run
+
+    loaded = load_run(run)
+    about, is_text = describe_use(loaded), loaded.config.data.modality == "text"
+    if path.suffix == ".onnx" and loaded.config.task.kind == "classification":
+        from vitlab.training.predict import Predictor
+
+        predictor = Predictor(run)  # softmax(logits / temperature) is what `vitlab predict` prints
+        about |= {} if predictor.not_calibrated else {"temperature": str(predictor.temperature)}
+    if path.suffix == ".onnx" and (is_text or as_model(loaded.model).decoding):
+        raise UserError(
+            f"{path}: a model that reads or writes text is exported as a .safetensors file or, as far as transformers "
+            "has it, as a folder"
+        )
+    try:
+        if not path.suffix:
+            write_folder(loaded, run, path)
+        elif path.suffix == ".safetensors":
+            save_safetensors(loaded.model, path, "own" if is_text else args.names, about)
+        else:
+            size, channels = tuple(loaded.shape["image_size"]), loaded.shape["channels"]
+            save_onnx(loaded.model, path, image_size=size, channels=channels, about=about)
+            difference = compare_onnx(loaded.model, path, size, channels)
+            if difference is not None and difference > SLACK:
+                path.unlink()
+                raise UserError(f"{path}: its logits are off by {difference:.1%} of the largest; give .safetensors")
+            says = f"its logits are the run's to within {difference or 0:.1e} of the largest"
+            if difference is None:
+                says = "not compared with the run, which needs onnxruntime: pip install onnxruntime"
+            print(f"{path}: {says}", file=sys.stderr)
+    except OSError as error:
+        raise UserError(f"FILE {path}: cannot be written ({error.strerror})") from None
+    print(path)
+    return 0
+
+
+def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
+    """A folder for Hugging Face's transformers, with the tokenizer or the preprocessing of images."""
+    from vitlab.data.text.tokenization import from_file
+    from vitlab.models.huggingface import save_huggingface
+
+    if loaded.config.data.modality == "image":
+        labels = {str(index): name for index, name in enumerate(loaded.classes)}
+        save_huggingface(loaded.model, folder, id2label=labels)
+        data, (height, width) = loaded.config.data, loaded.shape["image_size"]
+        normalization = {"image_mean": list(data.mean), "image_std": list(data.std)}
+        size = {"height": height, "width": width}
+        processor = {"image_processor_type": "ViTImageProcessor", "size": size, **normalization}
+        write_json(folder / "preprocessor_config.json", processor)
+        return
+    tokenizer = from_file(RunFiles(run).tokenizer_path)
+    ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.document_end, "pad_token_id": tokenizer.pad}
+    ids |= {} if tokenizer.mask is None else {"mask_token_id": tokenizer.mask}
+    if loaded.shape["head"] == "seq2seq":
+        ids |= {"decoder_start_token_id": tokenizer.decoder_start, "eos_token_id": tokenizer.end}
+        tokenizer = tokenizer.closing()
+    left_out = save_huggingface(loaded.model, folder, **ids)
+    tokenizer.save(folder / "tokenizer.json")
+    names = {f"{role}_token": tokenizer.inner.id_to_token(ids[f"{role}_token_id"]) for role in ("bos", "eos", "pad")}
+    # without a class AutoTokenizer would take the architecture's own
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
+    if left_out:
+        print(f"not in the folder: {', '.join(left_out)}", file=sys.stderr)
+
+
+def describe_use(loaded: "LoadedRun") -> dict[str, str]:
+    """What a user of the model must know; a model of images takes (pixels / 255 - mean) / std."""
+    name, data = {"model": loaded.config.model.name}, loaded.config.data
+    if loaded.scale is not None:  # a number is output * std + mean
+        name |= {"target_mean": str(loaded.scale[0]), "target_std": str(loaded.scale[1])}
+    if data.modality == "text":
+        return name | {key: str(value) for key, value in loaded.shape.items()}
+    return {
+        **name,
+        "classes": json.dumps(list(loaded.classes)),
+        "image_size": json.dumps(list(loaded.shape["image_size"])),
+        "channels": str(loaded.shape["channels"]),
+        "mean": json.dumps(list(data.mean)),
+        "std": json.dumps(list(data.std)),
+        "resize": "bilinear with antialiasing, of the largest central box of that aspect ratio",
+    }
