@@ -19,10 +19,10 @@ def learn_by_heart(task, model, batch, *, steps, rate):
     """The task's detailed metrics on the batch that the model was trained on, and the loss before."""
     optimizer, before = torch.optim.AdamW(model.parameters(), rate), mean_loss(task, model, batch).detach()
     for _ in range(steps):
-        optimizer.zero_grad()
         loss = mean_loss(task, model, batch)
         if loss < 0.01:
             break
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     metrics = task.metrics(detailed=True)

@@ -160,7 +160,9 @@ def test_a_killed_run_is_held_so_far_and_whole_and_once_when_it_has_ended(tmp_pa
     (first,) = attempts(run.folder)
     assert len(first.rows) >= len(seen) - 2, "the last may have been on its way to W&B"
     assert first.rows[: len(seen)] == seen[: len(first.rows)], "each once, in order, and none that is not there"
-    assert_pictures_of_beginning(first)
+    pictures = first.pictures()
+    assert set(pictures) == {(analysis, 0) for analysis in ANALYSES}
+    assert all(picture.std() > 5 for picture in pictures.values())
     assert main(["train", *LONG, "--out", str(run.folder)]) == 0
     first, second = attempts(run.folder)
     assert first.run["run_id"] == second.run["run_id"], "one run in W&B"
@@ -170,12 +172,6 @@ def test_a_killed_run_is_held_so_far_and_whole_and_once_when_it_has_ended(tmp_pa
     assert merged == run.metrics()
     state, file = find_upload(RunResults(run))
     assert (state, file.resolve().parent) == (WAITING, second.files.parent), "only the whole one is uploaded"
-
-
-def assert_pictures_of_beginning(attempt):
-    found = attempt.pictures()
-    assert set(found) == {(analysis, 0) for analysis in ANALYSES}
-    assert all(picture.std() > 5 for picture in found.values())
 
 
 def test_the_training_step_is_the_x_axis_of_every_scalar(only):

@@ -101,22 +101,6 @@ def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(ANALYSES) - {"alignment", "position_similarity", "rgb_filters"}))
-def test_it_tells_how_far_it_is_to_the_end(name):
-    made, told = model("vit_nano", {**VIT, "pool": "token"}), []
-    inputs = torch.randn(37, 3, *SIZE)
-    if name in OF_TEXT - {"attention_entropy"}:
-        made = language_model(29, length=11, width=24, depth=2, heads=3)
-        inputs = TokenInputs.of(torch.randint(29, (37, 7)), None, None, special=(0,))
-    if name == "cka":
-        inputs = inputs.repeat(4, 1, 1, 1)
-    ANALYSES[name].run(made, inputs, SHIPPED[name], progress=lambda *how: told.append(how))
-    total = told[0][1]
-    assert total > 2
-    last = total if name != "embedding" else total - 1  # t-SNE itself has no more to tell
-    assert told == [(done, total) for done in range(last + 1)]
-
-
 @pytest.mark.parametrize("name", sorted(OF_ATTENTION))
 def test_the_same_images_give_the_same_whatever_the_chunks(name, monkeypatch):
     made, images = model("vit_nano", {**VIT, "pool": "token"}), torch.randn(B, 3, *SIZE)

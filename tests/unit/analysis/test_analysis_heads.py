@@ -30,17 +30,6 @@ def model(**changes):
 # ---- entropy
 
 
-def test_uniform_attention_has_the_entropy_of_its_number_of_keys():
-    weights = torch.full((B, HEADS, 11, 13), 1 / 13)
-    torch.testing.assert_close(query_entropies(weights).mean(dim=(0, 2)), torch.full((HEADS,), math.log(13)))
-
-
-def test_attention_to_one_token_has_none_and_to_two_that_of_a_coin():
-    one = torch.eye(7).expand(B, 1, -1, -1)
-    two = (torch.eye(7) + torch.eye(7).roll(1, dims=1)).expand(B, 1, -1, -1) / 2
-    assert query_entropies(torch.cat([one, two], dim=1)).mean(dim=(0, 2)).tolist() == pytest.approx([0, math.log(2)])
-
-
 @pytest.mark.parametrize("pool", ["mean", "token"])
 def test_the_entropy_of_every_head_is_that_of_its_maps(pool, monkeypatch):
     monkeypatch.setattr(capture, "CHUNK", 3)

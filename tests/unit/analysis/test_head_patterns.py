@@ -133,4 +133,3 @@ def test_batches_add_up():
         one = [x[i : i + 1] for x in (WORDS, MASK, SPECIAL, SEGMENTS)]
         parts.add(1, weights[i : i + 1], pattern_targets(*one))
     assert parts.rows() == whole.rows()
-    assert parts.sums[1][0].shape == (len(PATTERNS), HEADS)

@@ -1,12 +1,18 @@
-"""The effective receptive field of networks whose gradient is known."""
+"""The effective receptive field of networks whose gradient is known, and how far a model of text reaches."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from tests.learning import randomized
-from vitlab.analysis.layers import effective_size, measure_reach, receptive_fields
+from vitlab import models
+from vitlab.analysis.layers import effective_size, measure_reach, receptive_fields, run_token_reach
+from vitlab.config import TrainConfig, compose
 from vitlab.models import build_model
+from vitlab.models.text import TextModel
+from vitlab.tasks.base import TokenInputs
 
 SIZE = (17, 23)
 MIDDLE = (17 // 2, 23 // 2)
@@ -107,3 +113,45 @@ def test_reach_is_the_spread_of_a_field_in_pixels():
     assert measure_reach(field) == 0
     field[3:6, 4:7] = 1  # two thirds of a squared pixel along each axis
     assert measure_reach(field) == pytest.approx((4 / 3) ** 0.5)
+
+
+# ---- of texts
+
+
+class Looks(nn.Module):
+    """The state of each token is the sum of its embedding and twice that of the token `back` places before it."""
+
+    causal = True
+
+    def __init__(self, back):
+        super().__init__()
+        self.embed, self.back = nn.Embedding(50, 8), back
+
+    def forward(self, tokens, mask=None, segments=None):
+        x = self.embed(tokens)
+        return x + 2 * nn.functional.pad(x, (0, 0, self.back, 0))[:, : x.shape[1]]
+
+
+def texts(*lengths, longest=64):
+    mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    return TokenInputs.of(torch.randint(0, 50, mask.shape), mask, None, ())
+
+
+def test_shares_and_reach_of_a_known_model_of_text():
+    rows = run_token_reach(TextModel(Looks(back=10)), texts(64, 40), SimpleNamespace(seed=0))
+    shares = {row["distance"]: row["value"] for row in rows if row["value"]}
+    assert shares == {0: pytest.approx(1 / 3, abs=1e-4), 8: pytest.approx(2 / 3, abs=1e-4)}
+    assert rows[0]["reach"] == pytest.approx((2 / 3 * 100) ** 0.5, abs=1e-4)
+    assert sum(row["value"] for row in rows) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["gpt_nano", "lstm_nano", "rnn_nano", "bert_nano"])
+def test_it_looks_into_each_kind_of_model_of_text(name):
+    task, head = ("masked_lm", "masked") if name == "bert_nano" else ("causal_lm", "next_token")
+    config = compose(TrainConfig, [f"task={task}", f"model={name}", "model.width=32"])
+    model = models.build(config.model, vocabulary=50, length=64, head=head)
+    rows = run_token_reach(model, texts(64, 64), SimpleNamespace(seed=0))
+    assert len(rows) == 16
+    assert 0 < rows[0]["reach"] < 64
+    far = sum(row["value"] for row in rows if row["distance"] > 36)
+    assert (far > 0) == (name in ("gpt_nano", "lstm_nano")), "an RNN forgets, BERT is read in its middle"

@@ -51,9 +51,3 @@ def test_evaluation_sees_one_sequence_at_a_time():
     together, alone = model.eval()(images), torch.cat([model(image[None]) for image in images])
     torch.testing.assert_close(together, alone)
     assert not torch.allclose(model.train()(images), together, atol=1e-3)
-
-
-def test_an_encoder_decoder_has_it_in_its_encoder_alone():
-    model = build_model("transformer_nano", vocabulary=V, length=19, norm="batchnorm", **SIZES)
-    names = {name.partition(".")[0] for name, module in model.named_modules() if isinstance(module, nn.BatchNorm1d)}
-    assert names == {"text"}

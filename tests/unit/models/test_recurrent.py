@@ -1,5 +1,6 @@
-"""The recurrent encoder-decoder: padding, decoding token by token, alignment, what its options change."""
+"""The recurrent encoder-decoder: padding, decoding token by token, alignment and its scores, what options change."""
 
+import math
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from vitlab.analysis.alignment import applies
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.decoding import generate
+from vitlab.models.recurrent import SCORES
 
 V, S, N = 29, 7, 5
 SIZES = {"width": 12, "vocabulary": V, "length": 11}
@@ -222,3 +224,29 @@ def test_its_layers_follow_each_other_from_the_embeddings_to_the_output():
         4: {"decoder1", "decoder"},
         5: {"output"},
     }
+
+
+# ---- scores of attention, of one pair of vectors at a time
+
+FORMULAS = {
+    "dot": lambda score, q, k: q @ k,
+    "scaled_dot": lambda score, q, k: q @ k / math.sqrt(6),
+    "general": lambda score, q, k: q @ (score.key.weight @ k),
+    "additive": lambda score, q, k: score.sum.weight[0] @ (score.query(q) + score.key.weight @ k).tanh(),
+    "cosine": lambda score, q, k: score.log_sharpness.exp() * (q @ k) / (q.norm() * k.norm()),
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_each_query_scores_each_key_by_the_formula(name):
+    score, queries, context = SCORES[name](6), torch.randn(2, 3, 6), torch.randn(2, 4, 6)
+    found = score(queries, score.keys(context))
+    assert found.shape == (2, 3, 4)
+    for b in range(2):
+        for n in range(3):
+            for m in range(4):
+                torch.testing.assert_close(found[b, n, m], FORMULAS[name](score, queries[b, n], context[b, m]))
+
+
+def test_the_cosine_starts_as_sharp_as_a_scaled_product_of_vectors_of_variance_1():
+    assert SCORES["cosine"](6).log_sharpness.exp().item() == pytest.approx(math.sqrt(6))

@@ -100,7 +100,6 @@ def test_a_cache_changes_no_logit(positions, chunks):
         found.append(model(words[:, first : first + size], caches=caches))
         first += size
     torch.testing.assert_close(torch.cat(found, dim=1), model(words), rtol=1e-5, atol=1e-5)
-    assert [len(cache) for cache in caches] == [N, N]
 
 
 def test_a_cache_heeds_padding():

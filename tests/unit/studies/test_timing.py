@@ -47,14 +47,6 @@ def test_planted_delays_are_found_where_they_are(make_plan, monkeypatch):
         assert EVALUATION < seconds * len(split) < 4 * EVALUATION
 
 
-def test_fewer_steps_of_a_slow_model_do(make_plan, monkeypatch):
-    monkeypatch.setattr(Classification, "loss", slow(Classification.loss, STEP))
-    monkeypatch.setattr(timing, "LONGEST", 2.5 * STEP)
-    spec, began = make_plan().specs[0], time.perf_counter()
-    assert STEP < timing.time_run(1, {"vit_nano": {}}, spec).step < 4 * STEP
-    assert time.perf_counter() - began < timing.STEPS * STEP + 5
-
-
 def test_a_run_is_its_start_its_steps_and_its_evaluations(make_plan):
     plan = make_plan("budget.steps=100", "trainer.evaluations=7")
     times = timing.Times(start=1.0, step=0.5, validation=0.25, test=0.125)
@@ -70,12 +62,6 @@ def test_a_variant_that_fails_is_one_line(make_plan):
     plan.by_variant["vit_nano"] = replace(model, settings=replace(model.settings, precision="none of these"))
     with pytest.raises(UserError, match=r"^vit_nano: .*precision=none of these: choices: auto"):
         timing.time_variants(plan, lambda *progress: None)
-
-
-def test_variants_that_cost_the_same_are_counted_once(make_plan):
-    plans = make_plan("grid.recipe.lr=[0.1,0.2]", "grid.model.width=[32,64]").by_variant.values()
-    assert [one.config.recipe.lr for one in plans] == [0.1, 0.1, 0.2, 0.2]
-    assert len({one.params for one in plans}) == 2
 
 
 @pytest.mark.parametrize(

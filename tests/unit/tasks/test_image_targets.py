@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from sklearn.metrics import average_precision_score, mean_absolute_error, r2_score
 from torch import nn
 
+from tests.learning import learn_by_heart
 from vitlab import tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import ImageData, Split
@@ -120,13 +121,6 @@ def test_a_batch_is_learned_by_heart(name, of):
     torch.manual_seed(0)
     one = task(name, of)
     model = build_model("vit_nano", image_size=SIZE, num_classes=one.outputs, patch_size=[7, 11])
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     (batch,) = eval_loader(one.train, batch_size=64)
-    prepared = one.prepare(batch)
-    first = one.loss(model, prepared).item()
-    for _ in range(60):
-        loss = one.loss(model, prepared)
-        loss.sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    assert loss.item() < 0.2 * first
+    found, first = learn_by_heart(one, model, one.prepare(batch), steps=60, rate=3e-3)
+    assert found["loss"] < 0.2 * first

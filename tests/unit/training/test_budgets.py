@@ -36,19 +36,6 @@ def test_a_budget_of_operations_below_one_step_is_the_users_mistake():
         budgets.compute_steps(budget("flops", 13 * 1009 - 1), train_size=101, batch_size=13, flops_per_example=1009)
 
 
-@pytest.mark.parametrize(
-    ("unit", "value", "text"),
-    [
-        ("steps", 1000, "steps=1000"),
-        ("examples", 10000000, "examples=10000000"),
-        ("epochs", 0.5, "epochs=0.5"),
-        ("flops", 1e15, "flops=1e+15"),
-    ],
-)
-def test_a_budget_in_words_is_the_unit_that_was_given(unit, value, text):
-    assert budgets.format_budget(budget(unit, value)) == text
-
-
 # ---- the share of a GPU's peak
 
 

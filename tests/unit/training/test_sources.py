@@ -113,12 +113,6 @@ def test_a_resnet_of_timm_takes_its_weights_for_other_channels_and_classes(hub_c
     torch.testing.assert_close(mine(grey), theirs(grey.expand(2, 3, 40, 40)), rtol=1e-4, atol=1e-4)
 
 
-def unreachable(monkeypatch, tmp_path):
-    """A machine without a network and with an empty cache."""
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("get", "says"),
     [
@@ -132,7 +126,8 @@ def unreachable(monkeypatch, tmp_path):
 def test_without_a_network_pretrained_weights_fail_within_seconds_and_name_the_way_out(
     get, says, monkeypatch, tmp_path
 ):
-    unreachable(monkeypatch, tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))  # empty
     start = time.monotonic()
     with pytest.raises(UserError, match=f"{says}|local cache {tmp_path}.* {says}") as caught:
         get()

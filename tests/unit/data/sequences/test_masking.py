@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitlab.data.masking import choose_spans, choose_tokens, corrupt, gather_chosen
+from vitlab.data.masking import choose_spans, choose_tokens, corrupt
 
 PAD, CLS, SEP, MASK = 0, 2, 3, 7
 SPECIAL = (PAD, CLS, SEP, MASK)
@@ -177,15 +177,3 @@ def test_all_is_a_function_of_the_generator_alone():
     torch.rand(3)
     assert torch.equal(first, draw(1))
     assert all((a != b).any() for a, b in zip(first, draw(2), strict=True))
-
-
-# --- places ---
-
-
-def test_the_places_of_the_chosen_tokens_packed():
-    chosen = torch.tensor([[0, 1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 1]], dtype=torch.bool)
-    for most in (3, 5, 11):
-        places, filled = gather_chosen(chosen, most)
-        expected = [[1, 3, 4, 6], [], [0, 6]]
-        assert filled.tolist() == [[k < len(row) for k in range(most)] for row in expected]
-        assert places.tolist() == [(row + [0] * most)[:most] for row in expected]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vitlab.models.decoding import Decoding, beam_search, generate
+from vitlab.models.decoding import beam_search, generate
 
 V, LENGTH, END, START = 5, 11, 2, 0
 
@@ -82,20 +82,3 @@ def test_more_beams_find_better_continuations_and_one_is_greedy():
     plain = beam_search(Table(sources), start(40), LENGTH, beams=1, end=END)
     greedy = generate(Table(sources), start(40), LENGTH, end=END)
     assert [row.tolist() for row in plain] == [row.tolist() for row in greedy]
-
-
-def test_a_context_has_one_row_for_all_beams_and_goes_with_its_source():
-    read = []
-
-    class Cache:
-        def reorder(self, rows):
-            read.append(rows.tolist())
-
-        keep_context = reorder
-
-    context = torch.tensor([[10.0], [20.0], [30.0]])
-    decoding = Decoding(None, [Cache()], 9, (context, None))
-    decoding.reorder(torch.tensor([[0, 0], [1, 1], [2, 2]]))
-    assert (read, decoding.context[0].tolist()) == ([[0, 0, 1, 1, 2, 2]], context.tolist())
-    decoding.reorder(torch.tensor([[1, 0], [5, 4]]))
-    assert (read[1:], decoding.context[0].tolist()) == ([[1, 0, 5, 4], [0, 2]], [[10.0], [30.0]])

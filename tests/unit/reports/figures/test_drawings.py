@@ -13,13 +13,11 @@ from tests.captioned import captioned
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from vitlab.analysis.capture import Findings
 from vitlab.config import load, names
-from vitlab.reports import encode_picture
 from vitlab.reports.figures import Figure, draw_findings, save_figure
 from vitlab.reports.figures.curves import estimate_share
 from vitlab.reports.figures.images import (
     VECTORS,
     draw_cells,
-    draw_tiles,
     write_samples,
 )
 
@@ -126,10 +124,7 @@ def read_labels(figure, channel):
 
 def read_tiles(figure):
     """The picture of tiles or of a large table: uint8 (Y, X, 3)."""
-    return decode_picture(*read_column(figure, "url", "picture"))
-
-
-def decode_picture(url):
+    (url,) = read_column(figure, "url", "picture")
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB"))
 
 
@@ -187,15 +182,6 @@ def test_a_single_map_stands_below_its_picture():
     assert len(read_labels(figure, "x")) == B
 
 
-def test_tiles_keep_their_places_and_pixels():
-    images = RNG.integers(0, 256, (2, 3, 4, 5, 3), dtype=np.uint8)
-    images[1, 2] = [255, 0, 0]
-    figure = Figure("f", "t", draw_tiles(images, ["a", "b"], ["x", "y", "z"]))
-    sheet = read_tiles(figure)
-    height, width = sheet.shape[0] // 2, sheet.shape[1] // 3
-    assert sheet[int(1.4 * height), int(2.4 * width)].tolist() == [255, 0, 0]
-
-
 # ---- the share of right items of a class
 
 
@@ -223,10 +209,3 @@ def test_samples_of_a_size_are_what_it_adds_with_their_captions(tmp_path):
     assert not {*small["pictures"]} & {*large["pictures"]}
     assert len(small["texts"]) == 3
     assert all(small["texts"])
-
-
-def test_pictures_of_a_page():
-    image = np.random.default_rng(0).integers(0, 256, (3, 300, 200), dtype=np.uint8)
-    assert decode_picture(encode_picture(image)).shape == (300, 200, 3)
-    assert decode_picture(encode_picture(image, 64)).shape[0] == 64
-    np.testing.assert_array_equal(decode_picture(encode_picture(image[:1, :24, :24], 64))[..., 0], image[0, :24, :24])

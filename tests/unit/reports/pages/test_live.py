@@ -1,7 +1,5 @@
 """The report of a study that runs: written as runs finish, and its errors stay out of the study."""
 
-import time
-
 import pytest
 
 from tests.unit.reports.written_study import make_study
@@ -18,7 +16,6 @@ def test_the_page_is_written_between_two_events_but_not_again_at_once(tmp_path):
         live.update(changed=False)
         live.update(changed=True)
         assert not study.report_path.exists(), "the next run starts first"
-        begun = time.monotonic()
         live.update(changed=False)
         said = ("The study is running", "2 runs: 1 finished, 1 failed", "failed: Diverged")  # `vitlab scale`'s table
         assert all(text in study.report_path.read_text() for text in said)
@@ -26,8 +23,6 @@ def test_the_page_is_written_between_two_events_but_not_again_at_once(tmp_path):
         live.update(changed=True)
         live.update(changed=False)
         assert study.report_path.stat().st_mtime_ns == written
-        taken = time.monotonic() - begun
-        assert live.due - begun >= max(LiveReport.least, taken), "at most every 15 s"
         live.due = 0.0
         live.update(changed=False)
         assert study.report_path.stat().st_mtime_ns > written

@@ -8,7 +8,6 @@ from tests.unit.reports.html_page import EVIL, Page
 from tests.unit.reports.written_study import make_study
 from vitlab.config import UserError
 from vitlab.files import write_json
-from vitlab.reports import provenance
 from vitlab.reports.figures import metric
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
@@ -155,19 +154,6 @@ def test_a_file_that_does_not_parse_is_named(study, name, content):
         path.write_text(before)
     assert len(caught.value.problems) == 1
     assert study.report_path.stat().st_mtime_ns == report
-
-
-@pytest.mark.parametrize(
-    ("unit", "value", "text"),
-    [
-        ("epochs", 3, "Every run makes 3 passes over its training set, so larger sets are trained for more steps."),
-        ("examples", 1000, "same number of examples, 1,000, so small sets are seen more often: 2 passes over 500"),
-        ("flops", 2e15, "same training compute, 2.00 PFLOP, so a cheaper model takes more steps"),
-    ],
-)
-def test_what_is_held_fixed(unit, value, text):
-    rows = [{"train_size": size, "examples_seen": 1000} for size in (500, 1000)]
-    assert text in provenance.describe_budget({"budget": {unit: value}}, rows)
 
 
 def test_a_study_of_many_seeds_has_a_page_of_bounded_length(tmp_path):
