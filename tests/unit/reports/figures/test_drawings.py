@@ -77,6 +77,7 @@ GIVEN = {
             )
         )
     },
+    "token_reach": {"rows": [{"step": 5, "distance": at, "value": 0.5, "reach": 8.0} for at in (0, 8)]},
     "receptive_field": {
         "arrays": {"fields": RNG.random((2, *SIZE))},
         "rows": steps({"layer": 2, "grid": [3, 7], "value": 3.5}, {"layer": 5, "grid": [1, 2], "value": 11.25}),
