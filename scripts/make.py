@@ -60,7 +60,7 @@ COMMANDS = (
     f"analyze {VIT} cka cka.other={RESNET} --out {BETWEEN}",
     f"report {STUDY}",  # with what is known of the heads now
     f"analyze {TOKEN} attention_maps attention_maps.drawings=[attention_overlay]",
-    f"analyze {GPT} head_patterns",
+    f"analyze {GPT} head_patterns token_reach",
     f"analyze {GRU} alignment",
 )
 TRAINED = Path("analysis/trained")
@@ -74,6 +74,7 @@ SOURCES = {  # picture of the page -> file below a run
     "cka-between": BETWEEN / "cka.png",
     "attention_maps-token": TOKEN / TRAINED / "attention_maps.png",
     "head_patterns": GPT / TRAINED / "head_patterns-labels.png",
+    "token_reach": GPT / TRAINED / "token_reach-curve.png",
     **{
         name: VIT / TRAINED / f"{name}.png"
         for name in ("attention_entropy", "head_types", "position_similarity", "rollout")

@@ -120,7 +120,7 @@ def test_every_analysis_that_applies_leaves_its_numbers_and_pictures(run, tmp_pa
     assert output.err == ""
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {line.rpartition("/")[2] for line in output.out.splitlines()} == written
-    expected = set(names("analysis")) - {"head_patterns", "alignment"}  # of text
+    expected = set(names("analysis")) - {"head_patterns", "alignment", "token_reach"}  # of text
     assert {name.removesuffix(".json") for name in written if name.endswith(".json")} == expected
     assert {name.removesuffix(".npz") for name in written if name.endswith(".npz")} == {
         *("attention_maps", "rollout", "position_similarity", "rgb_filters", "receptive_field", "embedding"),

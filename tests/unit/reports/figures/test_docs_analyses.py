@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from scripts import figures as script
+from scripts import make as script
 from tests.conftest import ROOT
 from vitlab.config import names
 
