@@ -61,6 +61,7 @@ class StudyStatus:
 
     runs: list[RunState]
     trainings: int = 1
+    workers: int = 0  # that were at work a moment ago
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -83,7 +84,11 @@ class StudyStatus:
         if not running or None in left:
             return None
         alone = (self.estimate_left(run) / run.workers for run in running)
-        return max(sum(left) / sum(run.workers for run in running), *alone)
+        return max(sum(left) / max(self.workers, self.working), *alone)
+
+    @property
+    def working(self) -> int:
+        return sum(run.workers for run in self.of_state("running"))
 
     def estimate_left(self, run: RunState) -> float | None:
         """What is left of a run: what it says itself, else the mean time of finished ones that are most like it."""
@@ -138,12 +143,16 @@ class StatusReader:
     def __init__(self, files: StudyFiles, variants: Mapping[str, Mapping[str, Any]] | None = None):
         self.files, self.variants = files, variants or {}
         self.finished: dict[str, tuple[Any, RunState]] = {}
+        self.working = 0  # at the last look: between two runs a worker is not seen
 
     def read(self) -> StudyStatus:
         """Raises UserError for a folder that is not a study."""
         tune = self.files.config().get("tune")
         settings = len(list_settings(tune)) if tune else 0
-        return StudyStatus([self.read_run(*cell, settings) for cell in self.files.cells()], settings or 1)
+        runs = [self.read_run(*cell, settings) for cell in self.files.cells()]
+        status = StudyStatus(runs, settings or 1, self.working)
+        self.working = status.working
+        return status
 
     def read_run(self, variant: str, size: int, seed: int, settings: int = 0) -> RunState:
         """The state of a run, which trains while one of its trials does: `settings` of `tune`, until it has chosen."""

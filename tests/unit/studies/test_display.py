@@ -50,6 +50,13 @@ def test_time_left_is_near_the_truth(jobs, steps):
         assert status.seconds_left == pytest.approx(max(free) - now, rel=0.3)
 
 
+def test_time_left_does_not_double_while_a_worker_takes_its_next_run():
+    running = RunState("a", "vit", 10, "running", Progress(5, 10, 10.0))
+    waiting = [RunState(str(number), "vit", 10) for number in range(10)]
+    assert StudyStatus([running, *waiting]).seconds_left == 210
+    assert StudyStatus([running, *waiting], workers=2).seconds_left == 105
+
+
 def see(run, begin, end, now, steps):
     if now >= end:
         return RunState(run.run, run.variant, run.size, "finished", result={"wall_s": end - begin})
