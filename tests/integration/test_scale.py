@@ -149,16 +149,18 @@ def test_the_manifest_says_which_images_each_size_holds(study):
         assert sum(entry["per_class"].values()) == entry["size"] == size
 
 
-def test_given_again_it_says_the_same_at_once_and_writes_nothing_but_a_report_that_is_gone(study):
+def test_given_again_it_says_the_same_at_once_and_writes_nothing_but_what_is_gone(study):
     folder, first = study
     times = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     for gone in (False, True):
         if gone:
             (folder / "report.html").unlink()
+            (folder / "results.csv").unlink()
         done = commands.vitlab("scale", "quick", *GRID, "--out", folder)
         assert (done.returncode, done.stdout) == (0, first.stdout), done.stderr
         assert "4 finished already" in done.stderr
         assert (folder / "report.html").is_file()
+        assert len(results(folder)) == 4
         if not gone:
             assert {path: path.stat().st_mtime_ns for path in times} == times
 

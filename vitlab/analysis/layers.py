@@ -258,12 +258,12 @@ def run_token_reach(
     of the size of d(v . state) / d embedding, v a random direction, in the mean over texts; "distance" is the first of
     a bin of distances, "reach" the root of the mean squared distance in tokens.
     """
-    generator, found = torch.Generator().manual_seed(config.seed), []
+    generator, embedded = torch.Generator().manual_seed(config.seed), []
     weights = torch.zeros(inputs.tokens.shape[1], dtype=torch.float64)
 
     def cut(_: nn.Module, args: tuple, output: Tensor) -> Tensor:
-        found.append(output.detach().requires_grad_())
-        return found[-1]
+        embedded.append(output.detach().requires_grad_())
+        return embedded[-1]
 
     handle = model.text.embed.register_forward_hook(cut)
     try:
@@ -275,7 +275,7 @@ def run_token_reach(
                 places = counts - 1 if model.text.causal else counts // 2
                 unit = hidden[rows, places]
                 direction = torch.randn(unit.shape, generator=generator).to(unit)
-                (slope,) = torch.autograd.grad((unit * direction).sum(), found.pop())
+                (slope,) = torch.autograd.grad((unit * direction).sum(), embedded.pop())
                 sizes = slope.double().norm(dim=-1) * chunk.mask
                 distances = (torch.arange(sizes.shape[1], device=sizes.device) - places[:, None]).abs()
                 weights.index_add_(

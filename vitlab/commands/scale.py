@@ -164,7 +164,8 @@ def scale(
             add_specs(plan, step.added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)
-        with hold(folder, wait=True):  # of two starts that end at once one draws after the other
+        with hold(folder, wait=True):  # of two starts that end at once the later one writes all results
+            collect(files)
             finish(files, failed)
     return 1 if failed else 0
 

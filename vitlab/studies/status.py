@@ -308,9 +308,11 @@ def read_status(folder: Path) -> StudyStatus:
 
 
 def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
-    """Whether the last start asked for the same, on the same data, and the study has all results, and a report."""
+    """Whether the last start asked for the same, on the same data, and all results, table and report are there."""
     start = files.last_start()
-    if start is None or start.asked != describe_asked(resolved(config)) or not files.report_path.is_file():
+    if start is None or start.asked != describe_asked(resolved(config)):
+        return False
+    if not (files.report_path.is_file() and files.results_path.is_file()):
         return False
     data, drawn = contents(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
     asked = {variant: resolved(model) for variant, model in compose_models(config).items()}

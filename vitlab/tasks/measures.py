@@ -1,11 +1,9 @@
 """Metrics that torchmetrics does not have, or that treat missing values in another way; scores of generated texts.
 
-BLEU and chrF are sacrebleu's, ROUGE is torchmetrics'.
+BLEU and chrF are sacrebleu's, ROUGE and the scores of answers torchmetrics'.
 """
 
-import string
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -15,6 +13,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor, distributed
 from torchmetrics import MeanMetric, Metric, PearsonCorrCoef, R2Score
 from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score, MultilabelAveragePrecision
+from torchmetrics.functional.text import squad
 from torchmetrics.functional.text.rouge import rouge_score
 from torchmetrics.utilities import dim_zero_cat
 
@@ -232,18 +231,10 @@ class Decoded(Metric):
 
 
 def score_answer(written: str, given: str) -> tuple[float, float]:
-    """Whether two answers match, and F1 of their words, without case, punctuation, a, an, the (Rajpurkar et al., 2016,
-    section 6.1; 2018); of two empty ones both are 1.
-    """
-    marks = str.maketrans("", "", string.punctuation)
-    ours, theirs = (
-        [word for word in text.lower().translate(marks).split() if word not in ("a", "an", "the")]
-        for text in (written, given)
-    )
-    exact = float(ours == theirs)
-    if not ours or not theirs:
-        return exact, exact
-    return exact, 2 * (Counter(ours) & Counter(theirs)).total() / (len(ours) + len(theirs))
+    """Whether an answer is the given one, and F1 of their words, as SQuAD counts (Rajpurkar et al., 2016, 2018)."""
+    asked = {"prediction_text": written, "id": ""}, {"answers": {"answer_start": [0], "text": [given]}, "id": ""}
+    scores = squad(*asked)  # in percent
+    return float(scores["exact_match"]) / 100, float(scores["f1"]) / 100
 
 
 def score_exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:

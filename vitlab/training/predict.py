@@ -160,8 +160,12 @@ class Predictor:
         batch = task.prepare((torch.as_tensor(task.test.read(np.arange(1))), torch.zeros(1, dtype=torch.int64)))
         with self.autocast:
             spans, logs = find_spans(*task.answer(self.model, batch), FILLED)
-        answers = (task.read_spans(batch[0], span[None])[0] or "(no answer)" for span in spans[0])
-        return [Prediction(text, dict(zip(answers, logs[0].exp().tolist(), strict=True)))]
+        shares: dict[str, float] = {}
+        for span, share in zip(spans[0], logs[0].exp().tolist(), strict=True):
+            answer = task.read_spans(batch[0], span[None])[0] or "(no answer)"
+            if share:  # a text may stand in several places, and a short one has few spans
+                shares[answer] = shares.get(answer, 0.0) + share
+        return [Prediction(text, shares)]
 
     def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], ImageData | None]:
         """Why pictures cannot be read, by their places, and the others as the test images of a data set."""

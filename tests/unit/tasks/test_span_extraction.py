@@ -6,7 +6,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from torchmetrics.functional.text import squad
 
 from tests.learning import mean_loss
 from vitlab import models, tasks
@@ -96,17 +95,18 @@ def test_a_batch_is_learned_by_heart():
 
 
 @pytest.mark.parametrize(
-    ("written", "given"),
-    [("The red box.", "red box"), ("forty two pens", "forty pens"), ("a a b", "a b b"), ("no", "yes"), ("x y", "y x")],
+    ("written", "given", "exact", "f1"),
+    [
+        ("The red box.", "red box", 1, 1),
+        ("forty two pens", "forty pens", 0, 0.8),
+        ("a a b", "a b b", 0, 2 / 3),
+        ("x y", "y x", 0, 1),
+        ("", "the", 1, 1),
+        ("", "yes", 0, 0),
+    ],
 )
-def test_scores_are_those_of_squad(written, given):
-    wanted = squad(
-        [{"prediction_text": written, "id": "0"}], [{"answers": {"answer_start": [0], "text": [given]}, "id": "0"}]
-    )
-    exact, f1 = score_answer(written, given)
-    assert (100 * exact, 100 * f1) == pytest.approx((float(wanted["exact_match"]), float(wanted["f1"])))
-    assert score_answer("", "the") == (1, 1)
-    assert score_answer("", given) == (0, 0)
+def test_scores_leave_out_case_marks_and_articles(written, given, exact, f1):
+    assert score_answer(written, given) == pytest.approx((exact, f1))
 
 
 def squad_file(folder, count=30):

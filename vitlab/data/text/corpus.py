@@ -130,9 +130,9 @@ def encode_examples(
     rows, tags = [], None
     if examples.spans is not None:
         questions, texts = examples.parts
-        found = [tokenizer.encode_span(text, span) for text, span in zip(track(texts), examples.spans, strict=True)]
-        parts = [list(tokenizer.rows(track(questions))), [ids for ids, _ in found]]
-        tags = [inside for _, inside in found]
+        encoded = [tokenizer.encode_span(text, span) for text, span in zip(track(texts), examples.spans, strict=True)]
+        parts = [list(tokenizer.rows(track(questions))), [ids for ids, _ in encoded]]
+        tags = [inside for _, inside in encoded]
     elif examples.tags is None:
         parts = [list(tokenizer.rows(track(part))) for part in examples.parts]
     else:

@@ -416,8 +416,8 @@ def draw_token_reach(results: Results) -> Iterator[Figure]:
     """How much of what a last state depends on lies how far away, with most data: means over seeds, and their range."""
     largest, rows = max((row["train_size"] for row in results.rows), default=0), []
     for row in results.rows:
-        found = results.run_files[row["run"]].files.analysis("token_reach") if row["train_size"] == largest else None
-        last = [one for one in found["rows"] if one["step"] == found["rows"][-1]["step"]] if found else []
+        measured = results.run_files[row["run"]].files.analysis("token_reach") if row["train_size"] == largest else None
+        last = [one for one in measured["rows"] if one["step"] == measured["rows"][-1]["step"]] if measured else []
         beyond = np.cumsum([one["value"] for one in reversed(last)])[::-1]
         rows += [(row["model"], one["distance"], share, one["reach"]) for one, share in zip(last, beyond, strict=True)]
     if not rows:
