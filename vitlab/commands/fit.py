@@ -20,7 +20,7 @@ from vitlab.formatting import plural
 from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
-    from vitlab.studies.crossover import GroupFit, Points
+    from vitlab.studies.fit import Fit
 
 DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, and find where they cross.
 
@@ -52,7 +52,7 @@ def fit(words: Sequence[str]) -> int:
     group = [name.strip() for name in args.group.split(",")]
     points = read_points(args.csv, args.x, args.y, group)
     if args.up_to is not None:
-        counts = [len({size for size in some.sizes if size <= args.up_to}) for some in points.values()]
+        counts = [len({size for size in some["sizes"] if size <= args.up_to}) for some in points.values()]
         raise_all(
             f"--up-to {args.up_to:g}: {name} has {count} sizes up to it; a law needs {FEWEST} or more"
             for name, count in zip(join(*points), counts, strict=True)
@@ -62,18 +62,21 @@ def fit(words: Sequence[str]) -> int:
         refuse_unwritable(args.out)
     from rich.progress import track
 
-    from vitlab.studies.crossover import crossover, data_multiplier, fit_group
+    from vitlab.studies.crossover import crossover, data_multiplier
+    from vitlab.studies.fit import fit_points
 
+    limit = math.inf if args.up_to is None else args.up_to
     shown = {"console": Console(stderr=True), "transient": True, "update_period": 0.5}
-    fits = {name: fit_group(points[name], args.law, args.up_to) for name in track(list(points), "fitting", **shown)}
+    named = track(list(points.items()), "fitting", **shown)
+    fits = {name: fit_points(**some, law=args.law, limit=limit) for name, some in named}
     pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
     of_pairs = track(pairs, "looking for crossovers", **shown)
-    found = {pair: crossover(*(fits[name].fit for name in pair)) for pair in of_pairs}
-    multipliers = {join(*pair): data_multiplier(*(fits[name].fit for name in pair)) for pair in found}
+    found = {pair: crossover(*map(fits.get, pair)) for pair in of_pairs}
+    multipliers = {join(*pair): data_multiplier(*map(fits.get, pair)) for pair in found}
     crossovers = {join(*pair): crossing for pair, crossing in found.items()}
     named = dict(zip(join(*fits), fits.values(), strict=True))
     document = {
-        "groups": {name: describe_group(group_fit) for name, group_fit in named.items()},
+        "groups": {name: describe_fit(fit) for name, fit in named.items()},
         "crossovers": [
             {"a": first, "b": second, **{key: vars(crossing)[key] for key in CROSSING}}
             for (first, second), crossing in crossovers.items()
@@ -100,20 +103,20 @@ def join(*names: "Name") -> tuple[str, ...]:
     return tuple(map(", ".join, names))
 
 
-def describe_group(one: "GroupFit") -> dict[str, Any]:
-    fit, sizes = one.fit, one.asked if one.fit.laws else []
+def describe_fit(fit: "Fit") -> dict[str, Any]:
+    sizes = fit.asked if fit.laws else []
     values = zip(fit.predict(sizes), *fit.prediction_interval(sizes), strict=True)
     return {
         "law": fit.law,
         "params": fit.params,
         "at_bound": fit.at_bound,
         "points": len(fit.runs.log_errors),
-        "rmse_holdout": one.rmse_holdout,
+        "rmse_holdout": fit.miss,
         "predict": {f"{size:.15g}": [*map(float, three)] for size, three in zip(sizes, values, strict=True)},
     }
 
 
-def show(fits: dict[str, "GroupFit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], y: str) -> None:
+def show(fits: dict[str, "Fit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], y: str) -> None:
     """The laws as a table, then a sentence per crossover, and per known multiplier."""
     from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
 
@@ -132,22 +135,22 @@ def show(fits: dict[str, "GroupFit"], crossovers: dict[Any, Any], multipliers: d
     for pair, found in multipliers.items():
         if found.ratio is not None and not many:
             console.say(f"{describe_multiplier(found, *pair, y)}.")
-    ways = "; ".join(sorted({group_fit.fit.measured_by for group_fit in fits.values()}))
+    ways = "; ".join(sorted({fit.measured_by for fit in fits.values()}))
     console.print(f"Intervals: {ways}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True)
 
 
 # ---- the errors in a file
 
 
-def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name, Points]":
-    """The points of each group, in the order of the file; rows without a y are left out. Raises UserError.
+def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, dict[str, Any]]:
+    """`sizes`, `errors`, `seeds` and `chance` of each group, in the order of the file. Raises UserError.
 
-    A row with fewer cells, or with more that are not empty, is refused: its cells may be under the wrong names.
+    Rows without a y are left out. A row with fewer cells, or with more that are not empty, is refused: its cells may be
+    under the wrong names.
     """
     import pandas as pd  # 0.5 s: the help does without
 
     from vitlab.data.text.texts import name_lines, read_cells
-    from vitlab.studies.crossover import Points
 
     used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
     found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", whole=True)
@@ -186,13 +189,12 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> "dict[Name,
     points = {}
     for name, of_group in rows.groupby([rows[key] for key in group], sort=False):
         lines, chance = of_group.index, (1 - guessed[of_group.index]).dropna().tolist()
-        points[name] = Points(
-            *(column[lines].tolist() for column in (size, error, seed)), chance[-1] if chance else None
-        )
+        columns = {"sizes": size[lines], "errors": error[lines], "seeds": seed[lines]}
+        points[name] = {**columns, "chance": chance[-1] if chance else None}
     problems = problems or [
         f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
         for name, of_group in points.items()
-        if (sizes := len(set(of_group.sizes))) < FEWEST
+        if (sizes := len(set(of_group["sizes"]))) < FEWEST
     ]
     raise_all(problems)
     return points

@@ -4,9 +4,9 @@ of a study and of the groups of a file, as tables and sentences.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import combinations, compress, pairwise
+from itertools import combinations, pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,9 +22,7 @@ from vitlab.studies.fit import (
     MEAN,
     Fit,
     ends,
-    fit_runs,
-    order_runs,
-    root_mean_square,
+    fit_points,
 )
 from vitlab.studies.store import list_limits
 from vitlab.tasks.metrics import Metric
@@ -44,7 +42,6 @@ GRID = 60  # sizes at which two laws are compared
 
 CAME_TRUE = 0.35  # of 84 likely crossovers on published curves (LCDB) whose data went on for 8x: docs/rules.md
 
-BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
 ON_BUDGET = "limited by the budget: "  # before what rests on such cells
 NO_OVERLAP = "their training-set sizes do not overlap"
 NO_LEADER = "neither is clearly ahead at any size"
@@ -357,72 +354,25 @@ def rank_next_runs(
 # ---- laws of groups of runs
 
 
-@dataclass(frozen=True)
-class Points:
-    """The runs of one group. `chance` is the error of guessing, where the file has it."""
-
-    sizes: Sequence[float]
-    errors: Sequence[float]
-    seeds: Sequence[int]
-    chance: float | None = None
-
-    def where(self, wanted: Sequence[bool]) -> "Points":
-        columns = ([*compress(column, wanted)] for column in (self.sizes, self.errors, self.seeds))
-        return Points(*columns, self.chance)
-
-
-@dataclass(frozen=True)
-class GroupFit:
-    """A group's fit, with what was held back from it."""
-
-    fit: Fit
-    rest: Points  # of sizes above the limit
-
-    @property
-    def rmse_holdout(self) -> float | None:
-        """RMSE of the log error: of what was held back, else of the rolling hold-out."""
-        if not self.rest.sizes:
-            return self.fit.rmse_holdout
-        return root_mean_square(np.log(self.fit.predict(self.rest.sizes)) - np.log(self.rest.errors))
-
-    @property
-    def asked(self) -> list[float]:
-        """The sizes to predict: those held back, else some beyond the data."""
-        return sorted(set(self.rest.sizes)) or [self.fit.largest * times for times in BEYOND]
-
-    @property
-    def shown(self) -> float:
-        """The size whose prediction stands in a table: the largest that was held back, else twice the data."""
-        return self.asked[-1 if self.rest.sizes else 0]
-
-
-def fit_group(points: Points, law: str, limit: float | None = None) -> GroupFit:
-    """A fit to the sizes up to `limit`. Raises UserError."""
-    within = [limit is None or size <= limit for size in points.sizes]
-    fitted, rest = points.where(within), points.where([not one for one in within])
-    runs = order_runs(fitted.sizes, fitted.errors, fitted.seeds)
-    return GroupFit(fit_runs(runs, law, points.chance), rest)
-
-
-def make_law_table(fits: Mapping[str, GroupFit], error: str, on_budget: Collection[str] = ()) -> list[list[str]]:
+def make_law_table(fits: Mapping[str, Fit], error: str, on_budget: Collection[str] = ()) -> list[list[str]]:
     """The law of each group and what more data bring, a row each below the header; `error` is what was fitted.
 
     `on_budget` are the groups whose laws rest on cells that the budget limits.
     """
-    size = max(group.shown for group in fits.values())
+    size = max(fit.shown for fit in fits.values())
     doubling = f"each doubling of the data lowers the {error} by (90%)"
     rows = [["", "law", doubling, "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
-    for name, group in fits.items():
-        fit, at = group.fit, f" at {whole(group.shown)}" if group.shown != size else ""
+    for name, fit in fits.items():
+        at = f" at {whole(fit.shown)}" if fit.shown != size else ""
         laws = ", ".join(law.name.upper() for law in fit.laws) or DASH
         slopes = describe_slopes(fit) if fit.holds else DASH
-        miss = DASH if group.rmse_holdout is None else significant(group.rmse_holdout)
+        miss = DASH if fit.miss is None else significant(fit.miss)
         if not fit.laws:
             prediction = f"none: {len(fit.runs.counts)} sizes; auto needs {FEWEST_AVERAGED}"
         elif not fit.holds:
             prediction = f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
         else:
-            value, low, high = map(float, (fit.predict(group.shown), *fit.prediction_interval(group.shown)))
+            value, low, high = map(float, (fit.predict(fit.shown), *fit.prediction_interval(fit.shown)))
             prediction = f"{significant(value)} ({significant(low)} to {significant(high)})"
         law = f"mean of {laws}" if fit.law == MEAN else laws
         rows.append([name, law, f"{ON_BUDGET if name in on_budget else ''}{slopes}", miss, prediction + at])
@@ -441,11 +391,11 @@ def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
     return f",{by} ".join(texts)
 
 
-def list_params(fits: Mapping[str, GroupFit]) -> Iterator[list[Any]]:
+def list_params(fits: Mapping[str, Fit]) -> Iterator[list[Any]]:
     """A header, then a row for each parameter of each law, with its 90% interval."""
     yield ["model", "law", "parameter", "value", "low", "high"]
-    for name, group in fits.items():
-        for law, thetas in zip(group.fit.laws, group.fit.theta_draws, strict=True):
+    for name, fit in fits.items():
+        for law, thetas in zip(fit.laws, fit.theta_draws, strict=True):
             for parameter, drawn in law.name_params(thetas).items():
                 yield [name, law.name, parameter, law.params[parameter], *map(float, ends(drawn))]
 
@@ -462,7 +412,7 @@ class Scale(NamedTuple):
 
 
 class StudyFits:
-    """The laws of all models of a study with runs at enough sizes (`groups`), and where each pair of them crosses.
+    """The laws of all models of a study with runs at enough sizes (`fits`), and where each pair of them crosses.
 
     They are of the study's metric (`scale`; None for one that is neither an accuracy nor a loss). A model leads clearly
     where the gaps say so that the headline and the table rest on. Runs with an error of 0 count as half an error over
@@ -473,7 +423,7 @@ class StudyFits:
     def __init__(self, results: "Results"):
         metric = results.metric
         self.unit, self.left_out, self.scale = metric.sized_by, False, None
-        self.groups: dict[str, GroupFit] = {}
+        self.fits: dict[str, Fit] = {}
         self.crossovers: dict[tuple[str, str], Crossover] = {}
         self.on_budget: set[str] = set()
         self.costs: dict[tuple[str, float], list[float]] = defaultdict(list)  # wall_s of runs, by model and size
@@ -491,7 +441,7 @@ class StudyFits:
         limited = {cell for cell, limit in list_limits(results.rows).items() if limit == "budget"}
         for model, by_size in results.grouped.items():
             self._fit(model, [row for rows in by_size.values() for row in rows], metric, limited)
-        for first, second in combinations(self.groups, 2):
+        for first, second in combinations(self.fits, 2):
             shared = results.by_model[first].keys() & results.by_model[second].keys()
             leads = {size: results.gap(first, second, size).estimate.clear for size in sorted(shared)}
             self.crossovers[first, second] = crossover(self.fits[first], self.fits[second], leads=leads)
@@ -503,23 +453,15 @@ class StudyFits:
             if error > 0:
                 kept.append((row, error))
         chances = [finite(row.get("chance")) for row, _ in kept] if metric.key == "accuracy" else []
-        points = Points(
-            [row["train_size"] for row, _ in kept],
-            [error for _, error in kept],
-            [row["seed"] for row, _ in kept],
-            *[1 - chance for chance in chances if chance is not None][-1:],
-        )
-        of_data = points.where([(model, size) not in limited for size in points.sizes])
-        fewer, enough = len(of_data.sizes) < len(points.sizes), len(set(of_data.sizes)) >= FEWEST_AVERAGED
-        if enough or len(set(points.sizes)) >= FEWEST:
-            self.groups[model] = fit_group(of_data if enough else points, "auto")
+        points = np.array([(row["train_size"], error, row["seed"]) for row, error in kept]).reshape(-1, 3).T
+        of_data = points[:, [(model, row["train_size"]) not in limited for row, _ in kept]]
+        fewer, enough = of_data.size < points.size, len(set(of_data[0])) >= FEWEST_AVERAGED
+        if enough or len(set(points[0])) >= FEWEST:
+            guessed = [1 - chance for chance in chances if chance is not None][-1:]
+            self.fits[model] = fit_points(*(of_data if enough else points), *guessed)
         self.left_out |= fewer and enough
         if fewer and not enough:
             self.on_budget.add(model)
-
-    @property
-    def fits(self) -> dict[str, Fit]:
-        return {model: group_fit.fit for model, group_fit in self.groups.items()}
 
     @property
     def holding(self) -> dict[str, Fit]:
@@ -529,7 +471,7 @@ class StudyFits:
     @property
     def law_table(self) -> list[list[str]]:
         """The header and a row per model; empty without a fit."""
-        return make_law_table(self.groups, self.scale.name, self.on_budget) if self.groups else []
+        return make_law_table(self.fits, self.scale.name, self.on_budget) if self.fits else []
 
     @property
     def measured_by(self) -> str:

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import ClassVar
@@ -31,6 +31,7 @@ LARGEST_LOG = 700.0  # whose exponential is still a number
 DRIFT = 0.6  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
 DRIFT_DEGREES = 4  # of freedom, of Student's t
 PRIOR = 0.02  # miss per doubling, as of one more hold-out
+BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
 
 
 # ---- laws
@@ -353,7 +354,8 @@ class Fit:
 
     `law` is "mean" of several laws, None with too few sizes for any (then `predict` gives NaN). `rmse_holdout` is the
     RMSE of log predicted against log measured error of sizes predicted from smaller ones, None with too few to hold
-    any out. `drift` is the scale of how the log error leaves the laws with each doubling beyond the data.
+    any out. `drift` is the scale of how the log error leaves the laws with each doubling beyond the data. `held_back`
+    are the sizes and errors (R) of runs above the largest size that was to be fitted.
     """
 
     law: str | None
@@ -362,6 +364,7 @@ class Fit:
     weights: np.ndarray = field(repr=False)  # (N) of each size in the least squares
     rmse_holdout: float | None = None
     drift: float = field(default=0.0, repr=False)
+    held_back: np.ndarray = field(default_factory=lambda: np.empty((2, 0)), repr=False, compare=False)
     drawn: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -384,6 +387,24 @@ class Fit:
     @property
     def largest(self) -> float:
         return float(np.exp(self.runs.log_sizes[-1]))
+
+    @property
+    def miss(self) -> float | None:
+        """RMSE of the log error: of what was held back, else of the rolling hold-out."""
+        if not self.held_back.size:
+            return self.rmse_holdout
+        sizes, errors = self.held_back
+        return root_mean_square(np.log(self.predict(sizes)) - np.log(errors))
+
+    @property
+    def asked(self) -> list[float]:
+        """The sizes to predict: those held back, else some beyond the data."""
+        return sorted(set(self.held_back[0].tolist())) or [self.largest * times for times in BEYOND]
+
+    @property
+    def shown(self) -> float:
+        """The size whose prediction stands in a table: the largest that was held back, else twice the data."""
+        return self.asked[-1 if self.held_back.size else 0]
 
     @cached_property
     def holds(self) -> bool:
@@ -543,6 +564,21 @@ def fit_scaling_law(
             f"chance={chance}: no error is below it; give the error of guessing, such as 0.9 for ten equal classes"
         )
     return fit_runs(runs, law, chance)
+
+
+def fit_points(
+    sizes: Sequence[float],
+    errors: Sequence[float],
+    seeds: Sequence[int],
+    chance: float | None = None,
+    law: str = "auto",
+    limit: float = np.inf,
+) -> Fit:
+    """As `fit_scaling_law`, of the sizes up to `limit`; without chance where no error is below it. Raises UserError."""
+    points = np.array([sizes, errors, seeds], float)
+    within = points[0] <= limit
+    fit = fit_runs(order_runs(*points[:2, within], points[2, within].astype(int)), law, chance)
+    return replace(fit, held_back=points[:2, ~within])
 
 
 def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> Runs:

@@ -147,10 +147,10 @@ class Results:
         The size is twice that of the model's largest cell that was fitted; low and high are a 90% interval.
         """
         rows = []
-        for model, group in self.fits.groups.items():
-            fit, at = group.fit, group.shown
-            found = fit.holds, model in self.fits.on_budget, group.rmse_holdout, at
-            rows.append((model, fit.law, *found, float(fit.predict(at)), *map(float, fit.prediction_interval(at))))
+        for model, fit in self.fits.fits.items():
+            found = fit.holds, model in self.fits.on_budget, fit.miss, fit.shown
+            at_size = fit.predict(fit.shown), *fit.prediction_interval(fit.shown)
+            rows.append((model, fit.law, *found, *map(float, at_size)))
         columns = ["model", "law", "holds", "on_budget", "rmse_holdout", "size", "value", "low", "high"]
         return frame(rows, columns=columns)
 

@@ -62,6 +62,7 @@ class StudyStatus:
     runs: list[RunState]
     trainings: int = 1
     workers: int = 0  # that were at work a moment ago
+    compared_by: str | None = None  # task.metric of the study
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -74,7 +75,7 @@ class StudyStatus:
     def metric(self) -> Metric:
         """The metric that runs are compared by, from the results and evaluations so far."""
         metrics = [run.result or (run.progress and run.progress.validation) for run in self.runs]
-        return main_metric([values for values in metrics if values])
+        return main_metric([{"metric": self.compared_by}, *(values for values in metrics if values)])
 
     @property
     def seconds_left(self) -> float | None:
@@ -147,10 +148,10 @@ class StatusReader:
 
     def read(self) -> StudyStatus:
         """Raises UserError for a folder that is not a study."""
-        tune = self.files.config().get("tune")
-        settings = len(list_settings(tune)) if tune else 0
+        config = self.files.config()
+        settings = len(list_settings(config["tune"])) if config.get("tune") else 0
         runs = [self.read_run(*cell, settings) for cell in self.files.cells()]
-        status = StudyStatus(runs, settings or 1, self.working)
+        status = StudyStatus(runs, settings or 1, self.working, config["task"].get("metric"))
         self.working = status.working
         return status
 

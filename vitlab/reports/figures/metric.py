@@ -32,7 +32,8 @@ from vitlab.reports.figures import (
     with_legend,
 )
 from vitlab.reports.words import describe_model, join_names
-from vitlab.studies.crossover import GroupFit, StudyFits, describe_crossover, rounded
+from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
+from vitlab.studies.fit import Fit
 from vitlab.studies.results import Results, family_name
 
 PLACE = 1
@@ -178,7 +179,7 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
         ),
         caption=f"{describe_lines(found, means)} {describe_points(results, cells)}".strip(),
         alt=" ".join(describe_model(m, by_size, metric) for m, by_size in results.by_model.items() if by_size),
-        files=[*FILES, *([("laws.csv", "figures/laws.csv")] if found.groups else [])],
+        files=[*FILES, *([("laws.csv", "figures/laws.csv")] if found.fits else [])],
         choice=choice,
     )
 
@@ -353,15 +354,15 @@ def describe_costs(
 # ---- for `vitlab fit --out` and `vitlab advise`
 
 
-def plot_fitted_curves(fits: Mapping[tuple[str, ...], GroupFit], x: str, y: str) -> Figure:
+def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> Figure:
     """A curve per value of the groups' last column, a panel per value of the others; open points are held back."""
     parts = []
-    for name, one in fits.items():
-        fit, runs = one.fit, one.fit.runs
+    for name, fit in fits.items():
+        runs, (later, errors) = fit.runs, fit.held_back
         sizes, group = np.exp(runs.log_sizes[runs.place]), {"panel": ", ".join(name[:-1]), "label": name[-1]}
         parts.append(pd.DataFrame({**group, "kind": "fitted", "x": sizes, "y": np.exp(runs.log_errors)}))
-        parts.append(pd.DataFrame({**group, "kind": "held back", "x": one.rest.sizes, "y": one.rest.errors}))
-        ends = (sizes[0], fit.largest, max([2 * fit.largest, *one.rest.sizes])) if fit.holds else ()
+        parts.append(pd.DataFrame({**group, "kind": "held back", "x": later, "y": errors}))
+        ends = (sizes[0], fit.largest, max([2 * fit.largest, *later])) if fit.holds else ()
         for begin, end, kind in zip(ends, ends[1:], ("law", "law beyond"), strict=False):
             grid = np.geomspace(begin, end, FIT_POINTS)
             low, high = fit.interval(grid)
