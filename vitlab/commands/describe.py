@@ -1,11 +1,9 @@
 """`vitlab describe` and `list`: a model's layers, parameters, tokens, FLOPs and memory; the choices of each group."""
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -277,12 +275,6 @@ def read_sizes(model: str) -> dict[str, int | None]:
 
 
 def read_about(group: str, name: str) -> str:
-    """The first line of the header of a choice's YAML file, without a sentence that it breaks off, or with its rest."""
-    lines = (config_dir() / group / f"{name}.yaml").read_text().splitlines()
-    header = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
-    first = header[0] if header else ""
-    ends_with_command = "vitlab " in first or "=" in first.rpartition(" ")[2]
-    if not header[1:] or first.endswith((".", ")")) or ends_with_command:
-        return first
-    whole = re.match(r".*(?<!et al)\.(?= )", first) or re.match(r".*?(?<!et al)\.(?= |$)", f"{first} {header[1]}")
-    return whole.group() if whole else f"{first} {header[1]}"
+    """The first line of a choice's YAML file, which is a sentence about it."""
+    first = (config_dir() / group / f"{name}.yaml").read_text().partition("\n")[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""

@@ -156,7 +156,7 @@ def say_result(results: Results) -> list[str]:
     claims = "; ".join(describe_claims(comparisons))
     choices = [[whole_order], [claims, last], [last, claims] if len(comparisons) > 1 else [last]]
     prefix = "" if metric.key == "accuracy" else f"in {metric.name}, "
-    written = [[f"{prefix}{text}." for text in some] for some in choices]
+    written = [[f"{prefix}{first}.", *(f"{text}." for text in rest)] for first, *rest in choices]
     starts = ("in ", "the ", "no ", "nobody ", "undecided")  # a name keeps its letters
     written = [[f"{t[0].upper()}{t[1:]}" if t.startswith(starts) else t for t in some] for some in written]
     said = next((some for some in written if len(some[0]) <= WIDTH), None) or shorten(written[-1], names)
