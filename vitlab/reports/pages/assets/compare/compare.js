@@ -59,7 +59,11 @@
       layer: [
         { transform: [{ filter: "isValid(datum.low)" }], mark: { type: "area", fillOpacity: 0.15 }, encoding: { y: y("low", axis), y2: { field: "high" } } },
         { mark: { type: "line", strokeWidth: 1.8 }, encoding: { y: y("y", axis), strokeDash: scale(lines.map(({ dash }) => DASHES[dash])) } },
-        { mark: { type: "point", opacity: 0, size: 60, filled: true }, encoding: { y: y("y", axis), tooltip: { field: "text", type: "nominal" } } },
+        {  // for the tooltip; a curve of one point is no line, so that is seen
+          transform: [{ joinaggregate: [{ op: "count", as: "points" }], groupby: ["label"] }],
+          mark: { type: "point", size: 60, filled: true },
+          encoding: { y: y("y", axis), tooltip: { field: "text", type: "nominal" }, opacity: { condition: { test: "datum.points === 1", value: 1 }, value: 0 } },
+        },
       ],
     };
   }
