@@ -3,7 +3,6 @@
 import importlib.util
 import pkgutil
 from types import ModuleType
-from typing import Any
 
 from vitlab.config import UserError
 
@@ -25,7 +24,7 @@ def implementation(package: str, kind: str, function: str = "") -> ModuleType:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
         raise no_module from None
-    if function and not find_function(module, function):
+    if function and not getattr(module, function, None):
         raise UserError(f"kind={kind}: {name} has no function '{function}'")
     return module
 
@@ -34,8 +33,3 @@ def list_modules(package: str) -> list[str]:
     """The names of the modules in a package's folder, which are not imported."""
     spec = importlib.util.find_spec(package)
     return sorted(module.name for module in pkgutil.iter_modules(spec.submodule_search_locations))
-
-
-def find_function(module: ModuleType, name: str) -> Any:
-    """A function, or a constant, that a module may have."""
-    return getattr(module, name, None)

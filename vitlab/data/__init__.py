@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from vitlab.config import UserError, raise_all
-from vitlab.registry import find_function, implementation
+from vitlab.registry import implementation
 
 if TYPE_CHECKING:
     from vitlab.config.schema.data import DataConfig
@@ -47,7 +47,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     """
     module = module_of(config)
     function = {"image": "load", "text": "read"}[config.modality]
-    if not find_function(module, function):
+    if not getattr(module, function, None):
         raise UserError(f"kind={config.kind}: {module.__name__} is not a data set, it has no {function}(config)")
     if config.modality == "text":
         from vitlab.data.text.corpus import TextCache as Cache
@@ -65,7 +65,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     if config.augment.shift >= (side := min(data.image_size)):
         problems.append(f"data.augment.shift={config.augment.shift}: must be below the image's side of {side} pixels")
     raise_all(problems)
-    captions = of(config) if (of := find_function(module, "captions")) else None
+    captions = of(config) if (of := getattr(module, "captions", None)) else None
     if captions:
         from vitlab.data.images.tables import add_captions, number_captions
 

@@ -32,7 +32,6 @@ from vitlab.data.base import BESIDE, ImageData, Split, list_arrays
 from vitlab.files import replacing, write_json
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
-from vitlab.registry import find_function
 
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 3  # of the files of an entry of images
@@ -154,7 +153,7 @@ class Cache:
 
     def fingerprint(self) -> Any:
         """What an entry depends on besides: what the module says, else its source and the files that are named."""
-        if of := find_function(self.module, "fingerprint"):
+        if of := getattr(self.module, "fingerprint", None):
             return of(self.config)
         source = Path(self.module.__file__).read_bytes() if self.module.__file__ else b""
         files = [stat_files(path) for path in named_files(self.config).values()]
@@ -357,9 +356,9 @@ def hash_contents(config: DataConfig, data: Any) -> str:
                 digest.update(f"{name} {values.dtype} {len(values)}".encode())
                 digest.update(np.ascontiguousarray(values).data)
     module = module_of(config)
-    if of := find_function(module, "contents"):
+    if of := getattr(module, "contents", None):
         digest.update(of(config).encode(errors="surrogateescape"))
-    elif is_image and not find_function(module, "fingerprint"):
+    elif is_image and not getattr(module, "fingerprint", None):
         for path in named_files(config).values():
             digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
     return digest.hexdigest()

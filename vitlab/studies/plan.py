@@ -1,6 +1,5 @@
 """What a study will do and what it costs: its runs, their steps, parameters, FLOPs, and how long they take here."""
 
-import heapq
 import math
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from vitlab.signals import Stopping
 from vitlab.studies.experiment import can_reuse_best_trial
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.launch import is_on_this_machine
+from vitlab.studies.status import pack
 from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
 from vitlab.tasks import writes_texts
@@ -259,7 +259,8 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     console.say(plan.headline(len(plan.specs)))
     console.print(table)
     if times:
-        wall = startup + pack([each / plan.trials for each in seconds for _ in range(plan.trials)], plan.jobs) + REPORT
+        parts = [each / plan.trials for each in seconds for _ in range(plan.trials)]
+        wall = startup + pack(parts, [0.0] * plan.jobs) + REPORT
         around = f"{duration(startup + REPORT)} before and after the runs"
         said = f"about {duration(wall)} with {plural(plan.jobs, 'worker')} ({around}), by the first steps of each model"
     console.say(f"total {flops:.2e} FLOPs; {said}")
@@ -277,14 +278,6 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
     trained = plan.steps(spec) * times.step + plan.evaluations(spec) * len(task.validation) * times.validation
     tested = (len(task.test) + writes_texts(task) * len(task.validation)) * times.test
     return times.start + trainings * trained + tested + tuned * times.step
-
-
-def pack(runs: Sequence[float], workers: int) -> float:
-    """The seconds until all runs are done, which workers take in this order: list scheduling (Graham, 1969)."""
-    free = [0.0] * workers  # when each is free
-    for seconds in runs:
-        heapq.heapreplace(free, free[0] + seconds)
-    return max(free)
 
 
 def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict[str, Times]:

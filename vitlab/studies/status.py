@@ -1,5 +1,6 @@
 """How a study goes, from its files alone: the state of each run, the time left, a table. Imports no torch."""
 
+import heapq
 import io
 import statistics
 import time
@@ -80,16 +81,14 @@ class StudyStatus:
     @property
     def seconds_left(self) -> float | None:
         """Until every run has ended, if as many train at a time as now; None where nothing tells."""
+        left = {run.run: self.estimate_left(run) for run in self.of_state("running", "waiting")}
         running = self.of_state("running")
-        left = [self.estimate_left(run) for run in self.of_state("running", "waiting")]
-        if not running or None in left:
+        if not running or None in left.values():
             return None
-        alone = (self.estimate_left(run) / run.workers for run in running)
-        return max(sum(left) / max(self.workers, self.working), *alone)
-
-    @property
-    def working(self) -> int:
-        return sum(run.workers for run in self.of_state("running"))
+        free = [left[run.run] / run.workers for run in running for _ in range(run.workers)]
+        free += [0.0] * (self.workers - len(free))
+        waiting = sorted(self.of_state("waiting"), key=lambda run: run.size)
+        return pack([left[run.run] / self.trainings for run in waiting for _ in range(self.trainings)], free)
 
     def estimate_left(self, run: RunState) -> float | None:
         """What is left of a run: what it says itself, else the mean time of finished ones that are most like it."""
@@ -135,6 +134,17 @@ class StudyStatus:
         return f"{plural(len(self.runs), 'run')}: {', '.join(counts)}{ending}"
 
 
+def pack(runs: Sequence[float], free: Sequence[float]) -> float:
+    """The seconds until all runs are done, which workers take in this order: list scheduling (Graham, 1969).
+
+    `free` are the seconds until each worker is free.
+    """
+    ends = sorted(free)
+    for seconds in runs:
+        heapq.heapreplace(ends, ends[0] + seconds)
+    return max(ends)
+
+
 class StatusReader:
     """Reads a study's folder again and again; the result of a finished run is read once.
 
@@ -151,9 +161,8 @@ class StatusReader:
         config = self.files.config()
         settings = len(list_settings(config["tune"])) if config.get("tune") else 0
         runs = [self.read_run(*cell, settings) for cell in self.files.cells()]
-        status = StudyStatus(runs, settings or 1, self.working, config["task"].get("metric"))
-        self.working = status.working
-        return status
+        before, self.working = self.working, sum(run.workers for run in runs if run.state == "running")
+        return StudyStatus(runs, settings or 1, before, config["task"].get("metric"))
 
     def read_run(self, variant: str, size: int, seed: int, settings: int = 0) -> RunState:
         """The state of a run, which trains while one of its trials does: `settings` of `tune`, until it has chosen."""

@@ -16,7 +16,6 @@ from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.augment import Mixing, list_augmentations, normalize
 from vitlab.data.base import ImageData
-from vitlab.registry import find_function
 from vitlab.tasks.base import Task, collect
 from vitlab.tasks.metrics import CHOICES, IMAGES, LABELS, MEASURES, MOST_CONFUSED, build_metrics
 from vitlab.tasks.metrics.answers import BINS
@@ -36,7 +35,7 @@ class ImagePreparation:
     def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
         self.recipe, self.config = recipe, data_config.augment
         self.mean, self.std = list(data_config.mean), list(data_config.std)
-        checks = [check for augmentation in list_augmentations() if (check := find_function(augmentation, "check"))]
+        checks = [check for augmentation in list_augmentations() if (check := getattr(augmentation, "check", None))]
         if problems := [line for check in checks for line in check(recipe, data)]:
             raise UserError(problems)
 

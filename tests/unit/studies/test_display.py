@@ -54,7 +54,7 @@ def test_time_left_does_not_double_while_a_worker_takes_its_next_run():
     running = RunState("a", "vit", 10, "running", Progress(5, 10, 10.0))
     waiting = [RunState(str(number), "vit", 10) for number in range(10)]
     assert StudyStatus([running, *waiting]).seconds_left == 210
-    assert StudyStatus([running, *waiting], workers=2).seconds_left == 105
+    assert StudyStatus([running, *waiting], workers=2).seconds_left == 110
 
 
 def test_runs_are_shown_by_the_metric_that_the_study_is_compared_by():

@@ -10,7 +10,8 @@ from tests.integration.commands import TINY
 from vitlab.config import UserError
 from vitlab.studies import plan as timing
 from vitlab.studies.grid import compose_study
-from vitlab.studies.plan import estimate_run, pack, plan_study
+from vitlab.studies.plan import estimate_run, plan_study
+from vitlab.studies.status import pack
 from vitlab.tasks.images import Classification
 
 STEP, EVALUATION = 0.1, 0.4  # seconds
@@ -93,4 +94,4 @@ def test_models_that_see_the_largest_size_less_than_twice_are_named(make_plan, b
     ],
 )
 def test_a_run_begins_when_a_worker_is_free(runs, workers, seconds):
-    assert pack(runs, workers) == seconds
+    assert pack(runs, [0.0] * workers) == seconds

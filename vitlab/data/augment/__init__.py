@@ -17,7 +17,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from vitlab.registry import find_function, list_modules
+from vitlab.registry import list_modules
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -29,7 +29,7 @@ IN_CACHE = 2**20  # values that are normalised together on a CPU
 def list_augmentations() -> tuple[ModuleType, ...]:
     """The modules in the order in which they are applied."""
     modules = [import_module(f"{__name__}.{name}") for name in list_modules(__name__)]
-    return tuple(sorted((m for m in modules if find_function(m, "apply")), key=lambda module: module.ORDER))
+    return tuple(sorted((m for m in modules if getattr(m, "apply", None)), key=lambda module: module.ORDER))
 
 
 def normalize(images: "Tensor", mean: Sequence[float], std: Sequence[float]) -> "Tensor":

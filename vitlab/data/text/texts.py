@@ -20,7 +20,6 @@ from vitlab.data.split import carve_texts, choose_by_hash, cut_text, divide_by_h
 from vitlab.data.text.corpus import SPLITS, check_texts
 from vitlab.files import read_utf8
 from vitlab.formatting import plural
-from vitlab.registry import find_function
 
 VERSION = 5  # of the reading
 UNITS = ("file", "blank_line")  # what ends a document
@@ -36,7 +35,7 @@ def fingerprint(config: TextDataConfig) -> list:
     """This reading, and the files as they are; of a set on the Hub nothing more than `revision` says."""
     if config.kind == "mixture":
         parts = {
-            name: (find_function(module_of(part), "fingerprint"), part) for name, part in load_parts(config).items()
+            name: (getattr(module_of(part), "fingerprint", None), part) for name, part in load_parts(config).items()
         }
         return [VERSION, {name: of(part) for name, (of, part) in parts.items() if of}]
     paths = list(named_files(config).values())
