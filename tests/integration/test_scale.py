@@ -1,5 +1,6 @@
 """`vitlab scale`: the grid, its files, and everything that can interrupt it."""
 
+import contextlib
 import csv
 import hashlib
 import html
@@ -200,28 +201,33 @@ def test_a_run_that_fails_stops_no_other(tmp_path):
     assert "recipe.lr" in (folder / "report.html").read_text()
 
 
+@contextlib.contextmanager
+def meanwhile(ready, act):
+    """Act, in another thread, as soon as something is ready."""
+    end = threading.Event()
+
+    def watch():
+        while not ready():
+            if end.wait(0.02):
+                return
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield
+    end.set()
+    thread.join()
+
+
 @pytest.mark.slow
 def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_command(tmp_path):
     """Ctrl-C while the first run trains, kill -9 when it has finished: the third start does the rest."""
     folder = tmp_path / "stopped"
     words = ["scale", "quick", *LONG, "wandb.mode=off", "--jobs", "1", "--out", folder]
-    end = threading.Event()
-
-    def interrupt():
-        while not list(folder.glob("*/metrics.jsonl")):
-            if end.wait(0.02):
-                return
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    thread.start()
-    try:
+    with meanwhile(lambda: list(folder.glob("*/metrics.jsonl")), lambda: os.kill(os.getpid(), signal.SIGINT)):
         done = commands.vitlab(*words)
-    finally:
-        end.set()
-        thread.join()
-        signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, before)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
     (stopped,) = [path.parent for path in folder.glob("*-n*/metrics.jsonl")]
@@ -249,21 +255,8 @@ def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monke
     folder, names = tmp_path / "study", ("vit_nano-n60-s0", "vit_nano-n150-s0")
     words = ["scale", "quick", *LONG, "budget.steps=15", "wandb.mode=off", "--jobs", "1", "--out", folder]
     first, second = (folder / name for name in names)
-    end = threading.Event()
-
-    def delete_the_first():
-        while not (second / "metrics.jsonl").exists():
-            if end.wait(0.02):
-                return
-        shutil.rmtree(first)
-
-    thread = threading.Thread(target=delete_the_first)
-    thread.start()
-    try:
+    with meanwhile((second / "metrics.jsonl").exists, lambda: shutil.rmtree(first)):
         done = commands.vitlab(*words)
-    finally:
-        end.set()
-        thread.join()
     assert done.returncode == 0, done.stderr
     assert f"1 finished run whose result was deleted or damaged since: {names[0]}" in done.stderr
     rows = [{"run": row["run"], "accuracy": row["accuracy"], "loss": row["loss"]} for row in results(folder)]
