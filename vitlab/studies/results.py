@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -161,10 +160,10 @@ class Results:
 
     @cached_property
     def compute(self) -> tuple[str, str, float, tuple[float, float, float]] | None:
-        """Two families, a level of the metric, and how many times the second's training FLOPs the first needs for it.
+        """Two families, a level of the metric, and `compare_costs` of their training FLOPs for it.
 
-        The level is the highest whole percent that both reach with every seed. None unless the metric is a share, two
-        families have several costs, and the level is above their cheapest cells.
+        The level is the highest whole percent that both reach with every seed, or tenth of one where both may need less
+        for that. None unless the metric is a share and two families have several costs.
         """
         costs: dict[str, list[tuple[float, list[float]]]] = {}
         for model, by_size in self.grouped.items():
@@ -174,11 +173,13 @@ class Results:
         several = {family: points for family, points in costs.items() if len({cost for cost, _ in points}) > 1}
         if len(several) != 2 or not (self.metric.percent and self.metric.higher_is_better):
             return None
-        level = min(max(min(values) for _, values in points) for points in several.values())
-        level = math.floor(100 * level) / 100
-        if level <= max(fmean(min(points)[1]) for points in several.values()):
-            return None
-        return (*several, level, compare_costs(*several.values(), level))
+        reached = min(max(min(values) for _, values in points) for points in several.values())
+        for steps in (100, 1000):
+            level = math.floor(steps * reached) / steps
+            found = compare_costs(*several.values(), level)
+            if found[1] > 0 or found[2] < math.inf:
+                return (*several, level, found)
+        return None
 
     @property
     def margin(self) -> float:

@@ -392,16 +392,25 @@ def compare_costs(ours: Costs, other: Costs, level: float) -> tuple[float, float
     """How many times the other family's cost ours is at a level of the metric (higher is better), and its 90% interval.
 
     Costs are read off the frontiers of the means, between two points by their logarithm, as in Dosovitskiy et al.,
-    2021, figure 5. The interval is a bootstrap over seeds; an end is infinite where a draw does not reach the level.
+    2021, figure 5. The interval is a bootstrap over seeds; an end is infinite where a draw does not reach the level. A
+    family that is above the level at its least cost may need less: then only one end is known, the other one is 0 or
+    infinite, and the ratio is NaN.
     """
     random = np.random.default_rng(0)
 
-    def find_cost(family: Costs, draw: bool) -> float:
+    def find_cost(family: Costs, draw: bool) -> tuple[float, float]:
+        """The least and the largest cost that it may be."""
         pick = (lambda values: random.choice(values, len(values))) if draw else np.asarray
         costs, means = zip(*sorted((cost, float(np.mean(pick(values)))) for cost, values in family), strict=True)
-        best, first = np.unique(np.maximum.accumulate(means), return_index=True)
-        return math.exp(np.interp(level, best, np.log(costs)[first], right=math.inf))
+        best = dict(zip(costs, np.maximum.accumulate(means), strict=True))  # the last of each cost
+        levels, first = np.unique([*best.values()], return_index=True)
+        cost = math.exp(np.interp(level, levels, np.log([*best])[first], right=math.inf))
+        return (cost if level >= levels[0] else 0.0), cost
 
-    ratios = [find_cost(ours, True) / find_cost(other, True) for _ in range(RESAMPLES)]
-    low, high = np.nanquantile(ratios, [0.05, 0.95], method="nearest")  # no mean of a number and infinity
-    return find_cost(ours, False) / find_cost(other, False), float(low), float(high)
+    drawn = np.array([[find_cost(family, True) for family in (ours, other)] for _ in range(RESAMPLES)])
+    costs = np.array([[find_cost(family, False) for family in (ours, other)], *drawn])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lows, highs = costs[:, 0, 0] / costs[:, 1, 1], costs[:, 0, 1] / costs[:, 1, 0]
+    low = np.nanquantile(lows[1:], 0.05, method="nearest")  # no mean of a number and infinity
+    high = np.nanquantile(highs[1:], 0.95, method="nearest")
+    return float(lows[0]) if lows[0] == highs[0] else math.nan, float(low), float(high)
