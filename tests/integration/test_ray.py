@@ -7,7 +7,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.integration import commands
 from tests.integration.test_scale import table
-from vitlab.studies.status import read_status
+from vitlab.studies.status import StatusReader
+from vitlab.studies.store import StudyFiles
 
 STUDY = ["quick", "data=digits", "sizes=[60,150]", "seeds=[0]", "budget.steps=120", "trainer.checkpoint_every=0.2"]
 STUDY += ["trainer.evaluations=1", "trainer.threads=1", "set=[recipe.batch_size=16]", "wandb.mode=off", "analyses=[]"]
@@ -31,7 +32,7 @@ def list_training(folder):
     """The runs that have come past a step, of those that train."""
     if not (folder / "cells.json").exists():
         return set()
-    return {run.run for run in read_status(folder).of_state("running") if run.progress}
+    return {run.run for run in StatusReader(StudyFiles(folder)).read().of_state("running") if run.progress}
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from vitlab.files import read_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
-from vitlab.studies.launch import check_executor, find_start, is_on_this_machine, start_server
+from vitlab.studies.launch import check_executor, find_start, start_server
 from vitlab.studies.stats import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
 from vitlab.studies.store import Cell, StudyFiles, collect, find_missing_parts, find_trials
@@ -115,7 +115,7 @@ def scale(
     began, console, files = time.perf_counter(), Console(stderr=True), StudyFiles(folder)
     if dry_run:
         console.say(f"{config.name}: timing the first steps of each model here; nothing is kept")
-    elif is_on_this_machine(config.executor):
+    elif config.executor.kind == "local":
         start_server()  # it imports beside this process
     with status_line("loading torch, lightning and timm"):
         from vitlab.reports.pages import LiveReport
@@ -130,7 +130,7 @@ def scale(
         add_specs(plan, earlier)
     if dry_run:
         startup = time.perf_counter() - began
-        elsewhere = config.executor.gpus and not is_on_this_machine(config.executor)
+        elsewhere = config.executor.gpus and config.executor.kind != "local"
         with progress_bar(console) as progress:
             times = {} if elsewhere else time_variants(plan, progress)
         show_plan(plan, times, startup)

@@ -15,7 +15,7 @@ from vitlab.commands.arguments import CommandParser, positive_integer, status_li
 from vitlab.console import Console
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.signals import Stopping
-from vitlab.studies.status import COUNTED, RunState, StudyStatus, make_table, read_status
+from vitlab.studies.status import COUNTED, RunState, StatusReader, StudyStatus, make_table
 from vitlab.studies.store import StudyFiles
 
 # ---- status
@@ -34,7 +34,9 @@ def status(words: Sequence[str]) -> int:
     parser.add_argument("folders", metavar="STUDY_DIR", type=Path, nargs="*", default=[Path("runs")], help=about)
     parser.add_json()
     args = parser.parse_args(words)
-    statuses = {study: read_status(study) for folder in args.folders for study in list_studies(folder)}
+    statuses = {
+        study: StatusReader(StudyFiles(study)).read() for folder in args.folders for study in list_studies(folder)
+    }
     if args.json:
         documents = {str(study): to_json(status) for study, status in statuses.items()}
         alone = len(args.folders) == 1 and {*statuses} & {args.folders[0], args.folders[0].parent}

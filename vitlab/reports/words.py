@@ -126,11 +126,10 @@ def describe_compute(results: Results) -> str:
     if results.compute is None:
         return ""
     ours, other, level, (ratio, low, high) = results.compute
-    reach = f"{low:.2g} to {high:.2g}" if low and math.isfinite(high) else f"at least {low:.2g}"
-    reach = reach if low else f"at most {high:.2g}"
-    times = reach if math.isnan(ratio) else f"{ratio:.2g} ({reach})"
-    text = f"{family_name(ours)} needs {times} times the training compute of {family_name(other)}"
-    return f"At {results.metric.text(level)} {text}."
+    ends = f"{low:.2g} to {high:.2g}" if math.isfinite(high) else f"at least {low:.2g}"
+    times = f"at most {high:.2g}" if not low else ends if math.isnan(ratio) else f"{ratio:.2g} ({ends})"
+    who, whom = family_name(ours), family_name(other)
+    return f"At {results.metric.text(level)} {who} needs {times} times the training compute of {whom}."
 
 
 def say_result(results: Results) -> list[str]:

@@ -22,7 +22,8 @@ from vitlab.config import UserError
 
 HEARTBEAT = 10.0  # seconds between two touches of a claim
 DEAD_AFTER = 60.0  # seconds without a touch
-SEEN: dict[Path, tuple[float, float]] = {}  # of claims of other hosts: the last touch, and when it was first seen here
+# of claims of other hosts: the last touch, when it was first seen here, whether it was seen to follow another
+SEEN: dict[Path, tuple[float, float, bool]] = {}
 
 
 class Held(UserError):
@@ -93,10 +94,20 @@ class Claim:
         """Whether its process is gone: of another host's that is told by two looks, a minute or more apart."""
         if self.is_here:
             return find_start(self.owner.pid) != self.owner.started
+        return self.look()[0] > DEAD_AFTER
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it is of another host, and this process has not seen a sign of life in the last heartbeats."""
+        seconds, followed = self.look()
+        return not self.is_here and (not followed or seconds > 2.5 * HEARTBEAT)
+
+    def look(self) -> tuple[float, bool]:
+        """Of another host's: seconds since this process first saw its last touch, and whether it saw one before."""
         path, now = path_of(self.folder, self.number), time.monotonic()
-        touched, since = SEEN.get(path, (None, now))
-        SEEN[path] = (self.touched, since if touched == self.touched else now)
-        return now - SEEN[path][1] > DEAD_AFTER
+        touched, since, followed = SEEN.get(path, (self.touched, now, False))
+        SEEN[path] = (self.touched, since, followed) if touched == self.touched else (self.touched, now, True)
+        return now - SEEN[path][1], SEEN[path][2]
 
 
 def read_claim(folder: Path) -> Claim | None:

@@ -56,11 +56,6 @@ def check_executor(config: ExecutorConfig) -> None:
         check(config)
 
 
-def is_on_this_machine(config: ExecutorConfig) -> bool:
-    """Whether workers share this machine's cores and GPUs."""
-    return config.kind == "local"
-
-
 def run_worker(folder: str | Path, cores: int, stop: Callable[[], bool]) -> None:
     """What each worker does; importing it takes seconds."""
     from vitlab.studies.worker import work

@@ -32,7 +32,6 @@ from vitlab.hardware import count_cores
 from vitlab.signals import Stopping
 from vitlab.studies.experiment import can_reuse_best_trial
 from vitlab.studies.grid import Spec, compose_models, expand
-from vitlab.studies.launch import is_on_this_machine
 from vitlab.studies.status import pack
 from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
@@ -100,7 +99,7 @@ class Plan:
     def cores(self) -> int:
         """The cores that a run has."""
         executor = self.config.executor
-        return max(1, count_cores() // self.jobs) if is_on_this_machine(executor) else executor.cpus
+        return max(1, count_cores() // self.jobs) if executor.kind == "local" else executor.cpus
 
     def warn_of_unseen(self) -> str:
         """A line where models see the examples of the largest size less than twice; "" where none does."""
@@ -142,7 +141,7 @@ class Plan:
         axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
         grid = " x ".join(plural(*axis) for axis in axes)
         executor = self.config.executor
-        where = plural(self.jobs, "worker") if is_on_this_machine(executor) else executor.kind
+        where = plural(self.jobs, "worker") if executor.kind == "local" else executor.kind
         placed = f", {where}" if todo else ""
         budget = " or ".join(dict.fromkeys(format_budget(model.config.budget) for model in self.by_variant.values()))
         runs = f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}"
@@ -170,7 +169,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
     sizes = [resolve_size(size, task.train.total) for size in given_sizes]
     specs = expand(config, sizes)
     at_once = len(specs) * len(list_settings(config.tune))
-    most = choose_jobs(by_variant, at_once) if is_on_this_machine(config.executor) else at_once
+    most = choose_jobs(by_variant, at_once) if config.executor.kind == "local" else at_once
     jobs = min(jobs or most, at_once)
     plan = Plan(config, data, task, sizes, specs, by_variant, jobs, cache(partial(count_items, task.train)))
     for spec in specs:
@@ -206,7 +205,7 @@ def place(
             f"trainer.nodes={trainer.nodes}: a study trains each run on one machine; leave it out, or train the run "
             "with 'vitlab train' under srun or torchrun"
         )
-    if is_on_this_machine(executor):
+    if executor.kind == "local":
         return settings.Placement(max(1, count_cores() // (jobs or 1)), settled)
     kind, has = ("gpu", int(executor.gpus)) if executor.gpus else ("cpu", executor.cpus)
     if trainer.devices > max(1, has):

@@ -411,6 +411,6 @@ def compare_costs(ours: Costs, other: Costs, level: float) -> tuple[float, float
     costs = np.array([[find_cost(family, False) for family in (ours, other)], *drawn])
     with np.errstate(divide="ignore", invalid="ignore"):
         lows, highs = costs[:, 0, 0] / costs[:, 1, 1], costs[:, 0, 1] / costs[:, 1, 0]
-    low = np.nanquantile(lows[1:], 0.05, method="nearest")  # no mean of a number and infinity
-    high = np.nanquantile(highs[1:], 0.95, method="nearest")
-    return float(lows[0]) if lows[0] == highs[0] else math.nan, float(low), float(high)
+    # no mean of a number and infinity
+    low, high = (float(np.nanquantile(of[1:], q, method="nearest")) for of, q in ((lows, 0.05), (highs, 0.95)))
+    return float(lows[0]) if lows[0] == highs[0] else math.nan, low, high

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from rich.live import Live
@@ -310,11 +309,6 @@ class Display:
     def print(self, text: str) -> None:
         self.last = time.monotonic()
         self.console.say(text)
-
-
-def read_status(folder: Path) -> StudyStatus:
-    """The state of each run. Raises UserError for a folder that is not a study."""
-    return StatusReader(StudyFiles(folder)).read()
 
 
 def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:

@@ -37,7 +37,7 @@ from vitlab.training.launch import KILLED, DeviceLost
 from vitlab.training.settings import Placement
 
 LOG = "log.txt"
-LOOK = 0.5  # seconds between two looks whether a run of several devices is to stop
+LOOK = 0.5  # seconds between two looks at the folder, or whether a run of several devices is to stop
 GRACE = 10.0  # seconds that rank 0 has to say why a run has failed
 
 
@@ -87,23 +87,31 @@ class Study:
     def list_missing(self, run: Run) -> list[str]:
         return find_missing_parts(run.files, run.config, self.contents)
 
-    def find_free(self) -> Run | None:
-        """The smallest run or trial that lacks something, has not failed and has no other worker."""
-        self.read()
-        for cell in sorted(self.files.cells(), key=lambda cell: cell[1]):
-            files = self.files.run(name_run(*cell))
-            stamp = read_stamp(files.result_path)
-            if files.error_path.exists() or (stamp is not None and stamp == self.ended.get(files.folder.name)):
-                continue
-            *trials, run = self.list_parts(*cell)
-            if stamp is not None and not self.list_missing(run):
-                self.ended[files.folder.name] = stamp
-                continue
-            untried = [] if files.config_path.is_file() else [trial for trial in trials if self.list_missing(trial)]
-            for part in untried or [run]:
-                if (claim := read_claim(part.files.folder)) is None or claim.is_dead:
-                    return part
-        return None
+    def find_free(self, stop: Callable[[], bool]) -> Run | None:
+        """The smallest run or trial that lacks something, has not failed and has no other worker.
+
+        While there is none but a run of another host that gives no sign of life, wait: it is free once it is dead.
+        """
+        while True:
+            self.read()
+            silent = False
+            for cell in sorted(self.files.cells(), key=lambda cell: cell[1]):
+                files = self.files.run(name_run(*cell))
+                stamp = read_stamp(files.result_path)
+                if files.error_path.exists() or (stamp is not None and stamp == self.ended.get(files.folder.name)):
+                    continue
+                *trials, run = self.list_parts(*cell)
+                if stamp is not None and not self.list_missing(run):
+                    self.ended[files.folder.name] = stamp
+                    continue
+                untried = [] if files.config_path.is_file() else [trial for trial in trials if self.list_missing(trial)]
+                for part in untried or [run]:
+                    if (claim := read_claim(part.files.folder)) is None or claim.is_dead:
+                        return part
+                    silent |= claim.is_silent
+            if not silent or stop():
+                return None
+            time.sleep(LOOK)
 
 
 def work(
@@ -118,7 +126,7 @@ def work(
     study = Study(Path(folder).absolute())
     study.files.config()
     os.chdir(study.files.start_folder())  # relative paths in configurations are meant from there
-    while not stop() and (run := study.find_free()):
+    while not stop() and (run := study.find_free(stop)):
         with contextlib.suppress(Held, ClaimLost), hold(run.files.folder) as claim:
             if not study.list_missing(run) or run.of.error_path.exists():  # another worker has ended it since
                 continue

@@ -13,7 +13,7 @@ from vitlab.commands.scale import find_missing
 from vitlab.config import TrainConfig, compose
 from vitlab.console import Console
 from vitlab.studies import claims
-from vitlab.studies.claims import hold, path_of
+from vitlab.studies.claims import hold, path_of, read_claim
 from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
@@ -41,6 +41,17 @@ def list_files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_a_worker_waits_while_another_hosts_claim_is_silent_and_takes_the_run_when_it_is_dead(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "DEAD_AFTER", 0.3)
+    path_of(tmp_path, 1).write_text('{"host": "elsewhere", "pid": 1, "started": ""}')
+    first = read_claim(tmp_path)
+    assert (first.is_dead, first.is_silent) == (False, True)
+    os.utime(path_of(tmp_path, 1), (1, 1))
+    assert not read_claim(tmp_path).is_silent, "it was touched"
+    time.sleep(0.4)
+    assert read_claim(tmp_path).is_dead
+
+
 @pytest.mark.slow
 def test_a_process_that_wakes_up_when_another_has_finished_its_run_leaves_it_alone(tmp_path):
     folder = tmp_path / "run"
@@ -54,7 +65,7 @@ def test_a_process_that_wakes_up_when_another_has_finished_its_run_leaves_it_alo
         slow.send_signal(signal.SIGSTOP)
         claim = path_of(folder, 1)  # as of another host, seen untouched for a while
         claim.write_text(json.dumps({**json.loads(claim.read_text()), "host": "elsewhere"}))
-        claims.SEEN[claim] = (claim.stat().st_mtime, time.monotonic() - 100)
+        claims.SEEN[claim] = (claim.stat().st_mtime, time.monotonic() - 100, True)
         result = train_run(compose(TrainConfig, WORDS), folder)
         (folder / "checkpoints" / ".last.ckpt.x.tmp").touch()  # as a process leaves it that is killed as it writes
         before = list_files(folder)

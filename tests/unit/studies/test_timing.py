@@ -11,7 +11,6 @@ from vitlab.config import UserError
 from vitlab.studies import plan as timing
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import estimate_run, plan_study
-from vitlab.studies.status import pack
 from vitlab.tasks.images import Classification
 
 STEP, EVALUATION = 0.1, 0.4  # seconds
@@ -80,18 +79,3 @@ def test_models_that_see_the_largest_size_less_than_twice_are_named(make_plan, b
     warning = make_plan(models, "sizes=[20,40]", "seeds=[0,1]", budget).warn_of_unseen()
     assert warning.startswith(says.removesuffix("; ") if says else "")
     assert ("budget.steps=20 or budget.epochs=2 shows each 2 times" in warning) == bool(says) == bool(warning)
-
-
-# ---- when runs that share workers end
-
-
-@pytest.mark.parametrize(
-    ("runs", "workers", "seconds"),
-    [
-        ([3, 3, 3], 2, 6),  # not 4.5: a run does not divide
-        ([1, 1, 4], 2, 5),
-        ([4, 1, 1], 2, 4),  # the longest first
-    ],
-)
-def test_a_run_begins_when_a_worker_is_free(runs, workers, seconds):
-    assert pack(runs, [0.0] * workers) == seconds
