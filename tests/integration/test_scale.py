@@ -202,21 +202,22 @@ def test_a_run_that_fails_stops_no_other(tmp_path):
 
 
 @contextlib.contextmanager
-def meanwhile(ready, act):
-    """Act, in another thread, as soon as something is ready."""
+def run_in_thread(action, *, once):
     end = threading.Event()
 
     def watch():
-        while not ready():
+        while not once():
             if end.wait(0.02):
                 return
-        act()
+        action()
 
     thread = threading.Thread(target=watch)
     thread.start()
-    yield
-    end.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 @pytest.mark.slow
@@ -225,7 +226,7 @@ def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_comma
     folder = tmp_path / "stopped"
     words = ["scale", "quick", *LONG, "wandb.mode=off", "--jobs", "1", "--out", folder]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    with meanwhile(lambda: list(folder.glob("*/metrics.jsonl")), lambda: os.kill(os.getpid(), signal.SIGINT)):
+    with run_in_thread(lambda: os.kill(os.getpid(), signal.SIGINT), once=lambda: [*folder.glob("*/metrics.jsonl")]):
         done = commands.vitlab(*words)
     signal.signal(signal.SIGINT, before)
     assert done.returncode == 130
@@ -255,7 +256,7 @@ def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monke
     folder, names = tmp_path / "study", ("vit_nano-n60-s0", "vit_nano-n150-s0")
     words = ["scale", "quick", *LONG, "budget.steps=15", "wandb.mode=off", "--jobs", "1", "--out", folder]
     first, second = (folder / name for name in names)
-    with meanwhile((second / "metrics.jsonl").exists, lambda: shutil.rmtree(first)):
+    with run_in_thread(lambda: shutil.rmtree(first), once=(second / "metrics.jsonl").exists):
         done = commands.vitlab(*words)
     assert done.returncode == 0, done.stderr
     assert f"1 finished run whose result was deleted or damaged since: {names[0]}" in done.stderr

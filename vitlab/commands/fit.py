@@ -71,8 +71,8 @@ def fit(words: Sequence[str]) -> int:
     fits = {name: fit_points(**some, law=args.law, limit=limit) for name, some in named}
     pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
     of_pairs = track(pairs, "looking for crossovers", **shown)
-    found = {pair: crossover(*map(fits.get, pair)) for pair in of_pairs}
-    multipliers = {join(*pair): data_multiplier(*map(fits.get, pair)) for pair in found}
+    found = {(a, b): crossover(fits[a], fits[b]) for a, b in of_pairs}
+    multipliers = {join(a, b): data_multiplier(fits[a], fits[b]) for a, b in found}
     crossovers = {join(*pair): crossing for pair, crossing in found.items()}
     named = dict(zip(join(*fits), fits.values(), strict=True))
     document = {

@@ -412,7 +412,7 @@ class Scale(NamedTuple):
 
 
 class StudyFits:
-    """The laws of all models of a study with runs at enough sizes (`fits`), and where each pair of them crosses.
+    """The laws of all models of a study with runs at enough sizes (`by_model`), and where each pair of them crosses.
 
     They are of the study's metric (`scale`; None for one that is neither an accuracy nor a loss). A model leads clearly
     where the gaps say so that the headline and the table rest on. Runs with an error of 0 count as half an error over
@@ -423,7 +423,7 @@ class StudyFits:
     def __init__(self, results: "Results"):
         metric = results.metric
         self.unit, self.left_out, self.scale = metric.sized_by, False, None
-        self.fits: dict[str, Fit] = {}
+        self.by_model: dict[str, Fit] = {}
         self.crossovers: dict[tuple[str, str], Crossover] = {}
         self.on_budget: set[str] = set()
         self.costs: dict[tuple[str, float], list[float]] = defaultdict(list)  # wall_s of runs, by model and size
@@ -441,10 +441,10 @@ class StudyFits:
         limited = {cell for cell, limit in list_limits(results.rows).items() if limit == "budget"}
         for model, by_size in results.grouped.items():
             self._fit(model, [row for rows in by_size.values() for row in rows], metric, limited)
-        for first, second in combinations(self.fits, 2):
+        for first, second in combinations(self.by_model, 2):
             shared = results.by_model[first].keys() & results.by_model[second].keys()
             leads = {size: results.gap(first, second, size).estimate.clear for size in sorted(shared)}
-            self.crossovers[first, second] = crossover(self.fits[first], self.fits[second], leads=leads)
+            self.crossovers[first, second] = crossover(self.by_model[first], self.by_model[second], leads=leads)
 
     def _fit(self, model: str, rows: list[dict[str, Any]], metric: Metric, limited: set[tuple[str, float]]) -> None:
         kept = []
@@ -458,7 +458,7 @@ class StudyFits:
         fewer, enough = of_data.size < points.size, len(set(of_data[0])) >= FEWEST_AVERAGED
         if enough or len(set(points[0])) >= FEWEST:
             guessed = [1 - chance for chance in chances if chance is not None][-1:]
-            self.fits[model] = fit_points(*(of_data if enough else points), *guessed)
+            self.by_model[model] = fit_points(*(of_data if enough else points), *guessed)
         self.left_out |= fewer and enough
         if fewer and not enough:
             self.on_budget.add(model)
@@ -466,17 +466,17 @@ class StudyFits:
     @property
     def holding(self) -> dict[str, Fit]:
         """The laws that may be drawn."""
-        return {model: fit for model, fit in self.fits.items() if fit.holds}
+        return {model: fit for model, fit in self.by_model.items() if fit.holds}
 
     @property
     def law_table(self) -> list[list[str]]:
         """The header and a row per model; empty without a fit."""
-        return make_law_table(self.fits, self.scale.name, self.on_budget) if self.fits else []
+        return make_law_table(self.by_model, self.scale.name, self.on_budget) if self.by_model else []
 
     @property
     def measured_by(self) -> str:
         """What the intervals rest on."""
-        return " and ".join(sorted({fit.measured_by for fit in self.fits.values()}))
+        return " and ".join(sorted({fit.measured_by for fit in self.by_model.values()}))
 
     def warn(self, text: str, *models: str) -> str:
         """The text, and before it that the laws of these models rest on cells that the budget limits."""
@@ -484,7 +484,7 @@ class StudyFits:
 
     def describe_law(self, model: str) -> str:
         """`each doubling of the data lowers the error by 31% (24 to 38) at 1,000 examples, by 4% (0 to 9) at 32,000`"""
-        slopes = describe_slopes(self.fits[model], f" {self.unit}s", " by")
+        slopes = describe_slopes(self.by_model[model], f" {self.unit}s", " by")
         return self.warn(f"each doubling of the data lowers the {self.scale.name} by {slopes}", model)
 
     def describe_headline(self) -> str:
@@ -502,7 +502,7 @@ class StudyFits:
 
     def describe_multipliers(self) -> list[str]:
         """A sentence for each pair of models with an error that both reach inside their data."""
-        found = {pair: data_multiplier(*(self.fits[model] for model in pair)) for pair in self.crossovers}
+        found = {pair: data_multiplier(*(self.by_model[model] for model in pair)) for pair in self.crossovers}
         shown = {pair: one for pair, one in found.items() if one.ratio is not None}
         return [f"{describe_multiplier(one, *pair, self.scale.name)}." for pair, one in shown.items()]
 
@@ -513,7 +513,7 @@ class StudyFits:
             costs = {(pair.index(model), size): fmean(s) for (model, size), s in self.costs.items() if model in pair}
             texts = [
                 f"{pair[run.model]} with {whole(run.size)} ({duration(run.cost)}, {run.gain:.0%} less variance)"
-                for run in rank_next_runs(*(self.fits[model] for model in pair), crossing, costs)
+                for run in rank_next_runs(*(self.by_model[model] for model in pair), crossing, costs)
             ]
             if texts:
                 names = " and ".join(pair)

@@ -146,10 +146,9 @@ class Results:
         The size is twice that of the model's largest cell that was fitted; low and high are a 90% interval.
         """
         rows = []
-        for model, fit in self.fits.fits.items():
-            found = fit.holds, model in self.fits.on_budget, fit.miss, fit.shown
-            at_size = fit.predict(fit.shown), *fit.prediction_interval(fit.shown)
-            rows.append((model, fit.law, *found, *map(float, at_size)))
+        for model, fit in self.fits.by_model.items():
+            at_size = map(float, (fit.predict(fit.shown), *fit.prediction_interval(fit.shown)))
+            rows.append((model, fit.law, fit.holds, model in self.fits.on_budget, fit.miss, fit.shown, *at_size))
         columns = ["model", "law", "holds", "on_budget", "rmse_holdout", "size", "value", "low", "high"]
         return frame(rows, columns=columns)
 
@@ -176,9 +175,9 @@ class Results:
         reached = min(max(min(values) for _, values in points) for points in several.values())
         for steps in (100, 1000):
             level = math.floor(steps * reached) / steps
-            found = compare_costs(*several.values(), level)
-            if found[1] > 0 or found[2] < math.inf:
-                return (*several, level, found)
+            ratio, low, high = compare_costs(*several.values(), level)
+            if low > 0 or high < math.inf:
+                return (*several, level, (ratio, low, high))
         return None
 
     @property

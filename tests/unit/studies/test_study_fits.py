@@ -79,11 +79,11 @@ def test_laws_are_fitted_to_the_cells_that_the_data_limit():
     rows = make_rows(lambda e: {"accuracy": 1 - e}, laws, sizes=(500, 1_000, 2_000, 4_000, 16_000, 64_000))
     marked = limit(rows, (16_000, 64_000))
     free, every = fits_of(marked), fits_of(rows)
-    assert free.fits["vit"].largest == pytest.approx(4_000)
-    assert every.fits["vit"].largest == pytest.approx(64_000)
+    assert free.by_model["vit"].largest == pytest.approx(4_000)
+    assert every.by_model["vit"].largest == pytest.approx(64_000)
     assert free.left_out
     assert not free.on_budget
-    assert float(free.fits["vit"].predict(64_000)) < 0.18
+    assert float(free.by_model["vit"].predict(64_000)) < 0.18
     figure = next(iter(draw(marked).values()))
     assert [point["x"] for point in read_points(figure, "limited", model="vit")] == [16_000, 64_000]
     assert len(read_points(figure, "means", model="vit")) == 4
@@ -93,7 +93,7 @@ def test_laws_are_fitted_to_the_cells_that_the_data_limit():
 
 def test_three_sizes_are_too_few_to_leave_the_others_out():
     found = fits_of(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[3:]))
-    assert found.fits["vit"].largest == pytest.approx(SIZES[-1])
+    assert found.by_model["vit"].largest == pytest.approx(SIZES[-1])
     assert found.on_budget == {"vit", "resnet"}
     assert not found.left_out
 
@@ -101,7 +101,7 @@ def test_three_sizes_are_too_few_to_leave_the_others_out():
 def test_what_rests_on_cells_that_the_budget_limits_says_so_first():
     found = fits_of(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:]))
     assert found.on_budget == {"vit", "resnet"}
-    assert found.fits["vit"].largest == pytest.approx(SIZES[-1])
+    assert found.by_model["vit"].largest == pytest.approx(SIZES[-1])
     assert found.describe_headline().startswith("Limited by the budget: the curves cross at ")
     assert found.describe_crossovers()[0].startswith("limited by the budget: vit passes resnet at ")
     assert found.law_table[1][2].startswith("limited by the budget: ")

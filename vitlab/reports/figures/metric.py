@@ -179,7 +179,7 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
         ),
         caption=f"{describe_lines(found, means)} {describe_points(results, cells)}".strip(),
         alt=" ".join(describe_model(m, by_size, metric) for m, by_size in results.by_model.items() if by_size),
-        files=[*FILES, *([("laws.csv", "figures/laws.csv")] if found.fits else [])],
+        files=[*FILES, *([("laws.csv", "figures/laws.csv")] if found.by_model else [])],
         choice=choice,
     )
 

@@ -48,9 +48,9 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
             else:
                 figures.append([figure])
         write_tables(results)
-        if results.fits.fits:
+        if results.fits.by_model:
             lines = io.StringIO()
-            csv.writer(lines, lineterminator="\n").writerows(list_params(results.fits.fits))
+            csv.writer(lines, lineterminator="\n").writerows(list_params(results.fits.by_model))
             write_text(results.files.figures / "laws.csv", lines.getvalue())
         attention = write_attention_pages(results)
         write_compare_page({results.name: results}, results.files.folder / "compare.html", compared)
