@@ -2,7 +2,7 @@
 
 python scripts/kill_cells.py [key=value ...] [--kill worker,parent,group] [--times 5] [--seed 0] [--steps 150]
 
-`key=value` are more settings of the study, such as "tune={recipe.lr: [0.001, 0.01]}".
+`key=value` and options like `--until=2` are given to `vitlab scale`, such as "tune={recipe.lr: [0.001, 0.01]}".
 
 - worker: a process that trains a run, chosen at random; the study must come to its end all the same.
 - parent: the process of `vitlab scale`; its workers must end, and the same command is given again.
@@ -138,9 +138,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/kill_cells"))
-    args = parser.parse_intermixed_args()
+    args, options = parser.parse_known_intermixed_args()
     random.seed(args.seed)
-    words = [*args.words, f"budget.steps={args.steps}", "--jobs", "2"]
+    words = [*args.words, *options, f"budget.steps={args.steps}", "--jobs", "2"]
     shutil.rmtree(args.folder, ignore_errors=True)
     args.folder.mkdir(parents=True)
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoTokenizer, T5Config, T5EncoderModel, T5ForConditionalGeneration
 
-from vitlab.commands.use import write_folder
+from vitlab.commands.inference import write_folder
 from vitlab.config.errors import UserError
 from vitlab.data.text import tokenization
 from vitlab.models import build_model

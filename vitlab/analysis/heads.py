@@ -84,7 +84,7 @@ def reference_distances(places: Patches, renormalize: bool = False) -> dict[str,
     share = 1.0 if renormalize else len(cells) / places.tokens
     references = {
         "uniform attention": share * distances.mean(),
-        "3 x 3 neighbourhood": ((near * distances).sum(dim=1) / near.sum(dim=1)).mean(),
+        "3 x 3 neighborhood": ((near * distances).sum(dim=1) / near.sum(dim=1)).mean(),
     }
     return {name: round(value.item(), 5) for name, value in references.items()}
 

@@ -20,7 +20,6 @@ from vitlab.config import UserError, first_line, read_yaml
 from vitlab.files import read_json
 from vitlab.formatting import finite, round_numbers
 from vitlab.studies.crossover import StudyFits
-from vitlab.studies.grid import list_varied_keys
 from vitlab.studies.stats import (
     Estimate,
     Outcomes,
@@ -395,11 +394,6 @@ class Results:
     def failures(self) -> list[dict[str, str]]:
         """`{"run", "error"}` of each run that failed."""
         return [{"run": run.run, "error": run.error} for run in self.status.of_state("failed")]
-
-    @cached_property
-    def varied(self) -> list[str]:
-        """The keys that its variants and axes set, each a column of the runs."""
-        return list_varied_keys(self.config)
 
     def list_generated(self, count: int) -> list[dict[str, Any]]:
         """`{"source", "reference", "by"}` of some test items, evenly spread over them.

@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from rich.live import Live
@@ -165,12 +165,13 @@ class StatusReader:
 
     def read_run(self, variant: str, size: int, seed: int, settings: int = 0) -> RunState:
         """The state of a run, which trains while one of its trials does: `settings` of `tune`, until it has chosen."""
-        run = RunState(name_run(variant, size, seed), variant, size)
-        files = self.files.run(run.run)
-        stamp, (known, finished) = read_stamp(files.result_path), self.finished.get(run.run, (None, None))
+        name = name_run(variant, size, seed)
+        files = self.files.run(name)
+        stamp, (known, finished) = read_stamp(files.result_path), self.finished.get(name, (None, None))
         if stamp is not None and stamp == known:
             return finished
-        settings = 0 if files.config_path.exists() else settings
+        if settings and files.config_path.exists():
+            settings = 0
         trials = find_trials(files) if settings else []
         found = {part: claim for part in (files, *trials) if (claim := read_claim(part.folder))}
         # of those whose process seems to live, by one look
@@ -178,18 +179,20 @@ class StatusReader:
             part: one for part, one in found.items() if not one.is_dead and (one.is_here or one.age <= DEAD_AFTER)
         }
         ended = [trial for trial in trials if trial.result_path.exists()]  # after the claims: a result is written first
-        run = replace(run, free=settings - len({*ended, *claims} - {files}) or int(not claims), workers=len(claims))
+        make = partial(RunState, name, variant, size, workers=len(claims))
+        free = settings - len({*ended, *claims} - {files}) or int(not claims)
         if claims:  # a finished run, too, while analyses are added to it
             claim = next(iter(claims.values()))
-            return replace(run, state="running", progress=read_progress(files, trials, settings), claim=claim)
+            return make("running", read_progress(files, trials, settings), claim, free=free)
         result, damage = files.read_result()
-        if result is not None and not find_missing_parts(files, self.variants.get(variant)):
-            self.finished[run.run] = stamp, replace(run, state="finished", result=result, free=0)
-            return self.finished[run.run][1]
-        run = replace(run, progress=read_progress(files, trials, settings))
+        asked = self.variants.get(variant)  # without it nothing is missing of a result, which was read just now
+        if result is not None and not (asked and find_missing_parts(files, asked)):
+            self.finished[name] = stamp, make("finished", result=result, free=0)
+            return self.finished[name][1]
+        progress = read_progress(files, trials, settings)
         if (error := files.error()) is not None:
-            return replace(run, state="failed", error=error, free=0)
-        return replace(run, error=damage)
+            return make("failed", progress, error=error, free=0)
+        return make("waiting", progress, error=damage, free=free)
 
 
 def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) -> Progress | None:

@@ -95,23 +95,29 @@ def source_problems(source: str | None) -> Iterator[str]:
         yield f"init={source}: holds neither a run (checkpoints/last.ckpt) nor a Hugging Face model (config.json)"
 
 
+def below(*names: str) -> property:
+    """A path below a run's folder, made when it is asked for: a study reads a thousand runs at a time."""
+    return property(lambda files: files.folder.joinpath(*names))
+
+
 class RunFiles:
     """`config.yaml metrics.jsonl result.json heldout.npz checkpoints/last.ckpt analysis/ wandb/` below one folder."""
 
+    config_path = below("config.yaml")
+    metrics_path = below("metrics.jsonl")
+    result_path = below("result.json")
+    error_path = below("error.json")  # why its last attempt failed
+    heldout_path = below("heldout.npz")  # what it gave on each test item
+    generated_path = below("generated.json")  # the texts that it generated of the test items
+    init_path = below("init.json")  # what became of the weights it began with
+    data_path = below("data.json")  # the SHA-256 of what it trains on
+    checkpoint_path = below("checkpoints", "last.ckpt")
+    best_path = below("checkpoints", "best.ckpt")  # with recipe.keep=best, when training has ended
+    tokenizer_path = below("tokenizer.json")  # of text, so that the model can be used without its data
+    analysis_folder = below("analysis")
+
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.config_path = self.folder / "config.yaml"
-        self.metrics_path = self.folder / "metrics.jsonl"
-        self.result_path = self.folder / "result.json"
-        self.error_path = self.folder / "error.json"  # why its last attempt failed
-        self.heldout_path = self.folder / "heldout.npz"  # what it gave on each test item
-        self.generated_path = self.folder / "generated.json"  # the texts that it generated of the test items
-        self.init_path = self.folder / "init.json"  # what became of the weights it began with
-        self.data_path = self.folder / "data.json"  # the SHA-256 of what it trains on
-        self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"
-        self.best_path = self.folder / "checkpoints" / "best.ckpt"  # with recipe.keep=best, when training has ended
-        self.tokenizer_path = self.folder / "tokenizer.json"  # of text, so that the model can be used without its data
-        self.analysis_folder = self.folder / "analysis"
 
     @property
     def weights_path(self) -> Path:
@@ -207,8 +213,7 @@ class RunFiles:
 
     def set_aside_damaged_result(self) -> None:
         """Rename a result.json that is no result, with a warning; for whoever holds the folder and writes another."""
-        _, damage = self.read_result()
-        if damage:
+        if damage := self.read_result()[1]:
             warnings.warn(damage, stacklevel=2)
             self.result_path.replace(self.folder / "result.damaged.json")
 

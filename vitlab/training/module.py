@@ -149,13 +149,10 @@ class TrainingModule(L.LightningModule):
         named = {f"validation/{name}": value for name, value in self.validation.items()}
         self.log_dict(named, logger=self.log_to_loggers)
 
-    @property
-    def can_fuse(self) -> bool:
-        """Not with a scaled loss: a fused optimizer would scale gradients back by itself, after they were clipped."""
-        return self.trainer.precision != "16-mixed"
-
     def configure_optimizers(self) -> dict[str, Any]:
-        optimizer = build_optimizer(self.model, self.recipe, fused=self.can_fuse)
+        # with a scaled loss a fused optimizer would scale gradients back by itself, after they were clipped
+        fused = self.trainer.precision != "16-mixed"
+        optimizer = build_optimizer(self.model, self.recipe, fused=fused)
         scheduler = build_schedule(optimizer, self.recipe, self.steps, self.width)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

@@ -113,7 +113,7 @@ def test_references_are_what_such_heads_measure(grid, patch, prefix, renormalize
             near[..., prefix + query, prefix + key] = 1 / len(around)
     assert reference_distances(Patches(grid, patch, prefix), renormalize) == {
         "uniform attention": pytest.approx(brute_force(uniform, grid, patch, prefix, renormalize).item(), abs=2e-5),
-        "3 x 3 neighbourhood": pytest.approx(brute_force(near, grid, patch, prefix, renormalize).item(), abs=2e-5),
+        "3 x 3 neighborhood": pytest.approx(brute_force(near, grid, patch, prefix, renormalize).item(), abs=2e-5),
     }
 
 

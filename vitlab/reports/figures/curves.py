@@ -160,7 +160,7 @@ def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str,
         share = value / next(iter(heads.references.values()))
         if near.startswith("3 x 3") and share > COARSE:
             caption += (
-                " The grid of patches is too coarse to show locality: attention to a 3 x 3 neighbourhood alone is"
+                " The grid of patches is too coarse to show locality: attention to a 3 x 3 neighborhood alone is"
                 f" {share:.0%} of uniform attention."
             )
     layers = with_legend("heads", shown, [rings, points] if several else [points])

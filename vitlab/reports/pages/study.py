@@ -21,6 +21,7 @@ from vitlab.reports.pages.compare import list_columns, make_runs_table, write_co
 from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import TABLES, headline, make_size_table, write_tables
 from vitlab.studies.crossover import list_params
+from vitlab.studies.grid import list_varied_keys
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
 
@@ -114,19 +115,19 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
 
 
 def make_tiles(results: Results) -> list[dict[str, Any]]:
-    """The four numbers: runs, best result per family, time, compute."""
+    """The four numbers: runs, each family's result with most data, time, compute."""
     rows, metric, cells = results.rows, results.metric, results.files.cells()
-    axes = ("variant" if results.varied else "model", "size", "seed")
-    best = {}
+    axes = ("variant" if list_varied_keys(results.config) else "model", "size", "seed")
+    reached = {}
     for name, by_size in results.contenders.items():
-        means = [results.by_model[model][size].mean for size, model in by_size.items()]
-        best[results.name_of(name)] = max(means, key=lambda mean: metric.lead(mean, 0.0))
+        cell = results.by_model[by_size[max(by_size)]][max(by_size)]
+        reached[results.name_of(name)] = metric.text(cell.mean)
     time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
     planned = f" of {len(cells)}" if len(cells) > len(rows) else ""
     asked = ", ".join(plural(len({cell[place] for cell in cells}), noun) for place, noun in enumerate(axes))
     return [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
-        {"label": f"best {metric.name}", "entries": [(metric.text(value), name) for name, value in best.items()]},
+        {"label": f"{metric.name} with most data", "entries": [(text, name) for name, text in reached.items()]},
         {"label": "training time", "value": duration(time), "note": "summed over runs"},
         {"label": "training compute", "value": with_prefix(compute, "FLOP"), "note": "summed over runs"},
     ]

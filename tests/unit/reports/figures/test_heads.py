@@ -8,7 +8,7 @@ from vitlab.reports.figures import save_figure
 from vitlab.reports.figures.curves import Measured, draw_heads, draw_layers, draw_measured
 from vitlab.studies.results import load_results
 
-REFERENCES = {"uniform attention": 20.0, "3 x 3 neighbourhood": 5.0}
+REFERENCES = {"uniform attention": 20.0, "3 x 3 neighborhood": 5.0}
 
 
 def measure(values, references=REFERENCES, steps=(9,)):
@@ -45,13 +45,13 @@ def test_heads_are_shares_of_uniform_attention_on_an_axis_with_every_reference(v
     assert [read_encoding(figure, name, "y")["datum"] for name in REFERENCES] == [1.0, 0.25]
     text = save_figure(figure, tmp_path)[0].read_text()
     assert "uniform attention, 20.0 pixels" in text
-    assert "3 x 3 neighbourhood, 5.00 pixels" in text
+    assert "3 x 3 neighborhood, 5.00 pixels" in text
     assert "too coarse" not in figure.caption
 
 
 def test_a_grid_too_coarse_for_locality_is_named():
-    figure = draw_heads("f", "title", [measure([19.0], {**REFERENCES, "3 x 3 neighbourhood": 9.6})], "vit")
-    assert "too coarse to show locality: attention to a 3 x 3 neighbourhood alone is 48%" in figure.caption
+    figure = draw_heads("f", "title", [measure([19.0], {**REFERENCES, "3 x 3 neighborhood": 9.6})], "vit")
+    assert "too coarse to show locality: attention to a 3 x 3 neighborhood alone is 48%" in figure.caption
 
 
 @pytest.mark.parametrize("references", [{}, {"uniform attention": 0.0}, {"uniform attention": None}])
