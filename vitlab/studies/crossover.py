@@ -347,7 +347,8 @@ def rank_next_runs(
     # what the seeds' noise does not explain, as the choice of a law, no further run takes away
     total = max(float(parts.sum()), float(places.var()), 1e-300)
     gains = (parts / total / (counts + 1)).tolist()
-    runs = [NextRun(*cell, gain, costs.get(cell, 0)) for cell, gain in zip(cells, gains, strict=True)]
+    # a gain that a sentence would give as 0% is none
+    runs = [NextRun(*cell, gain, costs.get(cell, 0)) for cell, gain in zip(cells, gains, strict=True) if gain > 0.005]
     return sorted((run for run in runs if run.cost > 0), key=lambda run: run.gain / run.cost, reverse=True)[:most]
 
 
@@ -507,7 +508,7 @@ class StudyFits:
         return [f"{describe_multiplier(one, *pair, self.scale.name)}." for pair, one in shown.items()]
 
     def describe_next_runs(self) -> list[str]:
-        """For each crossover whose interval is finite, the three runs that would narrow it most for their time."""
+        """For each crossover whose interval is finite, up to three runs that would narrow it most for their time."""
         sentences = []
         for pair, crossing in self.crossovers.items():
             costs = {(pair.index(model), size): fmean(s) for (model, size), s in self.costs.items() if model in pair}
