@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from vitlab.commands.arguments import CommandParser, status_line, utf8_text
+from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import (
     TrainConfig,
     UserError,
@@ -226,9 +226,8 @@ def analyze(words: Sequence[str]) -> int:
     add("run", metavar="RUN|FOLDER|timm:NAME", help="a run's folder, Hugging Face's folder, or a model of timm")
     about = "default: every analysis that applies; FILE.yaml is your own; ANALYSIS.key=value changes an option"
     add("words", nargs="*", metavar="ANALYSIS | FILE.yaml | key=value", help=about)
-    texts = {"action": "append", "dest": "text", "type": utf8_text}
-    add("--text", nargs=1, default=[], metavar="TEXT", help="input of a text model", **texts)
-    add("--pair", nargs=2, metavar=("A", "B"), help="two sentences as one input", **texts)
+    add("--text", action="append", nargs=1, default=[], metavar="TEXT", help="input of a text model")
+    add("--pair", action="append", nargs=2, dest="text", metavar=("A", "B"), help="two sentences as one input")
     parser.add_out("where to write the numbers and pictures (default: RUN/analysis/trained)")
     args = parser.parse_intermixed_args(words)
     chosen, given = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]

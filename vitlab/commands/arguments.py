@@ -67,7 +67,6 @@ def digits(text: str) -> int:
 
 positive_integer = typed(digits, "a positive integer", lambda value: value >= 1)
 positive_number = typed(float, "a number above 0", lambda value: 0 < value < float("inf"))
-seed_number = typed(digits, "an integer from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
 parse_jobs = typed(
     lambda text: None if text == "auto" else digits(text),
     "a positive integer, nor auto",
@@ -79,15 +78,6 @@ def non_empty_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return Path(text)
-
-
-def utf8_text(text: str) -> str:
-    """A type of arguments: valid Unicode. Bytes that are not UTF-8 reach Python as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError("is not UTF-8 text") from None
-    return text
 
 
 @contextlib.contextmanager
