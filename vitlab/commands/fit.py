@@ -10,12 +10,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-from rich.table import Table
-
-from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
+from vitlab.commands.arguments import CommandParser, number_between
 from vitlab.config import UserError, choices_text, raise_all
-from vitlab.console import Console
+from vitlab.console import Console, tabulate
 from vitlab.formatting import plural
 from vitlab.training.files import refuse_unwritable
 
@@ -39,7 +36,7 @@ THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 def fit(words: Sequence[str]) -> int:
     parser = CommandParser("fit", DESCRIPTION)
     add = parser.add_argument
-    add("csv", type=non_empty_path, metavar="CSV")
+    add("csv", type=Path, metavar="CSV")
     add("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
     add("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
     add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model)")
@@ -106,10 +103,7 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     header, *rows = make_law_table(fits, y)
-    table = Table(*map(escape, header), box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
+    console.print(tabulate(header, rows))
     many = len(compared) > MOST_PAIRS
     for pair, crossing, _ in compared:
         if crossing.size is not None or not many:
