@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab.commands.arguments import CommandParser, non_empty_path, number_between, positive_integer, status_line
+from vitlab.commands.arguments import CommandParser, number_between, positive_integer, status_line
 from vitlab.config import UserError, collecting, printable, raise_all
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
@@ -157,10 +157,10 @@ def generate(words: Sequence[str]) -> int:
     add("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2 or T5")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--prompt", metavar="TEXT", help="the text to continue, or the source")
-    source.add_argument("--input", type=non_empty_path, metavar="FILE", help="a text file, a source or prompt a line")
-    add("--out", type=non_empty_path, metavar="FILE", help="where what is written from --input goes")
+    source.add_argument("--input", type=Path, metavar="FILE", help="a text file, a source or prompt a line")
+    add("--out", type=Path, metavar="FILE", help="where what is written from --input goes")
     about = "the wanted lines, for BLEU, chrF and exact matches"
-    add("--reference", type=non_empty_path, metavar="FILE", help=about)
+    add("--reference", type=Path, metavar="FILE", help=about)
     add("--batch-size", type=positive_integer, default=32, metavar="N", help="lines read together (default: 32)")
     about = "maximum new tokens (default: 100 after a prompt, of a source what the model can write)"
     add("--tokens", type=positive_integer, metavar="N", help=about)
@@ -250,9 +250,10 @@ def write_file(
 ) -> int:
     """Write a line for each line of --input, and print how well they match --reference. Raises UserError."""
     from vitlab.tasks.measures import score_exact_match, score_translation
-    from vitlab.training.writer import encode_lines, write_lines
+    from vitlab.training.writer import encode_texts, write_lines
 
-    rows, steps = encode_lines(writer, args.run, args.input, lines["input"]), args.tokens or writer.most_tokens
+    sources = {f"--input={args.input}: line {number}": line for number, line in enumerate(lines["input"], start=1)}
+    rows, steps = encode_texts(writer, args.run, sources), args.tokens or writer.most_tokens
     try:
         with progress_bar(None if args.json else Console(stderr=True)) as progress:
             written = write_lines(writer, rows, steps, search, args.batch_size, partial(progress, "lines"))
@@ -274,19 +275,14 @@ def write_file(
 
 def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict[str, Any]) -> int:
     """Print what is written from --prompt, `--samples` of it or one by beam search. Raises UserError."""
-    from vitlab.training.writer import write_rows
+    from vitlab.training.writer import encode_texts, write_rows
 
     prompt = args.prompt or ""
     if not writer.continues and not prompt.strip():
         raise UserError(f"--prompt: {args.run} writes a text from a source; give --prompt TEXT, or --input FILE")
-    tokens, steps = writer.encode(prompt), args.tokens or writer.most_tokens
-    if len(tokens) > writer.longest:
-        raise UserError(
-            f"--prompt: its {len(tokens)} tokens are more than the {writer.longest} that {args.run} reads; give a "
-            "shorter one"
-        )
+    rows, steps = encode_texts(writer, args.run, {"--prompt": prompt}), args.tokens or writer.most_tokens
     with progress_bar(None if args.json else Console(stderr=True)) as progress:
-        rows = write_rows(writer, [tokens] * args.samples, steps, search, partial(progress, "tokens"))
+        rows = write_rows(writer, rows * args.samples, steps, search, partial(progress, "tokens"))
     texts = [
         {
             "text": writer.tokenizer.decode(row.tolist()),
@@ -321,7 +317,7 @@ def export(words: Sequence[str]) -> int:
     parser = CommandParser("export", EXPORT)
     parser.add_argument("run", metavar="RUN", help="the run's folder")
     about = ".safetensors (weights), .onnx (the whole model), or a folder"
-    parser.add_argument("file", type=non_empty_path, metavar="FILE", help=about)
+    parser.add_argument("file", type=Path, metavar="FILE", help=about)
     parser.add_argument("--names", choices=["timm", "own"], default="timm", help="of the weights (default: timm)")
     args = parser.parse_args(words)
     path, run = args.file, args.run
