@@ -1,11 +1,12 @@
 """The console of Rich as this program uses it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from rich import console
 from rich.markup import escape
 from rich.segment import Segment
+from rich.table import Table
 
 from vitlab.terminal import show_controls, unwrap
 
@@ -42,3 +43,14 @@ class Console(console.Console):
     @file.setter
     def file(self, file: IO[str]) -> None:
         self._file = file
+
+
+def tabulate(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> Table:
+    """A table whose last `numbers` columns are numbers."""
+    table = Table(box=None, pad_edge=False)
+    for place, name in enumerate(header, start=numbers - len(header)):
+        is_number = place >= 0
+        table.add_column(escape(name), justify="right" if is_number else "left", no_wrap=is_number)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table

@@ -97,7 +97,7 @@ def test_what_is_wrong_with_the_files_is_said_and_nothing_is_written(run, files)
     (files / "bytes.txt").write_bytes(b"one\xff\n")
     before = sorted(path.name for path in files.iterdir())
     asked = [
-        (["--reference", files / "gaps.txt"], {}, ["has no text on line 2, 4", "has 4 lines, but --input"]),
+        (["--reference", files / "gaps.txt"], {}, ["has no text on line 2, 4;", "has 4 lines, but --input"]),
         (["--reference", files / "none.txt"], {}, ["none.txt: no such file"]),
         ([], {"source": "long.txt"}, ["line 2 has", "takes 24"]),
         ([], {"source": "bytes.txt"}, ["byte 3 (0xff) is not UTF-8"]),
@@ -105,7 +105,7 @@ def test_what_is_wrong_with_the_files_is_said_and_nothing_is_written(run, files)
         ([], {"out": "."}, ["is a folder"]),
         ([], {"out": "in.txt/out.txt"}, ["cannot write there"]),
         (["--beams", "2", "--top-k", "3"], {}, ["--beams cannot be combined with sampling options (--top-k)"]),
-        (["--prompt", "one"], {}, ["--prompt and --input: give one of them"]),
+        (["--prompt", "one"], {}, ["--prompt: not allowed with argument --input"]),
     ]
     for words, names, says in asked:
         done = write(run, files, *words, **names)

@@ -84,7 +84,7 @@ def test_a_prompt_longer_than_the_context_is_one_line(run):
     done = vitlab("generate", run, "--prompt", "cat " * 60)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert re.search(r"--prompt: its \d+ tokens are more than the 16 that .* reads", line)
+    assert re.search(r"--prompt has \d+ tokens, but the model of .* takes 16", line)
 
 
 def test_a_run_is_evaluated_on_its_own_and_other_texts_with_its_own_tokens(run, tmp_path):

@@ -7,7 +7,7 @@ Shapes: N pictures, D width.
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,16 +198,3 @@ def time_calls(call: Callable[[], Any], repetitions: int = 20) -> float:
         call()
         spent.append(1000 * (time.perf_counter() - begun))
     return float(np.median(spent[5:]))
-
-
-def find_backbones(sources: Sequence[str], picture_side: int, asked: bool) -> Iterator[Backbone | str]:
-    """The networks of these sources, or why one is not here. Raises UserError for one that the user asked for."""
-    for source in sources:
-        try:
-            yield open_backbone(source, picture_side)
-        except UserError as error:
-            if asked:
-                raise
-            yield error.problems[0]
-            if "not reachable" in error.problems[0]:
-                return  # without a network the others fail as slowly

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitlab.commands.arguments import CommandParser, number_between, parse_jobs, status_line, typed
-from vitlab.commands.data import check_out
+from vitlab.commands.data import look_into
 from vitlab.commands.scale import scale
 from vitlab.config import TrainConfig, UserError, compose, printable, raise_all
 from vitlab.config.groups import dump_yaml
@@ -54,7 +53,6 @@ class Pictures:
     held_out: bool (N,) where the folder or the table says which pictures are the test; None where it does not.
     """
 
-    name: str
     root: Path
     files: "list[Picture]"
     labels: np.ndarray
@@ -101,25 +99,17 @@ def advise(words: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=parse_jobs, metavar="N", help="trainings at a time (default: auto)")
     parser.add_out("the folder of the advice (default: runs/advice-FOLDER)")
     args = parser.parse_intermixed_args(words)
-    folders, keys = ([word for word in args.words if ("=" in word) == is_key] for is_key in (False, True))
-    if len(folders) > 1:
-        raise UserError(f"'{folders[1]}': give one folder of pictures, '{folders[0]}' is given already")
-    if strange := [word for word in keys if not word.startswith(("data=imagetable", "data."))]:
+    keys = [word for word in args.words if "=" in word]
+    is_table = "data=imagetable" in keys and all(word.startswith(("data=", "data.")) for word in args.words)
+    if not is_table and (keys or len(args.words) > 1):
         raise UserError(
-            f"{strange[0]}: advise takes a folder, or data=imagetable and its keys; vitlab scale takes others"
+            f"{' '.join(args.words)}: give one folder of pictures and no keys, or data=imagetable data.root=FOLDER "
+            "data.path=TABLE and its other keys"
         )
-    if folders and keys:
-        raise UserError(f"{keys[0]}: a folder takes no keys; leave it out, or list the pictures in a data=imagetable")
-    if bool(folders) == ("data=imagetable" in keys):
-        raise UserError("no pictures: give a folder, or data=imagetable data.root=FOLDER data.path=TABLE")
-    root = Path(folders[0]).expanduser() if folders else None
+    root = None if is_table else Path(args.words[0]).expanduser()
     out = args.out or Path("runs") / f"advice-{root.resolve().name if root else 'table'}"
-    if root:
-        raise_all(imagefolder.check_root(root))
-        check_out(out, root)
-    refuse_unwritable(out)
     console = Console(stderr=True)
-    pictures = list_folder(root, out, console) if root else list_table(keys, console)
+    pictures = list_folder(root, out, console) if root else list_table(keys, out, console)
     from vitlab.data.look import describe_few
 
     count, classes = len(pictures.files), len(np.unique(pictures.labels))
@@ -142,14 +132,7 @@ parse_share = typed(
 
 def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     """The pictures of a folder; OUT/data.html and OUT/data.json show what it holds. Says what is left out."""
-    from vitlab.data.look import look_at, summarize
-    from vitlab.reports.pages.data_look import write_data_page
-
-    with progress_bar(console) as progress:
-        look = look_at(root, progress)
-    facts = summarize(look)
-    write_json(out / "data.json", facts)
-    page = write_data_page(out / "data.html", look, facts)
+    look, _, (page, _) = look_into(root, out)
     for picture in look.unreadable:
         console.say(printable(f"left out, cannot be read: {picture.path} ({picture.error})"))
     for skipped in look.skipped:
@@ -166,17 +149,15 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     rows = np.flatnonzero(tested | ~np.isin(groups, groups[tested]))  # no copies of test pictures
     files, labels = [look.pictures[row] for row in rows], [look.classes.index(look.places[row][1]) for row in rows]
     held_out = tested[rows] if parts else None
-    name = root.resolve().name
-    return Pictures(
-        name, root.resolve(), files, np.array(labels, dtype=int), tuple(look.classes), groups[rows], held_out
-    )
+    return Pictures(root.resolve(), files, np.array(labels, dtype=int), tuple(look.classes), groups[rows], held_out)
 
 
-def list_table(keys: Sequence[str], console: Console) -> Pictures:
+def list_table(keys: Sequence[str], out: Path, console: Console) -> Pictures:
     """The pictures of data=imagetable. Raises UserError, also for a file that cannot be read."""
     from vitlab.data.images import tables
     from vitlab.data.look import read_pictures
 
+    refuse_unwritable(out)
     config = compose(TrainConfig, list(keys), base={"task": "classification"}).data
     if config.target != "class":
         raise UserError(f"data.target={config.target}: advise is for classes")
@@ -190,7 +171,7 @@ def list_table(keys: Sequence[str], console: Console) -> Pictures:
     groups, held_out = np.unique(names, return_inverse=True)[1], None
     if config.split:
         held_out = np.isin(np.arange(len(rows)), tables.divide(config, rows, labels, groups)["test"])
-    return Pictures(root.name, root, files, labels, classes, groups, held_out)
+    return Pictures(root, files, labels, classes, groups, held_out)
 
 
 def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
@@ -201,14 +182,18 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
         from vitlab.studies.advice import COLORS, PIXELS, compare_candidates, find_mistakes, judge, make_splits
 
     end = begun + 3600 * args.hours
-    asked = args.backbones is not None
-    sources = [one for one in args.backbones.split(",") if one not in ("", "none")] if asked else frozen.DEFAULT
+    given = None if args.backbones is None else [one for one in args.backbones.split(",") if one not in ("", "none")]
     networks: dict[str, Backbone] = {}
     opened: dict[str, str] = {}  # name -> source
-    found = frozen.find_backbones(sources, pictures.side, asked)
-    for source, one in zip(sources, found, strict=False):
-        if isinstance(one, str):
-            console.say(f"without pretrained networks ({one}); --backbones takes weights that are here")
+    for source in frozen.DEFAULT if given is None else given:
+        try:
+            one = frozen.open_backbone(source, pictures.side)
+        except UserError as error:
+            if given is not None:
+                raise
+            console.say(f"without pretrained networks ({error.problems[0]}); --backbones takes weights that are here")
+            if "not reachable" in error.problems[0]:
+                break  # without a network the others fail as slowly
         else:
             networks[one.name], opened[one.name] = one, source
     known = f" and frozen features of {', '.join(networks)}" if networks else ""
@@ -299,10 +284,10 @@ def train_networks(
     data |= {"group": "group", "image_size": side}
     data |= {"holdout": "repeated"} if pictures.held_out is None else {"split": "split"}
 
-    def compose(steps: int, seeds: int, names: Sequence[str], folder: Path) -> Any:
+    def compose(steps: int, seeds: int, names: Sequence[str]) -> Any:
         study = {
             "name": "advice",
-            "models": {name.replace(" ", "_"): models[name] for name in names},
+            "models": {name: models[name] for name in names},
             "data": data,
             "sizes": ["all"],
             "seeds": list(range(seeds)),
@@ -311,17 +296,17 @@ def train_networks(
             "analyses": [],
             "wandb": {"mode": "off"},
         }
-        write_text(folder / "networks.yaml", dump_yaml(study))
-        return compose_study(str(folder / "networks.yaml"), [])
+        write_text(out / "networks.yaml", dump_yaml(study))
+        return compose_study(str(out / "networks.yaml"), [])
 
     left, steps, seeds, done = end - time.monotonic() - AROUND, STEPS, 1, {}
     if left < SHORTEST:
         console.say(f"no time for networks in {duration(max(0, left))}; give more --hours")
         return []
-    with tempfile.TemporaryDirectory(prefix="vitlab-") as scratch, progress_bar(console) as progress:
-        plan = plan_study(compose(STEPS, 1, list(models), Path(scratch)), jobs=jobs, console=console)
+    with progress_bar(console) as progress:
+        plan = plan_study(compose(STEPS, 1, list(models)), jobs=jobs, console=console)
         timed = time_variants(plan, progress)
-    times = {name: timed[name.replace(" ", "_")].step / min(plan.jobs, len(models)) for name in models}  # all at once
+    times = {name: timed[name].step / min(plan.jobs, len(models)) for name in models}  # all at once
     order = sorted(models, key=times.__getitem__)
     names = [
         name for name, needed in zip(order, accumulate(STEPS * times[n] for n in order), strict=True) if needed <= left
@@ -333,12 +318,11 @@ def train_networks(
     while True:
         folder = out / f"study-{pictures.digest[:8]}-{steps}"
         start = time.monotonic()
-        config = compose(steps, seeds, names, out)
-        if code := scale(config, folder, jobs):
+        if code := scale(compose(steps, seeds, names), folder, jobs):
             raise SystemExit(code)
         results, spent = load_results(folder), time.monotonic() - start
         short = [variant for (variant, _), limit in list_limits(results.rows).items() if limit == "budget"]
-        limited = [name for name in names if name.replace(" ", "_") in short]
+        limited = [name for name in names if name in short]
         done |= {name: (results, steps, name in limited) for name in names}
         left = end - time.monotonic()
         if limited and seeds == 1 and 2 * spent < left:
@@ -355,7 +339,7 @@ def gather(pictures: Pictures, name: str, results: Any, steps: int, limited: boo
     from vitlab.studies.advice import Network
     from vitlab.studies.stats import read_outcomes
 
-    rows = [row for row in results.rows if row["model"] == name.replace(" ", "_")]
+    rows = [row for row in results.rows if row["model"] == name]
     places = {path: place for place, path in enumerate(pictures.paths)}
     right, tested = np.zeros(len(places)), np.zeros(len(places))
     for row in rows:

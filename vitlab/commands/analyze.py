@@ -1,7 +1,7 @@
 """`vitlab eval` and `analyze`: a finished run's model, or one of timm or Hugging Face, measured and looked into."""
 
 import json
-import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from vitlab.commands.arguments import CommandParser, status_line, utf8_text
+from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import (
     TrainConfig,
     UserError,
     change,
-    choices_text,
     collecting,
     compose,
     load,
@@ -24,7 +23,6 @@ from vitlab.config import (
     printable,
     raise_all,
 )
-from vitlab.config.groups import is_file_choice
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
@@ -139,10 +137,6 @@ def evaluate(words: Sequence[str]) -> int:
             options = {"detailed": True, "progress": progress}
             metrics = measure(model, task, task.test, subject.autocast, workers, **options).compute()
             results = {name: float(value) for name, value in metrics.items() if not value.ndim}
-            for name, value in results.items():
-                if not math.isfinite(value):
-                    why = "is data.std that of its training?" if task.item == "image" else "are its weights finite?"
-                    raise UserError(f"the model's {name} on these {task.item}s is {value}: {why}")
             tables = {name: value.cpu() for name, value in metrics.items() if value.ndim}
             if "confusion_matrix" in tables:
                 results["most_confused"] = rank_confused_pairs(tables["confusion_matrix"], task.classes)
@@ -226,23 +220,18 @@ def analyze(words: Sequence[str]) -> int:
     add("run", metavar="RUN|FOLDER|timm:NAME", help="a run's folder, Hugging Face's folder, or a model of timm")
     about = "default: every analysis that applies; FILE.yaml is your own; ANALYSIS.key=value changes an option"
     add("words", nargs="*", metavar="ANALYSIS | FILE.yaml | key=value", help=about)
-    texts = {"action": "append", "dest": "text", "type": utf8_text}
-    add("--text", nargs=1, default=[], metavar="TEXT", help="input of a text model", **texts)
-    add("--pair", nargs=2, metavar=("A", "B"), help="two sentences as one input", **texts)
+    add("--text", action="append", nargs=1, default=[], metavar="TEXT", help="input of a text model")
+    add("--pair", action="append", nargs=2, dest="text", metavar=("A", "B"), help="two sentences as one input")
     parser.add_out("where to write the numbers and pictures (default: RUN/analysis/trained)")
     args = parser.parse_intermixed_args(words)
-    chosen, given = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
-    files = {Path(word).stem: word for word in chosen if is_file_choice(word)}
-    chosen = [Path(word).stem if is_file_choice(word) else word for word in chosen]
-    choices = {**{name: name for name in names("analysis")}, **files}
-    overrides = [w for w in given if w.partition("=")[0].partition(".")[0] not in choices]
-    problems = [f"{name}: unknown analysis; {choices_text(name, choices)}" for name in chosen if name not in choices]
-    problems += [f"{name}: two analyses have this name" for name in files if chosen.count(name) > 1]
+    named = {Path(word).stem: word for word in args.words if "=" not in word}
+    given, problems = [word for word in args.words if "=" in word], []
+    overrides = [word for word in given if re.split("[.=]", word)[0] not in {*named, *names("analysis")}]
     if overrides and not args.out and RunFiles(args.run).config_path.is_file():
         problems.append(f"{overrides[0]}: also give --out DIR; the run's own folder is for its own data")
     with collecting(problems):
-        wanted = {name: choices[name] for name in chosen or names("analysis") if name in choices}
-        analyses = load_analyses(wanted, [w for w in given if w not in overrides])
+        wanted = named or {name: name for name in names("analysis")}
+        analyses = load_analyses(wanted, [word for word in given if word not in overrides])
     with collecting(problems):
         config, changed = source_config(args.run, overrides, ("data",))
         if args.out:
@@ -257,7 +246,7 @@ def analyze(words: Sequence[str]) -> int:
         from vitlab.training.load import load_subject
 
     subject = load_subject(args.run, config, changed)
-    folder, refuse = args.out or subject.folder, bool(chosen)
+    folder = args.out or subject.folder
     task = tasks.build(config.task, recipe=config.recipe, data=subject.data, data_config=config.data)
     of_text = config.data.modality == "text"
     if args.text and not of_text:
@@ -265,7 +254,7 @@ def analyze(words: Sequence[str]) -> int:
     shown = [encode_text(subject.model, subject.data.tokenizer, parts) for parts in args.text]
     heads: list[dict[str, Any]] = []
     refused = {name: why for name, options in analyses.items() if (why := refusal(options, subject.model))}
-    if refused and refuse:
+    if refused and named:
         raise UserError(refused.values())
     applicable = {name: options for name, options in analyses.items() if name not in refused}
     if not applicable and not of_text:
@@ -282,7 +271,7 @@ def analyze(words: Sequence[str]) -> int:
                 for figure in draw_findings(findings, options, subject.name):
                     paths += save_figure(figure, folder)
         except UserError as error:
-            if refuse:
+            if named:
                 raise
             print(f"{name}: {error}", file=sys.stderr)
             continue
@@ -308,15 +297,13 @@ def load_analyses(files: Mapping[str, str], overrides: Sequence[str]) -> dict[st
     for text in overrides:
         path, value = parse_override(text)
         name, _, key = path.partition(".")
-        if not key or key in ("name", "kind"):
+        if not key:
             raise UserError(f"{path}: give {name}.KEY=VALUE to change one of its options, such as {name}.examples=8")
         changes.setdefault(name, {})[key] = value
     analyses, problems = {}, []
     for name, file in files.items():
         with collecting(problems):
-            options = analyses[name] = load("analysis", {"name": file, **changes.get(name, {})})
-            if vars(options).get("pictures", 1) < 1:
-                problems.append(f"{name}.pictures={options.pictures}: must be at least 1")
+            analyses[name] = load("analysis", {"name": file, **changes.get(name, {})})
     unused = [name for name in changes if name not in files]
     problems += [f"{name}: has options but was not chosen; name it too, or leave its options out" for name in unused]
     raise_all(problems)

@@ -31,7 +31,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
     def add_out(self, about: str) -> None:
-        self.add_argument("--out", type=non_empty_path, metavar="DIR", help=about)
+        self.add_argument("--out", type=Path, metavar="DIR", help=about)
 
     def error(self, message: str) -> NoReturn:
         options = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
@@ -61,33 +61,13 @@ def number_between(least: float, most: float) -> Callable[[str], float]:
     return typed(float, f"a number from {least:.3g} to {most:g}", lambda value: least <= value <= most)
 
 
-def digits(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else -1
-
-
-positive_integer = typed(digits, "a positive integer", lambda value: value >= 1)
+positive_integer = typed(int, "a positive integer", lambda value: value >= 1)
 positive_number = typed(float, "a number above 0", lambda value: 0 < value < float("inf"))
-seed_number = typed(digits, "an integer from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
 parse_jobs = typed(
-    lambda text: None if text == "auto" else digits(text),
+    lambda text: None if text == "auto" else int(text),
     "a positive integer, nor auto",
     lambda value: value is None or value >= 1,
 )
-
-
-def non_empty_path(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("the path is empty")
-    return Path(text)
-
-
-def utf8_text(text: str) -> str:
-    """A type of arguments: valid Unicode. Bytes that are not UTF-8 reach Python as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError("is not UTF-8 text") from None
-    return text
 
 
 @contextlib.contextmanager

@@ -3,17 +3,19 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.table import Column, Table
 
-from vitlab.commands.arguments import CommandParser, non_empty_path
+from vitlab.commands.arguments import CommandParser
 from vitlab.config import UserError, printable, raise_all
-from vitlab.console import Console
+from vitlab.console import Console, tabulate
 from vitlab.files import write_json
 from vitlab.formatting import cut_lines, plural
 from vitlab.training.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from vitlab.data.look import Look
 
 DESCRIPTION = """Look at a folder of pictures, one subfolder for each class, before anything is trained.
   vitlab data photos                     # counts, sizes, files that cannot be read, copies
@@ -26,42 +28,41 @@ MOST = 20  # classes, files and pairs that are listed
 def look(words: Sequence[str]) -> int:
     parser = CommandParser("data", DESCRIPTION)
     about = "class folders, or train/, val/ and test/ with class folders"
-    parser.add_argument("folder", metavar="FOLDER", type=non_empty_path, help=about)
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help=about)
     parser.add_out("where to write data.html and data.json")
     parser.add_json()
     args = parser.parse_args(words)
+    _, facts, paths = look_into(args.folder.expanduser(), args.out)
+    if args.json:
+        print(json.dumps(facts, indent=1))
+    else:
+        show(facts)
+        if paths:
+            print("", *paths, sep="\n")
+    return 0
+
+
+def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list[Path]]":
+    """Look at a folder; its facts, too, and the page and the document with them in OUT. Raises UserError."""
     from vitlab.data.images import imagefolder  # numpy: the help does without
 
-    root = args.folder.expanduser()
     raise_all(imagefolder.check_root(root))
-    if args.out:
-        check_out(args.out, root)
+    if out and out.resolve().is_relative_to(root.resolve()):
+        raise UserError(f"--out {out}: is inside {root}, whose folders are classes; give another folder")
+    if out:
+        refuse_unwritable(out)
     from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
     from vitlab.data.opening import progress_bar
 
     with progress_bar(Console(stderr=True)) as progress:
         found = look_at(root, progress)
     facts = summarize(found)
-    if args.json:
-        print(json.dumps(facts, indent=1))
-    else:
-        show(facts)
-    if args.out:
-        from vitlab.reports.pages.data_look import write_data_page
+    if out is None:
+        return found, facts, []
+    from vitlab.reports.pages.data_look import write_data_page
 
-        write_json(args.out / "data.json", facts)
-        page = write_data_page(args.out / "data.html", found, facts)
-        if not args.json:
-            print("", page, args.out / "data.json", sep="\n")
-    return 0
-
-
-def check_out(out: Path, root: Path) -> None:
-    if out.resolve().is_relative_to(root.resolve()):
-        raise UserError(f"--out {out}: is inside {root}, whose folders are classes; give another folder")
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out}: is a file; give a folder")
-    refuse_unwritable(out)
+    write_json(out / "data.json", facts)
+    return found, facts, [write_data_page(out / "data.html", found, facts), out / "data.json"]
 
 
 def show(facts: Mapping[str, Any]) -> None:
@@ -69,7 +70,7 @@ def show(facts: Mapping[str, Any]) -> None:
     from vitlab.data.look import describe, describe_duplicates, describe_pair
 
     console = Console(soft_wrap=True, highlight=False)
-    console.print(list_classes(facts))
+    console.print(tabulate(["class", *facts["splits"]], list_classes(facts), numbers=len(facts["splits"])))
     lines = ["", *(f"{what}: {text}" for what, text in describe(facts))]
     unreadable = [f"{file['path']}: {file['reason']}" for file in facts["unreadable"]]
     lines += list_some(f"cannot be read: {len(unreadable):,}", unreadable)
@@ -88,18 +89,10 @@ def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
         yield from ("", title, *(f"  {line}" for line in cut_lines(lines, MOST, ", which --json lists", "")))
 
 
-def list_classes(facts: Mapping[str, Any]) -> Table:
+def list_classes(facts: Mapping[str, Any]) -> list[list[str]]:
     """The counts of the classes, of many those with the most and the fewest training pictures."""
-    table = Table(Column("class", no_wrap=True), box=None, pad_edge=False)
-    for part in facts["splits"]:
-        table.add_column(part, justify="right", no_wrap=True)
-    rows = [
-        (escape(printable(name)), *(f"{n:,}" for n in counts.values())) for name, counts in facts["classes"].items()
-    ]
+    rows = [[printable(name), *(f"{n:,}" for n in counts.values())] for name, counts in facts["classes"].items()]
     if len(rows) > MOST:
-        between = f"... {len(rows) - MOST:,} classes more ..."
-        rows = [*rows[: MOST // 2], (between,), *rows[-MOST // 2 :]]
+        rows = [*rows[: MOST // 2], [f"... {len(rows) - MOST:,} classes more ..."], *rows[-MOST // 2 :]]
     totals = [sum(counts[part] for counts in facts["classes"].values()) for part in facts["splits"]]
-    for row in (*rows, (plural(len(facts["classes"]), "class", "classes"), *(f"{total:,}" for total in totals))):
-        table.add_row(*row)
-    return table
+    return [*rows, [plural(len(facts["classes"]), "class", "classes"), *(f"{total:,}" for total in totals)]]

@@ -4,18 +4,18 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import yaml
 from rich.markup import escape
-from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import DescribeConfig, UserError, compose, load, names, raise_all
 from vitlab.config.groups import config_dir, list_keys, list_kind_keys
 from vitlab.config.schema import StudyConfig, TrainConfig
-from vitlab.console import Console
+from vitlab.console import Console, tabulate
 from vitlab.formatting import with_prefix
 from vitlab.training.files import refuse_unwritable
 
@@ -28,6 +28,15 @@ DESCRIBE = """Count a model: parameters by part and by layer, tokens, FLOPs, mem
   vitlab describe model=lstm_nano data=pydoc data.length=512 --time        # and seconds on this machine
   vitlab describe model=vit_nano model.positions=sincos2d --positions      # pictures of its position embeddings"""
 SHAPES = {"image": ("image_size", "num_classes", "channels"), "text": ("length", "vocabulary")}  # of a model's input
+FACTS = {
+    "image_size": "{0[0]} x {0[1]} pixels",
+    "channels": "{} channels",
+    "num_classes": "{} classes",
+    "vocabulary": "vocabulary {:,}",
+    "layers": "{} layers",
+    "tokens": "{} tokens",
+    "target_length": "{} tokens of a target",
+}
 FLOAT = 4  # bytes in fp32, which all memory figures assume
 MOST_STACKS = 2  # shown weight by weight; of a model with more, each has one line
 
@@ -143,28 +152,16 @@ def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]
 
 def show(counts: dict[str, Any]) -> None:
     console = Console()
-    vocabulary = f"vocabulary {counts['vocabulary']:,}" if "vocabulary" in counts else ""
-    facts = [vocabulary]
-    if "image_size" in counts:
-        height, width = counts["image_size"]
-        outputs = f"{counts['num_classes']} classes" if "num_classes" in counts else vocabulary
-        facts = [f"{height} x {width} pixels", f"{counts['channels']} channels", outputs]
-    facts += [f"{counts['layers']} layers"] if counts["layers"] else []
-    target = f" and {counts['target_length']} of a target" if "target_length" in counts else ""
-    facts += [f"{counts['tokens']} tokens{target}"] if counts["tokens"] else []
-    text = f"[bold]{escape(counts['model'])}[/bold]  {escape(', '.join(facts))}"
-    console.print(text, soft_wrap=True, highlight=False)
-    table = Table("part", box=None, pad_edge=False)
-    for name in ("parameters", "share", "forward GFLOPs", "share"):
-        table.add_column(name, justify="right")
-    flops, total = counts["forward_flops_by_part"], counts["forward_flops"] or 1
+    facts = ", ".join(text.format(counts[key]) for key, text in FACTS.items() if counts.get(key))
+    console.print(f"[bold]{escape(counts['model'])}[/bold]  {escape(facts)}", soft_wrap=True, highlight=False)
+    rows, flops, total = [], counts["forward_flops_by_part"], counts["forward_flops"] or 1
     for part in dict.fromkeys([*counts["params_by_part"], *flops]):
         number, operations = counts["params_by_part"].get(part, 0), flops.get(part, 0)
         shares = f"{number / counts['params']:.1%}", f"{operations / total:.1%}"
         # operations of no part happen in the model itself, outside its modules
-        table.add_row(escape(part or "other"), f"{number:,}", shares[0], f"{operations / 1e9:.4g}", shares[1])
-    table.add_row("all", f"{counts['params']:,}", "", f"{counts['forward_flops'] / 1e9:.4g}", "", style="bold")
-    console.print(table)
+        rows.append([part or "other", f"{number:,}", shares[0], f"{operations / 1e9:.4g}", shares[1]])
+    rows.append(["all", f"{counts['params']:,}", "", f"{counts['forward_flops'] / 1e9:.4g}", ""])
+    console.print(tabulate(["part", "parameters", "share", "forward GFLOPs", "share"], rows, numbers=4))
     console.say(
         f"FLOPs for one {counts['example']}: {counts['forward_flops'] / 1e9:.4g} G forward, "
         f"{counts['train_flops'] / 1e9:.4g} G for a training step (2 per multiply-add)",
@@ -193,13 +190,14 @@ def show_stacks(console: Console, counts: dict[str, Any]) -> None:
     console.print()
     for stack in counts["stacks"]:
         if len(counts["stacks"]) <= MOST_STACKS:
-            table = Table(f"{escape(stack['name'])}: each of {stack['layers']}", "shape", box=None, pad_edge=False)
-            table.add_column("parameters", justify="right")
+            rows = []
             for weight in stack["weights"]:
                 shapes = " + ".join(" x ".join(map(str, shape)) for shape in weight["shapes"])
-                table.add_row(escape(weight["name"]), shapes, f"{weight['params']:,}")
-            table.add_row("layer", "", f"{stack['params_per_layer']:,}", style="bold")
-            console.print(table)
+                rows.append([weight["name"], shapes, f"{weight['params']:,}"])
+            rows.append(["layer", "", f"{stack['params_per_layer']:,}"])
+            console.print(
+                tabulate([f"{stack['name']}: each of {stack['layers']}", "shape", "parameters"], rows, numbers=1)
+            )
         kind = "decoder" if stack["cross"] else "encoder"
         wide = f" at {stack['width']} wide" if stack["width"] else ""
         params = f"{stack['params_per_layer'] / 1e6:.3g}M"  # as papers give it
@@ -231,33 +229,30 @@ def list_names(words: Sequence[str]) -> int:
     parser.add_argument("what", choices=[*GROUPS, *keys])
     parser.add_json()
     args = parser.parse_args(words)
-    if args.what not in GROUPS:
+    group, sizes = GROUPS.get(args.what), []
+    if group:
+        about = {name: read_about(group, name) for name in names(group)}
+        sizes = ["layers", "width", "mlp", "heads"] if group == "model" else []
+        found = [{"name": name, **(read_sizes(name) if sizes else {}), "about": about[name]} for name in about]
+        found += [{"name": "timm:NAME", "about": "Any model of timm, by its name there."}] if sizes else []
+    else:
         what = args.what.removesuffix(".keys")
-        sections = [("", list(list_keys(SCHEMAS[what])))] if what in SCHEMAS else list(list_kind_keys(GROUPS[what]))
-        if args.json:
-            print(json.dumps([{"kind": kind, **asdict(key)} for kind, keys in sections for key in keys], indent=1))
-            return 0
-        for kind, keys in sections:
-            if kind:
-                print(f"\nkind {kind}")
-            width = max(len(key.name) for key in keys)
-            for key in keys:
-                about = f"  # {key.about}" if key.about else ""
-                print(f"{key.name:{width}}  {key.type}; {key.default or 'empty'}{about}")
-        return 0
-    group, sizes = GROUPS[args.what], []
-    choices = [{"name": name, "about": read_about(group, name)} for name in names(group)]
-    if group == "model":
-        sizes = ["layers", "width", "mlp", "heads"]
-        choices = [{"name": one["name"], **read_sizes(one["name"]), "about": one["about"]} for one in choices]
-        choices.append({"name": "timm:NAME", "about": "Any model of timm, by its name there."})
+        kinds = [("", list_keys(SCHEMAS[what]))] if what in SCHEMAS else list_kind_keys(GROUPS[what])
+        found = [{"kind": kind, **asdict(key)} for kind, keys in kinds for key in keys]
     if args.json:
-        print(json.dumps(choices, indent=1))
+        print(json.dumps(found, indent=1))
         return 0
-    width = max(len(item["name"]) for item in choices)
-    for item in [{"name": "", **{key: key for key in sizes}, "about": ""}] * bool(sizes) + choices:
-        cells = "".join(f"{item.get(key) or '':>8}" for key in sizes)
-        print(f"{item['name']:{width}}{cells}  {item['about']}".rstrip())
+    header = [{"name": "", **{key: key for key in sizes}, "about": ""}] if sizes else []
+    for kind, some in groupby([*header, *found], key=lambda one: one.get("kind")):
+        if kind:
+            print(f"\nkind {kind}")
+        rows = list(some)
+        width = max(len(row["name"]) for row in rows)
+        for row in rows:
+            cells, about = "".join(f"{row.get(key) or '':>8}" for key in sizes), row["about"]
+            if not group:
+                about = f"{row['type']}; {row['default'] or 'empty'}{'  # ' if about else ''}{about}"
+            print(f"{row['name']:{width}}{cells}  {about}".rstrip())
     return 0
 
 

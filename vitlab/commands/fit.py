@@ -10,12 +10,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-from rich.table import Table
-
-from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
+from vitlab.commands.arguments import CommandParser, number_between
 from vitlab.config import UserError, choices_text, raise_all
-from vitlab.console import Console
+from vitlab.console import Console, tabulate
 from vitlab.formatting import plural
 from vitlab.training.files import refuse_unwritable
 
@@ -33,14 +30,13 @@ CROSSING = ("size", "low", "high", "inside", "p_none", "claim", "reason")  # of 
 MOST_PAIRS = 15  # of more, those without a crossover are counted
 LAWS = ("auto", "m1", "m2", "m3", "m4")
 FEWEST = 3  # sizes of a fit
-Name = tuple[str, ...]  # the values of the columns of a group
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 
 
 def fit(words: Sequence[str]) -> int:
     parser = CommandParser("fit", DESCRIPTION)
     add = parser.add_argument
-    add("csv", type=non_empty_path, metavar="CSV")
+    add("csv", type=Path, metavar="CSV")
     add("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
     add("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
     add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model)")
@@ -49,15 +45,8 @@ def fit(words: Sequence[str]) -> int:
     parser.add_json()
     parser.add_out("fits.json and the figure, as SVG and PNG, go here")
     args = parser.parse_args(words)
-    group = [name.strip() for name in args.group.split(",")]
-    points = read_points(args.csv, args.x, args.y, group)
-    if args.up_to is not None:
-        counts = [len({size for size in some["sizes"] if size <= args.up_to}) for some in points.values()]
-        raise_all(
-            f"--up-to {args.up_to:g}: {name} has {count} sizes up to it; a law needs {FEWEST} or more"
-            for name, count in zip(join(*points), counts, strict=True)
-            if count < FEWEST
-        )
+    limit = math.inf if args.up_to is None else args.up_to
+    points = read_points(args.csv, args.x, args.y, [name.strip() for name in args.group.split(",")], limit)
     if args.out is not None:
         refuse_unwritable(args.out)
     from rich.progress import track
@@ -65,28 +54,25 @@ def fit(words: Sequence[str]) -> int:
     from vitlab.studies.crossover import crossover, data_multiplier
     from vitlab.studies.fit import fit_points
 
-    limit = math.inf if args.up_to is None else args.up_to
     shown = {"console": Console(stderr=True), "transient": True, "update_period": 0.5}
     named = track(list(points.items()), "fitting", **shown)
     fits = {name: fit_points(**some, law=args.law, limit=limit) for name, some in named}
     pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
-    of_pairs = track(pairs, "looking for crossovers", **shown)
-    found = {(a, b): crossover(fits[a], fits[b]) for a, b in of_pairs}
-    multipliers = {join(a, b): data_multiplier(fits[a], fits[b]) for a, b in found}
-    crossovers = {join(*pair): crossing for pair, crossing in found.items()}
-    named = dict(zip(join(*fits), fits.values(), strict=True))
+    compared = [
+        ((", ".join(a), ", ".join(b)), crossover(fits[a], fits[b]), data_multiplier(fits[a], fits[b]))
+        for a, b in track(pairs, "looking for crossovers", **shown)
+    ]
     document = {
-        "groups": {name: describe_fit(fit) for name, fit in named.items()},
+        "groups": {", ".join(name): describe_fit(fit) for name, fit in fits.items()},
         "crossovers": [
-            {"a": first, "b": second, **{key: vars(crossing)[key] for key in CROSSING}}
-            for (first, second), crossing in crossovers.items()
+            {"a": a, "b": b, **{key: vars(crossing)[key] for key in CROSSING}} for (a, b), crossing, _ in compared
         ],
-        "multipliers": [{"a": first, "b": second, **asdict(one)} for (first, second), one in multipliers.items()],
+        "multipliers": [{"a": a, "b": b, **asdict(found)} for (a, b), _, found in compared],
     }
     if args.json:
         print(json.dumps(document, indent=1))
     else:
-        show(named, crossovers, multipliers, args.y)
+        show({", ".join(name): fit for name, fit in fits.items()}, compared, args.y)
     if args.out is not None:
         from vitlab.files import write_json
         from vitlab.reports.figures import save_figure
@@ -96,11 +82,6 @@ def fit(words: Sequence[str]) -> int:
         pictures = save_figure(plot_fitted_curves(fits, args.x, args.y), args.out)
         print(args.out / "fits.json", *pictures, sep="\n", file=sys.stderr)
     return 0
-
-
-def join(*names: "Name") -> tuple[str, ...]:
-    """The values of each group as one name."""
-    return tuple(map(", ".join, names))
 
 
 def describe_fit(fit: "Fit") -> dict[str, Any]:
@@ -116,23 +97,20 @@ def describe_fit(fit: "Fit") -> dict[str, Any]:
     }
 
 
-def show(fits: dict[str, "Fit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], y: str) -> None:
+def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     """The laws as a table, then a sentence per crossover, and per known multiplier."""
     from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     header, *rows = make_law_table(fits, y)
-    table = Table(*map(escape, header), box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
-    many = len(crossovers) > MOST_PAIRS
-    for pair, crossing in crossovers.items():
+    console.print(tabulate(header, rows))
+    many = len(compared) > MOST_PAIRS
+    for pair, crossing, _ in compared:
         if crossing.size is not None or not many:
             console.say(f"{describe_crossover(crossing, *pair)}.")
-    if many and (rest := sum(crossing.size is None for crossing in crossovers.values())):
+    if many and (rest := sum(crossing.size is None for _, crossing, _ in compared)):
         console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
-    for pair, found in multipliers.items():
+    for pair, _, found in compared:
         if found.ratio is not None and not many:
             console.say(f"{describe_multiplier(found, *pair, y)}.")
     ways = "; ".join(sorted({fit.measured_by for fit in fits.values()}))
@@ -142,11 +120,13 @@ def show(fits: dict[str, "Fit"], crossovers: dict[Any, Any], multipliers: dict[A
 # ---- the errors in a file
 
 
-def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, dict[str, Any]]:
+def read_points(
+    path: Path, x: str, y: str, group: Sequence[str], limit: float
+) -> dict[tuple[str, ...], dict[str, Any]]:
     """`sizes`, `errors`, `seeds` and `chance` of each group, in the order of the file. Raises UserError.
 
     Rows without a y are left out. A row with fewer cells, or with more that are not empty, is refused: its cells may be
-    under the wrong names.
+    under the wrong names. So is a group with fewer than FEWEST sizes up to the limit.
     """
     import pandas as pd  # 0.5 s: the help does without
 
@@ -191,10 +171,11 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
         lines, chance = of_group.index, (1 - guessed[of_group.index]).dropna().tolist()
         columns = {"sizes": size[lines], "errors": error[lines], "seeds": seed[lines]}
         points[name] = {**columns, "chance": chance[-1] if chance else None}
+    within = f" within --up-to {limit:g}" if limit < math.inf else ""
     problems = problems or [
-        f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
+        f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}{within}; a law needs {FEWEST} or more"
         for name, of_group in points.items()
-        if (sizes := len(set(of_group["sizes"]))) < FEWEST
+        if (sizes := len({size for size in of_group["sizes"] if size <= limit})) < FEWEST
     ]
     raise_all(problems)
     return points

@@ -8,22 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab.commands.arguments import (
-    CommandParser,
-    digits,
-    non_empty_path,
-    number_between,
-    positive_integer,
-    seed_number,
-    status_line,
-    typed,
-    utf8_text,
-)
+from vitlab.commands.arguments import CommandParser, number_between, positive_integer, status_line
 from vitlab.config import UserError, collecting, printable, raise_all
+from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.files import read_json, read_utf8, write_json, write_text
-from vitlab.formatting import plural
+from vitlab.formatting import cut_names, plural
 from vitlab.studies.store import format_line
 from vitlab.training.files import RunFiles, refuse_unwritable
 
@@ -157,44 +148,42 @@ GENERATE = """Continue a text with a run's language model, or write one from a s
   vitlab generate runs/de-en --input test.de --out test.hyp --reference test.en --beams 5 --length-penalty 0.6
 Each line of --input is a source (of a captioning run the file of a picture), or a prompt of a language model; --out has
 what is written from it on the same line, so an empty line, or one that is too long for the model, is refused."""
-MOST = 1000  # texts, or beams, that are generated at a time
 MOST_NAMED = 5  # wrong lines that are named one by one
-up_to_most = typed(digits, f"an integer from 1 to {MOST}", lambda value: 1 <= value <= MOST)
 
 
 def generate(words: Sequence[str]) -> int:
     parser = CommandParser("generate", GENERATE)
     add = parser.add_argument
     add("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2 or T5")
-    add("--prompt", type=utf8_text, metavar="TEXT", help="the text to continue, or the source")
-    add("--input", type=non_empty_path, metavar="FILE", help="a text file, a source or prompt a line")
-    add("--out", type=non_empty_path, metavar="FILE", help="where what is written from --input goes")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--prompt", metavar="TEXT", help="the text to continue, or the source")
+    source.add_argument("--input", type=Path, metavar="FILE", help="a text file, a source or prompt a line")
+    add("--out", type=Path, metavar="FILE", help="where what is written from --input goes")
     about = "the wanted lines, for BLEU, chrF and exact matches"
-    add("--reference", type=non_empty_path, metavar="FILE", help=about)
+    add("--reference", type=Path, metavar="FILE", help=about)
     add("--batch-size", type=positive_integer, default=32, metavar="N", help="lines read together (default: 32)")
     about = "maximum new tokens (default: 100 after a prompt, of a source what the model can write)"
     add("--tokens", type=positive_integer, metavar="N", help=about)
-    add("--samples", type=up_to_most, default=1, metavar="N", help="texts to sample (default: 1)")
+    add("--samples", type=positive_integer, default=1, metavar="N", help="texts to sample (default: 1)")
     about = "0: greedy (default: 1 where it samples)"
     add("--temperature", type=number_between(0, 1e6), metavar="T", help=about)
     add("--top-k", type=positive_integer, metavar="K", help="top-k sampling: from the K most likely tokens")
     about = "nucleus sampling: from the most likely tokens, with probability P in all"
     add("--top-p", type=number_between(0, 1), metavar="P", help=about)
     about = "beam search with N beams, no sampling (default: none after a prompt, of a source the run's task.beams)"
-    add("--beams", type=up_to_most, metavar="N", help=about)
+    add("--beams", type=positive_integer, metavar="N", help=about)
     about = "of beam search: log probability / ((5 + tokens) / 6)^A (default: the run's task.length_penalty, else 0)"
     add("--length-penalty", type=number_between(0, 10), metavar="A", help=about)
-    add("--seed", type=seed_number, default=0, metavar="N", help="of the sampling (default: 0)")
+    add("--seed", type=int, default=0, metavar="N", help="of the sampling (default: 0)")
     parser.add_json()
     args = parser.parse_args(words)
-    sampling = ["--samples"] if args.samples > 1 else []
-    options = {"--temperature": args.temperature, "--top-k": args.top_k, "--top-p": args.top_p}
-    sampling += [option for option, value in options.items() if value is not None]
-    raise_all(text for text, is_so in list_conflicts(args, sampling).items() if is_so)
+    given = {"--samples": args.samples > 1, "--temperature": args.temperature is not None}
+    given |= {"--top-k": args.top_k is not None, "--top-p": args.top_p is not None}
+    sampling = [option for option, is_given in given.items() if is_given]
+    raise_all(find_conflicts(args, sampling))
     lines = read_lines(args) if args.input else {}
-    folder = Path(args.run)
-    if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
-        RunFiles(folder).finished_result()
+    if not is_folder(args.run):
+        RunFiles(args.run).finished_result()
     with status_line("loading torch, lightning and timm", quiet=args.json):
         from vitlab.training.writer import load_writer
 
@@ -203,23 +192,20 @@ def generate(words: Sequence[str]) -> int:
     return write_file(args, writer, search, lines) if args.input else write_prompt(args, writer, search)
 
 
-def list_conflicts(args: argparse.Namespace, sampling: Sequence[str]) -> dict[str, Any]:
-    """What may be wrong with the arguments together, and whether it is; `sampling` are its options that are given."""
-    penalized, reads, prompted = args.length_penalty is not None, args.input, args.prompt is not None
-    files = {"--input": args.input, "--reference": args.reference} if reads and args.out else {}
-    return {
-        f"--beams cannot be combined with sampling options ({', '.join(sampling)})": args.beams and sampling,
-        "--length-penalty only works with beam search; give --beams N too": penalized and not args.beams,
-        "--out: needs --input FILE": args.out and not reads,
-        "--reference: needs --input FILE": args.reference and not reads,
-        "--prompt and --input: give one of them": reads and prompted,
-        f"--samples {args.samples}: a line of --input gets one text; leave it out": reads and args.samples > 1,
-        "--input: give --out FILE, which gets what is written": reads and not args.out,
-        f"--out {args.out}: is a folder; give a file": files and args.out.is_dir(),
-    } | {
-        f"--out {args.out}: is the file of {option}; give another": file and file.resolve() == args.out.resolve()
-        for option, file in files.items()
-    }
+def find_conflicts(args: argparse.Namespace, sampling: Sequence[str]) -> Iterator[str]:
+    """Options that do not go together, a line each; those of `sampling` are given."""
+    if args.beams and sampling:
+        yield f"--beams cannot be combined with sampling options ({', '.join(sampling)})"
+    if args.length_penalty is not None and not args.beams:
+        yield "--length-penalty only works with beam search; give --beams N too"
+    if args.samples > 1 and args.input:
+        yield f"--samples {args.samples}: a line of --input gets one text; leave it out"
+    if bool(args.out) != bool(args.input) or (args.reference and not args.input):
+        yield "--input and --out: give both, also for --reference; to print what is written, give --prompt alone"
+    elif args.out and args.out.is_dir():
+        yield f"--out {args.out}: is a folder; give a file"
+    elif args.out and args.out.resolve() in (args.input.resolve(), args.reference and args.reference.resolve()):
+        yield f"--out {args.out}: is the file of --input or --reference; give another"
 
 
 def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -231,8 +217,9 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
                 continue
             lines = columns[option] = read_utf8(path, f"--{option}").removesuffix("\n").split("\n")
             if empty := [str(number) for number, line in enumerate(lines, start=1) if not line.strip()]:
-                places = ", ".join(empty[:MOST_NAMED]) + (" ..." if len(empty) > MOST_NAMED else "")
-                raise UserError(f"--{option}={path}: has no text on line {places}; give one on each")
+                raise UserError(
+                    f"--{option}={path}: has no text on line {cut_names(empty, MOST_NAMED)}; give one on each"
+                )
     if len({len(lines) for lines in columns.values()}) > 1:
         problems.append(
             f"--reference={args.reference}: has {plural(len(columns['reference']), 'line')}, but "
@@ -263,19 +250,17 @@ def write_file(
 ) -> int:
     """Write a line for each line of --input, and print how well they match --reference. Raises UserError."""
     from vitlab.tasks.measures import score_exact_match, score_translation
-    from vitlab.training.writer import encode_lines, write_lines
+    from vitlab.training.writer import encode_texts, write_lines
 
-    rows, steps = encode_lines(writer, args.run, args.input, lines["input"]), args.tokens or writer.most_tokens
+    sources = {f"--input={args.input}: line {number}": line for number, line in enumerate(lines["input"], start=1)}
+    rows, steps = encode_texts(writer, args.run, sources), args.tokens or writer.most_tokens
     try:
         with progress_bar(None if args.json else Console(stderr=True)) as progress:
             written = write_lines(writer, rows, steps, search, args.batch_size, partial(progress, "lines"))
     except KeyboardInterrupt:
         print(f"vitlab: stopped; nothing was written to {args.out}", file=sys.stderr)
         return 130
-    try:
-        write_text(args.out, "".join(line + "\n" for line in written))
-    except OSError as error:
-        raise UserError(f"--out {args.out}: cannot write it ({error.strerror}); give another file") from None
+    write_text(args.out, "".join(line + "\n" for line in written))
     scores = {}
     if references := lines.get("reference"):
         scores = score_translation(written, references) | score_exact_match(written, references)
@@ -290,19 +275,14 @@ def write_file(
 
 def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict[str, Any]) -> int:
     """Print what is written from --prompt, `--samples` of it or one by beam search. Raises UserError."""
-    from vitlab.training.writer import write_rows
+    from vitlab.training.writer import encode_texts, write_rows
 
     prompt = args.prompt or ""
     if not writer.continues and not prompt.strip():
         raise UserError(f"--prompt: {args.run} writes a text from a source; give --prompt TEXT, or --input FILE")
-    tokens, steps = writer.encode(prompt), args.tokens or writer.most_tokens
-    if len(tokens) > writer.longest:
-        raise UserError(
-            f"--prompt: its {len(tokens)} tokens are more than the {writer.longest} that {args.run} reads; give a "
-            "shorter one"
-        )
+    rows, steps = encode_texts(writer, args.run, {"--prompt": prompt}), args.tokens or writer.most_tokens
     with progress_bar(None if args.json else Console(stderr=True)) as progress:
-        rows = write_rows(writer, [tokens] * args.samples, steps, search, partial(progress, "tokens"))
+        rows = write_rows(writer, rows * args.samples, steps, search, partial(progress, "tokens"))
     texts = [
         {
             "text": writer.tokenizer.decode(row.tolist()),
@@ -337,7 +317,7 @@ def export(words: Sequence[str]) -> int:
     parser = CommandParser("export", EXPORT)
     parser.add_argument("run", metavar="RUN", help="the run's folder")
     about = ".safetensors (weights), .onnx (the whole model), or a folder"
-    parser.add_argument("file", type=non_empty_path, metavar="FILE", help=about)
+    parser.add_argument("file", type=Path, metavar="FILE", help=about)
     parser.add_argument("--names", choices=["timm", "own"], default="timm", help="of the weights (default: timm)")
     args = parser.parse_args(words)
     path, run = args.file, args.run
@@ -364,24 +344,21 @@ def export(words: Sequence[str]) -> int:
             f"{path}: a model that reads or writes text is exported as a .safetensors file or, as far as transformers "
             "has it, as a folder"
         )
-    try:
-        if not path.suffix:
-            write_folder(loaded, run, path)
-        elif path.suffix == ".safetensors":
-            save_safetensors(loaded.model, path, "own" if is_text else args.names, about)
-        else:
-            size, channels = tuple(loaded.shape["image_size"]), loaded.shape["channels"]
-            save_onnx(loaded.model, path, image_size=size, channels=channels, about=about)
-            difference = compare_onnx(loaded.model, path, size, channels)
-            if difference is not None and difference > SLACK:
-                path.unlink()
-                raise UserError(f"{path}: its logits are off by {difference:.1%} of the largest; give .safetensors")
-            says = f"its logits are the run's to within {difference or 0:.1e} of the largest"
-            if difference is None:
-                says = "not compared with the run, which needs onnxruntime: pip install onnxruntime"
-            print(f"{path}: {says}", file=sys.stderr)
-    except OSError as error:
-        raise UserError(f"FILE {path}: cannot be written ({error.strerror})") from None
+    if not path.suffix:
+        write_folder(loaded, run, path)
+    elif path.suffix == ".safetensors":
+        save_safetensors(loaded.model, path, "own" if is_text else args.names, about)
+    else:
+        size, channels = tuple(loaded.shape["image_size"]), loaded.shape["channels"]
+        save_onnx(loaded.model, path, image_size=size, channels=channels, about=about)
+        difference = compare_onnx(loaded.model, path, size, channels)
+        if difference is not None and difference > SLACK:
+            path.unlink()
+            raise UserError(f"{path}: its logits are off by {difference:.1%} of the largest; give .safetensors")
+        says = f"its logits are the run's to within {difference or 0:.1e} of the largest"
+        if difference is None:
+            says = "not compared with the run, which needs onnxruntime: pip install onnxruntime"
+        print(f"{path}: {says}", file=sys.stderr)
     print(path)
     return 0
 

@@ -4,11 +4,13 @@ import fnmatch
 import json
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError, choices_text, raise_all
+from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from vitlab.studies.results import Results
@@ -73,11 +75,9 @@ def rewrite(results: "Results", *, wandb: bool, runs: str | None, as_json: bool)
         from vitlab.reports.words import TABLES, headline
 
     folder = results.files.folder
-    try:
-        results.files.write_rows(results.rows)
-        page = write_report(results, compared=compared)
-    except OSError as error:
-        raise UserError(f"{error.filename or folder}: {error.strerror}; fix that, then run the command again") from None
+    refuse_unwritable(folder, "FOLDER")
+    results.files.write_rows(results.rows)
+    page = write_report(results, compared=compared)
     names = [*(TABLES if results.rows else ()), *(["compare.html"] if compared else [])]
     stream = sys.stderr if as_json else sys.stdout
     print(page, *(folder / name for name in names), sep="\n", file=stream)
@@ -87,12 +87,9 @@ def rewrite(results: "Results", *, wandb: bool, runs: str | None, as_json: bool)
         print(json.dumps({"metric": results.metric.key, "found": headline(results), **found}))
     if not wandb:
         return 0
-    try:
-        from vitlab.reports.dashboards import write_dashboards
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "wandb_workspaces":
-            raise
-        raise UserError("--wandb needs the package wandb-workspaces: pip install wandb-workspaces") from None
+    if find_spec("wandb_workspaces") is None:
+        raise UserError("--wandb needs the package wandb-workspaces: pip install wandb-workspaces")
+    from vitlab.reports.dashboards import write_dashboards
     from vitlab.reports.wandb import default_mode
 
     online = default_mode() == "online"

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Column, Table
 
 from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
 from vitlab.config import UserError, collecting, raise_all, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
-from vitlab.console import UNLIMITED, Console
+from vitlab.console import UNLIMITED, Console, tabulate
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data, progress_bar
 from vitlab.data.split import write_manifest
@@ -314,12 +313,9 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
 def print_table(sizes: "SizeTable") -> None:
     """A row for each size, a column for each model; on a terminal too narrow for that a line for each of both."""
     console, wide, (first, *names) = Console(), Console(width=UNLIMITED), sizes.header
-    table = Table(Column(escape(first), no_wrap=True), box=None, pad_edge=False)
-    for name in names:
-        table.add_column(escape(name).replace(" ", "\n"), justify="right", no_wrap=True)  # an axis a line
-    for line in sizes.body:
-        table.add_row(*map(escape, line))
-    if Measurement.get(wide, wide.options, table).maximum > console.width:
+    named = [name.replace(" ", "\n") for name in names]  # an axis a line
+    table = tabulate([first, *named], sizes.body, numbers=len(names))
+    if wide.measure(table).maximum > console.width:
         table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
         for size, *cells in sizes.body:
             table.add_row(f"[bold]{escape(first)} {escape(size)}")

@@ -88,19 +88,16 @@ def show(status: StudyStatus, folder: Path) -> None:
     if stopped := [run for run in status.of_state("waiting") if run.progress]:
         named = cut_names([f"{run.run} at step {run.progress.step:,}" for run in stopped], MOST)
         console.print(escape(f"stopped, to be continued: {named}"))
-    damaged = [run for run in status.of_state("waiting") if run.error]
-    lines = [f"[yellow]{escape(run.run)}[/yellow]  {escape(run.error)}" for run in damaged]
-    for line in cut_lines(lines, MOST, " results that are damaged, which --json lists", ""):
-        console.print(line)
     if running := status.of_state("running"):
         console.print()
         console.print(make_table(status, console, running, where=True))
-    if failed := status.of_state("failed"):
-        console.print("\nfailed")
-        for run in failed[:MOST]:
-            console.print(f"[red]{escape(run.run)}[/red]  {escape(run.error)}")
-        more = f"and {len(failed) - MOST:,} more, which --json lists; " if len(failed) > MOST else ""
-        console.print(escape(f"{more}what they said: {folder}/RUN/log.txt"))
+    damaged, failed = [run for run in status.of_state("waiting") if run.error], status.of_state("failed")
+    for title, color, runs in (("damaged, to be trained again", "yellow", damaged), ("failed", "red", failed)):
+        if runs:
+            lines = [f"[{color}]{escape(run.run)}[/{color}]  {escape(run.error)}" for run in runs]
+            console.print(f"\n{title}", *cut_lines(lines, MOST, ", which --json lists", ""), sep="\n")
+    if failed:
+        console.print(escape(f"what they said: {folder}/RUN/log.txt"))
 
 
 # ---- work

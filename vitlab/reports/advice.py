@@ -144,7 +144,7 @@ def summarize_advice(
 def write_advice_page(
     out: Path, pictures: Any, advice: Advice, sentences: Sequence[str], mistakes: Mistakes, costs: str
 ) -> Path:
-    """Write OUT/advice.html; `pictures` has their name, root, paths, labels and classes."""
+    """Write OUT/advice.html; `pictures` has their root, paths, labels and classes."""
     figure, drawn, labels, classes = draw_curves(advice), None, pictures.labels, pictures.classes
     if figure is not None:
         drawn = data_address(save_figure(figure, out / "figures")[0].read_bytes(), "image/svg+xml")
@@ -163,8 +163,8 @@ def write_advice_page(
     text = render(
         "advice.html.j2",
         styles=["looks.css"],
-        title=f"{pictures.name}: which model",
-        name=pictures.name,
+        title=f"{pictures.root.name}: which model",
+        name=pictures.root.name,
         about=["which model"],
         heading=sentences[0],
         sentences=sentences[1:],

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from vitlab import console as consoles
 from vitlab import models, tasks
@@ -244,19 +242,17 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
 
     Without `times` the runs train elsewhere: how long is left out.
     """
-    table = Table(box=None, pad_edge=False)
-    for name in ("run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])):
-        table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
-    flops, seconds = 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
+    header = ["run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])]
+    rows, flops, seconds = [], 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
     for place, spec in enumerate(plan.specs):
         model, steps = plan.model_of(spec), plan.steps(spec)
         examples = steps * plan.trainings(model) * model.config.recipe.batch_size
         flops += examples * model.flops_per_example
         cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.flops_per_example:.2e}")
-        table.add_row(escape(spec.name), *cells, *([duration(seconds[place])] if times else []))
+        rows.append([spec.name, *cells, *([duration(seconds[place])] if times else [])])
     console, said = consoles.Console(), "how long they take says --dry-run on a machine where they train"
     console.say(plan.headline(len(plan.specs)))
-    console.print(table)
+    console.print(consoles.tabulate(header, rows, numbers=len(header) - 1))
     if times:
         parts = [each / plan.trials for each in seconds for _ in range(plan.trials)]
         wall = startup + pack(parts, [0.0] * plan.jobs) + REPORT

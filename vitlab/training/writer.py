@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.config import UserError, resolved
+from vitlab.config import UserError, raise_all, resolved
 from vitlab.data.augment import normalize
 from vitlab.data.text.tokenization import Tokenizer, from_file
+from vitlab.formatting import cut_lines
 from vitlab.models.base import as_model
 from vitlab.models.decoding import Decoding, write
 from vitlab.models.encoder_decoder import Captioner
@@ -24,7 +25,7 @@ from vitlab.training.files import RunFiles
 from vitlab.training.predict import read_pictures
 from vitlab.training.settings import evaluation_context
 
-MOST_NAMED = 5  # wrong lines that are named one by one
+MOST_NAMED = 5  # texts that are too long
 
 
 class Continuations:
@@ -194,18 +195,15 @@ def write_lines(
     return lines
 
 
-def encode_lines(writer: TextGenerator, source: str, path: Path, lines: Sequence[str]) -> list[list[int]]:
-    """The tokens of each line of a file. Raises UserError that names the lines which are too long for the model."""
-    rows = [writer.encode(line) for line in lines]
-    wrong = [(number, len(row)) for number, row in enumerate(rows, start=1) if len(row) > writer.longest]
-    if wrong:
-        problems = [
-            f"--input={path}: line {number} has {length} tokens, but the model of {source} takes {writer.longest}; "
-            "shorten it"
-            for number, length in wrong[:MOST_NAMED]
-        ]
-        more = len(wrong) - MOST_NAMED
-        raise UserError(problems + ([f"--input={path}: {more} more lines are too long"] if more > 0 else []))
+def encode_texts(writer: TextGenerator, source: str, texts: Mapping[str, str]) -> list[list[int]]:
+    """The tokens of texts, by where they stand. Raises UserError that names those which are too long for the model."""
+    rows = [writer.encode(text) for text in texts.values()]
+    problems = [
+        f"{place} has {len(row)} tokens, but the model of {source} takes {writer.longest}; shorten it"
+        for place, row in zip(texts, rows, strict=True)
+        if len(row) > writer.longest
+    ]
+    raise_all(cut_lines(problems, MOST_NAMED, " are too long"))
     return rows
 
 

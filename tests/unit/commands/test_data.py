@@ -96,7 +96,7 @@ def test_the_page_in_a_browser(folder, tmp_path, chromium):
         (["nowhere"], "data.root=nowhere: no such folder"),
         (["file"], "data.root=file: not a folder"),
         (["empty"], "data.root=empty: holds no folders; put the images of each class into a folder of its own"),
-        (["photos", "--out", "file"], "--out file: is a file; give a folder"),
+        (["photos", "--out", "file"], "--out file: cannot write there"),
         (["photos", "--out", "photos/look"], "--out photos/look: is inside photos, whose folders are classes"),
         ([], "the following arguments are required: FOLDER"),
     ],

@@ -109,7 +109,7 @@ def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
         ("model;train_size;error\na;1;0,5\na;2;0,2\na;3;0,1\n", [], ["separated by ';'"]),
         ('model,train_size,error\na,1,"0,5"\na,2,.2\na,3,.1\n', [], ["1 line (2)", "error='0,5'"]),
         ("model,train_size,error,chance\na,1,.5,1.5\na,2,.2,.1\na,3,.1,.1\n", [], ["1 line (2)", "chance=1.5"]),
-        ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\n", ["--up-to", "2"], ["--up-to 2: a has 2 sizes"]),
+        ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\n", ["--up-to", "2"], ["a: 2 different sizes within --up"]),
     ],
 )
 def test_a_bad_table_is_refused_in_one_line(tmp_path, capsys, content, words, expected):
