@@ -1,6 +1,7 @@
 """`vitlab eval` and `analyze`: a finished run's model, or one of timm or Hugging Face, measured and looked into."""
 
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -137,6 +138,10 @@ def evaluate(words: Sequence[str]) -> int:
             options = {"detailed": True, "progress": progress}
             metrics = measure(model, task, task.test, subject.autocast, workers, **options).compute()
             results = {name: float(value) for name, value in metrics.items() if not value.ndim}
+            for name, value in results.items():
+                if not math.isfinite(value):
+                    why = "is data.std that of its training?" if task.item == "image" else "are its weights finite?"
+                    raise UserError(f"the model's {name} on these {task.item}s is {value}: {why}")
             tables = {name: value.cpu() for name, value in metrics.items() if value.ndim}
             if "confusion_matrix" in tables:
                 results["most_confused"] = rank_confused_pairs(tables["confusion_matrix"], task.classes)

@@ -39,7 +39,7 @@ from vitlab.training import settings
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.load import initialise
-from vitlab.training.run import PreparedModel, Run, format_budget, prepare, prepare_model
+from vitlab.training.run import PreparedModel, Run, count_finetuning_steps, format_budget, prepare, prepare_model
 from vitlab.training.settings import Placement, evaluation_context
 from vitlab.training.train import Hooks, train
 
@@ -267,12 +267,10 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
     Several devices are taken to share the steps and evaluations.
     """
     model, task = plan.model_of(spec), plan.task
-    probes = [load("probe", name.partition("@")[0]) for name in model.config.probes]
-    tuned = sum(len(probe.labels) * probe.steps for probe in probes if probe.kind == "finetune")
     trainings = plan.trainings(model) / (model.config.trainer.devices * model.config.trainer.nodes)
     trained = plan.steps(spec) * times.step + plan.evaluations(spec) * len(task.validation) * times.validation
     tested = (len(task.test) + writes_texts(task) * len(task.validation)) * times.test
-    return times.start + trainings * trained + tested + tuned * times.step
+    return times.start + trainings * trained + tested + count_finetuning_steps(model.config) * times.step
 
 
 def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict[str, Times]:

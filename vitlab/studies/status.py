@@ -93,15 +93,10 @@ class StudyStatus:
         """What is left of a run: what it says itself, else the mean time of finished ones that are most like it."""
         progress = run.progress
         if progress and run.state == "running" and progress.seconds_left is not None:
-            return progress.seconds_left + (0 if progress.note else self.probing)
+            return progress.seconds_left
         share = 1 - progress.step / progress.steps if progress and progress.steps else 1.0
         likest = next((key for key in ((run.variant, run.size), run.variant, None) if key in self.times), "")
         return self.times[likest] * share if likest != "" else None
-
-    @cached_property
-    def probing(self) -> float:
-        """Mean seconds that the probes of a finished run took."""
-        return statistics.fmean([(run.result or {}).get("probe_s") or 0 for run in self.of_state("finished")] or [0])
 
     @cached_property
     def times(self) -> dict[tuple[str, int] | str | None, float]:
@@ -196,12 +191,13 @@ class StatusReader:
 
 
 def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) -> Progress | None:
-    """How far a run is, or its fine-tuning on other data; while it tries settings that is the sum of its trials."""
+    """How far a run is, its fine-tuning on other data included; while it tries settings the sum of its trials."""
     if not settings:
         far = files.read_progress()
-        tuned = sorted(files.folder.glob("finetuned/*/*/metrics.jsonl"), key=lambda path: path.stat().st_mtime)
-        if far and tuned and (child := RunFiles(tuned[-1].parent).read_progress()):
-            return replace(child, validation=far.validation, note=f"fine-tuning on {tuned[-1].parts[-3]}")
+        tuned = [RunFiles(path).read_progress() for path in files.folder.glob("finetuned/*/*")]
+        if far and far.step < far.steps and (done := sum(child.step for child in tuned if child)):
+            left = far.seconds_left * (1 - done / (far.steps - far.step))
+            return replace(far, step=far.step + done, seconds_left=left, note="fine-tuning")
         return far
     begun = [progress for trial in trials if (progress := trial.read_progress())]
     if not begun:

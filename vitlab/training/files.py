@@ -254,7 +254,7 @@ class RunFiles:
         return rows
 
     def read_progress(self) -> Progress | None:
-        """How far the run is by its last rows of metrics.jsonl; None before the first."""
+        """How far the run is by its last rows of metrics.jsonl, of all steps; None before the first."""
         rows = self.metrics()
         last = next((row for row in reversed(rows) if "wall_s" in row), None)
         steps = (read_json(self.data_path) or {}).get("steps")

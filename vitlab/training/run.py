@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from vitlab import models, tasks
-from vitlab.config import UserError, identity, resolved
+from vitlab.config import UserError, identity, load, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.fields import keys_per_study
@@ -45,6 +45,12 @@ from vitlab.training.optim import build_optimizer, freeze_body, refuse_endless_w
 from vitlab.training.settings import HERE, Placement, Settings, resolve
 
 LARGEST_STEPS = 2**40  # as budget.steps
+
+
+def count_finetuning_steps(config: TrainConfig) -> int:
+    """The steps that a run's probes train on other data."""
+    probes = [load("probe", name.partition("@")[0]) for name in config.probes]
+    return sum(len(probe.labels) * probe.steps for probe in probes if probe.kind == "finetune")
 
 
 def compute_steps(budget: BudgetConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
@@ -215,7 +221,8 @@ class Run:
         if self.init is not None:
             source = fingerprint(source_of(self.config.init))
             write_json(self.files.init_path, {**asdict(self.init), "sha256": source})
-        write_json(self.files.data_path, {"sha256": self.contents, "steps": self.prepared.steps})
+        steps = self.prepared.steps + count_finetuning_steps(self.config)
+        write_json(self.files.data_path, {"sha256": self.contents, "steps": steps})
         self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.last_step)
 
     @property
