@@ -24,7 +24,6 @@ from vitlab.studies.fit import (
     ends,
     fit_points,
 )
-from vitlab.studies.store import list_limits
 from vitlab.tasks.metrics import Metric
 
 if TYPE_CHECKING:
@@ -438,23 +437,23 @@ class StudyFits:
         for row in results.rows:
             if (cost := finite(row.get("wall_s"))) is not None:
                 self.costs[row["model"], row["train_size"]].append(cost)
-        limited = {cell for cell, limit in list_limits(results.rows).items() if limit == "budget"}
-        for model, by_size in results.grouped.items():
-            self._fit(model, [row for rows in by_size.values() for row in rows], metric, limited)
+        for model, cells in results.by_model.items():
+            self._fit(model, [(row, cell.limit) for cell in cells.values() for row in cell.rows], metric)
         for first, second in combinations(self.by_model, 2):
             shared = results.by_model[first].keys() & results.by_model[second].keys()
             leads = {size: results.gap(first, second, size).estimate.clear for size in sorted(shared)}
             self.crossovers[first, second] = crossover(self.by_model[first], self.by_model[second], leads=leads)
 
-    def _fit(self, model: str, rows: list[dict[str, Any]], metric: Metric, limited: set[tuple[str, float]]) -> None:
+    def _fit(self, model: str, runs: list[tuple[dict[str, Any], str | None]], metric: Metric) -> None:
+        """Fit the laws of a model to its runs, a row and what limits its cell each."""
         kept = []
-        for row in rows:  # a loss may be below any bound, an error of 0 is of few test items
+        for row, limit in runs:  # a loss may be below any bound, an error of 0 is of few test items
             error = self.scale.to_error(metric.value(row)) or 0.5 / (finite(row.get("test_items")) or math.inf)
             if error > 0:
-                kept.append((row, error))
-        chances = [finite(row.get("chance")) for row, _ in kept] if metric.key == "accuracy" else []
-        points = np.array([(row["train_size"], error, row["seed"]) for row, error in kept]).reshape(-1, 3).T
-        of_data = points[:, [(model, row["train_size"]) not in limited for row, _ in kept]]
+                kept.append((row, error, limit))
+        chances = [finite(row.get("chance")) for row, *_ in kept] if metric.key == "accuracy" else []
+        points = np.array([(row["train_size"], error, row["seed"]) for row, error, _ in kept]).reshape(-1, 3).T
+        of_data = points[:, [limit != "budget" for *_, limit in kept]]
         fewer, enough = of_data.size < points.size, len(set(of_data[0])) >= FEWEST_AVERAGED
         if enough or len(set(points[0])) >= FEWEST:
             guessed = [1 - chance for chance in chances if chance is not None][-1:]

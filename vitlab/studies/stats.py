@@ -342,7 +342,7 @@ def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collecti
     for (variant, size), cell in cells.items():
         seeds, count = {row["seed"] for row in cell.rows}, len(cell.rows)
         width, missing, text = math.inf, 2, "one seed"  # one more would leave an interval of 12.7 standard errors
-        if spread := results.floor_spread(results.spreads[variant].get(size), cell.rows):
+        if spread := results.floor_spread(cell.spread, cell.rows):
             more = range(max(2 - count, count))
             widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(count + n) for n in more]
             width, missing = widths[0], next((n for n in more if widths[n] <= until), len(more))

@@ -49,14 +49,6 @@ def limit_of(rows: Rows) -> str | None:
     return "budget" if share > BUDGET else "data" if share < DATA else "undecided"
 
 
-def list_limits(rows: Rows) -> dict[tuple[str, float], str]:
-    """(model, training-set size) -> what limits that cell; without cells whose runs lack the numbers."""
-    cells: dict[tuple[str, float], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault((row["model"], row["train_size"]), []).append(row)
-    return {cell: limit for cell, runs in cells.items() if (limit := limit_of(runs)) is not None}
-
-
 def predict_gain(rows: Rows) -> float | None:
     """Points of error that twice the budget is expected to bring to runs that it limits; None without their errors."""
     errors = [error for row in rows if (error := finite(row.get("error"))) is not None]

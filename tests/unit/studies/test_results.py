@@ -14,7 +14,7 @@ from vitlab.reports.pages import study as study_page
 from vitlab.reports.words import headline, say_result
 from vitlab.studies.results import Results, load_results
 from vitlab.studies.stats import Target, plan_round
-from vitlab.studies.store import limit_of, list_limits, predict_gain
+from vitlab.studies.store import limit_of, predict_gain
 
 
 @pytest.mark.parametrize("lost", ["all rows", "one row"])
@@ -246,8 +246,6 @@ PERFECT = row(0.4, 0.4, validation_accuracy=1.0)
 )
 def test_a_model_that_fits_its_own_items_no_better_than_others_is_limited_by_the_budget(rows, limit):
     assert limit_of(rows) == limit
-    other = row(0.1, 1.0, train_size=7)
-    assert list_limits([*rows, other]) == {("vit", 7): "data"} | ({("vit", 100): limit} if limit else {})
 
 
 def test_gain_is_a_fifth_of_the_error_in_points():
