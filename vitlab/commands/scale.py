@@ -86,7 +86,7 @@ def main(words: Sequence[str]) -> int:
         )
     files = StudyFiles(folder)
     if not (args.dry_run or target) and is_finished(files, config, console := Console(stderr=True)):
-        console.say(files.last_start().headline)
+        console.say(files.last_start()["headline"])
         from vitlab.studies.results import load_results
 
         show(load_results(folder))
@@ -155,13 +155,13 @@ def scale(
         failed = watch(files, plan, live)
         while target:
             rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
-            step = plan_round(rows, target, {spec[:2] for spec in plan.specs if spec.name in failed})
-            console.say(step.text)
-            if not step.added:
+            added, text = plan_round(rows, target, {spec[:2] for spec in plan.specs if spec.name in failed})
+            console.say(text)
+            if not added:
                 break
             with hold(folder, wait=True):
-                files.add_cells(step.added)
-            add_specs(plan, step.added)
+                files.add_cells(added)
+            add_specs(plan, added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)
         with hold(folder, wait=True):  # of two starts that end at once the later one writes all results

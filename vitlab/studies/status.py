@@ -317,7 +317,7 @@ class Display:
 def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
     """Whether the last start asked for the same, on the same data, and all results, table and report are there."""
     start = files.last_start()
-    if start is None or start.asked != describe_asked(resolved(config)):
+    if start is None or start["asked"] != describe_asked(resolved(config)):
         return False
     if not (files.report_path.is_file() and files.results_path.is_file()):
         return False
