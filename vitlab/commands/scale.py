@@ -258,7 +258,7 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
                 live.update(changed)
                 alive = sum(crew.count() for crew in crews)
                 if (room := min(plan.jobs - alive, sum(run.free for run in status.runs))) > 0:
-                    now = status.counts["finished"] + status.counts["failed"]
+                    now = len(status.of_state("finished", "failed"))
                     fruitless, ended = (0 if alive or now > ended else fruitless + 1), now
                     if fruitless > plan.jobs * (plan.config.executor.retries + 1) + 1:
                         raise UserError(f"executor={plan.config.executor.kind}: workers end before a run does")
