@@ -271,7 +271,6 @@ def train_networks(
     from vitlab.studies.grid import compose_study
     from vitlab.studies.plan import plan_study, time_variants
     from vitlab.studies.results import load_results
-    from vitlab.studies.store import list_limits
 
     models: dict[str, Any] = {name: {"model": name} for name in SCRATCH}
     frozen = [outcome.candidate.features for outcome in outcomes]
@@ -321,7 +320,7 @@ def train_networks(
         if code := scale(compose(steps, seeds, names), folder, jobs):
             raise SystemExit(code)
         results, spent = load_results(folder), time.monotonic() - start
-        short = [variant for (variant, _), limit in list_limits(results.rows).items() if limit == "budget"]
+        short = {model for model, cells in results.by_model.items() if "budget" in [c.limit for c in cells.values()]}
         limited = [name for name in names if name in short]
         done |= {name: (results, steps, name in limited) for name in names}
         left = end - time.monotonic()

@@ -85,7 +85,7 @@ def main(words: Sequence[str]) -> int:
         )
     files = StudyFiles(folder)
     if not (args.dry_run or target) and is_finished(files, config, console := Console(stderr=True)):
-        console.say(files.last_start().headline)
+        console.say(files.last_start()["headline"])
         from vitlab.studies.results import load_results
 
         show(load_results(folder))
@@ -154,13 +154,13 @@ def scale(
         failed = watch(files, plan, live)
         while target:
             rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
-            step = plan_round(rows, target, {spec[:2] for spec in plan.specs if spec.name in failed})
-            console.say(step.text)
-            if not step.added:
+            added, text = plan_round(rows, target, {spec[:2] for spec in plan.specs if spec.name in failed})
+            console.say(text)
+            if not added:
                 break
             with hold(folder, wait=True):
-                files.add_cells(step.added)
-            add_specs(plan, step.added)
+                files.add_cells(added)
+            add_specs(plan, added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)
         with hold(folder, wait=True):  # of two starts that end at once the later one writes all results
@@ -257,7 +257,7 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
                 live.update(changed)
                 alive = sum(crew.count() for crew in crews)
                 if (room := min(plan.jobs - alive, sum(run.free for run in status.runs))) > 0:
-                    now = status.counts["finished"] + status.counts["failed"]
+                    now = len(status.of_state("finished", "failed"))
                     fruitless, ended = (0 if alive or now > ended else fruitless + 1), now
                     if fruitless > plan.jobs * (plan.config.executor.retries + 1) + 1:
                         raise UserError(f"executor={plan.config.executor.kind}: workers end before a run does")

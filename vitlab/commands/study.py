@@ -61,7 +61,7 @@ def list_studies(folder: Path) -> list[Path]:
 def to_json(status: StudyStatus) -> dict[str, object]:
     return {
         "runs": len(status.runs),
-        **{state: status.counts[state] for state in COUNTED},
+        **{state: len(status.of_state(state)) for state in COUNTED},
         "seconds_left": status.seconds_left,
         "cells": [describe(run) for run in status.runs],
     }

@@ -12,8 +12,8 @@ from vitlab.formatting import DASH, finite, plural, whole, with_prefix
 from vitlab.reports.provenance import CAUTION, find_published
 from vitlab.studies.results import CHANCE, EQUAL, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.studies.stats import Estimate
-from vitlab.studies.store import list_limits, predict_gain
-from vitlab.tasks.metrics import Metric, main_metric
+from vitlab.studies.store import predict_gain
+from vitlab.tasks.metrics import Metric
 
 WIDTH = 90  # characters of the first sentence
 NAME_WIDTH = 20  # of a model there, if it is too long
@@ -117,7 +117,7 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 def headline(results: Results) -> tuple[str, str]:
     """What the study found in at most WIDTH characters, then the rest: numbers, crossover, what limits the cells."""
     first, *rest = say_result(results)
-    more = results.fits.describe_headline(), describe_compute(results), describe_limits(results.rows)
+    more = results.fits.describe_headline(), describe_compute(results), describe_limits(results)
     return first, " ".join(filter(None, [*rest, *more]))
 
 
@@ -183,23 +183,21 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
     return sentences if first == sentences[0] else [first, *(sentences[1:] or sentences)]
 
 
-def describe_limits(rows: list[dict[str, Any]]) -> str:
+def describe_limits(results: Results) -> str:
     """`From 4,000 examples on both models are limited by 600 steps, not by the data; ...`; empty if none is."""
-    limits = list_limits(rows)
-    limited = [row for row in rows if limits.get((row["model"], row["train_size"])) == "budget"]
+    limited: list[dict[str, Any]] = []  # runs
+    places: dict[str, list[str]] = {}
+    for model, cells in results.by_model.items():
+        if here := [size for size, cell in cells.items() if cell.limit == "budget"]:
+            places.setdefault(name_sizes(here, [*cells], results.metric.sized_by), []).append(model)
+            limited += [row for size in here for row in cells[size].rows]
     if not limited:
         return ""
-    sizes: dict[str, set[int]] = {}
-    for row in rows:
-        sizes.setdefault(row["model"], set()).add(row["train_size"])
-    places: dict[str, list[str]] = {}
-    for model, every in sizes.items():
-        if here := [size for size in sorted(every) if limits.get((model, size)) == "budget"]:
-            places.setdefault(name_sizes(here, sorted(every), main_metric(rows).sized_by), []).append(model)
     if len(places) == 1:
         ((where, models),) = places.items()
-        every = "both models" if len(sizes) == 2 else f"all {len(sizes)} models"
-        who = every if 1 < len(models) == len(sizes) else join_names(models)
+        count = len(results.by_model)
+        every = "both models" if count == 2 else f"all {count} models"
+        who = every if 1 < len(models) == count else join_names(models)
         text = f"{where[0].upper()}{where[1:]} {who} {'is' if len(models) == 1 else 'are'}"
     else:
         text = f"{join_names([f'{join_names(models)} {where}' for where, models in places.items()])} are"
@@ -346,24 +344,24 @@ def make_size_table(results: Results) -> SizeTable:
     metric, rows, by_model = results.metric, results.rows, results.by_model
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
-    several = len({len(cell.rows) for by_size in by_model.values() for cell in by_size.values()}) > 1
-    limits = list_limits(rows)
+    cells = [cell for by_size in by_model.values() for cell in by_size.values()]
+    several = len({len(cell.rows) for cell in cells}) > 1
     body = [
         [whole(size)]
-        + [cell_text(of.get(size), metric, several, limits.get((model, size), "")) for model, of in by_model.items()]
+        + [cell_text(of.get(size), metric, several) for of in by_model.values()]
         + [compared[size].lead if size in compared else DASH] * bool(compared)
         for size in sizes
     ]
     note = describe_numbers(results, list(compared.values()))
-    note += " (data), (budget): what limits the cell." if limits else ""
+    note += " (data), (budget): what limits the cell." if any(cell.limit for cell in cells) else ""
     return SizeTable([f"training {metric.sized_by}s", *by_model, *[AGAINST] * bool(compared)], body, note)
 
 
-def cell_text(cell: Cell | None, metric: Metric, with_count: bool, limit: str) -> str:
+def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
     if cell is None:
         return DASH
     spread = "" if cell.std is None else f" ± {metric.number(cell.std)}"
-    more = ", ".join(filter(None, [f"n={len(cell.rows)}" if with_count else "", limit]))
+    more = ", ".join(filter(None, [f"n={len(cell.rows)}" if with_count else "", cell.limit]))
     return f"{metric.number(cell.mean)}{spread}{'%' if metric.percent else ''}{f' ({more})' if more else ''}"
 
 

@@ -99,20 +99,20 @@ def list_candidates(features: Mapping[str, np.ndarray]) -> list[Candidate]:
 Splits = list[tuple[np.ndarray, np.ndarray]]  # training rows, nested and stratified, copies side by side; test rows
 
 
-def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | None, seed: int = 0) -> Splits:
+def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | None) -> Splits:
     """FOLDS x REPEATS stratified splits with groups (N,) kept together; `held_out` (N,), if given, is the test."""
     _, first, member = np.unique(groups, return_index=True, return_inverse=True)
     splits = []
     for repeat in range(REPEATS):
         if held_out is None:
             place = np.empty(len(first), dtype=int)
-            place[nested_order(labels[first], seed + repeat)] = np.arange(len(first))
+            place[nested_order(labels[first], repeat)] = np.arange(len(first))
             folds = [(place % FOLDS == fold)[member] for fold in range(FOLDS)]
         else:
             folds = [held_out] * FOLDS
         for fold, tested in enumerate(folds):
             within = np.unique(member[~tested])
-            chosen = within[nested_order(labels[first[within]], 1000 * (seed + repeat) + fold)]
+            chosen = within[nested_order(labels[first[within]], 1000 * repeat + fold)]
             rank = np.full(len(first), len(first))
             rank[chosen] = np.arange(len(chosen))
             rows = np.flatnonzero(~tested)
@@ -221,7 +221,7 @@ def compare_candidates(
     return ranked
 
 
-def draw_means(hits: np.ndarray, groups: np.ndarray, draws: int = DRAWS) -> np.ndarray:
+def draw_means(hits: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """(B, ...) means of hits (..., N) over bootstrap draws of groups of pictures; wider by WIDER."""
     tested = ~np.isnan(hits).reshape(-1, hits.shape[-1]).any(axis=0)
     _, member = np.unique(groups[tested], return_inverse=True)
@@ -229,13 +229,13 @@ def draw_means(hits: np.ndarray, groups: np.ndarray, draws: int = DRAWS) -> np.n
     sums = np.stack([np.bincount(member, row, count) for row in values])
     sizes = np.bincount(member, minlength=count)
     generator, found = np.random.default_rng(0), []
-    for start in range(0, draws, 100):
-        weights = generator.poisson(1.0, (min(100, draws - start), count)).astype(np.float32)
+    for _ in range(DRAWS // 100):
+        weights = generator.poisson(1.0, (100, count)).astype(np.float32)
         found.append(weights @ sums.T / np.maximum(weights @ sizes, 1)[:, None])
     means = values.mean(axis=1)
     drawn = means + WIDER * (np.concatenate(found) - means)
-    fewest = generator.gamma(0.5, 1 / tested.sum(), (draws, 1))  # mistakes that so few pictures do not show
-    return (drawn - fewest).reshape(draws, *hits.shape[:-1])
+    fewest = generator.gamma(0.5, 1 / tested.sum(), (DRAWS, 1))  # mistakes that so few pictures do not show
+    return (drawn - fewest).reshape(DRAWS, *hits.shape[:-1])
 
 
 def to_range(value: float, drawn: np.ndarray) -> Range:

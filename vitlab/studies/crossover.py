@@ -4,7 +4,7 @@ of a study and of the groups of a file, as tables and sentences.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from statistics import fmean
@@ -24,11 +24,10 @@ from vitlab.studies.fit import (
     ends,
     fit_points,
 )
-from vitlab.studies.store import list_limits
 from vitlab.tasks.metrics import Metric
 
 if TYPE_CHECKING:
-    from vitlab.studies.results import Results
+    from vitlab.studies.results import Cell, Results
 
 # ---- crossovers
 
@@ -43,12 +42,8 @@ GRID = 60  # sizes at which two laws are compared
 CAME_TRUE = 0.35  # of 84 likely crossovers on published curves (LCDB) whose data went on for 8x: docs/rules.md
 
 ON_BUDGET = "limited by the budget: "  # before what rests on such cells
-NO_OVERLAP = "their training-set sizes do not overlap"
 NO_LEADER = "neither is clearly ahead at any size"
-NO_LAWS = "the laws do not fit both well enough"
-NO_COMMON_ERROR = "they reach no error in common inside their data"
 OPEN_ORDER = f"their order changes, but {NO_LEADER}"
-NO_LAW = "the data have none, and no law fits well enough to look further"
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ def crossover(
     sizes, start, end = np.union1d(*both), np.log(low or 1e-300), np.log(high or np.inf)
     sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
     if not len(sizes):
-        return Crossover(reason=NO_OVERLAP)
+        return Crossover(reason="their training-set sizes do not overlap")
     lines = first.read_means(sizes) - second.read_means(sizes)
     differences, draws = lines[0], lines[1:]
     none = Crossover(largest=float(np.exp(sizes[-1])))
@@ -116,7 +111,7 @@ def crossover(
     turns = [(i, j) for i, j in pairwise([*clear, len(sizes) - 1]) if differences[i] * differences[j] < 0]
     hold = first.holds and second.holds
     if not turns and not hold:
-        return replace(none, reason=NO_LAW)
+        return replace(none, reason="the data have none, and no law fits well enough to look further")
     grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
     beyond = first.draw_log_errors(grid) - second.draw_log_errors(grid) if hold else np.full((1, GRID), np.nan)
     if turns:  # read off the data; a draw that does not cross there crosses where its laws do, at infinity if nowhere
@@ -238,13 +233,13 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
     if len(given) > 1 or not all(0 < value < np.inf for value in given.values()):
         raise UserError(f"{', '.join(f'{name}={value}' for name, value in given.items())}: give one positive number")
     if not (first.holds and second.holds):
-        return Multiplier(error, reason=NO_LAWS)
+        return Multiplier(error, reason="the laws do not fit both well enough")
     if size is not None:
         levels = second.read_means(np.log([size]))[:, 0]
     elif (error := error or find_common_error(first, second)) is not None:
         levels = np.array([np.log(error)])
     else:
-        return Multiplier(reason=NO_COMMON_ERROR)
+        return Multiplier(reason="they reach no error in common inside their data")
     none = Multiplier(error or float(np.exp(levels[0])))
     needs = [find_needed(first, levels), np.log(size) if size is not None else find_needed(second, levels)]
     for name, fit, places in zip(("first", "second"), (first, second), needs, strict=True):
@@ -404,58 +399,51 @@ def list_params(fits: Mapping[str, Fit]) -> Iterator[list[Any]]:
 # ---- a study
 
 
-class Scale(NamedTuple):
-    """A metric as an error that a law can describe, and back."""
-
-    name: str
-    to_error: Callable[[float], float]
-    to_metric: Callable[[Any], Any]  # arrays too
-
-
 class StudyFits:
     """The laws of all models of a study with runs at enough sizes (`by_model`), and where each pair of them crosses.
 
-    They are of the study's metric (`scale`; None for one that is neither an accuracy nor a loss). A model leads clearly
-    where the gaps say so that the headline and the table rest on. Runs with an error of 0 count as half an error over
-    the test items, where their number is known. Cells that the budget limits are left out of the fit of a model that
-    has FEWEST_AVERAGED sizes without them (`left_out`: of some model); the laws of the models `on_budget` rest on them.
+    They are of an error, `error_name`: `to_error` makes it of the study's metric, `to_metric` goes back (of arrays,
+    too); none if the metric is neither an accuracy nor a loss. A model leads clearly where the gaps say so that the
+    headline and the table rest on. Runs with an error of 0 count as half an error over the test items, where their
+    number is known. Cells that the budget limits are left out of the fit of a model that has FEWEST_AVERAGED sizes
+    without them (`left_out`: of some model); the laws of the models `on_budget` rest on them.
     """
 
     def __init__(self, results: "Results"):
         metric = results.metric
-        self.unit, self.left_out, self.scale = metric.sized_by, False, None
+        self.unit, self.left_out = metric.sized_by, False
         self.by_model: dict[str, Fit] = {}
         self.crossovers: dict[tuple[str, str], Crossover] = {}
         self.on_budget: set[str] = set()
         self.costs: dict[tuple[str, float], list[float]] = defaultdict(list)  # wall_s of runs, by model and size
         if metric.percent:
-            self.scale = Scale("error", metric.to_error, lambda error: 1 - error)
+            self.error_name, self.to_error, self.to_metric = "error", metric.to_error, lambda error: 1 - error
         elif metric.key == "perplexity":
-            self.scale = Scale("loss", math.log, np.exp)
+            self.error_name, self.to_error, self.to_metric = "loss", math.log, np.exp
         elif metric.is_error:
-            self.scale = Scale(metric.name, float, lambda error: error)
+            self.error_name, self.to_error, self.to_metric = metric.name, float, lambda error: error
         else:
             return
         for row in results.rows:
             if (cost := finite(row.get("wall_s"))) is not None:
                 self.costs[row["model"], row["train_size"]].append(cost)
-        limited = {cell for cell, limit in list_limits(results.rows).items() if limit == "budget"}
-        for model, by_size in results.grouped.items():
-            self._fit(model, [row for rows in by_size.values() for row in rows], metric, limited)
+        for model, cells in results.by_model.items():
+            self._fit(model, cells, metric)
         for first, second in combinations(self.by_model, 2):
             shared = results.by_model[first].keys() & results.by_model[second].keys()
             leads = {size: results.gap(first, second, size).estimate.clear for size in sorted(shared)}
             self.crossovers[first, second] = crossover(self.by_model[first], self.by_model[second], leads=leads)
 
-    def _fit(self, model: str, rows: list[dict[str, Any]], metric: Metric, limited: set[tuple[str, float]]) -> None:
+    def _fit(self, model: str, cells: "Mapping[int, Cell]", metric: Metric) -> None:
         kept = []
-        for row in rows:  # a loss may be below any bound, an error of 0 is of few test items
-            error = self.scale.to_error(metric.value(row)) or 0.5 / (finite(row.get("test_items")) or math.inf)
+        for row, limit in ((row, cell.limit) for cell in cells.values() for row in cell.rows):
+            # a loss may be below any bound, an error of 0 is of few test items
+            error = self.to_error(metric.value(row)) or 0.5 / (finite(row.get("test_items")) or math.inf)
             if error > 0:
-                kept.append((row, error))
-        chances = [finite(row.get("chance")) for row, _ in kept] if metric.key == "accuracy" else []
-        points = np.array([(row["train_size"], error, row["seed"]) for row, error in kept]).reshape(-1, 3).T
-        of_data = points[:, [(model, row["train_size"]) not in limited for row, _ in kept]]
+                kept.append((row, error, limit))
+        chances = [finite(row.get("chance")) for row, *_ in kept] if metric.key == "accuracy" else []
+        points = np.array([(row["train_size"], error, row["seed"]) for row, error, _ in kept]).reshape(-1, 3).T
+        of_data = points[:, [limit != "budget" for *_, limit in kept]]
         fewer, enough = of_data.size < points.size, len(set(of_data[0])) >= FEWEST_AVERAGED
         if enough or len(set(points[0])) >= FEWEST:
             guessed = [1 - chance for chance in chances if chance is not None][-1:]
@@ -472,7 +460,7 @@ class StudyFits:
     @property
     def law_table(self) -> list[list[str]]:
         """The header and a row per model; empty without a fit."""
-        return make_law_table(self.by_model, self.scale.name, self.on_budget) if self.by_model else []
+        return make_law_table(self.by_model, self.error_name, self.on_budget) if self.by_model else []
 
     @property
     def measured_by(self) -> str:
@@ -486,7 +474,7 @@ class StudyFits:
     def describe_law(self, model: str) -> str:
         """`each doubling of the data lowers the error by 31% (24 to 38) at 1,000 examples, by 4% (0 to 9) at 32,000`"""
         slopes = describe_slopes(self.by_model[model], f" {self.unit}s", " by")
-        return self.warn(f"each doubling of the data lowers the {self.scale.name} by {slopes}", model)
+        return self.warn(f"each doubling of the data lowers the {self.error_name} by {slopes}", model)
 
     def describe_headline(self) -> str:
         """Of two models where their curves cross, or that they are not seen to; else nothing."""
@@ -505,7 +493,7 @@ class StudyFits:
         """A sentence for each pair of models with an error that both reach inside their data."""
         found = {pair: data_multiplier(*(self.by_model[model] for model in pair)) for pair in self.crossovers}
         shown = {pair: one for pair, one in found.items() if one.ratio is not None}
-        return [f"{describe_multiplier(one, *pair, self.scale.name)}." for pair, one in shown.items()]
+        return [f"{describe_multiplier(one, *pair, self.error_name)}." for pair, one in shown.items()]
 
     def describe_next_runs(self) -> list[str]:
         """For each crossover whose interval is finite, up to three runs that would narrow it most for their time."""

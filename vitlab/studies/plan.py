@@ -35,7 +35,6 @@ from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import BATCH, Task, evaluate
-from vitlab.training import settings
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.load import initialise
@@ -191,9 +190,7 @@ def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
     return list({size // item: size for size in in_range}.values())
 
 
-def place(
-    executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, settled: Mapping[str, Any]
-) -> settings.Placement:
+def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, settled: Mapping[str, Any]) -> Placement:
     """Where the runs of a variant train; with what earlier starts have settled, whatever this one would choose.
 
     Raises UserError for several machines, and for more devices than a run has on a cluster.
@@ -204,7 +201,7 @@ def place(
             "with 'vitlab train' under srun or torchrun"
         )
     if executor.kind == "local":
-        return settings.Placement(max(1, count_cores() // (jobs or 1)), settled)
+        return Placement(max(1, count_cores() // (jobs or 1)), settled)
     kind, has = ("gpu", int(executor.gpus)) if executor.gpus else ("cpu", executor.cpus)
     if trainer.devices > max(1, has):
         raise UserError(
@@ -212,10 +209,10 @@ def place(
             f"give executor.{kind}s={trainer.devices}"
         )
     device = {"accelerator": kind}
-    return settings.Placement(executor.cpus, {**device, **settled}, here=False)
+    return Placement(executor.cpus, {**device, **settled}, here=False)
 
 
-def plan_model(config: TrainConfig, data: Any, placement: settings.Placement) -> PreparedModel:
+def plan_model(config: TrainConfig, data: Any, placement: Placement) -> PreparedModel:
     """What runs of a variant share; their analyses and first weights fit, too. Raises UserError."""
     prepared = prepare_model(config, data, placement)
     for name in config.analyses:
@@ -282,12 +279,11 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
     costs = {variant: describe_costs(spec.config) for variant, spec in firsts.items()}
     alike = {costs[variant]: spec for variant, spec in firsts.items()}
     times, threads = dict[str, Times](), torch.get_num_threads()
-    settled = {name: model.settled for name, model in plan.by_variant.items()}
     try:
         with Stopping() as stopping:
             for place, (cost, spec) in enumerate(alike.items()):
                 progress("timing the first steps of each model", place, len(alike))
-                times[cost] = time_run(plan.cores, settled, spec, stopping.asked)
+                times[cost] = time_run(plan, spec, stopping.asked)
                 if stopping.requested:
                     raise KeyboardInterrupt
     finally:
@@ -296,9 +292,7 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
     return {variant: times[cost] for variant, cost in costs.items()}
 
 
-def time_run(
-    cores: int, settled: Mapping[str, Mapping[str, Any]], spec: Spec, stop: Callable[[], bool] = lambda: False
-) -> Times:
+def time_run(plan: Plan, spec: Spec, stop: Callable[[], bool] = lambda: False) -> Times:
     """The times of a run of a spec. A run of several devices is timed on one. Raises UserError with its variant."""
     with tempfile.TemporaryDirectory(prefix="vitlab-") as folder, log_to(Path(folder, "log.txt")):
         try:
@@ -306,7 +300,7 @@ def time_run(
             config = compose(TrainConfig, base=spec.config)
             trainer = replace(config.trainer, devices=1, nodes=1, evaluations=1)
             config = replace(config, trainer=trainer, budget=BudgetConfig(steps=LENGTH))
-            placement = Placement(cores, settled[spec.variant])
+            placement = Placement(plan.cores, plan.model_of(spec).settled)
             run = Run(prepare(config, open_data(config.data), placement), Path(folder))
             start = time.perf_counter() - began
             step = time_training(run, stop)

@@ -31,7 +31,7 @@ from vitlab.studies.stats import (
     read_outcomes,
 )
 from vitlab.studies.status import StatusReader, StudyStatus
-from vitlab.studies.store import StudyFiles, list_limits
+from vitlab.studies.store import StudyFiles, limit_of
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import RunFiles
 
@@ -71,6 +71,8 @@ class Cell(NamedTuple):
     chance: float | None  # the accuracy of always choosing the largest class
     beats_chance: bool  # True where chance is not known
     validation: float | None  # the mean metric on validation items
+    limit: str | None  # `limit_of` its runs
+    spread: Spread | None  # over seeds, in `Metric.compared`, moderated by that of the model's other sizes
 
 
 class Gap(NamedTuple):
@@ -110,10 +112,10 @@ class Results:
 
         low and high are the 95% interval of the mean, NaN where nothing tells it; limit is what limits the cell.
         """
-        rows, limits = [], list_limits(self.rows)
+        rows = []
         for model, by_size in self.by_model.items():
             for size, cell in by_size.items():
-                of_runs = cell.mean, cell.std, *self.reach(cell), len(cell.rows), limits.get((model, size))
+                of_runs = cell.mean, cell.std, *self.reach(cell), len(cell.rows), cell.limit
                 rows.append(
                     (model, self.families[model], size, *of_runs, cell.chance, cell.beats_chance, cell.validation)
                 )
@@ -164,9 +166,9 @@ class Results:
         for that. None unless the metric is a share and two families have several costs.
         """
         costs: dict[str, list[tuple[float, list[float]]]] = {}
-        for model, by_size in self.grouped.items():
-            for rows in by_size.values():
-                cost, values = rows[0].get("train_flops") or 0.0, [self.metric.value(row) for row in rows]
+        for model, by_size in self.by_model.items():
+            for cell in by_size.values():
+                cost, values = cell.rows[0].get("train_flops") or 0.0, [self.metric.value(row) for row in cell.rows]
                 costs.setdefault(self.families[model], []).append((cost, values))
         several = {family: points for family, points in costs.items() if len({cost for cost, _ in points}) > 1}
         if len(several) != 2 or not (self.metric.percent and self.metric.higher_is_better):
@@ -203,29 +205,17 @@ class Results:
         return found
 
     @cached_property
-    def grouped(self) -> dict[str, dict[int, Rows]]:
-        """Model -> training-set size, ascending -> its runs with a finite metric."""
+    def by_model(self) -> dict[str, dict[int, Cell]]:
+        """Model -> training-set size, ascending -> the cell of its runs with a finite metric."""
         grouped: dict[str, dict[int, Rows]] = {row["model"]: {} for row in self.rows}
         for row in sorted(self.rows, key=lambda row: row["train_size"]):
             if self.metric.value(row) is not None:
                 grouped[row["model"]].setdefault(row["train_size"], []).append(row)
-        return grouped
-
-    @cached_property
-    def spreads(self) -> dict[str, dict[float, Spread]]:
-        """The spread over seeds of each model's metric at each size, in `Metric.compared`."""
-        return {
-            model: moderated_spreads({size: self.compared(rows) for size, rows in by_size.items()})
-            for model, by_size in self.grouped.items()
-        }
-
-    @cached_property
-    def by_model(self) -> dict[str, dict[int, Cell]]:
-        """Model -> training-set size, ascending -> the cell."""
-        return {
-            model: {size: self.make_cell(rows, self.spreads[model].get(size)) for size, rows in by_size.items()}
-            for model, by_size in self.grouped.items()
-        }
+        cells = {}
+        for model, by_size in grouped.items():
+            spreads = moderated_spreads({size: self.compared(rows) for size, rows in by_size.items()})
+            cells[model] = {size: self.make_cell(rows, spreads.get(size)) for size, rows in by_size.items()}
+        return cells
 
     def make_cell(self, rows: Rows, spread: Spread | None) -> Cell:
         metric, values = self.metric, [self.metric.value(row) for row in rows]
@@ -233,14 +223,15 @@ class Results:
         items = [*self.values_of(rows).values()]
         whole = len({np.shape(value) for value in items}) > 1 or np.ndim(items[0]) == 0
         table = np.array(self.compared(rows) if whole else items)
-        spread = self.floor_spread(spread, rows) if whole else spread  # items of their own tell more than a binomial
-        interval = estimate_mean(table, spread, self.overlap(rows), self.floor(rows))
+        known = self.floor_spread(spread, rows) if whole else spread  # items of their own tell more than a binomial
+        interval = estimate_mean(table, known, self.overlap(rows), self.floor(rows))
         chance = max(filter(None, (finite(row.get("chance")) for row in rows)), default=None)
         chance = chance if metric.key == "accuracy" else None
         key = "validation_loss" if metric.key == "perplexity" else f"validation_{metric.key}"
         seen = [value for row in rows if (value := finite(row.get(key))) is not None]
         beats = chance is None or is_lead(replace(interval, mean=interval.mean - chance), metric)
-        return Cell(mean, std, tuple(rows), interval, chance, beats, float(np.mean(seen)) if seen else None)
+        validation = float(np.mean(seen)) if seen else None
+        return Cell(mean, std, tuple(rows), interval, chance, beats, validation, limit_of(rows), spread)
 
     def reach(self, cell: Cell) -> tuple[float, float]:
         """The ends of the 95% interval of a cell's mean, in the metric's unit; NaN where nothing tells them."""
@@ -259,7 +250,7 @@ class Results:
         best, other = sorted(cells, key=lambda model: metric.lead(cells[model].mean, 0.0), reverse=True)
         pair = (best, other) if metric.higher_is_better else (other, best)
         rows = [cells[model].rows for model in pair]
-        spreads = [self.spreads[model].get(size) for model in pair] + [self.find_spreads(first, second).get(size)]
+        spreads = [*(cells[model].spread for model in pair), self.find_spreads(first, second).get(size)]
         fewer = min(rows, key=len)
         gap = paired_difference(*map(self.values_of, rows), spreads, self.overlap(fewer), self.floor(fewer))
         verdict = UNDECIDED
@@ -276,8 +267,8 @@ class Results:
     def find_spreads(self, first: str, second: str) -> dict[float, Spread]:
         """The spread over seeds of the paired differences of two models at each size."""
         differences = {}
-        for size in sorted(self.grouped[first].keys() & self.grouped[second].keys()):
-            both = [self.grouped[model][size] for model in (first, second)]
+        for size in sorted(self.by_model[first].keys() & self.by_model[second].keys()):
+            both = [self.by_model[model][size].rows for model in (first, second)]
             one, two = (dict(zip([row["seed"] for row in rows], self.compared(rows), strict=True)) for rows in both)
             differences[size] = [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
         return moderated_spreads(differences)

@@ -310,13 +310,6 @@ class Target:
         return f"then more seeds, in rounds, until every mean is within ± {self.points:g}{most} (not counted above)"
 
 
-class Round(NamedTuple):
-    """The runs that a round adds, none where it stops, and what it says."""
-
-    added: list[Cell]
-    text: str
-
-
 class WideCell(NamedTuple):
     """A cell whose mean is not as sure as asked for, and the runs that would make it so."""
 
@@ -326,9 +319,12 @@ class WideCell(NamedTuple):
     runs: list[Cell]
 
 
-def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()) -> Round:
-    """What the finished runs ask for next; `stopped` are cells, (variant, size), that get no more.
+def plan_round(
+    rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()
+) -> tuple[list[Cell], str]:
+    """The runs that the next round adds to the finished ones, none where it stops, and what it says.
 
+    `stopped` are cells, (variant, size), that get no more.
     A cell lacks as many seeds as would do if its spread, moderated by that of the variant's other sizes, stayed; at
     most as many again as it has, for the spread is a guess.
     """
@@ -342,7 +338,7 @@ def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collecti
     for (variant, size), cell in cells.items():
         seeds, count = {row["seed"] for row in cell.rows}, len(cell.rows)
         width, missing, text = math.inf, 2, "one seed"  # one more would leave an interval of 12.7 standard errors
-        if spread := results.floor_spread(results.spreads[variant].get(size), cell.rows):
+        if spread := results.floor_spread(cell.spread, cell.rows):
             more = range(max(2 - count, count))
             widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(count + n) for n in more]
             width, missing = widths[0], next((n for n in more if widths[n] <= until), len(more))
@@ -362,7 +358,7 @@ def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collecti
         head = f"{plural(len(added), 'run')} more: the 95% interval over seeds is wider than {aim} at"
         sure = len(cells) - len(wide)
         rest = [f"  {plural(sure, 'other cell')} sure enough"] if sure else []
-        return Round(added, "\n".join([head, *(one.line for one in widest), *rest]))
+        return added, "\n".join([head, *(one.line for one in widest), *rest])
     of_wide, of_open = (", ".join(one.name for one in some) for some in (wide.values(), open_cells))
     if not wide:
         text = f"every mean's 95% interval over seeds, on this test set, is within {aim}."
@@ -380,7 +376,7 @@ def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collecti
         items = whole(max(items for _, items in tested))
         text += f" Other test sets of {items} items would move a result by up to ± {metric.gap(widest)}, "
         text += "however many seeds there are."
-    return Round([], f"No more seeds: {text}")
+    return [], f"No more seeds: {text}"
 
 
 # ---- compute at equal accuracy

@@ -4,7 +4,7 @@ import heapq
 import io
 import statistics
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -64,10 +64,6 @@ class StudyStatus:
     workers: int = 0  # that were at work a moment ago
     compared_by: str | None = None  # task.metric of the study
 
-    @cached_property
-    def counts(self) -> Counter[str]:
-        return Counter(run.state for run in self.runs)
-
     def of_state(self, *states: str) -> list[RunState]:
         return [run for run in self.runs if run.state in states]
 
@@ -122,7 +118,7 @@ class StudyStatus:
 
     def describe(self) -> str:
         """`12 runs: 7 finished, 2 running, 3 waiting; about 32 s left`."""
-        counts = [f"{self.counts[state]:,} {state}" for state in COUNTED if self.counts[state]]
+        counts = [f"{len(runs):,} {state}" for state in COUNTED if (runs := self.of_state(state))]
         left = self.seconds_left
         ending = f"; about {duration(left)} left" if left else ""
         return f"{plural(len(self.runs), 'run')}: {', '.join(counts)}{ending}"
@@ -313,7 +309,7 @@ class Display:
 def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
     """Whether the last start asked for the same, on the same data, and all results, table and report are there."""
     start = files.last_start()
-    if start is None or start.asked != describe_asked(resolved(config)):
+    if start is None or start["asked"] != describe_asked(resolved(config)):
         return False
     if not (files.report_path.is_file() and files.results_path.is_file()):
         return False
@@ -321,8 +317,7 @@ def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> boo
     asked = {variant: resolved(model) for variant, model in compose_models(config).items()}
     for variant, size, seed in files.cells():
         run = files.run(name_run(variant, size, seed))
-        spec = make_spec(asked[variant], size, seed) if variant in asked else None
-        if spec is None or not run.config_path.is_file() or find_missing_parts(run, spec.config, data):
+        if variant not in asked or find_missing_parts(run, make_spec(asked[variant], size, seed).config, data):
             return False
         paths = (run.result_path, run.analysis_folder)
         if any(path.exists() and path.stat().st_mtime > drawn for path in paths):

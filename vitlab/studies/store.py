@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -49,14 +48,6 @@ def limit_of(rows: Rows) -> str | None:
     return "budget" if share > BUDGET else "data" if share < DATA else "undecided"
 
 
-def list_limits(rows: Rows) -> dict[tuple[str, float], str]:
-    """(model, training-set size) -> what limits that cell; without cells whose runs lack the numbers."""
-    cells: dict[tuple[str, float], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault((row["model"], row["train_size"]), []).append(row)
-    return {cell: limit for cell, runs in cells.items() if (limit := limit_of(runs)) is not None}
-
-
 def predict_gain(rows: Rows) -> float | None:
     """Points of error that twice the budget is expected to bring to runs that it limits; None without their errors."""
     errors = [error for row in rows if (error := finite(row.get("error"))) is not None]
@@ -69,16 +60,6 @@ def predict_gain(rows: Rows) -> float | None:
 Row = dict[str, Any]
 Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
-NO_COLUMNS = ("id", "finished_at")  # of result.json
-
-
-@dataclass(frozen=True)
-class Start:
-    """The last start of a study: the folder it was given in, what it asked for, and its first line."""
-
-    folder: str
-    asked: dict[str, Any]
-    headline: str
 
 
 class StudyFiles:
@@ -88,7 +69,7 @@ class StudyFiles:
         self.folder = Path(folder)
         self.config_path = self.folder / "study.yaml"
         self.cells_path = self.folder / "cells.json"
-        self.start_path = self.folder / "start.json"  # where the last start was given, seen from this folder
+        self.start_path = self.folder / "start.json"
         self.results_path = self.folder / "results.csv"
         self.report_path = self.folder / "report.html"
         self.figures = self.folder / "figures"
@@ -131,7 +112,7 @@ class StudyFiles:
 
         Gives the configuration with the models, axes, sizes and seeds of all starts.
         """
-        start = Start(os.path.relpath(Path.cwd(), self.folder.resolve()), describe_asked(config), headline)
+        start = {"folder": os.path.relpath(Path.cwd(), self.folder.resolve()), "asked": describe_asked(config)}
         old = self.config() if self.config_path.is_file() else {}
         cells = list(dict.fromkeys([*(self.cells() if old else []), *cells]))
         config = {**config, "sizes": sorted({size for _, size, _ in cells})}
@@ -140,19 +121,20 @@ class StudyFiles:
         config["settled"] = {**config.get("settled", {}), **(old.get("settled") or {})}
         self.write_config(config)
         write_json(self.cells_path, cells)
-        write_json(self.start_path, asdict(start))
+        write_json(self.start_path, {**start, "headline": headline})
         return config
 
-    def last_start(self) -> Start | None:
-        return read_json(self.start_path, lambda found: Start(**found))
+    def last_start(self) -> dict[str, Any] | None:
+        """`folder` that it was given in, seen from the study's; what it `asked` for; its first line, `headline`."""
+        return read_json(self.start_path)
 
     def start_folder(self) -> Path:
         """Where the study was started: relative paths in its configurations are meant from there.
 
         The parent of the study's folder where that is not known, or gone. Raises UserError.
         """
-        recorded, here = self.last_start(), self.folder.resolve()
-        folder = (here / (recorded.folder if recorded else "..")).resolve()
+        start, here = self.last_start() or {"folder": ".."}, self.folder.resolve()
+        folder = (here / start["folder"]).resolve()
         return folder if folder.is_dir() else here.parent
 
     def path_from_start(self, run: str = "") -> str:
@@ -210,7 +192,7 @@ class StudyFiles:
         self.damaged[run.folder.name] = damage
         if not result or result["study"] != study.get("name"):
             return None
-        columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}
+        columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in ("id", "finished_at")}
         columns |= {"metric": metric} if (metric := (study.get("task") or {}).get("metric")) else {}
         columns |= {"holdout": "repeated"} if (study.get("data") or {}).get("holdout") == "repeated" else {}
         columns |= {"limit": limit} if (limit := limit_of([columns])) else {}
@@ -224,19 +206,19 @@ class StudyFiles:
         return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
 
 
-def find_missing_parts(run: RunFiles, config: Mapping[str, Any] | None = None, data: str | None = None) -> list[str]:
+def find_missing_parts(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
     """What a run lacks of its resolved configuration: `training` (with its test), names of analyses and of probes.
 
-    Nothing is missing of a finished run. `data` are the contents of its data set; without them, or without a
-    configuration, any result counts. A trial that was not evaluated by the study's metric has to be.
+    Nothing is missing of a finished run. `data` are the contents of its data set; without them any result counts. A
+    trial that was not evaluated by the study's metric has to be.
     """
-    result, asked = run.read_result()[0], [] if config is None else [*config["analyses"], *config["probes"]]
-    if result is None or (data and result.get("id") != identity(config, data)):
-        return ["training", *asked]
-    if config is None:
-        return []
-    metric = config["task"].get("metric")
-    if not run.config_path.is_file() or metric not in (None, *result.get("validation", [metric])):
+    result, metric, asked = run.read_result()[0], config["task"].get("metric"), [*config["analyses"], *config["probes"]]
+    if (
+        result is None
+        or (data and result.get("id") != identity(config, data))
+        or not run.config_path.is_file()
+        or metric not in (None, *result.get("validation", [metric]))
+    ):
         return ["training", *asked]
     before = run.config()
     return [name for name in asked if name not in (*before["analyses"], *before["probes"])]

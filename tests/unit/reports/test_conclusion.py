@@ -184,16 +184,17 @@ def test_the_first_sentence_is_short(models, families):
 
 
 def with_limits(limits, **columns):
-    """Rows of two models at SIZES whose runs have a limit; model -> a limit per size."""
+    """Results of two models at SIZES whose runs have a limit; model -> a limit per size."""
     rows = rows_of({model: ((0.5, 0.6),) * len(SIZES) for model in limits})
-    return [{**row, **losses(limits[row["model"]][SIZES.index(row["train_size"])]), **columns} for row in rows]
+    rows = [{**row, **losses(limits[row["model"]][SIZES.index(row["train_size"])]), **columns} for row in rows]
+    return Results(rows, outcomes={})
 
 
 def test_the_budget_is_named_where_it_limits_cells():
     late, early = ["data", "data", "budget", "budget"], ["data", "budget", "undecided", "budget"]
     both = with_limits({"vit": late, "resnet": late}, budget="steps=600")
     assert describe_limits(both) == "From 8,000 examples on both models are limited by 600 steps, not by the data."
-    gain = describe_limits([{**row, "error": 0.152} for row in both])
+    gain = describe_limits(with_limits({"vit": late, "resnet": late}, budget="steps=600", error=0.152))
     assert gain.endswith("; budget.steps=1200 is expected to bring about 3 points.")
     assert describe_limits(with_limits({"vit": late, "resnet": early}, budget="epochs=2.5")) == (
         "vit from 8,000 examples on and resnet at 2,000 and 32,000 examples are limited by 2.5 epochs, not by the data."
@@ -202,4 +203,4 @@ def test_the_budget_is_named_where_it_limits_cells():
         "At every size vit is limited by the budget, not by the data."
     )
     assert not describe_limits(with_limits({"vit": ["data"] * 4, "resnet": ["undecided"] * 4}))
-    assert not describe_limits(rows_of({"vit": (0.4,)})), "runs from before"
+    assert not describe_limits(Results(rows_of({"vit": (0.4,)}), outcomes={})), "runs from before"

@@ -28,12 +28,12 @@ def play(target, generator_seed=0, seeds=3):
     """All cells of a study whose rounds ran to their end, and each round's text."""
     cells, texts = [(*cell, seed) for cell in SPREADS for seed in range(seeds)], []
     while True:
-        step = plan_round(draw(cells, generator_seed), target)
-        texts.append(step.text)
-        if not step.added:
+        added, text = plan_round(draw(cells, generator_seed), target)
+        texts.append(text)
+        if not added:
             return cells, texts
-        assert not {*step.added} & {*cells}
-        cells += step.added
+        assert not {*added} & {*cells}
+        cells += added
 
 
 def test_seeds_are_added_where_the_interval_is_wide_until_it_is_not():
@@ -54,7 +54,7 @@ def test_fewer_runs_are_needed_than_with_equal_seeds_for_every_cell():
     for study in range(20):
         spent += len(play(Target(1.5), study)[0])
         seeds = 3
-        while plan_round(draw([(*c, s) for c in SPREADS for s in range(seeds)], study), Target(1.5)).added:
+        while plan_round(draw([(*c, s) for c in SPREADS for s in range(seeds)], study), Target(1.5))[0]:
             seeds += 1
         equal += seeds * len(SPREADS)
     assert spent < 0.6 * equal
@@ -69,9 +69,9 @@ def test_rounds_stop_at_the_largest_number_of_runs_the_widest_cells_first():
 
 def test_one_seed_tells_nothing_and_gets_more_unless_its_runs_fail():
     rows = draw([("vit", 250, 0)])
-    step = plan_round(rows, Target(1.0))
-    assert step.added == [("vit", 250, 1), ("vit", 250, 2)]
-    assert "vit at 250: one seed, 2 more" in step.text
-    stopped = plan_round(rows, Target(1.0), {("vit", 250)})
-    assert not stopped.added
-    assert stopped.text.startswith("No more seeds: runs failed at vit at 250")
+    added, text = plan_round(rows, Target(1.0))
+    assert added == [("vit", 250, 1), ("vit", 250, 2)]
+    assert "vit at 250: one seed, 2 more" in text
+    added, text = plan_round(rows, Target(1.0), {("vit", 250)})
+    assert not added
+    assert text.startswith("No more seeds: runs failed at vit at 250")

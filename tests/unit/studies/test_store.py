@@ -188,7 +188,7 @@ def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, 
     run.write_config({"seed": 0})
     run.result_path.write_bytes(content)
     assert files.finished_rows() == []
-    assert find_missing_parts(run) == ["training"]
+    assert find_missing_parts(run, {"analyses": [], "probes": [], "task": {}}) == ["training"]
     with pytest.raises(
         UserError, match=rf"result\.json: cannot read it \({says}.*\); the run counts as not finished"
     ) as one:

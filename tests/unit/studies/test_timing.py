@@ -39,9 +39,8 @@ def test_planted_delays_are_found_where_they_are(make_plan, monkeypatch):
     monkeypatch.setattr(Classification, "loss", slow(Classification.loss, STEP))
     monkeypatch.setattr(Classification, "update", slow(Classification.update, EVALUATION))
     plan = make_plan("budget.steps=1000", "trainer.accumulate=2", "trainer.checkpoint_activations=true")
-    settled = {"vit_nano": plan.by_variant["vit_nano"].settled}
     monkeypatch.setitem(vars(plan.task.test), "read", None)  # what is forecast looks at no test data
-    found = timing.time_run(plan.cores, settled, plan.specs[0])
+    found = timing.time_run(plan, plan.specs[0])
     assert 2 * STEP < found.step < 6 * STEP, "a batch in two parts"
     for seconds, split in ((found.validation, plan.task.validation), (found.test, plan.task.test)):
         assert EVALUATION < seconds * len(split) < 4 * EVALUATION

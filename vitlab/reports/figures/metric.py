@@ -191,7 +191,7 @@ def find_laws(found: StudyFits, as_error: bool, percent: bool, largest: float) -
         for beyond, begin, end in ((False, first, last), (True, last, max(BEYOND * last, largest))):
             sizes = np.geomspace(begin, end, LAW_POINTS)
             values = np.stack([fit.predict(sizes), *fit.interval(sizes)])
-            values = values if as_error else found.scale.to_metric(values)
+            values = values if as_error else found.to_metric(values)
             if percent:  # a steep law leaves 0..1 just below the sizes that it was fitted to
                 values = np.clip(values, 1e-6 if as_error else 0.0, 1.0)
             heights = {"y": values[0], "low": values[1:].min(axis=0), "high": values[1:].max(axis=0)}

@@ -205,7 +205,11 @@ def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Itera
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         text = column.text(float(np.mean(values)) if values else None)
         text = f"{text} ± {column.text(spread)}" if spread else text
-        yield cell_text(cell, results.metric, False, "") if column.key == results.metric.key and cell else text
+        yield (
+            cell_text(cell._replace(limit=None), results.metric, False)
+            if column.key == results.metric.key and cell
+            else text
+        )
 
 
 def list_gaps(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, str, int, str]]:
