@@ -14,6 +14,7 @@ from vitlab.commands.arguments import CommandParser, number_between
 from vitlab.config import UserError, choices_text, raise_all
 from vitlab.console import Console, tabulate
 from vitlab.formatting import plural
+from vitlab.tasks.metrics import list_metrics
 from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ def read_points(
         for name in names
         if name not in columns
     )
+    if any(metric.key == y and metric.higher_is_better for metric in list_metrics()):
+        raise UserError(f"--y {y}: rises with the data, and a law is of what falls; give a column of errors or losses")
     table = pd.DataFrame(found.columns, found.numbers)
     rows = table[table[y].str.strip() != ""]
     if rows.empty:
@@ -166,6 +169,10 @@ def read_points(
     earlier = rows.groupby([*(rows[key] for key in group), size]).cumcount()
     seed = rows.get("seed", earlier.astype(str))
     seed = seed.where(seed.str.fullmatch(r"\s*[0-9]+\s*"), earlier).map(int)
+    again = pd.concat([*(rows[key] for key in group), size, seed], axis=1).duplicated()
+    if again.any():
+        same = f"has the {', '.join(group)}, {x} and seed of an earlier line; name what tells them apart in --group"
+        problems.append(f"{path}, {name_lines(rows.index[again])}: {same}")
     points = {}
     for name, of_group in rows.groupby([rows[key] for key in group], sort=False):
         lines, chance = of_group.index, (1 - guessed[of_group.index]).dropna().tolist()

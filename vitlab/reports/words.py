@@ -35,7 +35,10 @@ MARKDOWN = {character: f"\\{character}" for character in "\\`*_[]<>|~&$"}  # wha
 
 @dataclass(frozen=True)
 class Comparison:
-    """The contenders at one training-set size, by their names; `gap` is from the best to the next."""
+    """The contenders at one training-set size, by their names.
+
+    `gap` is from the best to the next, or to the first that the best is not clearly ahead of.
+    """
 
     size: int
     ranking: tuple[str, ...]  # best mean first
@@ -80,12 +83,13 @@ class Comparison:
     @property
     def lead(self) -> str:
         """`A by 2.0 ± 0.6 points`, `undecided: A ahead by 0.3 ± 1.9 points`, `level: 0.3 ± 0.4 points`."""
+        of = f" of {self.tied[1]}" if self.tied and self.tied[1] != self.ranking[1] else ""
         return {
             CHANCE: "none beats chance",
             LEAD: f"{self.ranking[0]} by {self.difference}",
             EQUAL: "equal",
             LEVEL: f"level: {self.difference}",
-            UNDECIDED: f"undecided: {self.ranking[0]} ahead by {self.difference}",
+            UNDECIDED: f"undecided: {self.ranking[0]} ahead{of} by {self.difference}",
         }[self.verdict]
 
 
@@ -106,8 +110,8 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
             verdict = CHANCE
         chance = max((cell.chance for cell in cells.values() if cell.chance is not None), default=None)
         tied = (best, *unclear) if unclear else ()
-        ranking = (best, *others)
-        compared[size] = Comparison(size, ranking, gaps[others[0]], tied, verdict, chance, metric, results.margin)
+        ranking, gap = (best, *others), gaps[(unclear or others)[0]]
+        compared[size] = Comparison(size, ranking, gap, tied, verdict, chance, metric, results.margin)
     return compared
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.formatting import DASH, duration, finite, significant, whole
+from vitlab.formatting import DASH, duration, finite, round_numbers, significant, whole
 from vitlab.studies.fit import (
     FEWEST,
     FEWEST_AVERAGED,
@@ -438,7 +438,9 @@ class StudyFits:
         kept = []
         for row, limit in ((row, cell.limit) for cell in cells.values() for row in cell.rows):
             # a loss may be below any bound, an error of 0 is of few test items
-            error = self.to_error(metric.value(row)) or 0.5 / (finite(row.get("test_items")) or math.inf)
+            error = self.to_error(metric.value(row))
+            error = round_numbers({self.error_name: error})[self.error_name]  # as in results.csv, for `vitlab fit`
+            error = error or 0.5 / (finite(row.get("test_items")) or math.inf)
             if error > 0:
                 kept.append((row, error, limit))
         chances = [finite(row.get("chance")) for row, *_ in kept] if metric.key == "accuracy" else []

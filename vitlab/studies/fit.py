@@ -518,8 +518,8 @@ class Fit:
         sizes = np.asarray(sizes, float)
         log_sizes = np.log(sizes.ravel())
         logs = self.draw_log_errors(log_sizes)
-        if one_run:  # with the noise of the nearest size
-            chosen, larger = self.draw_noise(1, DRAWS, len(log_sizes))
+        if one_run:  # with the noise of the nearest size; the same draws for each, however many are asked for at once
+            chosen, larger = self.draw_noise(1, DRAWS, 1)
             nearest = np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1)
             logs = logs + larger * self.noise[0][nearest] * chosen
         return np.exp(np.minimum(ends(logs), LARGEST_LOG)).reshape(2, *sizes.shape)
