@@ -130,6 +130,8 @@ class LocalWorkers:
         return sum(process.is_alive() for process in self.processes)
 
     def stop(self) -> None:
+        if self.count():
+            print("stopping: runs write their checkpoints", file=sys.stderr)
         for process in self.processes:
             process.terminate()
         deadline = time.monotonic() + PATIENCE
