@@ -104,7 +104,8 @@ def house_style() -> alt.theme.ThemeConfig:
     axes = {"titleFontWeight": "normal", "labelOverlap": "greedy", "grid": True, "labelSeparation": 6}
     lines = dict.fromkeys(("gridColor", "domainColor", "tickColor"), grid)
     header = {"labelColor": ink, "labelAnchor": "start", "labelFontSize": 12, "labelFontWeight": 600, "labelLimit": 0}
-    legend = {"labelFontSize": 12, "labelColor": ink, "orient": "top", "labelLimit": 0, "symbolLimit": 0}
+    limits = dict.fromkeys(("labelLimit", "symbolLimit", "titleLimit"), 0)
+    legend = {"labelFontSize": 12, "labelColor": ink, "orient": "top", **limits}
     return {
         "config": {
             "background": "transparent",
