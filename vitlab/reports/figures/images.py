@@ -28,6 +28,7 @@ VECTORS = 2500
 LARGE, WIDEST = 30, 760  # pixels: the side of a cell at most, and of all of them together
 LABEL_SIDE, TEXT_SIDE = 9, 20  # pixels: the least side that a label, and a text in a cell, has room in
 LETTERS = 20  # of a class's name
+BLOCK = "encoder.blocks."  # and a number: such layers are 1, 2, ... as in all figures
 SHARES = ([0.0, 1 / 9, 4 / 9, 1.0], ["#ffffff", "#a8cbec", COLOURS["vit"], "#05325b"])  # a few percent are seen
 DARK = 0.3  # of the shares: above it a text is white
 TILE, SPACE = 84, 4  # pixels: the side of a square tile, whose area all others have, and between two
@@ -195,7 +196,7 @@ def to_pixels(image: np.ndarray) -> np.ndarray:
 
 
 def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """A row and a column per layer, named where the names are short.
+    """A row and a column per layer, named where the names are short and say more than a number.
 
     Of rows with "layer", "other" and "value" in 0..1, perhaps "name" and "other_name" of the two. With `config.other`
     the columns are the layers of that run. A value that is None has no shade.
@@ -208,7 +209,7 @@ def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[
     labels = []
     for side, name in (("layer", "name"), ("other", "other_name")):
         names = {row[side]: row.get(name, "") for row in found.rows}
-        readable = all(text and len(text) <= LETTERS for text in names.values())
+        readable = all(text and len(text) <= LETTERS and not text.startswith(BLOCK) for text in names.values())
         labels.append([names[layer] if readable else str(layer) for layer in sorted(names)])
     words = {"x": f"layer of {Path(against).name}" if against else "layer", "y": "layer", "scale": found.unit}
     yield Figure(file_stem(found.name), title, draw_cells(values, *labels, texts=texts, ends=(0.0, 1.0), **words))
