@@ -11,8 +11,8 @@ import pandas as pd
 from vitlab.data.images.decode import read
 from vitlab.files import write_text
 from vitlab.formatting import plural, whole
-from vitlab.reports import data_address, encode_picture
-from vitlab.reports.figures import Figure, save_figure
+from vitlab.reports import encode_picture
+from vitlab.reports.figures import Figure, pack_for_page, save_figure
 from vitlab.reports.figures.metric import draw_laws
 from vitlab.reports.pages import render
 from vitlab.studies.advice import FARTHEST, LEVEL, REPEATS, Advice, Curve, Mistakes, Range, Standing
@@ -145,9 +145,9 @@ def write_advice_page(
     out: Path, pictures: Any, advice: Advice, sentences: Sequence[str], mistakes: Mistakes, costs: str
 ) -> Path:
     """Write OUT/advice.html; `pictures` has their root, paths, labels and classes."""
-    figure, drawn, labels, classes = draw_curves(advice), None, pictures.labels, pictures.classes
+    figure, labels, classes = draw_curves(advice), pictures.labels, pictures.classes
     if figure is not None:
-        drawn = data_address(save_figure(figure, out / "figures")[0].read_bytes(), "image/svg+xml")
+        save_figure(figure, out / "figures")
     shown = []
     # the surest mistakes, some of each class
     for place, row in pd.Series(mistakes.rows).groupby(labels[mistakes.rows]).head(OF_CLASS)[:SHOWN].items():
@@ -163,13 +163,14 @@ def write_advice_page(
     text = render(
         "advice.html.j2",
         styles=["looks.css"],
+        scripts=["vega", "charts.js", "report.js"] if figure else [],
+        script_data={"charts": [pack_for_page(figure)] if figure else []},
         title=f"{pictures.root.name}: which model",
         name=pictures.root.name,
         about=["which model"],
         heading=sentences[0],
         sentences=sentences[1:],
         figure=figure,
-        picture=drawn,
         candidates=rows,
         chosen=advice.standings.index(advice.chosen),
         mistakes=shown,

@@ -104,7 +104,8 @@ def house_style() -> alt.theme.ThemeConfig:
     axes = {"titleFontWeight": "normal", "labelOverlap": "greedy", "grid": True, "labelSeparation": 6}
     lines = dict.fromkeys(("gridColor", "domainColor", "tickColor"), grid)
     header = {"labelColor": ink, "labelAnchor": "start", "labelFontSize": 12, "labelFontWeight": 600, "labelLimit": 0}
-    legend = {"labelFontSize": 12, "labelColor": ink, "orient": "top", "labelLimit": 0, "symbolLimit": 0}
+    limits = dict.fromkeys(("labelLimit", "symbolLimit", "titleLimit"), 0)
+    legend = {"labelFontSize": 12, "labelColor": ink, "orient": "top", **limits}
     return {
         "config": {
             "background": "transparent",
@@ -171,7 +172,8 @@ def mark_band(base: alt.Chart, y: alt.Y, models: int = 1) -> alt.Chart:
 def list_log_ticks(low: float, high: float) -> list[float]:
     """Round numbers for a log axis, at least two where the range has them."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for rungs in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)):
+    finer = [[i / n for i in range(n, 10 * n)] for n in (2, 5, 10)]
+    for rungs in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), *finer):
         ticks = [float(f"{rung * 10.0**decade:.2g}") for decade in decades for rung in rungs]
         ticks = [tick for tick in ticks if 0.999 * low <= tick <= 1.001 * high]
         if len(ticks) >= 5:

@@ -281,6 +281,7 @@ def draw_training(results: Results) -> Iterator[Figure]:
         dash = alt.StrokeDash("loss:N", scale=alt.Scale(domain=[*LOSSES], range=[DOTTED, SOLID]), legend=None)
         step = axis(alt.X, "step", "training step", zero=True, short=frame.step.max() >= 1e4)
         up = axis(alt.Y, "value", label, zero=True)
+        up["scale"]["nice"] = up["axis"]["tickCount"] = 5  # a label at the top of each panel, else titles are not level
         base, tooltip = alt.Chart().encode(x=step, y=up, color=look["color"]), ["model", "loss", "step", "value"]
         line = base.mark_line(point="transparent" if len(frame) <= POINTED else False)
         layers = [line.encode(strokeDash=dash, tooltip=tooltip).properties(name="lines")]

@@ -28,9 +28,10 @@ VECTORS = 2500
 LARGE, WIDEST = 30, 760  # pixels: the side of a cell at most, and of all of them together
 LABEL_SIDE, TEXT_SIDE = 9, 20  # pixels: the least side that a label, and a text in a cell, has room in
 LETTERS = 20  # of a class's name
+BLOCK = "encoder.blocks."  # and a number: such layers are 1, 2, ... as in all figures
 SHARES = ([0.0, 1 / 9, 4 / 9, 1.0], ["#ffffff", "#a8cbec", COLOURS["vit"], "#05325b"])  # a few percent are seen
 DARK = 0.3  # of the shares: above it a text is white
-TILE, SPACE = 84, 4  # pixels: the longer side of a tile, and between two
+TILE, SPACE = 84, 4  # pixels: the side of a square tile, whose area all others have, and between two
 # viridis (Smith and van der Walt, 2015) at even steps, read by the colour-blind too
 STEPS = (
     "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26818e 21908c 1f9f88 28ae80 3ebc74 5dc963 82d34c abdc32 d5e21a"
@@ -154,7 +155,7 @@ def draw_tiles(
     `scale` says what a shade means, `ends` are the values of the darkest and the brightest; without it none is shown.
     """
     down, across, tall, wide = images.shape[:4]
-    unit = min(TILE / max(tall, wide), WIDEST / (across * wide), WIDEST / (down * tall))
+    unit = min(TILE / math.sqrt(tall * wide), WIDEST / (across * wide), WIDEST / (down * tall))
     factor = max(1, round(2 * unit))
     gap = max(1, round(SPACE * factor / unit / 2)) if unit * min(tall, wide) > 3 * SPACE else factor
     large = images.repeat(factor, axis=2).repeat(factor, axis=3)
@@ -168,9 +169,13 @@ def draw_tiles(
     }
     shades = [f"#{bytes(anchor.tolist()).hex()}" for anchor in ANCHORS]
     domain = np.linspace(*ends, len(shades)).tolist()
-    return frame_picture(
-        sheet, places, shade(domain, shades, scale, min(150, size["height"]), format="~g"), domain, size
-    )
+    length = min(150, max(40, size["height"]))
+    return frame_picture(sheet, places, shade(domain, shades, scale, length, format="~g"), domain, size)
+
+
+def is_wide(images: np.ndarray) -> bool:
+    """Whether pictures (..., Y, X, 3) have more room below each other."""
+    return images.shape[-2] > 3 * images.shape[-3]
 
 
 def shade_values(values: np.ndarray, ends: tuple[float, float] | None = None) -> np.ndarray:
@@ -191,7 +196,7 @@ def to_pixels(image: np.ndarray) -> np.ndarray:
 
 
 def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """A row and a column per layer, named where the names are short.
+    """A row and a column per layer, named where the names are short and say more than a number.
 
     Of rows with "layer", "other" and "value" in 0..1, perhaps "name" and "other_name" of the two. With `config.other`
     the columns are the layers of that run. A value that is None has no shade.
@@ -204,7 +209,7 @@ def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[
     labels = []
     for side, name in (("layer", "name"), ("other", "other_name")):
         names = {row[side]: row.get(name, "") for row in found.rows}
-        readable = all(text and len(text) <= LETTERS for text in names.values())
+        readable = all(text and len(text) <= LETTERS and not text.startswith(BLOCK) for text in names.values())
         labels.append([names[layer] if readable else str(layer) for layer in sorted(names)])
     words = {"x": f"layer of {Path(against).name}" if against else "layer", "y": "layer", "scale": found.unit}
     yield Figure(file_stem(found.name), title, draw_cells(values, *labels, texts=texts, ends=(0.0, 1.0), **words))
@@ -247,7 +252,7 @@ def attention_overlay(found: "Findings", config: "AnalysisConfig", title: str) -
     rows = [str(found.classes[label]) if label < len(found.classes) else "" for label in labels]
     heads = maps.shape[1]
     columns = ["picture", *(f"head {head + 1}" for head in range(heads))] if heads > 1 else ["picture", "map"]
-    if heads == 1:  # a narrow column of pairs would waste the page
+    if heads == 1 and not is_wide(images):  # a narrow column of pairs would waste the page
         images, rows, columns = images.swapaxes(0, 1), columns, rows
     yield Figure(file_stem(found.name), title, draw_tiles(images, rows, columns, scale="within each map"))
 
@@ -266,10 +271,11 @@ def filters(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator
 
 def receptive_fields(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
     """A picture per layer, each from 0 to its peak, of an array (n, Y, X) and as many rows with "layer" and "grid"."""
-    fields = np.stack([shade_values(field, (0.0, float(field.max()))) for field in found.array])[None]
-    columns = [f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows]
+    fields = np.stack([shade_values(field, (0.0, float(field.max()))) for field in found.array])
+    names = [f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows]
+    placed = (fields[:, None], names, ()) if is_wide(fields) else (fields[None], (), names)
     words = {"x": "what the middle unit of each layer's map sees", "scale": "share of the peak"}
-    yield Figure(file_stem(found.name), title, draw_tiles(fields, columns=columns, **words))
+    yield Figure(file_stem(found.name), title, draw_tiles(*placed, **words))
 
 
 def similarity_grid(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
