@@ -100,7 +100,7 @@ def advise(words: Sequence[str]) -> int:
     parser.add_out("the folder of the advice (default: runs/advice-FOLDER)")
     args = parser.parse_intermixed_args(words)
     keys = [word for word in args.words if "=" in word]
-    is_table = "data=imagetable" in keys and all(word.startswith(("data=", "data.")) for word in args.words)
+    is_table = "data=imagetable" in keys and all(word.startswith(("data=imagetable", "data.")) for word in args.words)
     if not is_table and (keys or len(args.words) > 1):
         raise UserError(
             f"{' '.join(args.words)}: give one folder of pictures and no keys, or data=imagetable data.root=FOLDER "

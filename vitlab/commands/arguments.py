@@ -31,7 +31,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
     def add_out(self, about: str) -> None:
-        self.add_argument("--out", type=Path, metavar="DIR", help=about)
+        self.add_argument("--out", type=non_empty_path, metavar="DIR", help=about)
 
     def error(self, message: str) -> NoReturn:
         options = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
@@ -57,8 +57,16 @@ def typed(parse: Callable[[str], Any], about: str, accepts: Callable[[Any], bool
     return convert
 
 
-def number_between(least: float, most: float) -> Callable[[str], float]:
-    return typed(float, f"a number from {least:.3g} to {most:g}", lambda value: least <= value <= most)
+def number_between(least: float, most: float, kind: type = float) -> Callable[[str], Any]:
+    what = "a number" if kind is float else "an integer"
+    return typed(kind, f"{what} from {least:.3g} to {most:g}", lambda value: least <= value <= most)
+
+
+def non_empty_path(text: str) -> Path:
+    """A type of arguments: a path. An empty one, as of a variable that is not set, would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
 
 
 positive_integer = typed(int, "a positive integer", lambda value: value >= 1)
@@ -68,6 +76,15 @@ parse_jobs = typed(
     "a positive integer, nor auto",
     lambda value: value is None or value >= 1,
 )
+
+
+def utf8_text(text: str) -> str:
+    """A type of arguments: valid Unicode. Bytes that are not UTF-8 reach Python as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("is not UTF-8 text") from None
+    return text
 
 
 @contextlib.contextmanager

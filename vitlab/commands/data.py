@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from vitlab.commands.arguments import CommandParser
+from vitlab.commands.arguments import CommandParser, non_empty_path
 from vitlab.config import UserError, printable, raise_all
 from vitlab.console import Console, tabulate
 from vitlab.files import write_json
@@ -28,7 +28,7 @@ MOST = 20  # classes, files and pairs that are listed
 def look(words: Sequence[str]) -> int:
     parser = CommandParser("data", DESCRIPTION)
     about = "class folders, or train/, val/ and test/ with class folders"
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help=about)
+    parser.add_argument("folder", metavar="FOLDER", type=non_empty_path, help=about)
     parser.add_out("where to write data.html and data.json")
     parser.add_json()
     args = parser.parse_args(words)

@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab.commands.arguments import CommandParser, number_between
+from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
 from vitlab.config import UserError, choices_text, raise_all
 from vitlab.console import Console, tabulate
 from vitlab.formatting import plural
@@ -37,7 +37,7 @@ THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 def fit(words: Sequence[str]) -> int:
     parser = CommandParser("fit", DESCRIPTION)
     add = parser.add_argument
-    add("csv", type=Path, metavar="CSV")
+    add("csv", type=non_empty_path, metavar="CSV")
     add("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
     add("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
     add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model)")
@@ -167,9 +167,10 @@ def read_points(
     ]
     # without a column the number of earlier runs of this size
     earlier = rows.groupby([*(rows[key] for key in group), size]).cumcount()
-    seed = rows.get("seed", earlier.astype(str))
-    seed = seed.where(seed.str.fullmatch(r"\s*[0-9]+\s*"), earlier).map(int)
-    again = pd.concat([*(rows[key] for key in group), size, seed], axis=1).duplicated()
+    seed = rows.get("seed", pd.Series("", rows.index))
+    known = seed.str.fullmatch(r"\s*[0-9]+\s*")
+    seed = seed.where(known, earlier).map(int)
+    again = known & pd.concat([*(rows[key] for key in group), size, seed], axis=1).where(known).duplicated()
     if again.any():
         same = f"has the {', '.join(group)}, {x} and seed of an earlier line; name what tells them apart in --group"
         problems.append(f"{path}, {name_lines(rows.index[again])}: {same}")

@@ -8,7 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab.commands.arguments import CommandParser, number_between, positive_integer, status_line
+from vitlab.commands.arguments import (
+    CommandParser,
+    non_empty_path,
+    number_between,
+    positive_integer,
+    status_line,
+    utf8_text,
+)
 from vitlab.config import UserError, collecting, printable, raise_all
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
@@ -148,6 +155,7 @@ GENERATE = """Continue a text with a run's language model, or write one from a s
   vitlab generate runs/de-en --input test.de --out test.hyp --reference test.en --beams 5 --length-penalty 0.6
 Each line of --input is a source (of a captioning run the file of a picture), or a prompt of a language model; --out has
 what is written from it on the same line, so an empty line, or one that is too long for the model, is refused."""
+MOST = 1000  # texts, or beams, that are generated at a time
 MOST_NAMED = 5  # wrong lines that are named one by one
 
 
@@ -156,25 +164,25 @@ def generate(words: Sequence[str]) -> int:
     add = parser.add_argument
     add("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2 or T5")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--prompt", metavar="TEXT", help="the text to continue, or the source")
-    source.add_argument("--input", type=Path, metavar="FILE", help="a text file, a source or prompt a line")
-    add("--out", type=Path, metavar="FILE", help="where what is written from --input goes")
+    source.add_argument("--prompt", type=utf8_text, metavar="TEXT", help="the text to continue, or the source")
+    source.add_argument("--input", type=non_empty_path, metavar="FILE", help="a text file, a source or prompt a line")
+    add("--out", type=non_empty_path, metavar="FILE", help="where what is written from --input goes")
     about = "the wanted lines, for BLEU, chrF and exact matches"
-    add("--reference", type=Path, metavar="FILE", help=about)
+    add("--reference", type=non_empty_path, metavar="FILE", help=about)
     add("--batch-size", type=positive_integer, default=32, metavar="N", help="lines read together (default: 32)")
     about = "maximum new tokens (default: 100 after a prompt, of a source what the model can write)"
     add("--tokens", type=positive_integer, metavar="N", help=about)
-    add("--samples", type=positive_integer, default=1, metavar="N", help="texts to sample (default: 1)")
+    add("--samples", type=number_between(1, MOST, int), default=1, metavar="N", help="texts to sample (default: 1)")
     about = "0: greedy (default: 1 where it samples)"
     add("--temperature", type=number_between(0, 1e6), metavar="T", help=about)
     add("--top-k", type=positive_integer, metavar="K", help="top-k sampling: from the K most likely tokens")
     about = "nucleus sampling: from the most likely tokens, with probability P in all"
     add("--top-p", type=number_between(0, 1), metavar="P", help=about)
     about = "beam search with N beams, no sampling (default: none after a prompt, of a source the run's task.beams)"
-    add("--beams", type=positive_integer, metavar="N", help=about)
+    add("--beams", type=number_between(1, MOST, int), metavar="N", help=about)
     about = "of beam search: log probability / ((5 + tokens) / 6)^A (default: the run's task.length_penalty, else 0)"
     add("--length-penalty", type=number_between(0, 10), metavar="A", help=about)
-    add("--seed", type=int, default=0, metavar="N", help="of the sampling (default: 0)")
+    add("--seed", type=number_between(0, 2**63 - 1, int), default=0, metavar="N", help="of the sampling (default: 0)")
     parser.add_json()
     args = parser.parse_args(words)
     given = {"--samples": args.samples > 1, "--temperature": args.temperature is not None}
@@ -317,7 +325,7 @@ def export(words: Sequence[str]) -> int:
     parser = CommandParser("export", EXPORT)
     parser.add_argument("run", metavar="RUN", help="the run's folder")
     about = ".safetensors (weights), .onnx (the whole model), or a folder"
-    parser.add_argument("file", type=Path, metavar="FILE", help=about)
+    parser.add_argument("file", type=non_empty_path, metavar="FILE", help=about)
     parser.add_argument("--names", choices=["timm", "own"], default="timm", help="of the weights (default: timm)")
     args = parser.parse_args(words)
     path, run = args.file, args.run

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from vitlab.commands.arguments import CommandParser, positive_integer, status_line
+from vitlab.commands.arguments import CommandParser, non_empty_path, positive_integer, status_line
 from vitlab.console import Console
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.signals import Stopping
@@ -31,7 +31,8 @@ MOST = 20  # failed runs that are listed
 def status(words: Sequence[str]) -> int:
     parser = CommandParser("status", STATUS)
     about = "a study's folder, or one that holds several (default: runs)"
-    parser.add_argument("folders", metavar="STUDY_DIR", type=Path, nargs="*", default=[Path("runs")], help=about)
+    of_studies = {"metavar": "STUDY_DIR", "type": non_empty_path, "nargs": "*", "default": [Path("runs")]}
+    parser.add_argument("folders", **of_studies, help=about)
     parser.add_json()
     args = parser.parse_args(words)
     statuses = {
@@ -111,7 +112,7 @@ of any scheduler. Ctrl-C or SIGTERM writes a checkpoint; any worker continues th
 
 def worker(words: Sequence[str]) -> int:
     parser = CommandParser("work", WORK)
-    parser.add_argument("study", metavar="STUDY_DIR", type=Path)
+    parser.add_argument("study", metavar="STUDY_DIR", type=non_empty_path)
     about = "of each run (default: all of this machine)"
     parser.add_argument("--cores", type=positive_integer, metavar="N", help=about)
     args = parser.parse_args(words)

@@ -74,16 +74,22 @@ class Comparison:
         return "" if [*counts] == [1] else f"{' and '.join(map(str, counts))} seeds"
 
     @property
+    def rival(self) -> str:
+        """The model that an undecided best one is not clearly ahead of, if that is not the runner-up; else empty."""
+        return self.tied[1] if self.verdict == UNDECIDED and self.tied[1] != self.ranking[1] else ""
+
+    @property
     def by(self) -> str:
         """` by 2.0 ± 0.6 points` of a lead, with its seeds if undecided; `, difference 0.3 ± 0.4 points` if level."""
         if self.verdict == UNDECIDED:
-            return f" by {format_gap(self.gap.estimate, self.metric, self.seeds)}"
+            of = f" of {self.rival}" if self.rival else ""
+            return f"{of} by {format_gap(self.gap.estimate, self.metric, self.seeds)}"
         return {LEAD: f" by {self.difference}", LEVEL: f", difference {self.difference}"}.get(self.verdict, "")
 
     @property
     def lead(self) -> str:
         """`A by 2.0 ± 0.6 points`, `undecided: A ahead by 0.3 ± 1.9 points`, `level: 0.3 ± 0.4 points`."""
-        of = f" of {self.tied[1]}" if self.tied and self.tied[1] != self.ranking[1] else ""
+        of = f" of {self.rival}" if self.rival else ""
         return {
             CHANCE: "none beats chance",
             LEAD: f"{self.ranking[0]} by {self.difference}",
@@ -275,7 +281,8 @@ def describe_claims(comparisons: list[Comparison]) -> list[str]:
 def describe_span(text: str, last: Comparison) -> str:
     """A claim that is no lead, with the difference at its largest size: `A ahead (undecided: 2 ± 4 points at 500)`."""
     if last.verdict == UNDECIDED:
-        where = f"{last.difference} at {whole(last.size)}"
+        over = f" over {last.rival}" if last.rival else ""
+        where = f"{last.difference}{over} at {whole(last.size)}"
         return f"{text} (undecided: {', '.join(filter(None, [where, last.seeds]))})"
     return f"{text} ({last.by.lstrip(', ')})" if last.by else text
 

@@ -148,6 +148,7 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
     run.load_weights(files.weights_path)
     analyze(run.last_step)
     if probed:
+        run.write_steps()
         result |= round_numbers(measure_probes(run, probed, hooks))
         write_json(files.result_path, result)
         advance()

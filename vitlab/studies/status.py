@@ -192,8 +192,9 @@ def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) ->
         far = files.read_progress()
         tuned = [RunFiles(path).read_progress() for path in files.folder.glob("finetuned/*/*")]
         if far and far.step < far.steps and (done := sum(child.step for child in tuned if child)):
-            left = far.seconds_left * (1 - done / (far.steps - far.step))
-            return replace(far, step=far.step + done, seconds_left=left, note="fine-tuning")
+            step = min(far.step + done, far.steps)  # earlier probes may have been others
+            left = far.seconds_left * (far.steps - step) / (far.steps - far.step)
+            return replace(far, step=step, seconds_left=left, note="fine-tuning")
         return far
     begun = [progress for trial in trials if (progress := trial.read_progress())]
     if not begun:

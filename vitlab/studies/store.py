@@ -126,7 +126,7 @@ class StudyFiles:
 
     def last_start(self) -> dict[str, Any] | None:
         """`folder` that it was given in, seen from the study's; what it `asked` for; its first line, `headline`."""
-        return read_json(self.start_path)
+        return read_json(self.start_path, lambda found: {key: found[key] for key in ("folder", "asked", "headline")})
 
     def start_folder(self) -> Path:
         """Where the study was started: relative paths in its configurations are meant from there.

@@ -221,9 +221,13 @@ class Run:
         if self.init is not None:
             source = fingerprint(source_of(self.config.init))
             write_json(self.files.init_path, {**asdict(self.init), "sha256": source})
+        self.write_steps()
+        self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.last_step)
+
+    def write_steps(self) -> None:
+        """Write what the run trains on, and its steps with those of the fine-tuning by its probes."""
         steps = self.prepared.steps + count_finetuning_steps(self.config)
         write_json(self.files.data_path, {"sha256": self.contents, "steps": steps})
-        self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.last_step)
 
     @property
     def device(self) -> torch.device:

@@ -98,7 +98,7 @@ def has_split(root: Path, held_out: str) -> bool:
 
 def list_images(root: Path, part: str = "") -> Listing:
     """The image files of each class folder, however deep, sorted."""
-    start = len(str(root).rstrip(os.sep)) + 1
+    start = len(str(root / "_")) - 1  # 0 in the current folder
     return {
         name: sorted(entry.path[start:] for entry in walk_files(root / part / name, EXTENSIONS))
         for name in class_names(root / part)
