@@ -52,7 +52,10 @@ def test_only_the_cells_that_were_asked_for_are_missing(tmp_path):
     results = load_results(study.folder)
     assert results.unfinished == ["resnet_nano-n61-s0"]
     assert study_page.collect_caveats(results)[-1] == "1 run has not finished."
-    assert study_page.make_tiles(results)[0]["value"] == "2 of 3"
+    results.rows[0] |= {"tune_flops": 1e12, "finetune_flops": 2e12}
+    tiles = study_page.make_tiles(results)
+    assert tiles[0]["value"] == "2 of 3"
+    assert (tiles[3]["value"], tiles[3]["note"]) == ("7.20 TFLOP", "summed over runs, with tuning and fine-tuning")
 
 
 def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, capsys):
