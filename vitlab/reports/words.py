@@ -355,7 +355,7 @@ def make_size_table(results: Results) -> SizeTable:
         for size in sizes
     ]
     note = describe_numbers(results, list(compared.values()))
-    note += " (data), (budget): what limits the cell." if limits else ""
+    note += " (data), (budget): what limits the cell; (undecided): neither clearly." if limits else ""
     return SizeTable([f"training {metric.sized_by}s", *by_model, *[AGAINST] * bool(compared)], body, note)
 
 
