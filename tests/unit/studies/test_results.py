@@ -57,8 +57,7 @@ def test_only_the_cells_that_were_asked_for_are_missing(tmp_path, capsys):
     assert tiles[0]["value"] == "2 of 3"
     assert (tiles[3]["value"], tiles[3]["note"]) == ("7.20 TFLOP", "summed over runs, with tuning and fine-tuning")
     assert main(["eval", str(study.folder)]) == 2
-    says = f": is a study, not a run; give one of its finished runs, such as {study.folder}/vit_nano-n53-s0"
-    assert says in capsys.readouterr().err
+    assert f"give one of its finished runs, such as {study.folder}/vit_nano-n53-s0" in capsys.readouterr().err
 
 
 def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, capsys):
