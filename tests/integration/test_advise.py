@@ -76,7 +76,7 @@ def test_a_class_of_few_pictures_is_said_before_the_work_and_as_by_data(photos, 
         write_noise(photos / "bl\nue" / f"{number}.png", 2, number)
     done = vitlab("advise", photos, "--hours", "0.017", "--backbones", "none", "--out", tmp_path / "out")
     (said,) = [line for line in done.stderr.splitlines() if "with fewer than" in line]
-    assert said.startswith("1 of 3 classes with fewer than 10 training pictures: bl\\nue 3; add pictures or")
+    assert said.startswith("1 of 3 classes with fewer than 10 pictures, before a share of them is held out: bl\\nue 3;")
     assert done.stderr.index(said) < done.stderr.index("classifiers on pixels")
     assert f"few: {said}" in vitlab("data", photos).stdout.splitlines()
 

@@ -118,7 +118,7 @@ def advise(words: Sequence[str]) -> int:
         raise UserError(f"{root or keys[0]}: {found}; advise needs {FEWEST} pictures or more, in two classes or more")
     training = pictures.labels if pictures.held_out is None else pictures.labels[~pictures.held_out]
     counts = np.bincount(training, minlength=len(pictures.classes)).tolist()
-    if few := describe_few(dict(zip(pictures.classes, counts, strict=True))):
+    if few := describe_few(dict(zip(pictures.classes, counts, strict=True)), whole=pictures.held_out is None):
         console.say(printable(few))
     return compare(pictures, out, args, begun, console)
 

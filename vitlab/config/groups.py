@@ -93,8 +93,8 @@ def set_value(node: DictConfig, parent: DictConfig, key: str, value: Any) -> lis
         return [f"{key}={to_text(value)}: expected a list, for example {key}=[{value}]"]
     if isinstance(value, bool) and declared not in (bool, Any):
         value = "on" if value else "off"  # YAML 1.1 reads these words as booleans
-    try:
-        OmegaConf.update(node, key, value, merge=declared is not Any)
+    try:  # an empty mapping replaces what is there: merged it would change nothing
+        OmegaConf.update(node, key, value, merge=declared is not Any and value != {})
     except (OmegaConfBaseException, ValueError) as error:
         return [f"{key}={to_text(value)}: {explain_type(declared, value, error)}"]
     return []

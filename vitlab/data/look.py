@@ -349,7 +349,7 @@ def suggest_size(sides: np.ndarray) -> int:
 
 
 def summarize(look: Look) -> dict[str, Any]:
-    """All that was found as JSON: counts are of files, sizes are [height, width] in pixels, upright."""
+    """All that was found as JSON: pictures are those that can be read, sizes are [height, width] in pixels, upright."""
     counts = count_classes(look)
     train, *_ = look.listed
     numbers = [row[train] for row in counts.values() if row[train]]
@@ -373,8 +373,9 @@ def summarize(look: Look) -> dict[str, Any]:
 
 
 def count_classes(look: Look) -> dict[str, dict[str, int]]:
-    """class -> split -> how many files; the classes with the most training files first."""
-    rows = {name: {part: len(listing.get(name, ())) for part, listing in look.listed.items()} for name in look.classes}
+    """class -> split -> how many pictures can be read; the classes with the most for training first."""
+    counts = Counter(look.places)
+    rows = {name: {part: counts[part, name] for part in look.listed} for name in look.classes}
     return dict(sorted(rows.items(), key=lambda row: -next(iter(row[1].values()))))
 
 
@@ -413,7 +414,8 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "split", "none: no train/ with val/ or test/, so a share of each class is held out (data.test_share)"
     if facts["imbalance"] is not None:
         yield "largest to smallest class", f"{facts['imbalance']:,.1f} to 1"
-    if few := describe_few({name: row[facts["splits"][0]] for name, row in facts["classes"].items()}):
+    counts = {name: row[facts["splits"][0]] for name, row in facts["classes"].items()}
+    if few := describe_few(counts, whole=len(facts["splits"]) == 1):
         yield "few", few
     if facts["pictures"]:
         sizes = [
@@ -430,13 +432,17 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"skipped {skip['kind']}", f"{skip['count']:,}: {cut_names(skip['names'], MOST, skip['count'])}"
 
 
-def describe_few(counts: Mapping[str, int]) -> str:
-    """What is to be done about classes with few training pictures, from how many each has; empty where none has few."""
+def describe_few(counts: Mapping[str, int], whole: bool) -> str:
+    """What is to be done about classes with few training pictures, from how many each has; empty where none has few.
+
+    With `whole` they are all pictures of the class: those that will be held out are among them.
+    """
     small = sorted((count, name) for name, count in counts.items() if count < FEW)
     if not small:
         return ""
     names = cut_names([f"{name} {count:,}" for count, name in small], NAMED)
-    having = f"{len(small):,} of {plural(len(counts), 'class', 'classes')} with fewer than {FEW} training pictures"
+    what = "pictures, before a share of them is held out" if whole else "training pictures"
+    having = f"{len(small):,} of {plural(len(counts), 'class', 'classes')} with fewer than {FEW} {what}"
     return f"{having}: {names}; add pictures or merge classes, so few neither teach a class nor test it"
 
 

@@ -364,7 +364,8 @@ def make_size_table(results: Results) -> SizeTable:
         for size in sizes
     ]
     note = describe_numbers(results, list(compared.values()))
-    note += " (data), (budget): what limits the cell." if any(cell.limit for cell in cells) else ""
+    if any(cell.limit for cell in cells):
+        note += " (data), (budget): what limits the cell; (undecided): neither clearly."
     return SizeTable([f"training {metric.sized_by}s", *by_model, *[AGAINST] * bool(compared)], body, note)
 
 

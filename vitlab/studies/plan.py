@@ -237,13 +237,15 @@ def choose_jobs(by_variant: dict[str, PreparedModel], runs: int) -> int:
 def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     """Print every run and its cost on this machine; `startup` are the seconds before the first run begins.
 
-    Without `times` the runs train elsewhere: how long is left out.
+    All but the parameters is of all trainings of a run, those of `tune` among them. Without `times` the runs train
+    elsewhere: how long is left out.
     """
     header = ["run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])]
     rows, flops, seconds = [], 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
     for place, spec in enumerate(plan.specs):
-        model, steps = plan.model_of(spec), plan.steps(spec)
-        examples = steps * plan.trainings(model) * model.config.recipe.batch_size
+        model = plan.model_of(spec)
+        steps = plan.steps(spec) * plan.trainings(model)
+        examples = steps * model.config.recipe.batch_size
         flops += examples * model.flops_per_example
         cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.flops_per_example:.2e}")
         rows.append([spec.name, *cells, *([duration(seconds[place])] if times else [])])

@@ -163,6 +163,9 @@ class RunFiles:
     def config(self) -> dict[str, Any]:
         """The resolved configuration. Raises UserError when the folder holds no run."""
         if not self.config_path.is_file():
+            if (self.folder / "study.yaml").is_file():
+                run = next((path.parent for path in sorted(self.folder.glob("*/result.json"))), self.folder / "RUN")
+                raise UserError(f"{self.folder}: is a study, not a run; give one of its finished runs, such as {run}")
             raise UserError(f"{self.folder}: not a run, it holds no config.yaml; give one that 'vitlab train' wrote")
         return read_yaml(self.config_path)
 

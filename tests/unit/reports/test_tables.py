@@ -45,7 +45,7 @@ def test_what_limits_a_cell_stands_in_it():
     lines = format_markdown(results_of(rows)).splitlines()
     assert lines[2] == "| 53 | \N{EN DASH} | 25.0% (n=1, data) |"
     assert lines[3] == "| 1,009 | 60.0 ± 14.1% (n=2, budget) | \N{EN DASH} |"
-    assert lines[-1].endswith("what limits the cell.")
+    assert lines[-1].endswith("(data), (budget): what limits the cell; (undecided): neither clearly.")
     assert r"25.0\% (n=1, data) \\" in format_latex(results_of(rows))
 
 

@@ -45,14 +45,19 @@ def test_the_copy_of_a_runs_folder_is_not_another_run(tmp_path):
     assert {row["run"] for row in study.finished_rows()} == {"backup", rows[1]["run"]}, "a renamed folder is a run"
 
 
-def test_only_the_cells_that_were_asked_for_are_missing(tmp_path):
+def test_only_the_cells_that_were_asked_for_are_missing(tmp_path, capsys):
     """Two starts, of other models and other sizes, are not the product of both."""
     study = make_study(tmp_path / "quick", models={"vit_nano": "vit"}, sizes=(53, 59), seeds=(0,), failed=0)
     study.add_start({**study.config(), "models": ["resnet_nano"]}, [("resnet_nano", 61, 0)])
     results = load_results(study.folder)
     assert results.unfinished == ["resnet_nano-n61-s0"]
     assert study_page.collect_caveats(results)[-1] == "1 run has not finished."
-    assert study_page.make_tiles(results)[0]["value"] == "2 of 3"
+    results.rows[0] |= {"tune_flops": 1e12, "finetune_flops": 2e12}
+    tiles = study_page.make_tiles(results)
+    assert tiles[0]["value"] == "2 of 3"
+    assert (tiles[3]["value"], tiles[3]["note"]) == ("7.20 TFLOP", "summed over runs, with tuning and fine-tuning")
+    assert main(["eval", str(study.folder)]) == 2
+    assert f"give one of its finished runs, such as {study.folder}/vit_nano-n53-s0" in capsys.readouterr().err
 
 
 def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, capsys):

@@ -46,13 +46,15 @@ def test_planted_delays_are_found_where_they_are(make_plan, monkeypatch):
         assert EVALUATION < seconds * len(split) < 4 * EVALUATION
 
 
-def test_a_run_is_its_start_its_steps_and_its_evaluations(make_plan):
+def test_a_run_is_its_start_its_steps_and_its_evaluations(make_plan, capsys):
     plan = make_plan("budget.steps=100", "trainer.evaluations=7")
     times = timing.Times(start=1.0, step=0.5, validation=0.25, test=0.125)
     [spec] = plan.specs
     assert plan.evaluations(spec) == 7  # after 15, 30, ... 90 and 100 steps
     held_out = 7 * 0.25 * len(plan.task.validation) + 0.125 * len(plan.task.test)
     assert estimate_run(plan, spec, times) == 1.0 + 50.0 + held_out
+    timing.show_plan(make_plan("budget.steps=100", "tune={recipe.lr: [0.1, 0.2]}"), {}, 0.0)
+    assert f"{spec.name}    200       800 " in capsys.readouterr().out, "steps and examples of all trainings"
 
 
 def test_a_variant_that_fails_is_one_line(make_plan):

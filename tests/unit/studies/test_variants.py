@@ -31,8 +31,9 @@ def test_one_model_is_in_a_study_as_variants_with_settings_of_their_own(tmp_path
     path = tmp_path / "mine.yaml"
     path.write_text(
         "models:\n  fast: {model: vit_nano, recipe.lr: 1e-2}\n  deep: {model: vit_nano, "
-        "model.depth: 6, recipe: {lr: 2e-3}}\n  plain: resnet_nano\n"
+        "model.depth: 6, recipe: {lr: 2e-3}}\n  plain: resnet_nano\ntune: {recipe.weight_decay: [0.1, 0.2]}\n"
     )
+    assert study("tune={}", file=path).tune == {}, "an empty mapping takes the place of the file's"
     expected = {"fast": ("vit_nano", 0.01), "deep": ("vit_nano", 0.002), "plain": ("resnet_nano", 0.06)}
     assert values(study(file=path), "model.name", "recipe.lr") == expected
     word = "models={fast: {model: vit_nano, recipe.lr: 1e-2}, plain: resnet_nano}"

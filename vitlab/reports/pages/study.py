@@ -122,14 +122,17 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     for name, by_size in results.contenders.items():
         cell = results.by_model[by_size[max(by_size)]][max(by_size)]
         reached[results.name_of(name)] = metric.text(cell.mean)
-    time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
+    keys = ("wall_s", "train_flops", "tune_flops", "finetune_flops")
+    time, *spent = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in keys)
+    beside = " and ".join(name for name, flops in zip(("tuning", "fine-tuning"), spent[1:], strict=True) if flops)
+    summed = f"summed over runs, with {beside}" if beside else "summed over runs"
     planned = f" of {len(cells)}" if len(cells) > len(rows) else ""
     asked = ", ".join(plural(len({cell[place] for cell in cells}), noun) for place, noun in enumerate(axes))
     return [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
         {"label": f"{metric.name} with most data", "entries": [(text, name) for name, text in reached.items()]},
         {"label": "training time", "value": duration(time), "note": "summed over runs"},
-        {"label": "training compute", "value": with_prefix(compute, "FLOP"), "note": "summed over runs"},
+        {"label": "training compute", "value": with_prefix(sum(spent), "FLOP"), "note": summed},
     ]
 
 
