@@ -119,21 +119,17 @@ def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
     files.add_start(*start(["b"], [3], [1]))
     files.add_start(*start(["a"], [20], [0]))
     assert files.cells() == [("a", 1, 0), ("a", 20, 0), ("b", 3, 1)]
-    config = files.config()
-    assert (config["sizes"], config["seeds"]) == ([1, 3, 20], [0, 1])
-    assert config["models"] == ["a", "b"]
+    assert [files.config()[key] for key in ("sizes", "seeds", "models")] == [[1, 3, 20], [0, 1], ["a", "b"]]
 
 
 def test_a_study_that_was_cut_is_said_to_be(tmp_path):
     files = StudyFiles(tmp_path)
     files.write_config(resolved(compose(StudyConfig, ["name=s", "data=digits", "sizes=[500,2000]"])))
     whole = files.config_path.read_bytes()
-    ends = [0, whole.index(b"sizes"), whole.index(b"seeds"), *range(30, whole.index(b"margin"), 17)]
-    for end in ends:
+    for end in (0, whole.index(b"sizes"), whole.index(b"seeds"), whole.index(b"margin") - 3):
         files.config_path.write_bytes(whole[:end])
-        if end in ends[:3] or whole[end - 1 : end] != b"\n":
-            with pytest.raises(UserError, match=r"study\.yaml: is damaged or was cut.*; restore it from a copy, or"):
-                files.config()
+        with pytest.raises(UserError, match=r"study\.yaml: is damaged or was cut.*; restore it from a copy, or"):
+            files.config()
 
 
 # ---- a run's files

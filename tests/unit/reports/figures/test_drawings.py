@@ -179,10 +179,9 @@ def test_of_attention_maps_the_last_layer_is_drawn_a_head_a_column():
 
 def test_a_single_map_stands_below_its_picture():
     (figure,) = figures("rollout")
-    assert read_labels(figure, "y") == ["picture", "map"]
-    assert len(read_labels(figure, "x")) == B
-    (figure,) = figures("rollout", images=np.zeros((B, 1, 8, 72), dtype=np.uint8))
-    assert read_labels(figure, "x") == ["picture", "map"], "wide ones stand below each other"
+    assert (read_labels(figure, "y"), len(read_labels(figure, "x"))) == (["picture", "map"], B)
+    wide = figures("rollout", images=np.zeros((B, 1, 8, 72), dtype=np.uint8))
+    assert [read_labels(figure, "x") for figure in wide] == [["picture", "map"]], "they stand below each other"
 
 
 # ---- the share of right items of a class
