@@ -39,7 +39,7 @@ from vitlab.training.callbacks import Diverged, Interrupted, score
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
-from vitlab.training.run import Run, make_result, prepare, prepare_model
+from vitlab.training.run import Run, count_finetuning_steps, make_result, prepare, prepare_model
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.train import Hooks, compare_splits, test, train
 
@@ -148,7 +148,8 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
     run.load_weights(files.weights_path)
     analyze(run.last_step)
     if probed:
-        run.write_steps()
+        if count_finetuning_steps(run.config):
+            run.write_steps()
         result |= round_numbers(measure_probes(run, probed, hooks))
         write_json(files.result_path, result)
         advance()
