@@ -8,9 +8,11 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from vitlab.config.errors import UserError, first_line
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -54,11 +56,53 @@ def read_stamp(path: str | Path) -> tuple[int, int, int] | None:
     return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
 
+def check_regular(path: str | Path, source: str) -> None:
+    """Raise UserError unless the path, called `source` in the message, is a regular file or a link to one.
+
+    Opening a pipe or a device that nobody writes to would wait for ever, and reading /dev/zero never ends.
+    """
+    if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
+        raise UserError(f"{source}: a pipe, socket or device; give a regular file")
+
+
+@contextlib.contextmanager
+def reading(source: str, advice: str) -> Iterator[None]:
+    """Turn whatever a library raises while it reads the user's file `source` into one line of a UserError.
+
+    A panic of a library in Rust, such as tokenizers, is a BaseException.
+    """
+    try:
+        yield
+    except (UserError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise UserError(f"{source}: cannot read it: {type(error).__name__} {first_line(error)}; {advice}") from None
+
+
+def parse_json(kind: type[T], text: str, source: str, advice: str) -> T:
+    """Read JSON into a dataclass or another type that pydantic knows; fields that it does not name are ignored.
+
+    Raises UserError, with the place within the file `source`, for what is no JSON, too deep, or of another type.
+    """
+    from pydantic import TypeAdapter, ValidationError  # takes 0.2 s
+
+    try:
+        return TypeAdapter(kind).validate_json(text, strict=True)
+    except ValidationError as error:
+        first, *others = error.errors(include_url=False, include_input=False)
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+        more = f" (and {len(others)} more)" if others else ""
+        raise UserError(f"{source}: {place}{': ' if place else ''}{first['msg']}{more}; {advice}") from None
+    except UnicodeEncodeError:  # half of a character of two
+        raise UserError(f"{source}: holds half a character (a lone surrogate); {advice}") from None
+
+
 def read_utf8(path: Path, key: str) -> str:
     """The text of a user's file: without a byte-order mark, lines ended by a newline alone.
 
     Raises UserError, which names the configuration's `key` and the first byte that is not UTF-8.
     """
+    check_regular(path, f"{key}={path}")
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -92,7 +136,7 @@ def read_json(
         return parse(json.loads(path.read_text()))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(f"{path}: cannot read it ({first_line(error)}); {advice}") from None
 
 
