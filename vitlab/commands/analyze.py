@@ -117,8 +117,6 @@ def evaluate(words: Sequence[str]) -> int:
     subject = load_subject(args.run, config, changed)
     data = subject.data
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-    if subject.scale is not None:  # the model's numbers are standardised by its own training data, not by these
-        task.objective.scale = subject.scale
     sizes = [config.train_size] if config.probes else []
     problems = size_problems(sizes, task.train, task.strata, data.name, "train_size")
     if subject.mismatch and not config.probes:
@@ -132,7 +130,9 @@ def evaluate(words: Sequence[str]) -> int:
     results: dict[str, Any] = {}
     tables: dict[str, Tensor] = {}
     size = resolve_size(config.train_size, task.train.total)
-    task.training_indices = training_items(task.train, min(size, task.train.total), config.seed)
+    task.train_on(training_items(task.train, min(size, task.train.total), config.seed))
+    if subject.scale is not None:  # the model's numbers are standardised by its own training data, not by these
+        task.objective.scale = subject.scale
     with progress_bar(console) as progress:
         if not subject.mismatch:
             options = {"detailed": True, "progress": progress}

@@ -38,7 +38,14 @@ class Task(Protocol):
     scale: tuple[float, float] | None = None  # mean and std of training targets, where it predicts standardised numbers
     item: str  # what one item is called, in the singular
     tokenizer: "Tokenizer | None" = None  # that of its texts; a run's folder keeps it
-    training_indices: np.ndarray | None = None  # of the items of `train` that a run trains on, set by it; None: all
+    training_indices: np.ndarray | None = None  # as `train_on` was given them; None: all
+
+    def train_on(self, indices: np.ndarray) -> None:
+        """Train on the items of `train` at `indices`; whatever a task learns from labels, it learns from these alone.
+
+        Raises UserError where they are not enough for that.
+        """
+        self.training_indices = indices
 
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:
         """A loader's batch as the model takes it; augmented when a generator is given."""

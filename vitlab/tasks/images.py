@@ -3,7 +3,6 @@
 Shapes: B batch, C channels, Y x X pixels.
 """
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,6 +98,13 @@ class Classification(ImageTask):
         self.classes = self.strata = data.classes
         self.label_smoothing, self.class_weights = recipe.label_smoothing, recipe.class_weights
         self.mixing = Mixing(recipe, self.outputs)
+        self.train_on(np.arange(len(data.train)))
+
+    def train_on(self, indices: np.ndarray) -> None:
+        super().train_on(indices)
+        counts = np.bincount(self.train.labels[indices], minlength=self.outputs)
+        # (classes,): items / (classes * items of the class); their mean over the items is 1
+        self.balanced_weights = torch.from_numpy(counts.sum() / ((counts > 0).sum() * np.maximum(counts, 1))).float()
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
         """Normalised images, and labels (B,), or (B, classes) of shares where the recipe mixed them."""
@@ -110,13 +116,6 @@ class Classification(ImageTask):
         weight = None if self.class_weights is None else self.balanced_weights.to(images.device)
         options = {"weight": weight, "label_smoothing": self.label_smoothing, "reduction": "sum"}
         return F.cross_entropy(model(images), labels, **options)[None]
-
-    @cached_property
-    def balanced_weights(self) -> Tensor:
-        """(classes,): items / (classes * items of the class) of the training set; their mean over its items is 1."""
-        chosen = slice(None) if self.training_indices is None else self.training_indices
-        counts = np.bincount(self.train.labels[chosen], minlength=self.outputs)
-        return torch.from_numpy(counts.sum() / ((counts > 0).sum() * np.maximum(counts, 1))).float()
 
     def metrics(self, detailed: bool = False) -> "MetricCollection":
         """accuracy and loss; `detailed` adds what `build_class_metrics` says."""
@@ -160,7 +159,14 @@ class Regression(ImageTask):
         refuse_mixing(recipe, config.name)
         super().__init__(recipe, data, data_config, 1)
         self.objective = Numbers(MEASURES, data.train.targets)
-        self.scale = self.objective.scale
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return self.objective.scale
+
+    def train_on(self, indices: np.ndarray) -> None:
+        super().train_on(indices)
+        self.objective.standardise_by(self.train.targets[indices])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return self.objective.loss(model(batch[0]), batch[1])[None]
@@ -175,17 +181,23 @@ class Regression(ImageTask):
 class Numbers:
     """A number each: mean squared error of standardised targets.
 
-    The model gives (target - mean) / std, `scale`, of all training targets, so that a recipe's rate fits any unit; the
-    loss of what always says the mean is 1. `of` is MEASURES, or NUMBERS, which are measured as standardised.
+    The model gives (target - mean) / std, with `scale` that of the run's own training targets, so that a recipe's rate
+    fits any unit; always to say their mean has the loss 1 on them. `of` is MEASURES, or NUMBERS, which are measured as
+    standardised.
     """
 
     outputs = 1
     dtype = torch.float32
 
     def __init__(self, of: str, targets: np.ndarray):
-        """`targets` float (N,), of training; not all the same."""
         self.of = of
+        self.standardise_by(targets)
+
+    def standardise_by(self, targets: np.ndarray) -> None:
+        """Take the mean and the deviation of `targets` (N,). Raises UserError where all are the same number."""
         self.scale = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
+        if not self.scale[1]:
+            raise UserError(f"train_size={len(targets)}: the targets of these are all {targets[0]:g}; give more")
 
     def standardise(self, targets: Tensor) -> Tensor:
         """float32; computed in float64, for numbers far from 0."""

@@ -80,7 +80,6 @@ class TextClassification(Task):
         else:
             of = CHOICES if self.choices else TAGS if self.tagged else TEXTS
             self.objective = Classes(of, self.choices or len(data.classes), recipe.label_smoothing)
-        self.scale = self.objective.scale
         self.classes = () if isinstance(self.objective, Numbers) else data.classes
         self.strata = data.classes if isinstance(self.objective, Classes) and not self.tagged else ()
         self.eval_batch_size = recipe.batch_size
@@ -90,6 +89,15 @@ class TextClassification(Task):
             frame_texts(split, data.tokenizer, data.length, both_orders=config.both_orders)
             for split in (data.train, data.validation, data.test)
         )
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        return self.objective.scale
+
+    def train_on(self, indices: np.ndarray) -> None:
+        super().train_on(indices)
+        if isinstance(self.objective, Numbers):
+            self.objective.standardise_by(self.train.targets[indices])
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         planes, targets = batch

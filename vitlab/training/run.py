@@ -157,7 +157,7 @@ def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prep
         raise UserError(problems)
     train_size = resolve_size(config.train_size, split.total)
     indices = training_items(split, train_size, subset_seed(resolved(config)))
-    model.task.training_indices = indices
+    model.task.train_on(indices)
     return Prepared(
         **vars(model), data=data, train_size=train_size, indices=indices, steps=model.count_steps(len(indices))
     )

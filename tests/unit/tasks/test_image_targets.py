@@ -89,6 +89,16 @@ def test_numbers_are_measured_in_their_own_unit():
     assert find_error({key: float(value) for key, value in found.items() if not value.ndim}) == float(found["nrmse"])
 
 
+def test_numbers_are_standardised_by_the_training_subset_alone():
+    one, rows = task("regression", numbers()), np.array([2, 3, 5, 7, 11])
+    one.train_on(rows)
+    own = one.train.targets[rows].astype(float)
+    assert one.scale == pytest.approx((own.mean(), own.std()))
+    one.train.targets[rows] = 7
+    with pytest.raises(UserError, match=r"train_size=5: the targets of these are all 7; give more"):
+        one.train_on(rows)
+
+
 def test_outcomes_of_numbers_have_the_metric_as_their_mean_and_its_slope():
     losses = np.random.default_rng(0).random(200).astype(np.float32)
     value = float(np.sqrt(losses.mean()))
