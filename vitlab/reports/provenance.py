@@ -1,20 +1,15 @@
-"""What a study held fixed, what differed by model, where it ran, how to repeat it, and what papers published of it."""
+"""What a study held fixed, what differed by model, where it ran, how to repeat it."""
 
 import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from functools import cache
 from itertools import chain
-from pathlib import Path, PurePath
 from typing import Any
-
-import yaml
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import WEIGHTS, affecting, select
-from vitlab.files import read_json
 from vitlab.formatting import TIMES, count, finite, plural, whole, with_prefix
 from vitlab.studies.grid import describe_value, name_models, read_axes
 from vitlab.studies.results import Results, RunResults
@@ -180,40 +175,3 @@ def list_commands(results: Results, *, waiting: bool) -> Facts:
     if waiting:
         commands.append(("see the runs in Weights & Biases", f"vitlab sync {folder}"))
     return commands
-
-
-# ---- published figures
-
-CAUTION = (
-    "Published results are for the whole training set under the named conditions. Runs under other conditions (from "
-    "scratch, at another resolution, with fewer steps) are not comparable."
-)
-
-
-def find_published(results: Results) -> tuple[list[dict[str, str]], int | None]:
-    """The entries of published.yaml on the study's data, metric and models, and the size of the whole training set."""
-    data = results.config.get("data")
-    name = recognise_data(data) if isinstance(data, Mapping) else None
-    here, models = (name, results.metric.key), {row["model"] for row in results.rows}
-    figures = read_published()["figures"]
-    figures = [one for one in figures if (one["data"], one["metric"]) == here and one["model"] in models]
-    manifests = [read_json(path) for path in sorted(results.files.subsets.glob("*.json"))] if figures else []
-    totals = (value for manifest in manifests for key, value in manifest.items() if key.startswith("train_"))
-    return figures, next(totals, None)
-
-
-@cache
-def read_published() -> dict[str, Any]:
-    """published.yaml."""
-    return yaml.safe_load((Path(__file__).parent / "published.yaml").read_text())
-
-
-def recognise_data(config: Mapping[str, Any]) -> str | None:
-    """The published name of a study's data set, by the last parts of its values; None for one that is not known."""
-    for name, places in read_published()["data"].items():
-        for place in places:
-            wanted = {key: PurePath(value.lower()).parts for key, value in place.items()}
-            given = {key: PurePath(str(config.get(key)).lower()).parts[-len(wanted[key]) :] for key in place}
-            if wanted == given:
-                return name
-    return None

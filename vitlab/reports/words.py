@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
-from vitlab.reports.provenance import CAUTION, find_published
 from vitlab.studies.results import CHANCE, EQUAL, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.studies.stats import Estimate
 from vitlab.studies.store import predict_gain
@@ -410,45 +409,27 @@ def write_tables(results: Results) -> None:
 
 
 def format_markdown(results: Results) -> str:
-    """A table of GitHub's Markdown, with a line that says what its numbers are; then a note per published figure."""
-    (header, *body), caption, notes = build_table(results, MARKDOWN)
+    """A table of GitHub's Markdown, with a line that says what its numbers are."""
+    (header, *body), caption = build_table(results, MARKDOWN)
     lines = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---:"] * len(header), *body))
-    return "\n\n".join([lines, caption, *notes]) + "\n"
+    return f"{lines}\n\n{caption}\n"
 
 
 def format_latex(results: Results) -> str:
-    """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
+    """A table environment for LaTeX with the package booktabs."""
     import pandas as pd
 
-    (header, *body), caption, notes = build_table(results, LATEX)
+    (header, *body), caption = build_table(results, LATEX)
     text = pd.DataFrame(body, columns=header).to_latex(index=False, column_format="r" * len(header), caption=caption)
-    text = text.replace(r"\caption", "\\centering\n\\caption")
-    below = "".join(rf"\par\smallskip\footnotesize {note}" + "\n" for note in notes)
-    return "% needs \\usepackage{booktabs}\n" + text.replace(r"\end{table}", below + r"\end{table}")
+    return "% needs \\usepackage{booktabs}\n" + text.replace(r"\caption", "\\centering\n\\caption")
 
 
-def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[list[str]], str, list[str]]:
-    """The header and a row per size, with published figures right of their model; caption; notes. All escaped."""
-    table, (figures, size) = make_size_table(results), find_published(results)
-    lines = [table.header, *table.body]
-    if figures:
-        whole_row = "whole set" if size is None else whole(size)
-        if whole_row not in [line[0] for line in table.body]:
-            lines.append([whole_row, *[DASH] * (len(table.header) - 1)])
-        columns = []
-        for cells in zip(*lines, strict=True):
-            columns.append(cells)
-            of_model = [(place, one) for place, one in enumerate(figures, 1) if one["model"] == cells[0]]
-            if of_model:
-                text = ", ".join(f"{one['value']} [{place}]" for place, one in of_model)
-                columns.append(("published", *(text if line[0] == whole_row else DASH for line in lines[1:])))
-        lines = list(zip(*columns, strict=True))
-    notes = [f"[{place}] {one['source']}: {one['conditions']}." for place, one in enumerate(figures, 1)]
+def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[list[str]], str]:
+    """The header and a row per size; caption. All escaped."""
+    table = make_size_table(results)
     data = ", ".join(sorted({str(row["data"]) for row in results.rows}))
-    caption = f"Held-out {results.metric.name} on {data}. {table.note}"
-    notes += [CAUTION] * bool(notes)
-    lines = [[escape(cell, characters) for cell in line] for line in lines]
-    return lines, escape(caption, characters), [escape(note, characters) for note in notes]
+    lines = [[escape(cell, characters) for cell in line] for line in (table.header, *table.body)]
+    return lines, escape(f"Held-out {results.metric.name} on {data}. {table.note}", characters)
 
 
 def escape(text: str, characters: Mapping[str, str]) -> str:

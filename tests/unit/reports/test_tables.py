@@ -8,14 +8,8 @@ import pytest
 from tests.unit.reports.few_runs import losses
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
-from vitlab.config import names
-from vitlab.config.groups import config_dir
-from vitlab.files import write_json
-from vitlab.formatting import DASH
-from vitlab.reports.provenance import CAUTION, read_published, recognise_data
-from vitlab.reports.words import LATEX, MARKDOWN, escape, format_latex, format_markdown, write_tables
+from vitlab.reports.words import LATEX, MARKDOWN, escape, format_latex, format_markdown
 from vitlab.studies.results import Results, load_results
-from vitlab.tasks.metrics import list_metrics
 
 
 def row(model, size, seed, accuracy):
@@ -103,76 +97,3 @@ def test_the_report_command_writes_both(tmp_path, capsys):
     numbers = re.findall(r"[\d.]+ ± [\d.]+%", (folder / "results.md").read_text())
     assert len(numbers) == 4
     assert all(number.replace("±", r"$\pm$")[:-1] in (folder / "results.tex").read_text() for number in numbers)
-
-
-# ---- published figures
-
-
-def study_of(folder, data, models, total=50_000, sizes=(53, 50_000)):
-    study = make_study(folder, models=models, sizes=sizes, seeds=(0,), failed=0)
-    study.write_config({**study.config(), "data": data})
-    write_json(study.subsets / "glyphs-seed0.json", {"data": "x", "seed": 0, "train_images": total})
-    write_tables(load_results(study.folder))
-    return [(study.folder / "tables" / f"results.{suffix}").read_text() for suffix in ("md", "tex")]
-
-
-CIFAR = {"name": "cifar10", "kind": "torchvision", "dataset": "CIFAR10"}
-FOUND = {"vit_b16": "vit", "resnet_nano": "resnet", "bit_50x1": "bit"}
-
-
-def test_published_figures_stand_beside_their_model_in_the_row_of_the_whole_set(tmp_path):
-    md, tex = study_of(tmp_path / "a", CIFAR, FOUND)
-    header, _, small, large, *_ = [[cell.strip() for cell in line.split("|")[1:-1]] for line in md.splitlines()]
-    columns = ["training examples", r"vit\_b16", "published", r"resnet\_nano", r"bit\_50x1", "published"]
-    columns.append("best vs. runner-up")
-    assert header == columns
-    assert (small[0], small[2], small[5]) == ("53", DASH, DASH)
-    assert (large[0], large[2], large[5]) == ("50,000", r"98.9 to 99.0% \[1\]", r"97.4% \[2\]")
-    assert large[1].endswith("%"), "the study's own figure"
-    notes = md.split("\n\n")[2:]
-    assert notes == [
-        "\\[1\\] the repository of Dosovitskiy et al. (2021): pre-trained on ImageNet-21k, fine-tuned at 384 pixels.",
-        "\\[2\\] the repository of Kolesnikov et al. (2020): pre-trained on ImageNet-21k, fine-tuned at 128 pixels.",
-        f"{CAUTION}\n",
-    ]
-    assert "98.9 to 99.0\\% [1]" in tex
-    assert all(note.replace("\\", "").strip() in tex for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("data", "name"),
-    [
-        (CIFAR, "CIFAR-10"),
-        ({"kind": "torchvision", "dataset": "CIFAR100"}, "CIFAR-100"),
-        ({"kind": "imagefolder", "root": "imagenet/photos"}, None),
-        ({"kind": "table", "path": "glue/SST-2/train.tsv"}, "SST-2"),
-        ({}, None),
-    ],
-)
-def test_a_data_set_is_known_by_its_configuration_alone(data, name):
-    assert recognise_data(data) == name
-
-
-def test_published_figures_are_of_models_data_and_metrics_that_there_are_with_source_and_conditions():
-    assert read_published()["figures"]
-    for one in read_published()["figures"]:
-        assert one.keys() == {"model", "data", "metric", "value", "source", "conditions"}
-        assert one["model"] in names("model")
-        assert one["data"] in read_published()["data"]
-        assert one["metric"] in {metric.key for metric in list_metrics()}
-        assert re.search(r"\(20\d\d\)", one["source"])
-        assert "pre-trained on" in one["conditions"] or "from scratch" in one["conditions"]
-        assert re.fullmatch(r"[\d.]+( to [\d.]+)?%?", one["value"])
-
-
-@pytest.mark.parametrize(
-    "one", read_published()["figures"], ids=lambda one: f"{one['model']} {one['data']} {one['value']}"
-)
-def test_every_published_figure_stands_in_the_header_of_a_recipe(one):
-    """So table and recipe cannot say different things."""
-    headers = [
-        "".join(line for line in path.read_text().splitlines() if line.startswith("#"))
-        for path in (config_dir() / "recipe").glob("*.yaml")
-    ]
-    numbers = re.findall(r"[\d.]+", one["value"])
-    assert any(all(re.search(rf"\b{re.escape(number)}\b", header) for number in numbers) for header in headers)
