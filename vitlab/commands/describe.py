@@ -145,7 +145,7 @@ def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]
         "weight_bytes": FLOAT * params,
         "optimizer": recipe.optimizer,
         "train_state_bytes": FLOAT * params * (2 + moments),
-        "activation_bytes_per_image": activations.per_example,
+        "activation_bytes_per_image": activations,
         **(seconds if timed else {}),
     }
 

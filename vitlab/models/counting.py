@@ -3,7 +3,6 @@
 All is counted on the meta device: activations, too.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
@@ -226,72 +225,29 @@ def convolution_backward_flops(
     return conv_flop_count(x_shape, weight_shape, grad_shape, transposed) * sum(needed[:2])
 
 
-@dataclass(frozen=True)
-class Activations:
-    """Bytes that a training step keeps from its forward pass for its backward pass, without parameters.
+def count_activations(model: nn.Module, loss: Callable[[nn.Module, Any], Any], example: Any) -> int:
+    """Bytes that a training step keeps of one example from its forward pass for its backward pass, without parameters.
 
-    `fixed` is there whatever the batch. `per_example` is of one example, and `checkpointed` too where each block
-    computes its own again (Chen et al., 2016): the inputs of all blocks, and all of the largest block.
+    `model` and `example`, a batch of one item, are on the meta device. They are the tensors that autograd saves of
+    `loss(model, batch)` in float32, each storage once, of attention those that a fused kernel saves. What a second
+    example adds is counted, since some tensors are there once for all examples.
     """
-
-    fixed: float
-    per_example: float
-    checkpointed: float
-
-
-def count_activations(model: nn.Module, loss: Callable[[nn.Module, Any], Any], example: Any) -> Activations:
-    """The activations of `loss(model, batch)`; `model` and `example`, a batch of one item, are on the meta device.
-
-    They are the tensors that autograd saves in float32, each storage once, of attention those that a fused kernel
-    saves. What a second example adds is of one example, the rest is fixed.
-    """
-    of_one, two = (count_saved(model, partial(loss, model, repeat(example, size))) for size in (1, 2))
-    per_example, checkpointed = (large - small for small, large in zip(of_one, two, strict=True))
-    return Activations(of_one[0] - per_example, per_example, checkpointed)
-
-
-def repeat(example: Any, size: int) -> Any:
-    """A batch of a size that looks as a batch of one does, without values."""
-    return tree_map_only(Tensor, lambda tensor: tensor.new_empty(size, *tensor.shape[1:]), example)
-
-
-def count_saved(model: nn.Module, forward: Callable[[], Any]) -> tuple[int, int]:
-    """Bytes that autograd saves in a forward pass: all, and where each block computes its own again.
-
-    The model is in eval mode, for a norm over a batch of one raises in training; but its dropout trains: masks count.
-    """
-    for module in model.modules():
+    for module in model.modules():  # a norm over a batch of one raises in training; but masks of dropout count
         module.training = isinstance(module, nn.Dropout)
     parameters = {storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    saved: dict[nn.Module | None, dict[int, Tensor]] = defaultdict(dict)  # by block, None outside
-    given: dict[int, Tensor] = {}  # to the blocks
-    inside: list[nn.Module | None] = [None]
+    counts = []
+    for size in (1, 2):
+        saved: dict[int, Tensor] = {}
 
-    def save(tensor: Tensor) -> Tensor:
-        if storage(tensor) not in parameters:
-            saved[inside[-1]][storage(tensor)] = tensor  # stays alive, so that no other gets its address
-        return tensor
+        def save(tensor: Tensor, saved: dict[int, Tensor] = saved) -> Tensor:
+            saved[storage(tensor)] = tensor  # stays alive, so that no other gets its address
+            return tensor
 
-    def enter(block: nn.Module, args: tuple, kwargs: dict) -> None:
-        inside.append(block)
-        given.update({storage(x): x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)})
-
-    def leave(*_: Any) -> None:
-        inside.pop()
-
-    blocks = list_blocks(model)
-    hooks = [block.register_forward_pre_hook(enter, with_kwargs=True) for block in blocks]
-    hooks += [block.register_forward_hook(leave) for block in blocks]
-    try:
+        batch = tree_map_only(Tensor, lambda tensor, size=size: tensor.new_empty(size, *tensor.shape[1:]), example)
         with FusedAttention(), torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-            forward()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    outside = saved.pop(None, {})
-    everything = dict(item for tensors in (outside, *saved.values()) for item in tensors.items())
-    largest = max((count_bytes(tensors.values()) for tensors in saved.values()), default=0)
-    return count_bytes(everything.values()), count_bytes((outside | given).values()) + largest
+            loss(model, batch)
+        counts.append(count_bytes(tensor for key, tensor in saved.items() if key not in parameters))
+    return counts[1] - counts[0]
 
 
 def count_bytes(tensors: Iterable[Tensor]) -> int:
