@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+LONGEST = 1000  # characters of a line
+
 
 class UserError(ValueError):
     """The user's input is wrong.
@@ -15,7 +17,7 @@ class UserError(ValueError):
     """
 
     def __init__(self, problems: str | Iterable[str]):
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        self.problems = [*map(cut_middle, [problems] if isinstance(problems, str) else problems)]
         super().__init__("\n".join(self.problems))
 
     def __reduce__(self):
@@ -57,7 +59,14 @@ def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, or its type where it has no message."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return cut_middle(next((line for line in str(error).splitlines() if line.strip()), type(error).__name__))
+
+
+def cut_middle(line: str) -> str:
+    """A line of at most LONGEST characters: of a longer one, which quotes a file, the key and the fix at its ends."""
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[: LONGEST // 2]} ... {len(line) - LONGEST:,} characters more ... {line[-LONGEST // 2 :]}"
 
 
 def printable(line: str) -> str:

@@ -225,7 +225,10 @@ def test_bad_tables(tmp_path):
     where = f"data.path={path}"
     for options, expected in (
         ({"label": "label"}, f"{where}: row 4: no label; add it, or skip such rows by data.skip=['']"),
-        ({"label": "label", "target": "number", "skip": [""]}, f"{where}: row 5: 'x' is not a number"),
+        (
+            {"label": "label", "target": "number", "skip": [""]},
+            f"{where}: row 5: 'x' is not a number below 1e+15 in size",
+        ),
         ({"target": "number"}, "data.target=number: give data.label=COLUMN"),
         (
             {"text": ["text", "label"], "label": "label", "target": "tags"},
@@ -258,7 +261,9 @@ def test_conll_u(tmp_path):
     found = load("conll", **options, tag=3)
     assert found.classes == ("INTJ", "NOUN", "PUNCT", "VERB")
     assert texts(found, "train") == ["Dogs bark", "No ."]
-    assert problems("conll", **options, tag=4) == [f"data.path={path}: line 2 has 4 columns, not a column 4"]
+    assert problems("conll", **options, tag=4) == [
+        f"data.path={path}: line 2 has 4 columns; give each as many, a word in data.word=1, its tag in another, data.tag=4"
+    ]
     assert problems("conll", path=write(tmp_path / "a.txt", "", "# nothing")) == [
         f"data.path={tmp_path}/a.txt: no lines with words"
     ]
