@@ -246,10 +246,10 @@ def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
                 width = len(row)
             pair = [row[column] for column in (config.word, config.tag) if -len(row) <= column < len(row)]
             if len(row) != width or len(pair) < 2 or not all(pair) or config.word % width == config.tag % width:
-                advice = (
-                    f"give each as many, a word in data.word={config.word}, its tag in another, data.tag={config.tag}"
+                needs = (
+                    f"as many as its sentence, with a word (data.word={config.word}) and a tag (data.tag={config.tag})"
                 )
-                raise UserError(f"data.{key}={path}: line {number} has {plural(len(row), 'column')}; {advice}")
+                raise UserError(f"data.{key}={path}: line {number} has {plural(len(row), 'column')}; give it {needs}")
             sentences[-1].append(pair)
     if not sentences:
         raise UserError(f"data.{key}={path}: no lines with words")

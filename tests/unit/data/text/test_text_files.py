@@ -262,7 +262,8 @@ def test_conll_u(tmp_path):
     assert found.classes == ("INTJ", "NOUN", "PUNCT", "VERB")
     assert texts(found, "train") == ["Dogs bark", "No ."]
     assert problems("conll", **options, tag=4) == [
-        f"data.path={path}: line 2 has 4 columns; give each as many, a word in data.word=1, its tag in another, data.tag=4"
+        f"data.path={path}: line 2 has 4 columns; "
+        "give it as many as its sentence, with a word (data.word=1) and a tag (data.tag=4)"
     ]
     assert problems("conll", path=write(tmp_path / "a.txt", "", "# nothing")) == [
         f"data.path={tmp_path}/a.txt: no lines with words"
