@@ -2,6 +2,7 @@
 
 import csv
 import io
+import logging
 import os
 import re
 from collections import Counter
@@ -277,18 +278,20 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
         if as_list(given)
     }
     source = f"data.dataset={config.dataset}"
-    for path in chain(*map(glob, chain(*files.values()))):
-        check_regular(path, f"{source}: {path}")
+    path = os.path.expanduser(config.dataset)
+    for named in chain(*map(glob, [path, *chain(*files.values())])):
+        check_regular(named, f"{source}: {named}")
     datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-    options = {"path": os.path.expanduser(config.dataset), "name": config.subset, "revision": config.revision}
+    for name in ("datasets", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    options = {"name": config.subset, "data_files": files or None, "revision": config.revision}
     try:
-        builder = datasets.load_dataset_builder(**options, data_files=files or None)
+        builder = datasets.load_dataset_builder(path, **options)
         if builder.name in UNPICKLING:
             raise UserError(f"{source}: would be unpickled, which can run any program; save it as Parquet, CSV or JSON")
         if builder.name == "csv":  # as its cells are written: pandas would take NA for nothing, and 007 for 7
             converters = {name: str for name in (*wanted.text, wanted.label) if name}
-            builder = datasets.load_dataset_builder(**options, data_files=files or None, converters=converters)
+            builder = datasets.load_dataset_builder(path, **options, converters=converters, na_filter=False)
         builder.download_and_prepare()
         splits = builder.as_dataset()
     except UserError:
