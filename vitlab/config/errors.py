@@ -17,7 +17,7 @@ class UserError(ValueError):
     """
 
     def __init__(self, problems: str | Iterable[str]):
-        self.problems = [*map(cut_middle, [problems] if isinstance(problems, str) else problems)]
+        self.problems = list(map(cut_middle, [problems] if isinstance(problems, str) else problems))
         super().__init__("\n".join(self.problems))
 
     def __reduce__(self):
@@ -63,10 +63,10 @@ def first_line(error: BaseException) -> str:
 
 
 def cut_middle(line: str) -> str:
-    """A line of at most LONGEST characters: of a longer one, which quotes a file, the key and the fix at its ends."""
-    if len(line) <= LONGEST:
-        return line
-    return f"{line[: LONGEST // 2]} ... {len(line) - LONGEST:,} characters more ... {line[-LONGEST // 2 :]}"
+    """A line, without the middle of one over LONGEST characters: the key and the fix at its ends stay."""
+    side = LONGEST // 2 - 20
+    more = len(line) - 2 * side
+    return f"{line[:side]} ... {more:,} more ... {line[-side:]}" if len(line) > LONGEST else line
 
 
 def printable(line: str) -> str:

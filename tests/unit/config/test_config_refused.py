@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.configurations import composed, problem, roundtrip, train
-from vitlab.config import TrainConfig, compose, resolved
+from vitlab.config import TrainConfig, UserError, compose, first_line, resolved
 from vitlab.studies.grid import compose_study
 
 
@@ -155,3 +155,15 @@ def test_yaml_that_would_crash_its_parser_is_one_line(tmp_path, words, says):
     assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_long_quote_is_cut_in_its_middle():
+    """The key and the fix stay, wherever the line goes: terminal, JSON, log."""
+    error = UserError(["short", f"data.path=x: '{'q' * 10**6}' is wrong; give another"])
+    again = UserError(error.problems)
+    assert again.problems == error.problems
+    assert again.problems[0] == "short"
+    assert len(again.problems[1]) <= 1000
+    assert again.problems[1].startswith("data.path=x: 'qqq")
+    assert again.problems[1].endswith("qqq' is wrong; give another")
+    assert len(first_line(ValueError("z" * 10**6))) <= 1000
