@@ -30,7 +30,6 @@ LARGEST = 1e15  # of targets, whose squares are summed in float32
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
 TARGETS = ("class", "number", "tags")
 DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
-CUT_OFF = "__index_level_0__"  # the column that pandas makes of first cells where all rows have one too many
 UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
 DEFAULT_MIXTURE = {"numbers": "numbers", "summarize": "summaries"}
 
@@ -181,13 +180,7 @@ def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
 
 
 def read_cells(
-    path: Path,
-    key: str,
-    used: Collection[str | None],
-    delimiter: str,
-    quoting: bool,
-    header: bool,
-    advice: str,
+    path: Path, key: str, used: Collection[str | None], delimiter: str, quoting: bool, header: bool, advice: str
 ) -> Table:
     """The columns of a file, of which those that are `used` have a name of their own; empty rows are left out.
 
@@ -231,11 +224,9 @@ def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
     unless other lines have as many columns and the same tag: then the word is `#`.
     """
     path, tag = Path(vars(config)[key]).expanduser(), slice(config.tag, config.tag + 1 or None)
-    width, sentences, numbers, known = 0, [], [], set()
-    lines = [
-        (line, line.split("\t") if "\t" in line else split_words(line))
-        for line in read_utf8(path, f"data.{key}").split("\n")
-    ]
+    width, sentences, numbers = 0, [], []
+    text = read_utf8(path, f"data.{key}").split("\n")
+    lines = [(line, line.split("\t") if "\t" in line else split_words(line)) for line in text]
     known = {(len(row), *row[tag]) for line, row in lines if row[tag] and not line.startswith("# ")}
     for number, (line, row) in enumerate(lines, 1):
         if not line.strip() or row[0] == DOCUMENT:
@@ -247,9 +238,7 @@ def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
                 width = len(row)
             pair = [row[column] for column in (config.word, config.tag) if -len(row) <= column < len(row)]
             if len(row) != width or len(pair) < 2 or not all(pair) or config.word % width == config.tag % width:
-                needs = (
-                    f"as many as its sentence, with a word (data.word={config.word}) and a tag (data.tag={config.tag})"
-                )
+                needs = f"as many as its sentence, a word in data.word={config.word}, a tag in data.tag={config.tag}"
                 raise UserError(f"data.{key}={path}: line {number} has {plural(len(row), 'column')}; give it {needs}")
             sentences[-1].append(pair)
     if not sentences:
@@ -300,9 +289,9 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
         cause = error
         while cause.__cause__ is not None:  # it says only there what is wrong with a file
             cause = cause.__cause__
-        empty = isinstance(cause, StopIteration)
-        reasons = ["a file is empty"] if empty else dict.fromkeys(map(first_line, (error, cause)))
-        raise UserError(f"{source}: cannot be loaded: {': '.join(reasons)}") from None
+        reasons = dict.fromkeys(map(first_line, (error, cause)))
+        said = ": ".join(reasons).replace("StopIteration", "a file is empty")
+        raise UserError(f"{source}: cannot be loaded: {said}") from None
     given = {"split": config.split, "test_split": config.test_split}
     raise_all(
         f"data.{key}={split}: no such split; {choices_text(split, splits)}"
@@ -312,7 +301,7 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
 
     def read_split(split: str) -> Table:
         rows = splits[split]
-        if CUT_OFF in rows.column_names:
+        if "__index_level_0__" in rows.column_names:  # pandas took all first cells for an index
             raise UserError(f"{source} ({split}): its rows have more cells than the first line has columns; correct it")
         cells = {name: rows[name][:] if name in (*wanted.text, wanted.label) else () for name in rows.column_names}
         feature = rows.features.get(wanted.label)
@@ -354,12 +343,8 @@ def read_records(wanted: Wanted, table: Table) -> list[Record]:
     for row, number in enumerate(table.numbers):
         if labels is not None and wanted.skip and read_name(labels[row], table) in wanted.skip:
             continue
-        cells = [column[row] for column in columns]
-        parts = (
-            split_words(cells[0])
-            if wanted.target == "tags"
-            else [part for cell in cells for part in (cell if isinstance(cell, (list, tuple)) else [cell])]
-        )
+        cells = [split_words(column[row]) if wanted.target == "tags" else column[row] for column in columns]
+        parts = [part for cell in cells for part in (cell if isinstance(cell, (list, tuple)) else [cell])]
         texts = (tuple(map(str, parts)),) if wanted.target == "tags" else tuple(map(str, parts))
         try:
             if strange := [part for part in parts if part is None or isinstance(part, (dict, bytes))]:
@@ -367,9 +352,7 @@ def read_records(wanted: Wanted, table: Table) -> list[Record]:
             if records and len(texts) != len(records[0][0]):
                 raise ValueError(f"{len(texts)} texts, the first row has {len(records[0][0])}")
             if labels is None and len(columns) > 1 and not all(text.strip() for text in texts):
-                named = zip(wanted.text, cells, strict=True)
-                empty = next((name for name, cell in named if not str(cell).strip()), wanted.text[-1])
-                raise ValueError(f"nothing in the column '{empty}'; each text needs the other")
+                raise ValueError(f"a text of {', '.join(wanted.text)} is empty; each needs the other")
             label = None if labels is None else read_label(wanted.target, labels[row], len(texts[0]), table)
         except ValueError as error:
             raise UserError(f"{table.source}: row {number}: {error}") from None
@@ -416,7 +399,7 @@ def split_words(cell: Any) -> list[Any]:
     """The words of a cell, given one by one or with white space between them."""
     if isinstance(cell, (list, tuple)):
         return list(cell)
-    return [word for word in re.split(r"[ \t\r\n]+", str("" if cell is None else cell)) if word]  # \xa0 is no end
+    return re.findall(r"[^ \t\r\n]+", "" if cell is None else str(cell))  # a no-break space is part of a word
 
 
 def hold_out(wanted: Wanted, rows: list[Record], share: float) -> tuple[list[Record], list[Record]]:
@@ -428,8 +411,7 @@ def hold_out(wanted: Wanted, rows: list[Record], share: float) -> tuple[list[Rec
     for name, label in dict(rarest).items():
         classes.setdefault(label, []).append(name)
     chosen = {name for of_class in classes.values() for name in choose_by_hash(of_class, share)}
-    left, held = ([n for n, name in enumerate(names) if (name in chosen) == side] for side in (False, True))
-    return [rows[n] for n in left], [rows[n] for n in held]
+    return tuple([row for row, name in zip(rows, names, strict=True) if (name in chosen) == side] for side in (0, 1))
 
 
 def collect_names(wanted: Wanted, rows: list[Record]) -> list[str]:
@@ -528,21 +510,21 @@ def read_squad(config: TextDataConfig) -> Corpus:
     if len(splits) == 1:
         splits = divide_by_hash(splits[0], config.test_share, name=itemgetter(1))
     columns = [zip(*rows, strict=True) if rows else ((), (), ()) for rows in splits]
-    return Corpus(
-        *(Examples(tuple(parts), [int(last > 0) for _, last in spans], spans=spans) for *parts, spans in columns)
-    )
+    return Corpus(*(Examples((a, b), [int(end > 0) for _, end in spans], spans=spans) for a, b, spans in columns))
 
 
 def read_answers(config: TextDataConfig, key: str) -> list[tuple[str, str, tuple[int, int]]]:
     """(question, text, the answer's characters) of each question of a file; (0, 0) of one without an answer."""
-    path, rows = Path(vars(config)[key]).expanduser(), []
+    path, none = Path(vars(config)[key]).expanduser(), Answer("", 0)
     advice = "give data[].paragraphs[].qas[].answers[] as in SQuAD, answer_start in characters from 0"
     squad = parse_json(Squad, read_utf8(path, f"data.{key}"), f"data.{key}={path}", advice)
-    for paragraph in chain(*(article.paragraphs for article in squad.data)):
-        for asked in paragraph.qas:
-            spans = [(answer.answer_start, answer.answer_start + len(answer.text)) for answer in asked.answers]
-            rows.append((asked.question, paragraph.context, [*spans, (0, 0)][0]))
-    return rows
+    return [
+        (asked.question, paragraph.context, (first := answer.answer_start, first + len(answer.text)))
+        for article in squad.data
+        for paragraph in article.paragraphs
+        for asked in paragraph.qas
+        for answer in [*asked.answers, none][:1]
+    ]
 
 
 # -- mixtures

@@ -26,7 +26,7 @@ FILE = "tokenizer.json"
 CHUNK = 2_000_000  # characters encoded at a time
 LONG = 100_000  # characters from which a text is encoded in pieces, which takes less memory and all cores
 WORD = 256  # characters of a word that a trainer reads as one: its time grows with their square
-LONG_WORD = re.compile(rf"((?<!\S)\S{{{WORD + 1},}}|(?<!\s)\s{{{WORD + 1},}})")  # or white space
+LONG_WORD = re.compile(rf"(\S{{{WORD + 1},}}|\s{{{WORD + 1},}})")  # or white space
 ALPHABET = 1000  # characters that WordPiece keeps at most, as BERT's trainer does
 
 # Names of GPT (Radford et al., 2018: start, delimiter, extract), BERT and RoBERTa/T5, then of Llama and Gemma.

@@ -335,7 +335,7 @@ def test_words_are_not_their_own_tags(tmp_path):
     path = write(tmp_path / "a.txt", "EU", "rejects", "", "Peter")
     assert problems("conll", path=path) == [
         f"data.path={path}: line 1 has 1 column; "
-        "give it as many as its sentence, with a word (data.word=0) and a tag (data.tag=-1)"
+        "give it as many as its sentence, a word in data.word=0, a tag in data.tag=-1"
     ]
 
 
@@ -359,7 +359,7 @@ def test_conll_u(tmp_path):
     assert texts(found, "train") == ["Dogs bark", "No ."]
     assert problems("conll", **options, tag=4) == [
         f"data.path={path}: line 2 has 4 columns; "
-        "give it as many as its sentence, with a word (data.word=1) and a tag (data.tag=4)"
+        "give it as many as its sentence, a word in data.word=1, a tag in data.tag=4"
     ]
     assert problems("conll", path=write(tmp_path / "a.txt", "", "# nothing")) == [
         f"data.path={tmp_path}/a.txt: no lines with words"
