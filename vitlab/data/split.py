@@ -325,13 +325,13 @@ def name_groups(items: Iterable[Sequence[Any]]) -> list[str]:
 
     That is a text of one column: of the longest one with at most two different texts for three items (passages,
     premises, sources with several translations), else of the one with the fewest. A column with less than one for ten
-    items holds classes or choices and does not count, unless it is twice as long as all others together. What is
+    items holds classes or choices and does not count, unless it is four times as long as all others together. What is
     shared in another column, such as the translation "Yes.", joins nothing, else it would chain most items together.
     """
     items = list(items)
     columns = [list(map(str, column)) for column in zip(*items, strict=True)]
     lengths, counts = [sum(map(len, column)) for column in columns], [len(set(column)) for column in columns]
-    able = [n for n in range(len(columns)) if 10 * counts[n] >= len(items) or 3 * lengths[n] >= 2 * sum(lengths)]
+    able = [n for n in range(len(columns)) if 10 * counts[n] >= len(items) or 5 * lengths[n] >= 4 * sum(lengths)]
     best = min(able, key=lambda n: (-lengths[n] if 3 * counts[n] <= 2 * len(items) else 0, counts[n]), default=None)
     shared = map(repr, items) if best is None else columns[best]
     first: dict[str, str] = {}
