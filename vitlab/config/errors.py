@@ -62,11 +62,14 @@ def first_line(error: BaseException) -> str:
     return cut_middle(next((line for line in str(error).splitlines() if line.strip()), type(error).__name__))
 
 
-def cut_middle(line: str) -> str:
-    """A line, without the middle of one over LONGEST characters: the key and the fix at its ends stay."""
-    side = LONGEST // 2 - 20
-    more = len(line) - 2 * side
-    return f"{line[:side]} ... {more:,} more ... {line[-side:]}" if len(line) > LONGEST else line
+def cut_middle(line: str, most: int = LONGEST) -> str:
+    """A line, without the middle of its long words if it is over `most` characters, and then without its own middle:
+    the key, the problem and the fix stay.
+    """
+    if len(line) > most == LONGEST:
+        line = re.sub(r"\S{301,}", lambda word: cut_middle(word[0], 300), line)
+    side = most // 2 - 20
+    return f"{line[:side]} ... {len(line) - 2 * side:,} more ... {line[-side:]}" if len(line) > most else line
 
 
 def printable(line: str) -> str:

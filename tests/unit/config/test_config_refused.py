@@ -157,13 +157,18 @@ def test_yaml_that_would_crash_its_parser_is_one_line(tmp_path, words, says):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_long_quote_is_cut_in_its_middle():
+@pytest.mark.parametrize("quote", ["q" * 10**6, "q " * 10**6])
+def test_a_long_quote_is_cut_in_its_middle(quote):
     """The key and the fix stay, wherever the line goes: terminal, JSON, log."""
-    error = UserError(["short", f"data.path=x: '{'q' * 10**6}' is wrong; give another"])
-    again = UserError(error.problems)
-    assert again.problems == error.problems
-    assert again.problems[0] == "short"
-    assert len(again.problems[1]) <= 1000
-    assert again.problems[1].startswith("data.path=x: 'qqq")
-    assert again.problems[1].endswith("qqq' is wrong; give another")
-    assert len(first_line(ValueError("z" * 10**6))) <= 1000
+    error = UserError(["short", f"data.path=x: '{quote}' is wrong; give another"])
+    assert UserError(error.problems).problems == error.problems
+    assert error.problems[0] == "short"
+    assert len(error.problems[1]) <= 1000
+    assert error.problems[1].startswith("data.path=x: 'q")
+    assert error.problems[1].endswith("' is wrong; give another")
+    assert len(first_line(ValueError(quote))) <= 1000
+
+
+def test_what_is_wrong_with_a_long_value_is_said():
+    (line,) = UserError(f"model.depth={'[' * 900}: not valid; give {'x' * 900}").problems
+    assert ": not valid; give xxx" in line
