@@ -205,7 +205,7 @@ def read_cells(
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
     count, least = len(names), max((names.index(name) + 1 for name in used if name in names), default=0)
     wrong = [number for number, row in numbered if len(row) < least or any(row[count:])]
-    if wrong and not (count == 1 and re.search("[;\t]", names[0])):  # a table with another delimiter
+    if wrong and not (count == 1 and re.search("[;|\t]", names[0])):  # a table with another delimiter
         problem = f"not one cell for each of the {plural(count, 'column')}; correct the row, or delete it"
         raise UserError(f"{source}, {name_lines(wrong)}: {problem}; {advice}")
     cells = {name: [row[n] if n < len(row) else "" for _, row in numbered] for n, name in enumerate(names)}
