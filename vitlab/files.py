@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gzip
 import json
 import os
 import tempfile
@@ -13,6 +14,14 @@ from typing import IO, Any, TypeVar
 from vitlab.config.errors import UserError, first_line
 
 T = TypeVar("T")
+UNPACKED = 100  # times as long as its gzip file is a text at most: a bomb has a thousand times its length
+FORMATS = {  # by the first bytes of a file that is no text in UTF-8
+    b"PK\3\4": "a zip archive, an Excel workbook (.xlsx) or a document",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook (.xls) or document",
+    b"PAR1\x15": "a Parquet file, which data=huggingface data.dataset=parquet data.files=FILE reads",
+    **dict.fromkeys((b"BZh9", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf"), "compressed, and not by gzip"),
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "text in UTF-16, such as Excel's Unicode text"),
+}
 
 
 @contextlib.contextmanager
@@ -98,9 +107,9 @@ def parse_json(kind: type[T], text: str, source: str, advice: str) -> T:
 
 
 def read_utf8(path: Path, key: str) -> str:
-    """The text of a user's file: without a byte-order mark, lines ended by a newline alone.
+    """The text of a user's file, gzipped or not: without a byte-order mark, lines ended by a newline alone.
 
-    Raises UserError, which names the configuration's `key` and the first byte that is not UTF-8.
+    Raises UserError, which names the configuration's `key`, and the format or the first byte that is not UTF-8.
     """
     check_regular(path, f"{key}={path}")
     try:
@@ -109,6 +118,15 @@ def read_utf8(path: Path, key: str) -> str:
         raise UserError(f"{key}={path}: no such file; give a text file") from None
     except OSError as error:
         raise UserError(f"{key}={path}: cannot read it: {error.strerror}; give a text file") from None
+    if data.startswith(b"\x1f\x8b"):
+        most = UNPACKED * (len(data) + 2**20)
+        with reading(f"{key}={path}", "give the unpacked file"), gzip.open(path) as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise UserError(f"{key}={path}: over {UNPACKED} times as long when unpacked; give the unpacked file")
+    start = b"\xff\xfe" if b"\0" in data[:4] else data[:8]  # UTF-16 may come without a mark
+    if form := next((form for magic, form in FORMATS.items() if start.startswith(magic)), None):
+        raise UserError(f"{key}={path}: {form}; save it as text or CSV in UTF-8")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -134,7 +134,7 @@ def read_points(
     from vitlab.data.text.texts import name_lines, read_cells
 
     used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
-    found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", whole=True)
+    found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file")
     if len(columns := list(found.columns)) == 1 and (mark := re.search("[;\t]", columns[0])):
         problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
         raise UserError(f"{path}: {problem}")

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+LONGEST = 1000  # characters of a line
+
 
 class UserError(ValueError):
     """The user's input is wrong.
@@ -15,7 +17,7 @@ class UserError(ValueError):
     """
 
     def __init__(self, problems: str | Iterable[str]):
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        self.problems = list(map(cut_middle, [problems] if isinstance(problems, str) else problems))
         super().__init__("\n".join(self.problems))
 
     def __reduce__(self):
@@ -57,7 +59,17 @@ def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, or its type where it has no message."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return cut_middle(next((line for line in str(error).splitlines() if line.strip()), type(error).__name__))
+
+
+def cut_middle(line: str, most: int = LONGEST) -> str:
+    """A line, without the middle of its long words if it is over `most` characters, and then without its own middle:
+    the key, the problem and the fix stay.
+    """
+    if len(line) > most == LONGEST:
+        line = re.sub(r"\S{301,}", lambda word: cut_middle(word[0], 300), line)
+    side = most // 2 - 20
+    return f"{line[:side]} ... {len(line) - 2 * side:,} more ... {line[-side:]}" if len(line) > most else line
 
 
 def printable(line: str) -> str:

@@ -7,7 +7,7 @@ best checkpoint and tuning read them, so that nothing is chosen on test data.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -300,12 +300,13 @@ def shorten(split: Split, count: int, seed: int) -> Split:
 
 
 def carve_texts(corpus: Corpus, name: str) -> Corpus:
-    """The corpus `name` with validation texts out of its training texts; the same texts stay together.
+    """The corpus `name` with validation texts out of its training texts; `name_groups` stay together.
 
     Of a single document it is the end, from the start of a line. Raises UserError where there is too little.
     """
     train, numbers = corpus.train, {}
-    groups = np.array([numbers.setdefault(repr(texts), len(numbers)) for texts in zip(*train.parts, strict=True)])
+    parts = train.parts if train.spans is None else train.parts[-1:]  # questions go with their text
+    groups = np.array([numbers.setdefault(name, len(numbers)) for name in name_groups(zip(*parts, strict=True))])
     _, first = np.unique(groups, return_index=True)
     chosen = choose_validation(np.zeros(len(first)) if train.labels is None else np.asarray(train.labels)[first])
     if chosen.any():
@@ -317,6 +318,24 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
         problem = f"{len(train)} training text{'s' * (len(train) > 1)}, none to spare for validation"
         raise UserError(f"data={name}: {problem}; give more")
     return replace(corpus, train=Examples(([cut[0]],)), validation=Examples(([cut[1]],)))
+
+
+def name_groups(items: Iterable[Sequence[Any]]) -> list[str]:
+    """The name of each item's group, given its texts: those of a group share one, and lie on one side of every split.
+
+    That is a text of one column: of the longest one with at most two different texts for three items (passages,
+    premises, sources with several translations), else of the one with the fewest. A column with less than one for ten
+    items holds classes or choices and does not count, unless it is four times as long as all others together. What is
+    shared in another column, such as the translation "Yes.", joins nothing, else it would chain most items together.
+    """
+    items = list(items)
+    columns = [list(map(str, column)) for column in zip(*items, strict=True)]
+    lengths, counts = [sum(map(len, column)) for column in columns], [len(set(column)) for column in columns]
+    able = [n for n in range(len(columns)) if 10 * counts[n] >= len(items) or 5 * lengths[n] >= 4 * sum(lengths)]
+    best = min(able, key=lambda n: (-lengths[n] if 3 * counts[n] <= 2 * len(items) else 0, counts[n]), default=None)
+    shared = map(repr, items) if best is None else columns[best]
+    first: dict[str, str] = {}
+    return [first.setdefault(text, repr(item)) for text, item in zip(shared, items, strict=True)]
 
 
 def take(examples: Examples, rows: Sequence[int]) -> Examples:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.configurations import composed, problem, roundtrip, train
-from vitlab.config import TrainConfig, compose, resolved
+from vitlab.config import TrainConfig, UserError, compose, first_line, resolved
 from vitlab.studies.grid import compose_study
 
 
@@ -155,3 +155,20 @@ def test_yaml_that_would_crash_its_parser_is_one_line(tmp_path, words, says):
     assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("quote", ["q" * 10**6, "q " * 10**6])
+def test_a_long_quote_is_cut_in_its_middle(quote):
+    """The key and the fix stay, wherever the line goes: terminal, JSON, log."""
+    error = UserError(["short", f"data.path=x: '{quote}' is wrong; give another"])
+    assert UserError(error.problems).problems == error.problems
+    assert error.problems[0] == "short"
+    assert len(error.problems[1]) <= 1000
+    assert error.problems[1].startswith("data.path=x: 'q")
+    assert error.problems[1].endswith("' is wrong; give another")
+    assert len(first_line(ValueError(quote))) <= 1000
+
+
+def test_what_is_wrong_with_a_long_value_is_said():
+    (line,) = UserError(f"model.depth={'[' * 900}: not valid; give {'x' * 900}").problems
+    assert ": not valid; give xxx" in line

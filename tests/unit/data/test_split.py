@@ -6,8 +6,9 @@ from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
+from vitlab.data.base import Corpus, Examples
 from vitlab.data.cache import hash_contents
-from vitlab.data.split import MAX_VAL_ITEMS, choose_validation
+from vitlab.data.split import MAX_VAL_ITEMS, carve_texts, choose_validation, name_groups
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +110,34 @@ def test_the_tokenizer_never_saw_validation_texts(tmp_path):
     (tmp_path / "one.txt").write_text("a\n" * 99 + "b\n" * 11 + "c\n" * 11)
     found = load("textfile", path=str(tmp_path / "one.txt"), tokenizer="characters")
     assert found.tokenizer.unknown in found.validation.parts[0].values
+
+
+PREMISES = [f"A man in a red shirt numbered {n} sleeps on a bench in the park." for n in range(20)]
+HELD = ["A man sleeps.", "Nobody is there.", "The man sings a song."]
+
+
+@pytest.mark.parametrize(
+    ("items", "shared"),
+    [
+        ([(f"{n} of {p}?", f"The passage {p} is longer. " * 9) for p in range(4) for n in range(30)], 1),
+        ([(premise, held) for premise in PREMISES for held in HELD], 0),
+        ([(held, premise) for premise in PREMISES for held in HELD], 1),
+        ([(premise, f"Is it {n}? {n}") for premise in PREMISES for n in range(12)], 0),
+        ([(f"Satz {n}", f"The sentence {n}, told in way {way}") for n in range(20) for way in range(3)], 0),
+        ([(f"The sentence {n}, told in way {way}", f"{n}") for n in range(20) for way in range(3)], 1),
+        ([(f"stem {n // 2} of a story", f"end {n}", "yes", "no") for n in range(60)], 0),
+    ],
+)
+def test_items_that_share_a_text_lie_on_one_side(items, shared):
+    parts = tuple(map(list, zip(*items, strict=True)))
+    found = carve_texts(Corpus(train=Examples(parts), test=Examples(parts)), "made")
+    train, validation = (set(split.parts[shared]) for split in (found.train, found.validation))
+    assert train
+    assert validation
+    assert not train & validation
+
+
+@pytest.mark.parametrize("target", ["Yes.", ("positive", "negative"), [f"class {n}" for n in range(9)]])
+def test_short_texts_and_names_of_classes_join_nothing(target):
+    items = [(f"wort {n}", target if isinstance(target, str) else target[n % len(target)]) for n in range(100)]
+    assert name_groups(items) == [repr(item) for item in items], "and the hashes that choose are the items' own"

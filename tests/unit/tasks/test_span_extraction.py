@@ -137,9 +137,49 @@ def test_files_of_squad(tmp_path):
     read_again = set(task.read_spans(tokens, find_answers(marks)))
     assert read_again <= {"", *(text.split(". ")[1].removesuffix(" goes there.") for text in corpus.train.parts[1])}
     assert len(read_again) > 10
-    path.write_text('{"data": [{"paragraphs": [{"qas": [{"answers": []}]}]}]}')
-    with pytest.raises(UserError, match="not a file as of SQuAD, KeyError 'question'"):
-        read(config.data)
+    assert not {bytes(row) for row in data.train.parts[1]} & {bytes(row) for row in data.validation.parts[1]}
+
+
+LONG = "x" * 10**6
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place"),
+    [
+        *(("answer_start", value, "paragraphs[3]: Value error, the answer 'Line 3'") for value in (-5, 12, 10**30)),
+        *(("answer_start", value, ".answers[0].answer_start: ") for value in (None, "24", 24.5, float("inf"))),
+        ("text", "", "the answer '' does not stand at character"),
+        ("text", " ", "the answer ' ' does not stand at character"),
+        ("text", LONG, " more ... x"),
+        *(("context", value, "paragraphs[3].context: ") for value in (None, 3, ["a"], {"a": 1})),
+        *(("question", value, "qas[0].question: ") for value in (None, 3, ["a"])),
+    ],
+)
+def test_an_answer_that_does_not_stand_in_its_text_is_refused(tmp_path, key, value, place):
+    path = squad_file(tmp_path)
+    file = json.loads(path.read_text())
+    paragraph = file["data"][0]["paragraphs"][3]
+    asked = paragraph["qas"][0]
+    next(each for each in (paragraph, asked, asked["answers"][0]) if key in each)[key] = value
+    path.write_text(json.dumps(file))
+    with pytest.raises(UserError) as caught:
+        read(compose(TrainConfig, [*SMALL[:1], "data=squad", f"data.path={path}"]).data)
+    (line,) = caught.value.problems
+    assert line.startswith(f"data.path={path}: data[0].paragraphs[3]")
+    assert line.endswith("; give data[].paragraphs[].qas[].answers[] as in SQuAD, answer_start in characters from 0")
+    assert place in line
+    assert len(line) <= 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"data": ' + "[" * 100_000, '{"data": "\\ud800"}', '{"data": [{"paragraphs": [{}]}]}', "[]"],
+)
+def test_json_of_another_shape_is_one_line(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(UserError, match=r"data\.path=.*; give data") as caught:
+        read(compose(TrainConfig, [*SMALL[:1], "data=squad", f"data.path={tmp_path}/a.json"]).data)
+    assert len(caught.value.problems) == 1
 
 
 def test_what_does_not_fit_is_refused():

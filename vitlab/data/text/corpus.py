@@ -5,6 +5,7 @@ An entry (vitlab.data.cache) holds tokenizer.json, data.json, and of each split 
 """
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -74,6 +75,9 @@ class TextCache(Cache):
         progress(f"encoding {config.name}", 0, total)
         splits = {split: encode_examples(examples, tokenizer, track) for split, examples in corpus.splits.items()}
         for split, texts in splits.items():
+            if len(texts) < (count := len(corpus.splits[split])):
+                gone = f"{count - len(texts)} of {count} {SPLITS[split]} texts"
+                warnings.warn(f"data={config.name}: {gone} are left out: they have no tokens", stacklevel=1)
             if not len(texts):
                 which = f"the {SPLITS[split]} texts in {name_source(config, split)}"
                 raise UserError(f"data={config.name}: {which} have no tokens with data.tokenizer={config.tokenizer}")

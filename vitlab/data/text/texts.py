@@ -2,12 +2,15 @@
 
 import csv
 import io
-import json
+import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
 from glob import glob
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +19,14 @@ from vitlab.config.schema.data import TextDataConfig
 from vitlab.data import module_of
 from vitlab.data.base import Corpus, Examples
 from vitlab.data.cache import named_files, stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import carve_texts, choose_by_hash, cut_text, divide_by_hash, take
+from vitlab.data.split import carve_texts, choose_by_hash, cut_text, divide_by_hash, name_groups, take
 from vitlab.data.text.corpus import SPLITS, check_texts
-from vitlab.files import read_utf8
+from vitlab.files import check_regular, parse_json, read_utf8
 from vitlab.formatting import plural
 
-VERSION = 5  # of the reading
+VERSION = 6  # of the reading
 UNITS = ("file", "blank_line")  # what ends a document
-LARGEST = 1e30  # of targets, which are kept in float32
+LARGEST = 1e15  # of targets, whose squares are summed in float32
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
 TARGETS = ("class", "number", "tags")
 DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
@@ -168,28 +171,21 @@ def read_tables(config: TextDataConfig) -> Corpus:
 
 
 def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
-    """The columns of a file: by the names in its first row, else numbered from 0. A cell that a row lacks is empty."""
+    """The columns of a file: by the names in its first row, else numbered from 0."""
     if len(config.delimiter) != 1 or config.delimiter in '\r\n"':
         raise UserError(f"data.delimiter={config.delimiter!r}: give a single character, for example ',' or '\\t'")
     path, used = Path(vars(config)[key]).expanduser(), (*wanted.text, wanted.label)
-    advice = "for a file without quotes give data.quoting=false"
+    advice = "quote a cell that holds the delimiter; for a file without quotes give data.quoting=false"
     return read_cells(path, f"data.{key}", used, config.delimiter, config.quoting, config.header, advice)
 
 
 def read_cells(
-    path: Path,
-    key: str,
-    used: Iterable[str | None],
-    delimiter: str,
-    quoting: bool,
-    header: bool,
-    advice: str,
-    whole: bool = False,
+    path: Path, key: str, used: Collection[str | None], delimiter: str, quoting: bool, header: bool, advice: str
 ) -> Table:
     """The columns of a file, of which those that are `used` have a name of their own; empty rows are left out.
 
-    delimiter: "" for a tab where the first line has one, else a comma. advice: what to do about wrong quotes. whole:
-    refuse a row with fewer cells than columns, or with more that are not empty, rather than read what is there.
+    A row that lacks a used cell, or has more cells than columns that are not empty, is refused: its cells may be under
+    the wrong names. delimiter: "" for a tab where the first line has one, else a comma. advice: about quotes.
     """
     text, source = read_utf8(path, key), f"{key}={path}"
     delimiter = delimiter or ("\t" if "\t" in text.partition("\n")[0] else ",")
@@ -203,17 +199,15 @@ def read_cells(
         raise UserError(f"{source}: {error}; {advice}") from None
     if len(numbered) <= header:
         raise UserError(f"{source}: no rows{' below the names of the columns' if numbered else ''}")
-    if header:
-        names = [name.strip() for name in numbered.pop(0)[1]]
-    else:
-        names = list(map(str, range(max(len(row) for _, row in numbered))))
+    names = [name.strip() for name in numbered.pop(0)[1]] if header else list(map(str, range(len(numbered[0][1]))))
     for name in used:
         if names.count(name) > 1:
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
-    count = len(names)
-    if whole and count > 1 and (wrong := [number for number, row in numbered if len(row) < count or any(row[count:])]):
-        problem = f"not one cell for each of the {count} columns; correct the row, or delete it"
-        raise UserError(f"{source}, {name_lines(wrong)}: {problem}")
+    count, least = len(names), max((names.index(name) + 1 for name in used if name in names), default=0)
+    wrong = [number for number, row in numbered if len(row) < least or any(row[count:])]
+    if wrong and not (count == 1 and re.search("[;|\t]", names[0])):  # a table with another delimiter
+        problem = f"not one cell for each of the {plural(count, 'column')}; correct the row, or delete it"
+        raise UserError(f"{source}, {name_lines(wrong)}: {problem}; {advice}")
     cells = {name: [row[n] if n < len(row) else "" for _, row in numbered] for n, name in enumerate(names)}
     return Table(source, cells, [number for number, _ in numbered])
 
@@ -226,28 +220,31 @@ def name_lines(numbers: Sequence[int]) -> str:
 def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
     """The sentences of a file, by the number of their first line: columns `words` and `tags` of lists.
 
-    A word a line, an empty line between sentences. Lines that begin with `#` and a space are comments, as in CoNLL-U.
+    A word a line, an empty line between sentences. Lines that begin with `#` and a space are comments, as in CoNLL-U,
+    unless other lines have as many columns and the same tag: then the word is `#`.
     """
-    path = Path(vars(config)[key]).expanduser()
-    source, ended = f"data.{key}={path}", True
-    words, tags, numbers = [], [], []
-    for number, line in enumerate(read_utf8(path, f"data.{key}").split("\n"), 1):
-        cells = line.split("\t") if "\t" in line else line.split()
-        if not line.strip() or cells[0] == DOCUMENT:
-            ended = True
-        elif not line.startswith("# "):
-            if ended:
-                words.append([])
-                tags.append([])
+    path, tag = Path(vars(config)[key]).expanduser(), slice(config.tag, config.tag + 1 or None)
+    width, sentences, numbers = 0, [], []
+    text = read_utf8(path, f"data.{key}").split("\n")
+    lines = [(line, line.split("\t") if "\t" in line else split_words(line)) for line in text]
+    known = {(len(row), *row[tag]) for line, row in lines if row[tag] and not line.startswith("# ")}
+    for number, (line, row) in enumerate(lines, 1):
+        if not line.strip() or row[0] == DOCUMENT:
+            width = 0
+        elif not line.startswith("# ") or (len(row), *row[tag]) in known:
+            if not width:
+                sentences.append([])
                 numbers.append(number)
-                ended = False
-            for column, into in ((config.word, words), (config.tag, tags)):
-                if not -len(cells) <= column < len(cells):
-                    raise UserError(f"{source}: line {number} has {len(cells)} columns, not a column {column}")
-                into[-1].append(cells[column])
-    if not words:
-        raise UserError(f"{source}: no lines with words")
-    return Table(source, {"words": words, "tags": tags}, numbers)
+                width = len(row)
+            pair = [row[column] for column in (config.word, config.tag) if -len(row) <= column < len(row)]
+            if len(row) != width or len(pair) < 2 or not all(pair) or config.word % width == config.tag % width:
+                needs = f"as many as its sentence, a word in data.word={config.word}, a tag in data.tag={config.tag}"
+                raise UserError(f"data.{key}={path}: line {number} has {plural(len(row), 'column')}; give it {needs}")
+            sentences[-1].append(pair)
+    if not sentences:
+        raise UserError(f"data.{key}={path}: no lines with words")
+    words, tags = ([[pair[side] for pair in sentence] for sentence in sentences] for side in (0, 1))
+    return Table(f"data.{key}={path}", {"words": words, "tags": tags}, numbers)
 
 
 def as_list(value: Any) -> list[str]:
@@ -270,12 +267,20 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
         if as_list(given)
     }
     source = f"data.dataset={config.dataset}"
+    path = os.path.expanduser(config.dataset)
+    for named in chain(*map(glob, [path, *chain(*files.values())])):
+        check_regular(named, f"{source}: {named}")
+    datasets.disable_progress_bars()
+    for name in ("datasets", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    options = {"name": config.subset, "data_files": files or None, "revision": config.revision}
     try:
-        builder = datasets.load_dataset_builder(
-            os.path.expanduser(config.dataset), config.subset, data_files=files or None, revision=config.revision
-        )
+        builder = datasets.load_dataset_builder(path, **options)
         if builder.name in UNPICKLING:
             raise UserError(f"{source}: would be unpickled, which can run any program; save it as Parquet, CSV or JSON")
+        if builder.name == "csv":  # as its cells are written: pandas would take NA for nothing, and 007 for 7
+            converters = {name: str for name in (*wanted.text, wanted.label) if name}
+            builder = datasets.load_dataset_builder(path, **options, converters=converters, na_filter=False)
         builder.download_and_prepare()
         splits = builder.as_dataset()
     except UserError:
@@ -285,7 +290,8 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
         while cause.__cause__ is not None:  # it says only there what is wrong with a file
             cause = cause.__cause__
         reasons = dict.fromkeys(map(first_line, (error, cause)))
-        raise UserError(f"{source}: cannot be loaded: {': '.join(reasons)}") from None
+        said = ": ".join(reasons).replace("StopIteration", "a file is empty")
+        raise UserError(f"{source}: cannot be loaded: {said}") from None
     given = {"split": config.split, "test_split": config.test_split}
     raise_all(
         f"data.{key}={split}: no such split; {choices_text(split, splits)}"
@@ -295,6 +301,8 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
 
     def read_split(split: str) -> Table:
         rows = splits[split]
+        if "__index_level_0__" in rows.column_names:  # pandas took all first cells for an index
+            raise UserError(f"{source} ({split}): its rows have more cells than the first line has columns; correct it")
         cells = {name: rows[name][:] if name in (*wanted.text, wanted.label) else () for name in rows.column_names}
         feature = rows.features.get(wanted.label)
         classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # of tags it is one level down
@@ -335,19 +343,16 @@ def read_records(wanted: Wanted, table: Table) -> list[Record]:
     for row, number in enumerate(table.numbers):
         if labels is not None and wanted.skip and read_name(labels[row], table) in wanted.skip:
             continue
-        cells = [column[row] for column in columns]
-        if wanted.target == "tags":
-            texts = (tuple(map(str, split_words(cells[0]))),)
-        else:
-            parts = (text for cell in cells for text in (cell if isinstance(cell, (list, tuple)) else [cell]))
-            texts = tuple("" if text is None else str(text) for text in parts)
+        cells = [split_words(column[row]) if wanted.target == "tags" else column[row] for column in columns]
+        parts = [part for cell in cells for part in (cell if isinstance(cell, (list, tuple)) else [cell])]
+        texts = (tuple(map(str, parts)),) if wanted.target == "tags" else tuple(map(str, parts))
         try:
+            if strange := [part for part in parts if part is None or isinstance(part, (dict, bytes))]:
+                raise ValueError(f"{strange[0]} in data.text={','.join(wanted.text)} is no text; correct or delete it")
             if records and len(texts) != len(records[0][0]):
                 raise ValueError(f"{len(texts)} texts, the first row has {len(records[0][0])}")
             if labels is None and len(columns) > 1 and not all(text.strip() for text in texts):
-                named = zip(wanted.text, cells, strict=True)
-                empty = next((name for name, cell in named if not str(cell or "").strip()), wanted.text[-1])
-                raise ValueError(f"nothing in the column '{empty}'; each text needs the other")
+                raise ValueError(f"a text of {', '.join(wanted.text)} is empty; each needs the other")
             label = None if labels is None else read_label(wanted.target, labels[row], len(texts[0]), table)
         except ValueError as error:
             raise UserError(f"{table.source}: row {number}: {error}") from None
@@ -359,13 +364,15 @@ def read_label(target: str, cell: Any, words: int, table: Table) -> str | float 
     """What a cell says; raises ValueError for one that says nothing. words: how many need a tag."""
     if target == "number":
         if (number := read_number(cell)) is None:
-            raise ValueError(f"'{'' if cell is None else cell}' is not a number")
+            raise ValueError(f"'{'' if cell is None else cell}' is not a number below {LARGEST:g} in size")
         return number
     if target == "tags":
         tags = [read_name(tag, table) for tag in split_words(cell)]
         if len(tags) != words:
             raise ValueError(f"{words} words and {len(tags)} tags; give one for each word")
         return tags
+    if isinstance(cell, (list, tuple, dict)):
+        raise ValueError(f"a {type(cell).__name__} in the column of labels; give one label")
     name = read_name(cell, table)
     if not name:
         raise ValueError("no label; add it, or skip such rows by data.skip=['']")
@@ -373,33 +380,38 @@ def read_label(target: str, cell: Any, words: int, table: Table) -> str | float 
 
 
 def read_number(cell: Any) -> float | None:
-    """A cell's number; None where it has none, or one too large for a float32."""
+    """A cell's number; None where it has none, or one whose square no float32 holds."""
     try:
         number = float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
-    return number if abs(number) < LARGEST else None
+    return number if abs(number) < LARGEST and "_" not in str(cell) else None  # Python takes 1_0 for 10
 
 
 def read_name(cell: Any, table: Table) -> str:
     """A label's name; a number below 0 stands for a missing one where numbers have names, as in Hugging Face's sets."""
     if table.classes and isinstance(cell, int):
         return table.classes[cell] if 0 <= cell < len(table.classes) else ""
-    return "" if cell is None else str(cell).strip()
+    return "" if cell is None or cell != cell else str(cell).strip()  # a number that is missing is not itself
 
 
 def split_words(cell: Any) -> list[Any]:
     """The words of a cell, given one by one or with white space between them."""
-    return list(cell) if isinstance(cell, (list, tuple)) else str("" if cell is None else cell).split()
+    if isinstance(cell, (list, tuple)):
+        return list(cell)
+    return re.findall(r"[^ \t\r\n]+", "" if cell is None else str(cell))  # a no-break space is part of a word
 
 
 def hold_out(wanted: Wanted, rows: list[Record], share: float) -> tuple[list[Record], list[Record]]:
-    """(train, held out): of each class the share of rows with the smallest hash of their texts."""
-    classes: dict[Any, list[str]] = {}
-    for name, label in {repr(texts): label for texts, label in reversed(rows)}.items():  # the first row's label
-        classes.setdefault(label if wanted.target == "class" else None, []).append(name)
-    chosen = {name for names in classes.values() for name in choose_by_hash(names, share)}
-    return [row for row in rows if repr(row[0]) not in chosen], [row for row in rows if repr(row[0]) in chosen]
+    """(train, held out): of each class the share of groups with the smallest hash; a group has its rarest class."""
+    names = name_groups(texts for texts, _ in rows)
+    labels = [label if wanted.target == "class" else None for _, label in rows]
+    counts, classes = Counter(labels), {}
+    rarest = sorted(zip(names, labels, strict=True), key=lambda pair: -counts[pair[1]])
+    for name, label in dict(rarest).items():
+        classes.setdefault(label, []).append(name)
+    chosen = {name for of_class in classes.values() for name in choose_by_hash(of_class, share)}
+    return tuple([row for row, name in zip(rows, names, strict=True) if (name in chosen) == side] for side in (0, 1))
 
 
 def collect_names(wanted: Wanted, rows: list[Record]) -> list[str]:
@@ -439,7 +451,8 @@ def read_parallel(config: TextDataConfig) -> Corpus:
             problems.append(f"{missing} is missing: {given} is given, and each of its lines needs the other language's")
     raise_all(problems)
     if "test" not in splits:
-        splits["train"], splits["test"] = divide_by_hash(splits["train"], config.test_share, name=repr)
+        groups = dict(zip(splits["train"], name_groups(splits["train"]), strict=True))
+        splits["train"], splits["test"] = divide_by_hash(splits["train"], config.test_share, name=groups.__getitem__)
     return Corpus(**{split: Examples((*zip(*pairs, strict=True),) or ((), ())) for split, pairs in splits.items()})
 
 
@@ -468,41 +481,50 @@ def read_pairs(paths: dict[str, str], skip_empty: bool) -> list[tuple[str, str]]
 # -- questions whose answer is a span of a text
 
 
+Answer = make_dataclass("Answer", [("text", str), ("answer_start", int)])
+Question = make_dataclass("Question", [("question", str), ("answers", list[Answer])])
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    context: str
+    qas: list[Question]
+
+    def __post_init__(self):
+        for answer in chain(*(asked.answers[:1] for asked in self.qas)):
+            first, words = answer.answer_start, answer.text
+            if first < 0 or not words.strip() or not self.context.startswith(words, first):
+                raise ValueError(f"the answer '{words}' does not stand at character {first}")
+
+
+Article = make_dataclass("Article", [("paragraphs", list[Paragraph])])
+Squad = make_dataclass("Squad", [("data", list[Article])])
+
+
 def read_squad(config: TextDataConfig) -> Corpus:
     """Questions and texts of files as SQuAD's (Rajpurkar et al., 2016, 2018), with the first answer that is given.
 
     Without test_path a share of the texts is held out with their questions. Raises UserError.
     """
-    train = read_answers(config, "path")
-    if config.test_path:
-        test = read_answers(config, "test_path")
-    else:
-        _, held = divide_by_hash(sorted({row[1] for row in train}), config.test_share)
-        chosen = set(held)
-        train, test = ([row for row in train if (row[1] in chosen) == side] for side in (False, True))
-    splits = []
-    for rows in (train, test):
-        questions, texts, spans = zip(*rows, strict=True) if rows else ((), (), ())
-        splits.append(Examples((questions, texts), [int(last > 0) for _, last in spans], spans=spans))
-    return Corpus(*splits)
+    splits = [read_answers(config, key) for key in ("path", "test_path") if vars(config)[key]]
+    if len(splits) == 1:
+        splits = divide_by_hash(splits[0], config.test_share, name=itemgetter(1))
+    columns = [zip(*rows, strict=True) if rows else ((), (), ()) for rows in splits]
+    return Corpus(*(Examples((a, b), [int(end > 0) for _, end in spans], spans=spans) for a, b, spans in columns))
 
 
 def read_answers(config: TextDataConfig, key: str) -> list[tuple[str, str, tuple[int, int]]]:
     """(question, text, the answer's characters) of each question of a file; (0, 0) of one without an answer."""
-    path, rows = Path(vars(config)[key]).expanduser(), []
-    try:
-        for article in json.loads(read_utf8(path, f"data.{key}"))["data"]:
-            for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
-                    span = (0, 0)
-                    if asked["answers"]:
-                        first = int(asked["answers"][0]["answer_start"])
-                        span = first, first + len(asked["answers"][0]["text"])
-                    rows.append((asked["question"], paragraph["context"], span))
-    except (ValueError, TypeError, KeyError) as error:
-        problem = f"not a file as of SQuAD, {type(error).__name__} {first_line(error)}"
-        raise UserError(f"data.{key}={path}: {problem}; give data[].paragraphs[].qas[].answers[]") from None
-    return rows
+    path, none = Path(vars(config)[key]).expanduser(), Answer("", 0)
+    advice = "give data[].paragraphs[].qas[].answers[] as in SQuAD, answer_start in characters from 0"
+    squad = parse_json(Squad, read_utf8(path, f"data.{key}"), f"data.{key}={path}", advice)
+    return [
+        (asked.question, paragraph.context, (first := answer.answer_start, first + len(answer.text)))
+        for article in squad.data
+        for paragraph in article.paragraphs
+        for asked in paragraph.qas
+        for answer in [*asked.answers, none][:1]
+    ]
 
 
 # -- mixtures

@@ -25,6 +25,8 @@ KINDS = ("bpe", "wordpiece", "characters")
 FILE = "tokenizer.json"
 CHUNK = 2_000_000  # characters encoded at a time
 LONG = 100_000  # characters from which a text is encoded in pieces, which takes less memory and all cores
+WORD = 256  # characters of a word that a trainer reads as one: its time grows with their square
+LONG_WORD = re.compile(rf"(\S{{{WORD + 1},}}|\s{{{WORD + 1},}})")  # or white space
 ALPHABET = 1000  # characters that WordPiece keeps at most, as BERT's trainer does
 
 # Names of GPT (Radford et al., 2018: start, delimiter, extract), BERT and RoBERTa/T5, then of Llama and Gemma.
@@ -214,7 +216,7 @@ def train(
     With `split_digits` a bpe has each digit as a token of its own. The same texts give the same tokenizer, on any
     number of cores. Raises UserError.
     """
-    cut = (piece for text in texts for piece in cut_pieces(text))
+    cut = (part for text in texts for piece in cut_pieces(text) for part in cut_words(piece))
     if kind == "bpe":
         return train_bpe(cut, vocabulary, lowercase, split_digits)
     return {"wordpiece": train_wordpiece, "characters": train_characters}[kind](cut, vocabulary, lowercase)
@@ -283,6 +285,13 @@ def rank_characters(texts: Iterable[str]) -> list[str]:
     for text in texts:
         counts.update(text)
     return sorted(counts, key=lambda character: (-counts[character], character))
+
+
+def cut_words(text: str) -> Iterator[str]:
+    """A text in one piece, or where it has words longer than WORD, such as a sequence of DNA, in pieces of them."""
+    for number, part in enumerate(LONG_WORD.split(text)):
+        step = WORD if number % 2 else len(part)
+        yield from (part[start : start + step] for start in range(0, len(part), step or 1))
 
 
 def check_vocabulary(vocabulary: int, least: int, what: str) -> None:

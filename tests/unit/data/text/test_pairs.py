@@ -53,9 +53,9 @@ def test_a_table_with_two_columns_of_text_is_of_pairs(tmp_path):
     assert pairs(found, "train") | pairs(found, "test") == {f"Zeile {n}": f"line {n}" for n in range(20)}
     (line,) = problems("tsv", path=path, text=["de", "fr"])
     assert line == f"data.text=fr: data.path={path} has no column 'fr'; choices: id, de, en"
-    path = write(tmp_path / "pairs.tsv", "id\tde\ten", *rows, "20\tZeile 20", "21\tZeile 21\t ")
+    path = write(tmp_path / "pairs.tsv", "id\tde\ten", *rows, "20\tZeile 20\t", "21\tZeile 21\t ")
     (line,) = problems("tsv", path=path, text=["de", "en"])
-    assert line == f"data.path={path}: row 22: nothing in the column 'en'; each text needs the other"
+    assert line == f"data.path={path}: row 22: a text of de, en is empty; each needs the other"
 
 
 def test_files_that_do_not_fit_are_refused_with_a_line_each(files, tmp_path):

@@ -1,6 +1,8 @@
 """Texts from the user's files: folders of documents, CSV, the files of GLUE, Hugging Face's data sets."""
 
+import gzip
 import json
+import os
 import warnings
 
 import numpy as np
@@ -225,7 +227,10 @@ def test_bad_tables(tmp_path):
     where = f"data.path={path}"
     for options, expected in (
         ({"label": "label"}, f"{where}: row 4: no label; add it, or skip such rows by data.skip=['']"),
-        ({"label": "label", "target": "number", "skip": [""]}, f"{where}: row 5: 'x' is not a number"),
+        (
+            {"label": "label", "target": "number", "skip": [""]},
+            f"{where}: row 5: 'x' is not a number below 1e+15 in size",
+        ),
         ({"target": "number"}, "data.target=number: give data.label=COLUMN"),
         (
             {"text": ["text", "label"], "label": "label", "target": "tags"},
@@ -237,7 +242,101 @@ def test_bad_tables(tmp_path):
         assert problems("csv", path=path, **options) == [expected]
 
 
+@pytest.mark.parametrize("name", ["csv", "tsv"])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize(("row", "right"), [("hello, you,a", False), ("hello", False), ("hello,a,,", True)])
+def test_a_row_that_does_not_fit_the_columns_is_refused(tmp_path, name, header, row, right):
+    lines = [*["text,label"] * header, *(f"text {n},{'ab'[n % 2]}" for n in range(20)), row]
+    path = write(tmp_path / "a.csv", *(line.replace(",", "\t" if name == "tsv" else ",") for line in lines))
+    options = {"path": path, "header": header, "text": "text" if header else 0, "label": "label" if header else 1}
+    if right:
+        found = load(name, **options)
+        assert len(found.train) + len(found.test) == 21
+    else:
+        expected = f"data.path={path}, 1 line ({len(lines)}): not one cell for each of the 2 columns; correct the row"
+        assert problems(name, **options)[0].startswith(expected)
+
+
+@pytest.mark.parametrize("cell", ["1e29", "-1e15", "inf", "nan", "1_0", "9" * 5000])
+def test_a_target_that_no_model_learns_names_its_row(tmp_path, cell):
+    path = write(tmp_path / "a.csv", "text,label", "a,1", f"b,{cell}")
+    (line,) = problems("csv", path=path, label="label", target="number")
+    assert line.startswith(f"data.path={path}: row 3: '{cell[:99]}")
+
+
+def test_texts_without_tokens_are_counted(tmp_path):
+    path = write(tmp_path / "a.csv", "text,label", *(f"text {n},{n % 2}" for n in range(20)), ",1", "null,0")
+    with pytest.warns(UserWarning, match="data=csv: 1 of 20 training texts are left out: they have no tokens"):
+        found = load("csv", path=path, label="label")
+    assert "null" in texts(found, "train") + texts(found, "test")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"PK\3\4...", "a zip archive, an Excel workbook (.xlsx) or a document"),
+        ("text,label\na,1\n".encode("utf-16"), "text in UTF-16, such as Excel's Unicode text"),
+        ("text,label\na,1\n".encode("utf-16-le"), "text in UTF-16, such as Excel's Unicode text"),
+        (b"PAR1\x15\x04...PAR1", "a Parquet file, which data=huggingface data.dataset=parquet data.files=FILE reads"),
+        (b"BZh91AY", "compressed, and not by gzip"),
+    ],
+)
+def test_another_format_is_named(tmp_path, content, said):
+    (tmp_path / "a.csv").write_bytes(content)
+    assert problems("csv", path=f"{tmp_path}/a.csv") == [
+        f"data.path={tmp_path}/a.csv: {said}; save it as text or CSV in UTF-8"
+    ]
+
+
+def test_gzip_is_read_but_not_a_bomb(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv.gz"
+    packed = gzip.compress("\n".join(["\ufefftext,label", *(f"text é{n},{n % 2}" for n in range(40))]).encode())
+    path.write_bytes(packed)
+    assert len(load("csv", path=str(path), label="label").train) == 36
+    path.write_bytes(packed[:-20])
+    assert problems("csv", path=str(path))[0].startswith(f"data.path={path}: cannot read it: EOFError")
+    path.write_bytes(gzip.compress(bytes(3 * 2**20)))
+    monkeypatch.setattr("vitlab.files.UNPACKED", 2)
+    assert problems("csv", path=str(path)) == [
+        f"data.path={path}: over 2 times as long when unpacked; give the unpacked file"
+    ]
+
+
 # -- words with tags
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (["# sent_id = 1", "a A", "b B"], "a b"),  # a comment
+        (["# B", "a A"], "# a"),  # a word
+        (["a A", "# B"], "a #"),
+        (["#\tB", "a\tA"], "# a"),
+        (["a\xa0b A", "c B"], "a\xa0b c"),
+        (["a\u2028b A"], "a\u2028b"),
+        (["a"], None),
+        (["a A", "New York B"], None),
+        (["a A", "b B C"], None),
+        (["a\tA", "b\t"], None),
+    ],
+)
+def test_a_line_is_a_word_and_its_tag(tmp_path, lines, sentence):
+    before = [line for n in range(20) for line in (f"word{n} A", "then B", "")]
+    path = write(tmp_path / "a.txt", *before, *lines)
+    if sentence is None:
+        assert problems("conll", path=path)[0].startswith(f"data.path={path}: line {60 + len(lines)} has ")
+    else:
+        found = load("conll", path=path)
+        assert sentence in {text for split in found.splits for text in texts(found, split)}
+        assert found.classes == ("A", "B")
+
+
+def test_words_are_not_their_own_tags(tmp_path):
+    path = write(tmp_path / "a.txt", "EU", "rejects", "", "Peter")
+    assert problems("conll", path=path) == [
+        f"data.path={path}: line 1 has 1 column; "
+        "give it as many as its sentence, a word in data.word=0, a tag in data.tag=-1"
+    ]
 
 
 def test_conll_2003(tmp_path):
@@ -258,7 +357,10 @@ def test_conll_u(tmp_path):
     found = load("conll", **options, tag=3)
     assert found.classes == ("INTJ", "NOUN", "PUNCT", "VERB")
     assert texts(found, "train") == ["Dogs bark", "No ."]
-    assert problems("conll", **options, tag=4) == [f"data.path={path}: line 2 has 4 columns, not a column 4"]
+    assert problems("conll", **options, tag=4) == [
+        f"data.path={path}: line 2 has 4 columns; "
+        "give it as many as its sentence, a word in data.word=1, a tag in data.tag=4"
+    ]
     assert problems("conll", path=write(tmp_path / "a.txt", "", "# nothing")) == [
         f"data.path={tmp_path}/a.txt: no lines with words"
     ]
@@ -318,7 +420,44 @@ def test_json_lines_and_a_share(reviews):
     )
 
 
+def test_cells_of_a_csv_are_read_as_they_are_written(reviews, capfd):
+    rows = [f"{text},{label}" for text in ("null", "NA", "None", "nan", "1.0", "007") for label in ("007", "TRUE")]
+    options = {"dataset": "csv", "files": write(reviews / "a.csv", "text,label", *rows), "label": "label"}
+    found = load("huggingface", **options, test_files=options["files"])
+    assert found.classes == ("007", "TRUE")
+    assert texts(found, "test") == [row.split(",")[0] for row in rows]
+    write(reviews / "a.csv", "text,label", *(f"{row},more" for row in rows))
+    assert "more cells than the first line has columns" in problems("huggingface", **options)[0]
+    write(reviews / "a.csv")
+    assert "No columns to parse" in problems("huggingface", **options)[0]
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"label": "a"}, "None in data.text=text is no text"),
+        ({"text": None, "label": "a"}, "None in data.text=text is no text"),
+        ({"text": "a"}, "no label; add it"),
+        ({"text": "a", "label": ["a", "b"]}, "a list in the column of labels; give one label"),
+        ({"text": "a", "label": {"text": ["a"]}}, "a dict in the column of labels; give one label"),
+        ({"text": {"de": "a"}, "label": "a"}, "{'de': 'a'} in data.text=text is no text"),
+    ],
+)
+def test_a_row_without_a_text_or_a_label_is_named(reviews, row, said):
+    same = [{"text": f"text {n}", "label": "a"} for n in range(9)]
+    rows = [row] * 9 if any(isinstance(value, (list, dict)) for value in row.values()) else [*same, row]
+    path = write(reviews / "a.jsonl", *map(json.dumps, rows))
+    (line,) = problems("huggingface", dataset="json", files=path, label="label")
+    assert line.startswith(f"data.dataset=json (train): row {0 if rows[0] is row else 9}: {said}")
+
+
 def test_what_cannot_be_loaded_is_one_line(reviews):
+    (line,) = problems("huggingface", dataset="json", files=write(reviews / "empty.json"))
+    assert line == "data.dataset=json: cannot be loaded: a file is empty"
+    os.mkfifo(reviews / "pipe")
+    (line,) = problems("huggingface", dataset="json", files=str(reviews / "pipe"))
+    assert line == f"data.dataset=json: {reviews}/pipe: a pipe, socket or device; give a regular file"
     (reviews / "bad.json").write_text("{")
     (line,) = problems("huggingface", dataset="json", files=str(reviews / "bad.json"))
     assert line.startswith("data.dataset=json: cannot be loaded: ")

@@ -196,3 +196,17 @@ def test_kinds_and_paths(tmp_path, monkeypatch):
         "data.tokenizer=wordpeice: unknown kind; did you mean 'wordpiece'? choices: bpe, wordpiece, characters, "
         "or the path of a tokenizer.json"
     ]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+@pytest.mark.parametrize("word", ["x" * 10**6, "ACGTTGCA" * 50_000, "語" * 10**5, " " * 10**5])
+def test_a_word_without_end_does_not_hold_the_training(kind, word):
+    found = tokenization.train([f"{TEXTS[0]} {word} {TEXTS[1]}"], kind, 331)
+    assert found.ids("cat"), "the words beside it are learned"
+    assert "".join(tokenization.cut_words(f"a {word} b")) == f"a {word} b"
+    assert max(map(len, tokenization.cut_words(word))) == tokenization.WORD
+
+
+def test_words_of_any_language_are_whole():
+    for text in (*TEXTS, "Donaudampfschifffahrtsgesellschaft " * 99, "我能吞下玻璃而不伤身体。\n" * 99, "="[:1] * 250):
+        assert list(tokenization.cut_words(text)) == [text]
