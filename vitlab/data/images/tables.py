@@ -6,27 +6,33 @@ are chosen by their names and the seed, so that adding some later moves few of t
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
+import yaml
 
 from vitlab.config import UserError, choices_text, extent, raise_all
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
 from vitlab.data.base import CaptionData, ImageData, Split
 from vitlab.data.cache import stat_files
-from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
+from vitlab.data.images.imagefolder import EXTENSIONS, PARTS, FileImages, name_splits, to_names
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_held_out, divide_by_hash
 from vitlab.data.text import tokenization
-from vitlab.data.text.texts import check_column, read_cells, read_number
-from vitlab.formatting import cut_lines
+from vitlab.data.text.texts import LARGEST, check_column, read_cells, read_number
+from vitlab.files import read_utf8
+from vitlab.formatting import cut_lines, cut_names
 
-VERSIONS = {"imagetable": 2, "captions": 3}  # of the reading
+VERSIONS = {"imagetable": 3, "captions": 4}  # of the reading
 SHOWN = 5  # rows named in an error
-SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
-SEPARATOR = ";"  # between the labels of a picture
+SEPARATORS = ";|,/+& "  # between the labels of a picture; the first two hardly stand in a name
+BINARY = {"0", "1", "0.0", "1.0", "true", "false", ""}
+LONGEST = 80  # letters of a cell in a message
 
 Row = dict[str, str]  # the cells by the names of their columns
 Captions = Sequence[Sequence[str]]  # of each image, one or several
@@ -67,27 +73,67 @@ def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]] | None
 
 
 def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> list[tuple[int, Row]]:
-    """(number, cells) of the table's rows. Raises UserError for a column, by its key in the configuration, that is
-    missing.
+    """(number, cells) of the table's rows, in Unicode's composed form. Raises UserError for a column, by its key in the
+    configuration, that is missing.
     """
     root, path = Path(config.root).expanduser(), Path(config.path).expanduser()
     if not root.is_dir():
         raise UserError(f"data.root={root}: {'not a folder' if root.exists() else 'no such folder'}")
     advice = "quote a cell that has a comma or a quote"
-    table = read_cells(path, "data.path", [*columns.values()], "", quoting=True, header=True, advice=advice)
-    raise_all([line for key, name in columns.items() for line in check_column(table, key, name)])
-    rows = zip(*table.columns.values(), strict=True)
-    cells = [dict(zip(table.columns, map(str.strip, row), strict=True)) for row in rows]
+    composed = {normalize("NFC", name): name for name in columns.values() if name}
+    delimiter = find_delimiter(path, composed)
+    table = read_cells(path, "data.path", [*columns.values()], delimiter, quoting=True, header=True, advice=advice)
+    named = {composed.get(normalize("NFC", name), name): cells for name, cells in table.columns.items()}
+    table = replace(table, columns=named)
+    problems = [line for key, name in columns.items() for line in check_column(table, key, name)]
+    hot = [name for name, cells in named.items() if {cell.strip().lower() for cell in cells} <= BINARY]
+    if len(hot) > 1 and columns.get("label") not in (None, *named):
+        what = f"columns of 0 and 1 ({cut_names(hot, SHOWN)}) are not read as labels"
+        problems.append(
+            f"{table.source}: {what}; write the names of a picture's labels into one column, with ';' between"
+        )
+    raise_all(problems)
+    rows = zip(*named.values(), strict=True)
+    cells = [dict(zip(named, (normalize("NFC", cell.strip()) for cell in row), strict=True)) for row in rows]
     return list(zip(table.numbers, cells, strict=True))
 
 
-def check_file(root: Path, file: str) -> Iterator[str]:
-    if not file:
-        yield "no picture; write the name of its file"
-    elif not (root / file).is_file():
-        yield f"no picture '{file}' in data.root={root}; correct the name, or delete the row"
-    elif not (root / file).resolve().is_relative_to(root.resolve()):
-        yield f"the picture '{file}' lies outside data.root={root}; copy it there and name that, or delete the row"
+def find_delimiter(path: Path, names: Iterable[str]) -> str:
+    """What parts the cells of a table's first line, which has those names: Excel writes semicolons in Europe."""
+    header = normalize("NFC", read_utf8(path, "data.path").partition("\n")[0])
+
+    def found(delimiter: str) -> tuple[int, int]:
+        cells = [cell.strip(' "') for cell in header.split(delimiter)]
+        return len({*names} & {*cells}), len(cells)
+
+    return max(",\t;", key=found)
+
+
+def picture_finder(root: Path) -> Callable[[str], str]:
+    """A function from a cell to the path below the root of the picture that it names, one for each file, however it is
+    written: `./a.png`, an absolute path, a link, in another Unicode form. It raises ValueError.
+    """
+    real = os.path.realpath(root)
+    composed = cache(lambda: {normalize("NFC", path): path for path, *_ in stat_files(root)})
+
+    def find(cell: str) -> str:
+        path = os.path.join(root, cell)
+        if cell and not os.path.isfile(path):
+            path = os.path.join(root, composed().get(normalize("NFC", os.path.normpath(cell)), cell))
+        if not cell:
+            raise ValueError("no picture; write the name of its file")
+        if not os.path.isfile(path):
+            raise ValueError(f"no picture '{cut(cell)}' in data.root={root}; correct the name, or delete the row")
+        if (found := os.path.relpath(os.path.realpath(path), real)).split(os.sep)[0] == os.pardir:
+            advice = "copy it there and name that, or delete the row"
+            raise ValueError(f"the picture '{cut(cell)}' lies outside data.root={root}; {advice}")
+        return found
+
+    return find
+
+
+def cut(cell: str) -> str:
+    return cell if len(cell) <= LONGEST else f"{cell[:LONGEST]}..."
 
 
 def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]]) -> None:
@@ -100,14 +146,16 @@ def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]])
 
 def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
     """The captions of each picture by its path. Raises UserError for a missing column, picture or caption."""
-    root, by_name, problems = Path(config.root).expanduser(), {}, []
+    find, by_name, problems = picture_finder(Path(config.root).expanduser()), {}, []
     image_column, caption_column = config.image_column, config.caption_column
     for number, row in read_rows(config, {"image_column": image_column, "caption_column": caption_column}):
         image, caption = row[image_column], " ".join(row[caption_column].split())
-        if image not in by_name:
-            problems += ((number, problem) for problem in check_file(root, image))
+        try:
+            image = find(image)
+        except ValueError as error:
+            problems.append((number, str(error)))
         if not caption:
-            problems.append((number, f"no caption for '{image}'; write one, or delete the row"))
+            problems.append((number, f"no caption for '{cut(image)}'; write one, or delete the row"))
         by_name.setdefault(image, []).append(caption)
     raise_problems(config, problems)
     return {image: tuple(captions) for image, captions in by_name.items()}
@@ -145,22 +193,26 @@ def load_table(config: ImageTableConfig) -> ImageData:
 
 def read_pictures(config: ImageTableConfig) -> list[Row]:
     """The rows of a table with one row a picture. Raises UserError for a missing column, file or cell."""
-    root, lines, problems = Path(config.root).expanduser(), {}, []
+    find, lines, problems = picture_finder(Path(config.root).expanduser()), {}, []
     columns = {key: vars(config)[key] for key in ("file", "label", "group", "split")}
     rows = read_rows(config, columns)
+    parts = name_splits({row[config.split] for _, row in rows}) if config.split else {}
     for number, row in rows:
         file, label, split = row[config.file], row[config.label], row.get(config.split or "", "")
-        if file and file in lines:
-            problems.append((number, f"'{file}' is in row {lines[file]} too; give each picture one row"))
-        else:
-            problems += ((number, problem) for problem in check_file(root, file))
+        try:
+            found = row[config.file] = find(file)
+            if lines.setdefault(found, number) != number:
+                problems.append((number, f"'{cut(file)}' is in row {lines[found]} too; give each picture one row"))
+        except ValueError as error:
+            problems.append((number, str(error)))
         if config.target == "class" and not label:
-            problems.append((number, f"no label of '{file}'; write one, or delete the row"))
+            problems.append((number, f"no label of '{cut(file)}'; write one, or delete the row"))
         elif config.target == "number" and read_number(label) is None:
-            problems.append((number, f"{config.label}={label}: is not a number; correct it, or delete the row"))
-        if config.split and split.lower() not in SPLITS:
-            problems.append((number, f"{config.split}={split}: {choices_text(split, SPLITS)}"))
-        lines.setdefault(file, number)
+            what = f"is not a number below {LARGEST:g}"
+            problems.append((number, f"{config.label}={cut(label)}: {what}; correct it, or delete the row"))
+        if config.split and parts.get(split) not in PARTS:
+            choices = choices_text(split, ("train", "val", "test"))
+            problems.append((number, f"{config.split}={cut(split)}: {choices}"))
     raise_problems(config, problems)
     return [row for _, row in rows]
 
@@ -176,7 +228,15 @@ def read_targets(
     if config.target == "number":
         return (), np.zeros(len(rows), dtype=np.int64), np.array(cells, dtype=np.float32)
     several = config.target == "labels"
-    listed = [[name.strip() for name in cell.split(SEPARATOR) if name.strip()] if several else [cell] for cell in cells]
+    try:
+        separator, names_of = split_labels(cells)
+    except ValueError as error:
+        if several:
+            raise UserError(f"data.label={config.label}: {error}") from None
+        separator = ""
+    if separator and several and separator != SEPARATORS[0]:
+        warnings.warn(f"data.label={config.label}: read as several labels, {separator}", stacklevel=1)
+    listed = [names_of[cell] if several else [cell] for cell in cells]
     classes = tuple(sorted({name for names in listed for name in names}))
     if len(classes) < 2:
         raise UserError(f"data.path={config.path}: only one class, '{''.join(classes)}'; give two or more")
@@ -190,6 +250,45 @@ def read_targets(
     return classes, np.where(targets.any(axis=1), rarity.argmin(axis=1), len(classes)), targets
 
 
+def split_labels(cells: Iterable[str]) -> tuple[str, dict[str, list[str]]]:
+    """How cells join several labels ("" where they do not), and the labels of each. Raises ValueError if that is open.
+
+    A list is one of JSON or Python. `;` and `|` always part labels. Other characters may belong to a name, such as
+    `golden retriever`, `Washington, D.C.`: they part labels where the parts, joined in other ways, are fewer than the
+    cells; of a space half of them must stand alone, too.
+    """
+    texts = {cell for cell in cells if cell}
+    lists = {text for text in texts if text[0] == "[" and text[-1] == "]"}
+    if lists and lists < texts:
+        raise ValueError(f"'{cut(min(lists))}' is a list, '{cut(min(texts - lists))}' is not; write one form")
+    if lists:
+        return "as lists", {"": [], **{text: read_list(text) for text in lists}}
+    for separator in SEPARATORS:
+        parts = {text: [part for part in map(str.strip, text.split(separator)) if part] for text in texts}
+        joined, names = (
+            sorted(text for text in texts if separator in text),
+            {name for of in parts.values() for name in of},
+        )
+        alone, fewer = names & texts, len(names) < len(texts)
+        if joined and (separator in ";|" or (fewer and (separator != " " or 2 * len(alone) >= len(names)))):
+            return f"joined by '{separator}'" if separator != ";" else ";", {"": [], **parts}
+        if alike := [text for text in joined if fewer or alone.issuperset(parts[text])]:
+            advice = "write ';' between labels, and behind a label that holds one"
+            raise ValueError(f"'{cut(alike[0])}' may be several labels, joined by '{separator}', or one; {advice}")
+    return "", {"": [], **{text: [text] for text in texts}}
+
+
+def read_list(text: str) -> list[str]:
+    """The names in a list as JSON, Python or YAML write it. Raises ValueError."""
+    try:
+        names = yaml.load(text, yaml.BaseLoader)  # which makes texts and lists alone
+    except (yaml.YAMLError, RecursionError):
+        names = [None]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f'\'{cut(text)}\' is no list of names such as ["cat", "dog"]; correct it')
+    return names
+
+
 def divide(
     config: ImageTableConfig, rows: Sequence[Row], labels: np.ndarray, together: np.ndarray | None
 ) -> dict[str, np.ndarray]:
@@ -201,10 +300,9 @@ def divide(
         held = choose_held_out(labels, round(config.test_share * len(rows)), together, config.seed, every_class=True)
         splits = {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
     else:
-        parts = np.array([SPLITS[row[config.split].lower()] for row in rows])
-        if "test" not in parts:
-            parts[parts == "validation"] = "test"
-        splits = {part: np.flatnonzero(parts == part) for part in dict.fromkeys(SPLITS.values()) if part in parts}
+        named = name_splits({row[config.split] for row in rows})
+        parts = np.array([named[row[config.split]] for row in rows])
+        splits = {part: np.flatnonzero(parts == part) for part in PARTS if part in parts}
     if not {"train", "test"} <= splits.keys() or not all(map(len, splits.values())):
         why = f"data.split={config.split}" if config.split else f"data.test_share={config.test_share}"
         raise UserError(f"{why}: of {len(rows)} pictures none is left for training or for the test; give more")

@@ -23,7 +23,7 @@ from vitlab.formatting import plural
 
 VERSION = 5  # of the reading
 UNITS = ("file", "blank_line")  # what ends a document
-LARGEST = 1e30  # of targets, which are kept in float32
+LARGEST = 1e15  # of targets, whose squares are summed in float32
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
 TARGETS = ("class", "number", "tags")
 DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
