@@ -37,10 +37,11 @@ LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 3  # of the files of an entry of images
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error; broken links, named in a warning
-SYSTEM = {  # folders of Synology, QNAP, macOS, Windows, Linux, Python; in lower case
-    *("@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin"),
-    *("recycler", "system volume information", "found.000", "lost+found", "__pycache__"),
-}
+SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and network storage add
+    r"\..*|__macosx|\$recycle\.bin|system volume information|found\.\d+|lost\+found|__pycache__"
+    r"|@(eadir|tmp|recycle|recently-snapshot)|#(recycle|snapshot)",
+    re.IGNORECASE | re.DOTALL,
+)
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 
 Progress = Callable[[str, int, int], None]
@@ -79,7 +80,7 @@ def walk_files(
         try:
             status = os.stat(current)
             with os.scandir(current) as entries:
-                shown = sorted((e for e in entries if not is_of_system(e.name)), key=lambda e: e.name, reverse=True)
+                shown = sorted((e for e in entries if not SYSTEM.fullmatch(e.name)), key=lambda e: e.name, reverse=True)
         except OSError:  # gone, not a folder, not readable, or a link to itself
             continue
         if (status.st_dev, status.st_ino) in entered:  # by a link back to a folder above
@@ -94,11 +95,6 @@ def walk_files(
                     yield entry
             elif broken is not None and (has_extension or "." not in entry.name):  # or a pipe, or a device
                 broken.append(entry.path)
-
-
-def is_of_system(name: str) -> bool:
-    """Whether a file or folder of that name is hidden (.DS_Store, ._photo.jpg), or is added by a system or a NAS."""
-    return name.startswith(".") or name.lower() in SYSTEM
 
 
 def is_folder(entry: os.DirEntry) -> bool:

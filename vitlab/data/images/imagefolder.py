@@ -17,23 +17,20 @@ import numpy as np
 from vitlab.config import extent, printable, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import is_folder, is_of_system, stat_files, walk_files, warn_of_broken_links
+from vitlab.data.cache import SYSTEM, is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import divide_by_hash
 from vitlab.formatting import cut_names, plural
 
 VERSION = 3  # of the decoding
-JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
-EXTENSIONS = (*JPEG, ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 KINDS = " ".join(extension.removeprefix(".") for extension in EXTENSIONS)
 PARTS = ("train", "validation", "test")
-NAMES = {  # of splits, in any case
-    "train": ("train", "training", "trn", "trainval"),
-    "validation": ("val", "valid", "validation", "validate", "dev", "development"),
-    "test": ("test", "testing", "tst", "holdout", "heldout"),
-    "eval": ("eval", "evaluation", "evaluate"),
-    "fold": ("fold",),  # of cross-validation: of no use, but no class either
-}
-SPLITS = {name: part for part, names in NAMES.items() for name in names}
+SPLIT = re.compile(  # names of splits, in any case; a fold of cross-validation is of no use, but no class either
+    r"[\W\d_]*(?:(?P<train>trn|train(?:ing|val)?)|(?P<validation>val|valid(?:at(?:e|ion))?|dev(?:elopment)?)"
+    r"|(?P<test>tst|test(?:ing)?|h[eo]ld[\W_]*out)|(?P<eval>eval(?:uat(?:e|ion))?)|(?P<fold>fold))"
+    r"(?:data|images?|imgs?|pictures|photos|set|split|[\W\d_])*",
+    re.IGNORECASE,
+)
 WHOLE = "all"  # the name of the one split of a folder that has none
 LAYOUT = "put the images of each class into a folder of its own"
 
@@ -69,8 +66,8 @@ def load(config: ImageDataConfig) -> ImageData:
     raise_all(find_problems(root, folders))
     listed = dict(zip(find_splits(root), folders.values(), strict=False))
     if not listed:
-        share, compose = config.test_share, partial(normalize, "NFC")
-        sides = {name: divide_by_hash(paths, share, config.seed, compose) for name, paths in folders[WHOLE].items()}
+        divide = partial(divide_by_hash, share=config.test_share, seed=config.seed, name=partial(normalize, "NFC"))
+        sides = {name: divide(paths) for name, paths in folders[WHOLE].items()}
         listed = {part: {name: of[n] for name, of in sides.items()} for n, part in enumerate(("train", "test"))}
     size, classes = extent(config.image_size), tuple(listed["train"])
     splits = {}
@@ -95,7 +92,7 @@ def check_root(root: Path) -> Iterator[str]:
 
 
 def class_names(folder: Path) -> list[str]:
-    return sorted(e.name for e in os.scandir(folder) if is_folder(e) and not is_of_system(e.name))
+    return sorted(e.name for e in os.scandir(folder) if is_folder(e) and not SYSTEM.fullmatch(e.name))
 
 
 def name_splits(names: Iterable[str]) -> dict[str, str]:
@@ -103,37 +100,27 @@ def name_splits(names: Iterable[str]) -> dict[str, str]:
 
     An `eval` is the test, beside a test the validation. One held-out split alone is the test.
     """
-    plain = {name: re.sub(r"[\W\d_]", "", name.lower()) for name in names}
-    plain = {
-        name: re.sub(r"(data|images?|imgs?|pictures|photos)?(set|split)?$", "", word) for name, word in plain.items()
-    }
-    parts = {name: SPLITS[word] for name, word in plain.items() if word in SPLITS}
-    meant = {"eval": "validation" if "test" in parts.values() else "test"}
-    if not {"test", "eval"} & set(parts.values()):
-        meant["validation"] = "test"
-    return {name: meant.get(part, part) for name, part in parts.items()}
+    parts = {name: found.lastgroup for name in names if (found := SPLIT.fullmatch(name))}
+    others = {"eval": "validation" if "test" in parts.values() else "test"}
+    others |= {} if {"test", "eval"} & {*parts.values()} else {"validation": "test"}
+    return {name: others.get(part, part) for name, part in parts.items()}
 
 
 def check_splits(root: Path) -> Iterator[str]:
     """Folders that are named as splits and are none. One without class folders may be a class: trains, beside buses."""
     inside = {name: class_names(root / name) for name in class_names(root)}
-    parts, source = name_splits(inside), f"data.root={root}"
-    named, found = " and ".join(f"{name}/" for name in parts), set(parts.values())
-    flat = [f"{name}/" for name in parts if not inside[name]]
-    if len(flat) < len(parts) or len(found) > 1:
-        if flat:
-            others = "" if len(flat) == len(parts) else f", unlike {next(name for name in parts if inside[name])}/"
-            yield f"{source}: {' and '.join(flat)}: named as a split, without class folders{others}; {LAYOUT} there"
-        elif not {"train", "test"} <= found <= {*PARTS} or len(found) < len(parts):
-            advice = "give a train/ with a val/, a test/ or both; rename what is a class"
-            yield f"{source}: {named}: named as splits, but not one folder for each; {advice}"
-    words = [name_splits(re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)).values() for name in inside]
-    if not parts and all(words) and len({part for of_name in words for part in of_name}) > 1:
-        yield f"{source}: {cut_names([*inside], 4)} look like splits; name them train/, val/ and test/"
+    words = {name: name_splits(re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)) for name in inside}
+    parts = name_splits(inside) or {name: min(found.values(), default="") for name, found in words.items()}
+    found, deep = {*parts.values()}, [name for name in parts if inside[name]]
+    fits = name_splits(deep) == parts and len(found) == len(parts) and {"train", "test"} <= found <= {*PARTS}
+    if "" not in found and (deep or len(found) > 1) and not fits:
+        names = ", ".join(f"{name}/" for name in parts)
+        advice = "give one train/ and one val/, one test/ or both, each with class folders; rename what is a class"
+        yield f"data.root={root}: named as splits, which do not fit: {names}; {advice}; or give one as data.root"
     for name, below in inside.items():
-        if len(set(name_splits(below).values())) > 1:
-            splits = " and ".join(f"{split}/" for split in name_splits(below))
-            yield f"{source}: {name}/ holds {splits}; give data.root={root / name}, or put the splits above the classes"
+        if len({*name_splits(below).values()}) > 1:
+            line = f"data.root={root}: {name}/ holds {' and '.join(f'{split}/' for split in name_splits(below))}"
+            yield f"{line}; give data.root={root / name}, or put the splits above the classes"
 
 
 def find_splits(root: Path) -> dict[str, str]:
@@ -165,8 +152,7 @@ def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
         problems += check_classes(root, listing, least=2 if name == WHOLE else 1)
         problems += check_same_classes(root, {next(iter(folders)): train, name: listing})
     if len(train) == 1:
-        name = next(iter(train))
-        problems.append(f"data.root={root}: only one class, '{name}'; give two or more, each a folder of images")
+        problems.append(f"data.root={root}: only one class, '{min(train)}'; give two or more, each a folder of images")
     return list(dict.fromkeys([*problems, *check_links(root, folders)]))
 
 
@@ -179,8 +165,8 @@ def check_links(root: Path, folders: dict[str, Listing]) -> Iterator[str]:
         if homes.setdefault(home, path) != path:
             twice.append(f"{path} is {homes[home]}")
     if twice:
-        what = f"{plural(len(twice), 'picture')} twice, by links: {cut_names(twice, 1)}"
-        yield f"data.root={root}: {what}; remove the links, a picture has one class and one split"
+        advice = "remove the links, a picture has one class and one split"
+        yield f"data.root={root}: {plural(len(twice), 'picture')} twice, by links: {cut_names(twice, 1)}; {advice}"
 
 
 def check_classes(root: Path, listed: Listing, least: int = 1) -> Iterator[str]:

@@ -7,7 +7,8 @@ are chosen by their names and the seed, so that adding some later moves few of t
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -80,51 +81,35 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
     if not root.is_dir():
         raise UserError(f"data.root={root}: {'not a folder' if root.exists() else 'no such folder'}")
     advice = "quote a cell that has a comma or a quote"
-    composed = {normalize("NFC", name): name for name in columns.values() if name}
-    delimiter = find_delimiter(path, composed)
+    first = read_utf8(path, "data.path").partition("\n")[0]
+    parts = {each: {cell.strip(' "') for cell in first.split(each)} for each in ",\t;"}  # Excel writes ; in Europe
+    delimiter = max(parts, key=lambda each: (len(parts[each] & {*columns.values()}), len(parts[each])))
     table = read_cells(path, "data.path", [*columns.values()], delimiter, quoting=True, header=True, advice=advice)
-    named = {composed.get(normalize("NFC", name), name): cells for name, cells in table.columns.items()}
-    table = replace(table, columns=named)
     problems = [line for key, name in columns.items() for line in check_column(table, key, name)]
-    hot = [name for name, cells in named.items() if {cell.strip().lower() for cell in cells} <= BINARY]
-    if len(hot) > 1 and columns.get("label") not in (None, *named):
-        what = f"columns of 0 and 1 ({cut_names(hot, SHOWN)}) are not read as labels"
-        problems.append(
-            f"{table.source}: {what}; write the names of a picture's labels into one column, with ';' between"
-        )
+    hot = [name for name, cells in table.columns.items() if {cell.strip().lower() for cell in cells} <= BINARY]
+    if len(hot) > 1 and columns.get("label") not in (None, *table.columns):
+        advice = "are not read; write the names of a picture's labels into one column, with ';' between"
+        problems.append(f"{table.source}: columns of 0 and 1 ({cut_names(hot, SHOWN)}) {advice}")
     raise_all(problems)
-    rows = zip(*named.values(), strict=True)
-    cells = [dict(zip(named, (normalize("NFC", cell.strip()) for cell in row), strict=True)) for row in rows]
+    rows = zip(*table.columns.values(), strict=True)
+    cells = [dict(zip(table.columns, (normalize("NFC", cell.strip()) for cell in row), strict=True)) for row in rows]
     return list(zip(table.numbers, cells, strict=True))
-
-
-def find_delimiter(path: Path, names: Iterable[str]) -> str:
-    """What parts the cells of a table's first line, which has those names: Excel writes semicolons in Europe."""
-    header = normalize("NFC", read_utf8(path, "data.path").partition("\n")[0])
-
-    def found(delimiter: str) -> tuple[int, int]:
-        cells = [cell.strip(' "') for cell in header.split(delimiter)]
-        return len({*names} & {*cells}), len(cells)
-
-    return max(",\t;", key=found)
 
 
 def picture_finder(root: Path) -> Callable[[str], str]:
     """A function from a cell to the path below the root of the picture that it names, one for each file, however it is
     written: `./a.png`, an absolute path, a link, in another Unicode form. It raises ValueError.
     """
-    real = os.path.realpath(root)
     composed = cache(lambda: {normalize("NFC", path): path for path, *_ in stat_files(root)})
 
     def find(cell: str) -> str:
         path = os.path.join(root, cell)
-        if cell and not os.path.isfile(path):
+        if not os.path.isfile(path):
             path = os.path.join(root, composed().get(normalize("NFC", os.path.normpath(cell)), cell))
-        if not cell:
-            raise ValueError("no picture; write the name of its file")
         if not os.path.isfile(path):
             raise ValueError(f"no picture '{cut(cell)}' in data.root={root}; correct the name, or delete the row")
-        if (found := os.path.relpath(os.path.realpath(path), real)).split(os.sep)[0] == os.pardir:
+        found = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
+        if found.split(os.sep)[0] == os.pardir:
             advice = "copy it there and name that, or delete the row"
             raise ValueError(f"the picture '{cut(cell)}' lies outside data.root={root}; {advice}")
         return found
@@ -211,8 +196,7 @@ def read_pictures(config: ImageTableConfig) -> list[Row]:
             what = f"is not a number below {LARGEST:g}"
             problems.append((number, f"{config.label}={cut(label)}: {what}; correct it, or delete the row"))
         if config.split and parts.get(split) not in PARTS:
-            choices = choices_text(split, ("train", "val", "test"))
-            problems.append((number, f"{config.split}={cut(split)}: {choices}"))
+            problems.append((number, f"{config.split}={cut(split)}: {choices_text(split, ('train', 'val', 'test'))}"))
     raise_problems(config, problems)
     return [row for _, row in rows]
 
@@ -228,15 +212,11 @@ def read_targets(
     if config.target == "number":
         return (), np.zeros(len(rows), dtype=np.int64), np.array(cells, dtype=np.float32)
     several = config.target == "labels"
-    try:
-        separator, names_of = split_labels(cells)
-    except ValueError as error:
-        if several:
-            raise UserError(f"data.label={config.label}: {error}") from None
-        separator = ""
-    if separator and several and separator != SEPARATORS[0]:
-        warnings.warn(f"data.label={config.label}: read as several labels, {separator}", stacklevel=1)
-    listed = [names_of[cell] if several else [cell] for cell in cells]
+    names_of = split_labels(f"data.label={config.label}", {*cells} - {""}, several)
+    if joined := sorted(cell for cell, names in names_of.items() if len(names) > 1 and not (several and ";" in cell)):
+        meant = f"{len(names_of[joined[0]])} labels" if several else "one class; several labels are data=imagelabels"
+        warnings.warn(f"data.label={config.label}: '{cut(joined[0])}' is read as {meant}", stacklevel=1)
+    listed = [names_of.get(cell, []) if several else [cell] for cell in cells]
     classes = tuple(sorted({name for names in listed for name in names}))
     if len(classes) < 2:
         raise UserError(f"data.path={config.path}: only one class, '{''.join(classes)}'; give two or more")
@@ -250,43 +230,32 @@ def read_targets(
     return classes, np.where(targets.any(axis=1), rarity.argmin(axis=1), len(classes)), targets
 
 
-def split_labels(cells: Iterable[str]) -> tuple[str, dict[str, list[str]]]:
-    """How cells join several labels ("" where they do not), and the labels of each. Raises ValueError if that is open.
+def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[str]]:
+    """The labels that each text holds, given all texts of a column. With `several` raises UserError where that is open.
 
-    A list is one of JSON or Python. `;` and `|` always part labels. Other characters may belong to a name, such as
-    `golden retriever`, `Washington, D.C.`: they part labels where the parts, joined in other ways, are fewer than the
-    cells; of a space half of them must stand alone, too.
+    `;`, `|` and lists part labels. Other characters may belong to a name, such as `golden retriever`, `Washington,
+    D.C.`: they part labels where these, joined in several ways, are fewer than the texts; of a space half of them must
+    stand alone, too.
     """
-    texts = {cell for cell in cells if cell}
-    lists = {text for text in texts if text[0] == "[" and text[-1] == "]"}
-    if lists and lists < texts:
-        raise ValueError(f"'{cut(min(lists))}' is a list, '{cut(min(texts - lists))}' is not; write one form")
-    if lists:
-        return "as lists", {"": [], **{text: read_list(text) for text in lists}}
+    if several and any(text[0] == "[" for text in texts):
+        listed = dict.fromkeys(texts)
+        with suppress(yaml.YAMLError, RecursionError):  # YAML knows the lists of JSON and of Python
+            listed = {text: yaml.load(text, yaml.BaseLoader) for text in texts}
+        for text, names in listed.items():
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise UserError(f"{source}: '{cut(text)}' is not a list of names as [cat, dog]; write lists alone")
+        return listed
     for separator in SEPARATORS:
         parts = {text: [part for part in map(str.strip, text.split(separator)) if part] for text in texts}
-        joined, names = (
-            sorted(text for text in texts if separator in text),
-            {name for of in parts.values() for name in of},
-        )
-        alone, fewer = names & texts, len(names) < len(texts)
+        joined = sorted(text for text in texts if len(parts[text]) > 1 or (separator == ";" and ";" in text))
+        names = {name for of_text in parts.values() for name in of_text}
+        fewer, alone = len(names) < len(texts), names & texts
         if joined and (separator in ";|" or (fewer and (separator != " " or 2 * len(alone) >= len(names)))):
-            return f"joined by '{separator}'" if separator != ";" else ";", {"": [], **parts}
-        if alike := [text for text in joined if fewer or alone.issuperset(parts[text])]:
+            return parts
+        if several and (open_ := [text for text in joined if fewer or alone.issuperset(parts[text])]):
             advice = "write ';' between labels, and behind a label that holds one"
-            raise ValueError(f"'{cut(alike[0])}' may be several labels, joined by '{separator}', or one; {advice}")
-    return "", {"": [], **{text: [text] for text in texts}}
-
-
-def read_list(text: str) -> list[str]:
-    """The names in a list as JSON, Python or YAML write it. Raises ValueError."""
-    try:
-        names = yaml.load(text, yaml.BaseLoader)  # which makes texts and lists alone
-    except (yaml.YAMLError, RecursionError):
-        names = [None]
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError(f'\'{cut(text)}\' is no list of names such as ["cat", "dog"]; correct it')
-    return names
+            raise UserError(f"{source}: '{cut(open_[0])}' may be one label or several by '{separator}'; {advice}")
+    return {text: [text] for text in texts}
 
 
 def divide(
