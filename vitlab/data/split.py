@@ -267,8 +267,8 @@ def choose_held_out(
                 if label not in labels[held] and np.isin(labels[groups == group], labels[~taken]).all():
                     held = taken
         if held.sum() > max(count, len(labels) / 2):
-            much = f"{held.sum()} of {len(labels)} items are held out, more than a half"
-            warnings.warn(f"{much}: the {len(first)} groups are too large for less; give more groups", stacklevel=1)
+            much = f"{held.sum()} of {len(labels)} items are held out, more than a half: {len(first)} groups"
+            warnings.warn(f"{much} are too large for less; give more groups", stacklevel=1)
     return held
 
 

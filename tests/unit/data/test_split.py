@@ -54,7 +54,7 @@ def test_of_few_large_groups_the_smallest_are_held_out(sizes, classes, held):
 
 def test_more_than_a_half_held_out_is_said():
     labels, groups = np.repeat([0, 0, 1], [100, 10, 10]), np.repeat([0, 1, 1], [100, 10, 10])
-    with pytest.warns(UserWarning, match="100 of 120 items are held out, more than a half: the 2 groups are too large"):
+    with pytest.warns(UserWarning, match="100 of 120 items are held out, more than a half: 2 groups are too large"):
         choose_held_out(labels, 12, groups, every_class=True)
 
 

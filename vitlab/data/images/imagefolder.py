@@ -53,8 +53,8 @@ def contents(config: ImageDataConfig) -> str:
     """The names and the sizes of all images, and which folder is which split: a copy of the folder has the same."""
     root = Path(config.root).expanduser()
     splits = [f"{part} {name}" for part, name in find_splits(root).items() if part == "validation"]
-    files = "\n".join(f"{size} {path}" for path, size, _ in stat_files(root, EXTENSIONS))
-    return normalize("NFC", files) + "".join(splits)
+    files = "\n".join(f"{size} {normalize('NFC', path)}" for path, size, _ in stat_files(root, EXTENSIONS))
+    return files + "".join(splits)
 
 
 def load(config: ImageDataConfig) -> ImageData:
@@ -126,17 +126,17 @@ def check_splits(root: Path) -> Iterator[str]:
 def find_splits(root: Path) -> dict[str, str]:
     """The folder of each split; empty unless there are a train/ and a held-out folder with class folders."""
     named = name_splits(name for name in name_splits(class_names(root)) if class_names(root / name))
-    folders = {part: name for name, part in named.items()}
-    return {part: folders[part] for part in PARTS if part in folders} if {"train", "test"} <= folders.keys() else {}
+    parts = PARTS if {"train", "test"} <= {*named.values()} else ()
+    return {part: name for part in parts for name in named if named[name] == part}
 
 
 def list_images(root: Path, part: str = "") -> Listing:
     """The image files of each class folder, however deep, sorted; a name in two Unicode forms (Mac, Linux) is one."""
     start, listed = len(str(root / "_")) - 1, {}  # 0 in the current folder
-    for name in class_names(root / part):
-        files = [entry.path[start:] for entry in walk_files(root / part / name, EXTENSIONS)]
-        listed[normalize("NFC", name)] = listed.get(normalize("NFC", name), []) + files
-    return {name: sorted(listed[name]) for name in sorted(listed)}
+    for name in sorted(class_names(root / part), key=partial(normalize, "NFC")):
+        files = listed.setdefault(normalize("NFC", name), [])
+        files += [entry.path[start:] for entry in walk_files(root / part / name, EXTENSIONS)]
+    return {name: sorted(files) for name, files in listed.items()}
 
 
 def list_splits(root: Path) -> dict[str, Listing]:

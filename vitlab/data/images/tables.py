@@ -32,7 +32,6 @@ from vitlab.formatting import cut_lines, cut_names
 VERSIONS = {"imagetable": 3, "captions": 4}  # of the reading
 SHOWN = 5  # rows named in an error
 SEPARATORS = ";|,/+& "  # between the labels of a picture; the first two hardly stand in a name
-BINARY = {"0", "1", "0.0", "1.0", "true", "false", ""}
 LONGEST = 80  # letters of a cell in a message
 
 Row = dict[str, str]  # the cells by the names of their columns
@@ -86,7 +85,7 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
     delimiter = max(parts, key=lambda each: (len(parts[each] & {*columns.values()}), len(parts[each])))
     table = read_cells(path, "data.path", [*columns.values()], delimiter, quoting=True, header=True, advice=advice)
     problems = [line for key, name in columns.items() for line in check_column(table, key, name)]
-    hot = [name for name, cells in table.columns.items() if {cell.strip().lower() for cell in cells} <= BINARY]
+    hot = [name for name, cells in table.columns.items() if {*map(str.strip, cells)} <= {"0", "1", "True", "False"}]
     if len(hot) > 1 and columns.get("label") not in (None, *table.columns):
         advice = "are not read; write the names of a picture's labels into one column, with ';' between"
         problems.append(f"{table.source}: columns of 0 and 1 ({cut_names(hot, SHOWN)}) {advice}")
@@ -110,8 +109,9 @@ def picture_finder(root: Path) -> Callable[[str], str]:
             raise ValueError(f"no picture '{cut(cell)}' in data.root={root}; correct the name, or delete the row")
         found = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
         if found.split(os.sep)[0] == os.pardir:
-            advice = "copy it there and name that, or delete the row"
-            raise ValueError(f"the picture '{cut(cell)}' lies outside data.root={root}; {advice}")
+            raise ValueError(
+                f"the picture '{cut(cell)}' lies outside data.root={root}; copy it there, or delete the row"
+            )
         return found
 
     return find
