@@ -145,6 +145,11 @@ def find_threshold(split: Split, count: int) -> int:
     return (count << 64) // split.total
 
 
+def examples(labels: np.ndarray, count: int) -> np.ndarray:
+    """The sorted indices, int64, of at most `count` items of every class alike: the first ones often lie by class."""
+    return np.sort(nested_order(labels, seed=0)[:count])
+
+
 def write_manifest(
     path: str | Path, split: Split, classes: Sequence[str], sizes: Sequence[Size], seed: int, name: str | None = None
 ) -> dict[str, Any]:
