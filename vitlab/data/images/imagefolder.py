@@ -158,20 +158,12 @@ def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
 
 def check_links(root: Path, folders: dict[str, Listing]) -> Iterator[str]:
     """Pictures that links bring in a second time: of another class, or on another side of a split."""
-    homes, twice = {}, []
-
-    @cache
-    def look(folder: str) -> tuple[str, set[str]]:  # where it is, and the names of links in it
-        home = os.path.realpath(os.path.join(root, folder))
-        return home, {entry.name for entry in os.scandir(home) if entry.is_symlink()}
-
+    real, homes, twice = cache(os.path.realpath), {}, []
     for path in (path for listing in folders.values() for paths in listing.values() for path in paths):
-        folder, name = os.path.split(path)
-        home, links = look(folder)
-        file = f"{home}/{name}"
-        file = os.path.realpath(file) if name in links else file
-        if homes.setdefault(file, path) != path:
-            twice.append(f"{path} is {homes[file]}")
+        folder, name = os.path.split(full := os.path.join(root, path))
+        home = os.path.realpath(full) if os.path.islink(full) else f"{real(folder)}/{name}"
+        if homes.setdefault(home, path) != path:
+            twice.append(f"{path} is {homes[home]}")
     if twice:
         advice = "remove the links, a picture has one class and one split"
         yield f"data.root={root}: {plural(len(twice), 'picture')} twice, by links: {cut_names(twice, 1)}; {advice}"

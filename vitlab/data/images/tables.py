@@ -7,10 +7,9 @@ are chosen by their names and the seed, so that adding some later moves few of t
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from unicodedata import normalize
 
@@ -32,7 +31,6 @@ from vitlab.formatting import cut_lines, cut_names
 VERSIONS = {"imagetable": 3, "captions": 4}  # of the reading
 SHOWN = 5  # rows named in an error
 SEPARATORS = ";|,/+& "  # between the labels of a picture; the first two hardly stand in a name
-LONGEST = 80  # letters of a cell in a message
 
 Row = dict[str, str]  # the cells by the names of their columns
 Captions = Sequence[Sequence[str]]  # of each image, one or several
@@ -95,30 +93,23 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
     return list(zip(table.numbers, cells, strict=True))
 
 
-def picture_finder(root: Path) -> Callable[[str], str]:
-    """A function from a cell to the path below the root of the picture that it names, one for each file, however it is
-    written: `./a.png`, an absolute path, a link, in another Unicode form. It raises ValueError.
+def find_pictures(root: Path, cells: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The path below the root of the picture that each cell names, one for each file, however it is written: `./a.png`,
+    an absolute path, a link, in another Unicode form; and what is wrong with the others.
     """
-    composed = cache(lambda: {normalize("NFC", path): path for path, *_ in stat_files(root)})
-
-    def find(cell: str) -> str:
+    found, wrong, composed = {}, {}, {}
+    for cell in cells:
         path = os.path.join(root, cell)
         if not os.path.isfile(path):
-            path = os.path.join(root, composed().get(normalize("NFC", os.path.normpath(cell)), cell))
+            composed = composed or {normalize("NFC", path): path for path, *_ in stat_files(root)}
+            path = os.path.join(root, composed.get(normalize("NFC", os.path.normpath(cell)), cell))
         if not os.path.isfile(path):
-            raise ValueError(f"no picture '{cut(cell)}' in data.root={root}; correct the name, or delete the row")
-        found = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
-        if found.split(os.sep)[0] == os.pardir:
-            raise ValueError(
-                f"the picture '{cut(cell)}' lies outside data.root={root}; copy it there, or delete the row"
-            )
-        return found
-
-    return find
-
-
-def cut(cell: str) -> str:
-    return cell if len(cell) <= LONGEST else f"{cell[:LONGEST]}..."
+            wrong[cell] = f"no picture '{cell:.80}' in data.root={root}; correct the name, or delete the row"
+            continue
+        found[cell] = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
+        if found[cell].split(os.sep)[0] == os.pardir:
+            wrong[cell] = f"the picture '{cell:.80}' lies outside data.root={root}; copy it there, or delete the row"
+    return found, wrong
 
 
 def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]]) -> None:
@@ -131,16 +122,16 @@ def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]])
 
 def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
     """The captions of each picture by its path. Raises UserError for a missing column, picture or caption."""
-    find, by_name, problems = picture_finder(Path(config.root).expanduser()), {}, []
-    image_column, caption_column = config.image_column, config.caption_column
-    for number, row in read_rows(config, {"image_column": image_column, "caption_column": caption_column}):
+    by_name, problems, image_column, caption_column = {}, [], config.image_column, config.caption_column
+    rows = read_rows(config, {"image_column": image_column, "caption_column": caption_column})
+    found, wrong = find_pictures(Path(config.root).expanduser(), {row[image_column] for _, row in rows})
+    for number, row in rows:
         image, caption = row[image_column], " ".join(row[caption_column].split())
-        try:
-            image = find(image)
-        except ValueError as error:
-            problems.append((number, str(error)))
+        if image in wrong and image not in by_name:
+            problems.append((number, wrong[image]))
+        image = found.get(image, image)
         if not caption:
-            problems.append((number, f"no caption for '{cut(image)}'; write one, or delete the row"))
+            problems.append((number, f"no caption for '{image:.80}'; write one, or delete the row"))
         by_name.setdefault(image, []).append(caption)
     raise_problems(config, problems)
     return {image: tuple(captions) for image, captions in by_name.items()}
@@ -178,25 +169,24 @@ def load_table(config: ImageTableConfig) -> ImageData:
 
 def read_pictures(config: ImageTableConfig) -> list[Row]:
     """The rows of a table with one row a picture. Raises UserError for a missing column, file or cell."""
-    find, lines, problems = picture_finder(Path(config.root).expanduser()), {}, []
-    columns = {key: vars(config)[key] for key in ("file", "label", "group", "split")}
-    rows = read_rows(config, columns)
+    lines, problems = {}, []
+    rows = read_rows(config, {key: vars(config)[key] for key in ("file", "label", "group", "split")})
+    found, wrong = find_pictures(Path(config.root).expanduser(), {row[config.file] for _, row in rows})
     parts = name_splits({row[config.split] for _, row in rows}) if config.split else {}
     for number, row in rows:
         file, label, split = row[config.file], row[config.label], row.get(config.split or "", "")
-        try:
-            found = row[config.file] = find(file)
-            if lines.setdefault(found, number) != number:
-                problems.append((number, f"'{cut(file)}' is in row {lines[found]} too; give each picture one row"))
-        except ValueError as error:
-            problems.append((number, str(error)))
+        row[config.file] = found.get(file, file)
+        if file in wrong:
+            problems.append((number, wrong[file]))
+        elif (first := lines.setdefault(found[file], number)) != number:
+            problems.append((number, f"'{file:.80}' is in row {first} too; give each picture one row"))
         if config.target == "class" and not label:
-            problems.append((number, f"no label of '{cut(file)}'; write one, or delete the row"))
+            problems.append((number, f"no label of '{file:.80}'; write one, or delete the row"))
         elif config.target == "number" and read_number(label) is None:
             what = f"is not a number below {LARGEST:g}"
-            problems.append((number, f"{config.label}={cut(label)}: {what}; correct it, or delete the row"))
+            problems.append((number, f"{config.label}={label:.80}: {what}; correct it, or delete the row"))
         if config.split and parts.get(split) not in PARTS:
-            problems.append((number, f"{config.split}={cut(split)}: {choices_text(split, ('train', 'val', 'test'))}"))
+            problems.append((number, f"{config.split}={split:.80}: {choices_text(split, ('train', 'val', 'test'))}"))
     raise_problems(config, problems)
     return [row for _, row in rows]
 
@@ -215,7 +205,7 @@ def read_targets(
     names_of = split_labels(f"data.label={config.label}", {*cells} - {""}, several)
     if joined := sorted(cell for cell, names in names_of.items() if len(names) > 1 and not (several and ";" in cell)):
         meant = f"{len(names_of[joined[0]])} labels" if several else "one class; several labels are data=imagelabels"
-        warnings.warn(f"data.label={config.label}: '{cut(joined[0])}' is read as {meant}", stacklevel=1)
+        warnings.warn(f"data.label={config.label}: '{joined[0]:.80}' is read as {meant}", stacklevel=1)
     listed = [names_of.get(cell, []) if several else [cell] for cell in cells]
     classes = tuple(sorted({name for names in listed for name in names}))
     if len(classes) < 2:
@@ -238,13 +228,13 @@ def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[
     stand alone, too.
     """
     if several and any(text[0] == "[" for text in texts):
-        listed = dict.fromkeys(texts)
         with suppress(yaml.YAMLError, RecursionError):  # YAML knows the lists of JSON and of Python
-            listed = {text: yaml.load(text, yaml.BaseLoader) for text in texts}
-        for text, names in listed.items():
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                raise UserError(f"{source}: '{cut(text)}' is not a list of names as [cat, dog]; write lists alone")
-        return listed
+            listed = {text: yaml.load(text, yaml.BaseLoader) for text in sorted(texts)}
+            if all(
+                isinstance(names, list) and all(isinstance(name, str) for name in names) for names in listed.values()
+            ):
+                return listed
+        raise UserError(f"{source}: some are lists, not all as [cat, dog]; write them so, or labels with ';' between")
     for separator in SEPARATORS:
         parts = {text: [part for part in map(str.strip, text.split(separator)) if part] for text in texts}
         joined = sorted(text for text in texts if len(parts[text]) > 1 or (separator == ";" and ";" in text))
@@ -254,7 +244,7 @@ def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[
             return parts
         if several and (open_ := [text for text in joined if fewer or alone.issuperset(parts[text])]):
             advice = "write ';' between labels, and behind a label that holds one"
-            raise UserError(f"{source}: '{cut(open_[0])}' may be one label or several by '{separator}'; {advice}")
+            raise UserError(f"{source}: '{open_[0]:.80}' may be one label or several by '{separator}'; {advice}")
     return {text: [text] for text in texts}
 
 
