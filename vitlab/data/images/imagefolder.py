@@ -21,7 +21,7 @@ from vitlab.data.cache import SYSTEM, is_folder, stat_files, walk_files, warn_of
 from vitlab.data.split import divide_by_hash
 from vitlab.formatting import cut_names, plural
 
-VERSION = 3  # of the decoding
+VERSION = 4  # of the decoding, and of which folders are splits and classes
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 KINDS = " ".join(extension.removeprefix(".") for extension in EXTENSIONS)
 PARTS = ("train", "validation", "test")

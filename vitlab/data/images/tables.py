@@ -86,7 +86,7 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
     hot = [name for name, cells in table.columns.items() if {*map(str.strip, cells)} <= {"0", "1", "True", "False"}]
     if len(hot) > 1 and columns.get("label") not in (None, *table.columns):
         advice = "are not read; write the names of a picture's labels into one column, with ';' between"
-        problems.append(f"{table.source}: columns of 0 and 1 ({cut_names(hot, SHOWN)}) {advice}")
+        problems.append(f"{table.source}: one-hot columns ({cut_names(hot, SHOWN)}) {advice}")
     raise_all(problems)
     rows = zip(*table.columns.values(), strict=True)
     cells = [dict(zip(table.columns, (normalize("NFC", cell.strip()) for cell in row), strict=True)) for row in rows]

@@ -105,7 +105,7 @@ def test_several_labels_and_numbers_are_targets(tmp_path):
             ["file", "cat", "dog"],
             [("a.png", 1, 0), ("b.png", 0, 1)],
             {},
-            r"columns of 0 and 1 \(cat, dog\) are not read",
+            r"one-hot columns \(cat, dog\) are not read",
         ),
         (["file", "label", "s"], [("a.png", "x", "tset")], {"split": "s"}, "s=tset: .*test"),
         (
