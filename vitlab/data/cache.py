@@ -37,6 +37,11 @@ LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 3  # of the files of an entry of images
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error; broken links, named in a warning
+SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and network storage add
+    r"\..*|__macosx|\$recycle\.bin|system volume information|found\.\d+|lost\+found|__pycache__"
+    r"|@(eadir|tmp|recycle|recently-snapshot)|#(recycle|snapshot)",
+    re.IGNORECASE | re.DOTALL,
+)
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 
 Progress = Callable[[str, int, int], None]
@@ -64,17 +69,18 @@ def stat_files(
 def walk_files(
     folder: str | Path, extensions: tuple[str, ...] = (), broken: list[str] | None = None
 ) -> Iterator[os.DirEntry]:
-    """All files below a folder, links followed, hidden ones (.DS_Store, ._photo.jpg) left out; no order to rely on.
+    """All files below a folder, links followed, those of the system left out; no order to rely on.
 
-    Links that lead nowhere or in a circle are skipped, and their paths added to `broken`.
+    Links that lead nowhere or in a circle are skipped, and the paths of the former added to `broken`.
     """
-    pending, entered = [os.fspath(folder)], set()
+    above = map(os.stat, Path(os.path.realpath(folder)).parents)
+    pending, entered = [os.fspath(folder)], {(status.st_dev, status.st_ino) for status in above}
     while pending:
         current = pending.pop()
         try:
             status = os.stat(current)
             with os.scandir(current) as entries:
-                shown = sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: e.name, reverse=True)
+                shown = sorted((e for e in entries if not SYSTEM.fullmatch(e.name)), key=lambda e: e.name, reverse=True)
         except OSError:  # gone, not a folder, not readable, or a link to itself
             continue
         if (status.st_dev, status.st_ino) in entered:  # by a link back to a folder above

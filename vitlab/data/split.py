@@ -7,6 +7,7 @@ best checkpoint and tuning read them, so that nothing is chosen on test data.
 """
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from vitlab.config import UserError
 from vitlab.config.checks import SIZES, is_size
 from vitlab.data.base import Corpus, Examples, ImageData, Joined, Split, take_items
 from vitlab.files import write_json
+from vitlab.formatting import plural
 
 VAL_FRACTION = 0.1  # of the training data that becomes validation data
 MAX_VAL_ITEMS = 5000  # of images or texts that do
@@ -56,6 +58,8 @@ def size_problems(
             problems.append(f"{shown}: {name} has {total} training {unit}s; give at most {total} or all")
         elif size < split.per_item:
             problems.append(f"{shown}: less than one sequence; give at least {split.per_item}, the {unit}s of one")
+        elif size < min(2, total):  # as 1 beside shares, of which 1.0 is all
+            problems.append(f"{shown}: a single {unit}; give 2 or more, or all for all of them")
         elif size < count:
             each = "" if split.keys is not None else f", one {unit} of each"  # a choice by hashes may lack a class
             problems.append(f"{shown}: {name} has {count} classes; give at least {count}{each}")
@@ -245,27 +249,40 @@ def choose_held_out(
     """bool (N,): at most `count` items, of each class the same share, with `every_class` one at least.
 
     Items of one number in `together` (N,) are chosen or left as one; they count as the class of the first. The last
-    ones of a class are left.
+    ones of a class are left. Where groups are too large for `count`, the smallest one of each class is chosen.
     """
     groups = np.arange(len(labels)) if together is None else np.unique(together, return_inverse=True)[1]
     _, first, sizes = np.unique(groups, return_index=True, return_counts=True)
     _, classes, left = np.unique(labels[first], return_inverse=True, return_counts=True)
     chosen, room = np.zeros(len(first), dtype=bool), count
-    for group in nested_order(labels[first], seed, every_class):
+    order = nested_order(labels[first], seed, every_class)
+    for group in order:
         if left[classes[group]] > 1 and sizes[group] <= room:
             chosen[group] = True
             left[classes[group]] -= 1
             room -= sizes[group]
             if not room:
                 break
-    return chosen[groups]
+    held = chosen[groups]
+    if together is not None and (every_class or count * len(first) < 2 * len(labels)):
+        order = order[np.argsort(sizes[order], kind="stable")]
+        for label in np.setdiff1d(labels, labels[held]):
+            for group in order[np.isin(order, groups[labels == label])]:
+                taken = held | (groups == group)
+                if label not in labels[held] and np.isin(labels[groups == group], labels[~taken]).all():
+                    held = taken
+        if held.sum() > max(count, len(labels) / 2):
+            much = f"{held.sum()} of {len(labels)} items are held out, more than a half: {len(first)} groups"
+            warnings.warn(f"{much} are too large for less; give more groups", stacklevel=1)
+    return held
 
 
 def carve_images(data: ImageData) -> ImageData:
     """The data with validation images out of their training images. Raises UserError where those are too few."""
     held = choose_validation(data.train.labels, data.train.together)
     if not held.any():
-        raise UserError(f"data={data.name}: {len(held)} training images, none to spare for validation; add some")
+        of = "" if data.train.together is None else f" of {plural(len(np.unique(data.train.together)), 'group')}"
+        raise UserError(f"data={data.name}: {len(held)} training images{of}, none to spare for validation; add some")
     train, validation = (take_items(data.train, np.flatnonzero(rows)) for rows in (~held, held))
     return replace(data, train=train, validation=validation)
 
@@ -285,11 +302,16 @@ def draw_again(data: ImageData, seed: int) -> ImageData:
     }
     starts = np.cumsum([0, *map(len, splits)])
     whole = Split(read=Joined(tuple(split.read for split in splits), starts), unit=data.train.unit, **joined)
-    held = choose_held_out(whole.labels, len(data.test), whole.together, seed, every_class=True)
     rest = len(whole) - len(data.test)
-    train = shorten(take_items(whole, np.flatnonzero(~held)), rest, seed)
-    carved = carve_images(replace(data, train=train, test=take_items(whole, np.flatnonzero(held)), validation=None))
-    return replace(carved, train=shorten(carved.train, rest - count_validation(rest), seed))
+    fixed = choose_validation(whole.labels[:rest], None if whole.together is None else whole.together[:rest])
+    count = rest - max(count_validation(rest), int(fixed.sum()))
+    for attempt in range(100):  # large groups may leave too few
+        held = choose_held_out(whole.labels, len(data.test), whole.together, seed + (attempt << 32), every_class=True)
+        train = shorten(take_items(whole, np.flatnonzero(~held)), rest, seed)
+        carved = carve_images(replace(data, train=train, test=take_items(whole, np.flatnonzero(held)), validation=None))
+        if len(carved.train) >= count:
+            break
+    return replace(carved, train=shorten(carved.train, count, seed))
 
 
 def shorten(split: Split, count: int, seed: int) -> Split:

@@ -185,7 +185,7 @@ def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
     Of sizes that hold the same number of whole items, the largest is kept.
     """
     total, item = task.train.total, task.train.per_item
-    least = max(len(task.strata), 1) * item
+    least = max(len(task.strata), 2) * item
     in_range = sorted(min(max(resolve_size(size, total), least), total) for size in sizes)
     return list({size // item: size for size in in_range}.values())
 

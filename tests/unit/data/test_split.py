@@ -8,7 +8,7 @@ from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.base import Corpus, Examples
 from vitlab.data.cache import hash_contents
-from vitlab.data.split import MAX_VAL_ITEMS, carve_texts, choose_validation, name_groups
+from vitlab.data.split import MAX_VAL_ITEMS, carve_texts, choose_held_out, choose_validation, name_groups
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +31,32 @@ def test_a_tenth_of_each_class_is_chosen_and_never_the_last_of_one():
     assert choose_validation(np.zeros(10 * MAX_VAL_ITEMS + 70)).sum() == MAX_VAL_ITEMS
     assert choose_validation(np.arange(7)).sum() == 0
     assert [int(choose_validation(np.zeros(n)).sum()) for n in (1, 2, 4, 15, 40)] == [0, 1, 2, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "classes", "held"),
+    [
+        ([100] * 8, 1, [0]),
+        ([100] * 8, 2, [0, 1]),  # of each class one
+        ([300, 100, 200, 90], 1, [3]),
+        ([300, 300], 2, []),  # the last of each class
+        ([400, 500], 1, [0]),
+    ],
+)
+def test_of_few_large_groups_the_smallest_are_held_out(sizes, classes, held):
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    chosen = choose_validation(groups % classes, groups)
+    assert len(np.unique(groups[chosen])) == len(held)
+    assert (
+        np.bincount((groups % classes)[chosen]).tolist()
+        == np.bincount([k % classes for k in held for _ in range(sizes[k])]).tolist()
+    )
+
+
+def test_more_than_a_half_held_out_is_said():
+    labels, groups = np.repeat([0, 0, 1], [100, 10, 10]), np.repeat([0, 1, 1], [100, 10, 10])
+    with pytest.warns(UserWarning, match="100 of 120 items are held out, more than a half: 2 groups are too large"):
+        choose_held_out(labels, 12, groups, every_class=True)
 
 
 @pytest.mark.parametrize("cache", ["auto", "never"])

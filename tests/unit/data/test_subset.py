@@ -76,6 +76,9 @@ def test_size_problems_are_all_reported_with_value_and_limit():
         "sizes=x: a size is a whole number of examples, a share of them up to 1.0, or all",
     ]
     assert size_problems([36, 500, "all"], split(32_000), [str(i) for i in range(36)]) == []
+    one = "sizes=1: a single image; give 2 or more, or all for all of them"
+    assert [size_problems([0.5, 1], split(100), classes) for classes in ("", "ab")] == [[one]] * 2
+    assert size_problems([1.0], split(100), "") == size_problems([1], split(1), "") == []
     assert size_problems([7], split(5), "ab", key="train_size")[0].startswith("train_size=7: ")
 
 

@@ -1,29 +1,37 @@
-"""A folder of images, one subfolder for each class; with train/, val/ (or valid, validation) and test/, a split.
+"""A folder of images, one subfolder for each class; with train/, val/ and test/ above them, by any usual name, a split.
 
 With train/ and one of the others that one is the test data. Without a split a share of each class is held out, chosen
 by the seed and each file's own name: adding files later moves few of the others.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 
 from vitlab.config import extent, printable, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import is_folder, stat_files, walk_files, warn_of_broken_links
+from vitlab.data.cache import SYSTEM, is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import divide_by_hash
+from vitlab.formatting import cut_names, plural
 
-VERSION = 3  # of the decoding
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
+VERSION = 4  # of the decoding, and of which folders are splits and classes
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 KINDS = " ".join(extension.removeprefix(".") for extension in EXTENSIONS)
-TRAIN = "train"
+PARTS = ("train", "validation", "test")
+SPLIT = re.compile(  # names of splits, in any case; a fold of cross-validation is of no use, but no class either
+    r"[\W\d_]*(?:(?P<train>trn|train(?:ing|val)?)|(?P<validation>val|valid(?:at(?:e|ion))?|dev(?:elopment)?)"
+    r"|(?P<test>tst|test(?:ing)?|h[eo]ld[\W_]*out)|(?P<eval>eval(?:uat(?:e|ion))?)|(?P<fold>fold))"
+    r"(?:data|images?|imgs?|pictures|photos|set|split|[\W\d_])*",
+    re.IGNORECASE,
+)
 WHOLE = "all"  # the name of the one split of a folder that has none
-VALIDATION = ("val", "valid", "validation")  # the first that is there
-TEST = "test"
 LAYOUT = "put the images of each class into a folder of its own"
 
 Listing = dict[str, list[str]]  # class -> its files, as paths below the root
@@ -45,7 +53,8 @@ def contents(config: ImageDataConfig) -> str:
     """The names and the sizes of all images, and which folder is which split: a copy of the folder has the same."""
     root = Path(config.root).expanduser()
     splits = [f"{part} {name}" for part, name in find_splits(root).items() if part == "validation"]
-    return "\n".join(f"{size} {path}" for path, size, _ in stat_files(root, EXTENSIONS)) + "".join(splits)
+    files = "\n".join(f"{size} {normalize('NFC', path)}" for path, size, _ in stat_files(root, EXTENSIONS))
+    return files + "".join(splits)
 
 
 def load(config: ImageDataConfig) -> ImageData:
@@ -57,7 +66,8 @@ def load(config: ImageDataConfig) -> ImageData:
     raise_all(find_problems(root, folders))
     listed = dict(zip(find_splits(root), folders.values(), strict=False))
     if not listed:
-        sides = {name: divide_by_hash(paths, config.test_share, config.seed) for name, paths in folders[WHOLE].items()}
+        divide = partial(divide_by_hash, share=config.test_share, seed=config.seed, name=partial(normalize, "NFC"))
+        sides = {name: divide(paths) for name, paths in folders[WHOLE].items()}
         listed = {part: {name: of[n] for name, of in sides.items()} for n, part in enumerate(("train", "test"))}
     size, classes = extent(config.image_size), tuple(listed["train"])
     splits = {}
@@ -77,32 +87,56 @@ def check_root(root: Path) -> Iterator[str]:
     elif not class_names(root):
         loose = sum(1 for _ in walk_files(root, EXTENSIONS))
         yield f"data.root={root}: holds no folders{f', but {loose} loose images' if loose else ''}; {LAYOUT}"
+    else:
+        yield from check_splits(root)
 
 
 def class_names(folder: Path) -> list[str]:
-    return sorted(e.name for e in os.scandir(folder) if is_folder(e) and not e.name.startswith((".", "__")))
+    return sorted(e.name for e in os.scandir(folder) if is_folder(e) and not SYSTEM.fullmatch(e.name))
+
+
+def name_splits(names: Iterable[str]) -> dict[str, str]:
+    """The split that each name means (`Training`, `test_set`, `val2017`); a name that means none is left out.
+
+    An `eval` is the test, beside a test the validation. One held-out split alone is the test.
+    """
+    parts = {name: found.lastgroup for name in names if (found := SPLIT.fullmatch(name))}
+    others = {"eval": "validation" if "test" in parts.values() else "test"}
+    others |= {} if {"test", "eval"} & {*parts.values()} else {"validation": "test"}
+    return {name: others.get(part, part) for name, part in parts.items()}
+
+
+def check_splits(root: Path) -> Iterator[str]:
+    """Folders that are named as splits and are none. One without class folders may be a class: trains, beside buses."""
+    inside = {name: class_names(root / name) for name in class_names(root)}
+    words = {name: name_splits(re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)) for name in inside}
+    parts = name_splits(inside) or {name: min(found.values(), default="") for name, found in words.items()}
+    found, deep = {*parts.values()}, [name for name in parts if inside[name]]
+    fits = name_splits(deep) == parts and len(found) == len(parts) and {"train", "test"} <= found <= {*PARTS}
+    if "" not in found and (deep or len(found) > 1) and not fits:
+        names = ", ".join(f"{name}/" for name in parts)
+        advice = "give one train/ and one val/, one test/ or both, each with class folders; rename what is a class"
+        yield f"data.root={root}: named as splits, which do not fit: {names}; {advice}; or give one as data.root"
+    for name, below in inside.items():
+        if len({*name_splits(below).values()}) > 1:
+            line = f"data.root={root}: {name}/ holds {' and '.join(f'{split}/' for split in name_splits(below))}"
+            yield f"{line}; give data.root={root / name}, or put the splits above the classes"
 
 
 def find_splits(root: Path) -> dict[str, str]:
-    """The folder of each split; empty unless there are a train/ and a held-out folder."""
-    validation = [name for name in VALIDATION if has_split(root, name)][:1]
-    splits = [*validation, *([TEST] if has_split(root, TEST) else [])]
-    parts = ("validation", "test") if len(splits) == 2 else ("test",)
-    return {"train": TRAIN, **dict(zip(parts, splits, strict=True))} if splits else {}
-
-
-def has_split(root: Path, held_out: str) -> bool:
-    """Whether train/ and the held-out folder are there and hold class folders, rather than being classes themselves."""
-    return all((root / name).is_dir() and class_names(root / name) for name in (TRAIN, held_out))
+    """The folder of each split; empty unless there are a train/ and a held-out folder with class folders."""
+    named = name_splits(name for name in name_splits(class_names(root)) if class_names(root / name))
+    parts = PARTS if {"train", "test"} <= {*named.values()} else ()
+    return {part: name for part in parts for name in named if named[name] == part}
 
 
 def list_images(root: Path, part: str = "") -> Listing:
-    """The image files of each class folder, however deep, sorted."""
-    start = len(str(root / "_")) - 1  # 0 in the current folder
-    return {
-        name: sorted(entry.path[start:] for entry in walk_files(root / part / name, EXTENSIONS))
-        for name in class_names(root / part)
-    }
+    """The image files of each class folder, however deep, sorted; a name in two Unicode forms (Mac, Linux) is one."""
+    start, listed = len(str(root / "_")) - 1, {}  # 0 in the current folder
+    for name in sorted(class_names(root / part), key=partial(normalize, "NFC")):
+        files = listed.setdefault(normalize("NFC", name), [])
+        files += [entry.path[start:] for entry in walk_files(root / part / name, EXTENSIONS)]
+    return {name: sorted(files) for name, files in listed.items()}
 
 
 def list_splits(root: Path) -> dict[str, Listing]:
@@ -116,10 +150,23 @@ def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
     train, problems = next(iter(folders.values())), []
     for name, listing in folders.items():
         problems += check_classes(root, listing, least=2 if name == WHOLE else 1)
-        problems += check_same_classes(root, train, listing, name)
+        problems += check_same_classes(root, {next(iter(folders)): train, name: listing})
     if len(train) == 1:
-        problems.append(only_one(root, train))
-    return list(dict.fromkeys(problems))
+        problems.append(f"data.root={root}: only one class, '{min(train)}'; give two or more, each a folder of images")
+    return list(dict.fromkeys([*problems, *check_links(root, folders)]))
+
+
+def check_links(root: Path, folders: dict[str, Listing]) -> Iterator[str]:
+    """Pictures that links bring in a second time: of another class, or on another side of a split."""
+    real, homes, twice = cache(os.path.realpath), {}, []
+    for path in (path for listing in folders.values() for paths in listing.values() for path in paths):
+        folder, name = os.path.split(full := os.path.join(root, path))
+        home = os.path.realpath(full) if os.path.islink(full) else f"{real(folder)}/{name}"
+        if homes.setdefault(home, path) != path:
+            twice.append(f"{path} is {homes[home]}")
+    if twice:
+        advice = "remove the links, a picture has one class and one split"
+        yield f"data.root={root}: {plural(len(twice), 'picture')} twice, by links: {cut_names(twice, 1)}; {advice}"
 
 
 def check_classes(root: Path, listed: Listing, least: int = 1) -> Iterator[str]:
@@ -133,20 +180,10 @@ def check_classes(root: Path, listed: Listing, least: int = 1) -> Iterator[str]:
             yield f"data.root={root}: class '{name}' has a single image; add another, one of them is held out"
 
 
-def check_same_classes(root: Path, train: Listing, test: Listing, held_out: str) -> Iterator[str]:
-    for here, there, without in ((train, test, held_out), (test, train, TRAIN)):
-        for name in here:
-            if name not in there:
-                yield f"data.root={root}: class '{name}' is not in {without}/; both need the same class folders"
-
-
-def only_one(root: Path, listed: Listing) -> str:
-    (name,) = listed
-    held_out = (*VALIDATION, TEST)
-    if name in (TRAIN, *held_out):
-        other = " or ".join(f"{n}/" for n in held_out) if name == TRAIN else f"{TRAIN}/"
-        return f"data.root={root}: only {name}/; add {other} beside it, or give data.root={root / name}"
-    return f"data.root={root}: only one class, '{name}'; give two or more, each a folder of images"
+def check_same_classes(root: Path, splits: dict[str, Listing]) -> Iterator[str]:
+    for folder, listing in reversed(splits.items()):
+        for name in dict.fromkeys(name for other in splits.values() for name in other if name not in listing):
+            yield f"data.root={root}: class '{name}' is not in {folder}/; both need the same class folders"
 
 
 def to_names(paths: Sequence[str]) -> np.ndarray:

@@ -6,27 +6,31 @@ are chosen by their names and the seed, so that adding some later moves few of t
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
+import yaml
 
 from vitlab.config import UserError, choices_text, extent, raise_all
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
 from vitlab.data.base import CaptionData, ImageData, Split
 from vitlab.data.cache import stat_files
-from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
+from vitlab.data.images.imagefolder import EXTENSIONS, PARTS, FileImages, name_splits, to_names
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_held_out, divide_by_hash
 from vitlab.data.text import tokenization
-from vitlab.data.text.texts import check_column, read_cells, read_number
-from vitlab.formatting import cut_lines
+from vitlab.data.text.texts import LARGEST, check_column, read_cells, read_number
+from vitlab.files import read_utf8
+from vitlab.formatting import cut_lines, cut_names
 
-VERSIONS = {"imagetable": 2, "captions": 3}  # of the reading
+VERSIONS = {"imagetable": 3, "captions": 4}  # of the reading
 SHOWN = 5  # rows named in an error
-SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
-SEPARATOR = ";"  # between the labels of a picture
+SEPARATORS = ";|,/+& "  # between the labels of a picture; the first two hardly stand in a name
 
 Row = dict[str, str]  # the cells by the names of their columns
 Captions = Sequence[Sequence[str]]  # of each image, one or several
@@ -67,27 +71,45 @@ def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]] | None
 
 
 def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> list[tuple[int, Row]]:
-    """(number, cells) of the table's rows. Raises UserError for a column, by its key in the configuration, that is
-    missing.
+    """(number, cells) of the table's rows, in Unicode's composed form. Raises UserError for a column, by its key in the
+    configuration, that is missing.
     """
     root, path = Path(config.root).expanduser(), Path(config.path).expanduser()
     if not root.is_dir():
         raise UserError(f"data.root={root}: {'not a folder' if root.exists() else 'no such folder'}")
     advice = "quote a cell that has a comma or a quote"
-    table = read_cells(path, "data.path", [*columns.values()], "", quoting=True, header=True, advice=advice)
-    raise_all([line for key, name in columns.items() for line in check_column(table, key, name)])
+    first = read_utf8(path, "data.path").partition("\n")[0]
+    parts = {each: {cell.strip(' "') for cell in first.split(each)} for each in ",\t;"}  # Excel writes ; in Europe
+    delimiter = max(parts, key=lambda each: (len(parts[each] & {*columns.values()}), len(parts[each])))
+    table = read_cells(path, "data.path", [*columns.values()], delimiter, quoting=True, header=True, advice=advice)
+    problems = [line for key, name in columns.items() for line in check_column(table, key, name)]
+    hot = [name for name, cells in table.columns.items() if {*map(str.strip, cells)} <= {"0", "1", "True", "False"}]
+    if len(hot) > 1 and columns.get("label") not in (None, *table.columns):
+        advice = "are not read; write the names of a picture's labels into one column, with ';' between"
+        problems.append(f"{table.source}: one-hot columns ({cut_names(hot, SHOWN)}) {advice}")
+    raise_all(problems)
     rows = zip(*table.columns.values(), strict=True)
-    cells = [dict(zip(table.columns, map(str.strip, row), strict=True)) for row in rows]
+    cells = [dict(zip(table.columns, (normalize("NFC", cell.strip()) for cell in row), strict=True)) for row in rows]
     return list(zip(table.numbers, cells, strict=True))
 
 
-def check_file(root: Path, file: str) -> Iterator[str]:
-    if not file:
-        yield "no picture; write the name of its file"
-    elif not (root / file).is_file():
-        yield f"no picture '{file}' in data.root={root}; correct the name, or delete the row"
-    elif not (root / file).resolve().is_relative_to(root.resolve()):
-        yield f"the picture '{file}' lies outside data.root={root}; copy it there and name that, or delete the row"
+def find_pictures(root: Path, cells: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The path below the root of the picture that each cell names, one for each file, however it is written: `./a.png`,
+    an absolute path, a link, in another Unicode form; and what is wrong with the others.
+    """
+    found, wrong, composed = {}, {}, {}
+    for cell in cells:
+        path = os.path.join(root, cell)
+        if not os.path.isfile(path):
+            composed = composed or {normalize("NFC", path): path for path, *_ in stat_files(root)}
+            path = os.path.join(root, composed.get(normalize("NFC", os.path.normpath(cell)), cell))
+        if not os.path.isfile(path):
+            wrong[cell] = f"no picture '{cell:.80}' in data.root={root}; correct the name, or delete the row"
+            continue
+        found[cell] = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
+        if found[cell].split(os.sep)[0] == os.pardir:
+            wrong[cell] = f"the picture '{cell:.80}' lies outside data.root={root}; copy it there, or delete the row"
+    return found, wrong
 
 
 def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]]) -> None:
@@ -100,14 +122,16 @@ def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]])
 
 def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
     """The captions of each picture by its path. Raises UserError for a missing column, picture or caption."""
-    root, by_name, problems = Path(config.root).expanduser(), {}, []
-    image_column, caption_column = config.image_column, config.caption_column
-    for number, row in read_rows(config, {"image_column": image_column, "caption_column": caption_column}):
+    by_name, problems, image_column, caption_column = {}, [], config.image_column, config.caption_column
+    rows = read_rows(config, {"image_column": image_column, "caption_column": caption_column})
+    found, wrong = find_pictures(Path(config.root).expanduser(), {row[image_column] for _, row in rows})
+    for number, row in rows:
         image, caption = row[image_column], " ".join(row[caption_column].split())
-        if image not in by_name:
-            problems += ((number, problem) for problem in check_file(root, image))
+        if image in wrong and image not in by_name:
+            problems.append((number, wrong[image]))
+        image = found.get(image, image)
         if not caption:
-            problems.append((number, f"no caption for '{image}'; write one, or delete the row"))
+            problems.append((number, f"no caption for '{image:.80}'; write one, or delete the row"))
         by_name.setdefault(image, []).append(caption)
     raise_problems(config, problems)
     return {image: tuple(captions) for image, captions in by_name.items()}
@@ -145,22 +169,24 @@ def load_table(config: ImageTableConfig) -> ImageData:
 
 def read_pictures(config: ImageTableConfig) -> list[Row]:
     """The rows of a table with one row a picture. Raises UserError for a missing column, file or cell."""
-    root, lines, problems = Path(config.root).expanduser(), {}, []
-    columns = {key: vars(config)[key] for key in ("file", "label", "group", "split")}
-    rows = read_rows(config, columns)
+    lines, problems = {}, []
+    rows = read_rows(config, {key: vars(config)[key] for key in ("file", "label", "group", "split")})
+    found, wrong = find_pictures(Path(config.root).expanduser(), {row[config.file] for _, row in rows})
+    parts = name_splits({row[config.split] for _, row in rows}) if config.split else {}
     for number, row in rows:
         file, label, split = row[config.file], row[config.label], row.get(config.split or "", "")
-        if file and file in lines:
-            problems.append((number, f"'{file}' is in row {lines[file]} too; give each picture one row"))
-        else:
-            problems += ((number, problem) for problem in check_file(root, file))
+        row[config.file] = found.get(file, file)
+        if file in wrong:
+            problems.append((number, wrong[file]))
+        elif (first := lines.setdefault(found[file], number)) != number:
+            problems.append((number, f"'{file:.80}' is in row {first} too; give each picture one row"))
         if config.target == "class" and not label:
-            problems.append((number, f"no label of '{file}'; write one, or delete the row"))
+            problems.append((number, f"no label of '{file:.80}'; write one, or delete the row"))
         elif config.target == "number" and read_number(label) is None:
-            problems.append((number, f"{config.label}={label}: is not a number; correct it, or delete the row"))
-        if config.split and split.lower() not in SPLITS:
-            problems.append((number, f"{config.split}={split}: {choices_text(split, SPLITS)}"))
-        lines.setdefault(file, number)
+            what = f"is not a number below {LARGEST:g}"
+            problems.append((number, f"{config.label}={label:.80}: {what}; correct it, or delete the row"))
+        if config.split and parts.get(split) not in PARTS:
+            problems.append((number, f"{config.split}={split:.80}: {choices_text(split, ('train', 'val', 'test'))}"))
     raise_problems(config, problems)
     return [row for _, row in rows]
 
@@ -176,7 +202,11 @@ def read_targets(
     if config.target == "number":
         return (), np.zeros(len(rows), dtype=np.int64), np.array(cells, dtype=np.float32)
     several = config.target == "labels"
-    listed = [[name.strip() for name in cell.split(SEPARATOR) if name.strip()] if several else [cell] for cell in cells]
+    names_of = split_labels(f"data.label={config.label}", {*cells} - {""}, several)
+    if joined := sorted(cell for cell, names in names_of.items() if len(names) > 1 and not (several and ";" in cell)):
+        meant = f"{len(names_of[joined[0]])} labels" if several else "one class; several labels are data=imagelabels"
+        warnings.warn(f"data.label={config.label}: '{joined[0]:.80}' is read as {meant}", stacklevel=1)
+    listed = [names_of.get(cell, []) if several else [cell] for cell in cells]
     classes = tuple(sorted({name for names in listed for name in names}))
     if len(classes) < 2:
         raise UserError(f"data.path={config.path}: only one class, '{''.join(classes)}'; give two or more")
@@ -190,6 +220,34 @@ def read_targets(
     return classes, np.where(targets.any(axis=1), rarity.argmin(axis=1), len(classes)), targets
 
 
+def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[str]]:
+    """The labels that each text holds, given all texts of a column. With `several` raises UserError where that is open.
+
+    `;`, `|` and lists part labels. Other characters may belong to a name, such as `golden retriever`, `Washington,
+    D.C.`: they part labels where these, joined in several ways, are fewer than the texts; of a space half of them must
+    stand alone, too.
+    """
+    if several and any(text[0] == "[" for text in texts):
+        with suppress(yaml.YAMLError, RecursionError):  # YAML knows the lists of JSON and of Python
+            listed = {text: yaml.load(text, yaml.BaseLoader) for text in sorted(texts)}
+            if all(
+                isinstance(names, list) and all(isinstance(name, str) for name in names) for names in listed.values()
+            ):
+                return listed
+        raise UserError(f"{source}: some are lists, not all as [cat, dog]; write them so, or labels with ';' between")
+    for separator in SEPARATORS:
+        parts = {text: [part for part in map(str.strip, text.split(separator)) if part] for text in texts}
+        joined = sorted(text for text in texts if len(parts[text]) > 1 or (separator == ";" and ";" in text))
+        names = {name for of_text in parts.values() for name in of_text}
+        fewer, alone = len(names) < len(texts), names & texts
+        if joined and (separator in ";|" or (fewer and (separator != " " or 2 * len(alone) >= len(names)))):
+            return parts
+        if several and (open_ := [text for text in joined if fewer or alone.issuperset(parts[text])]):
+            advice = "write ';' between labels, and behind a label that holds one"
+            raise UserError(f"{source}: '{open_[0]:.80}' may be one label or several by '{separator}'; {advice}")
+    return {text: [text] for text in texts}
+
+
 def divide(
     config: ImageTableConfig, rows: Sequence[Row], labels: np.ndarray, together: np.ndarray | None
 ) -> dict[str, np.ndarray]:
@@ -201,10 +259,9 @@ def divide(
         held = choose_held_out(labels, round(config.test_share * len(rows)), together, config.seed, every_class=True)
         splits = {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
     else:
-        parts = np.array([SPLITS[row[config.split].lower()] for row in rows])
-        if "test" not in parts:
-            parts[parts == "validation"] = "test"
-        splits = {part: np.flatnonzero(parts == part) for part in dict.fromkeys(SPLITS.values()) if part in parts}
+        named = name_splits({row[config.split] for row in rows})
+        parts = np.array([named[row[config.split]] for row in rows])
+        splits = {part: np.flatnonzero(parts == part) for part in PARTS if part in parts}
     if not {"train", "test"} <= splits.keys() or not all(map(len, splits.values())):
         why = f"data.split={config.split}" if config.split else f"data.test_share={config.test_share}"
         raise UserError(f"{why}: of {len(rows)} pictures none is left for training or for the test; give more")

@@ -24,19 +24,20 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 
 from vitlab.config import UserError, extent, first_line, raise_all, resolved
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import Cache, Progress, cache_root, save_arrays
+from vitlab.data.cache import SYSTEM, Cache, Progress, cache_root, save_arrays
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, choose_count, hash_key
 from vitlab.files import read_utf8, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
 
 VERSION = 3  # of the decoding
-LAYOUT = 2  # of an index's files
+LAYOUT = 3  # of an index's files
 SPLITS = ("train", "validation", "test")
 SAMPLE = np.dtype(  # of an index: a hash of the key, the class, where the image is: its file, its first byte, its bytes
     [("keys", "u8"), ("labels", "i8"), ("offsets", "i8"), ("shards", "i4"), ("sizes", "u4")]
@@ -95,7 +96,7 @@ def load(config: ImageDataConfig, progress: Progress | None = None) -> ImageData
 def open_index(config: ImageDataConfig, progress: Progress | None) -> Index:
     shards = {part: fetch_shards(config, part, progress or (lambda *_: None)) for part in list_given(config)}
     for part in shards.keys() - {"train"}:
-        if both := {shard.path for shard in shards[part]} & {shard.path for shard in shards["train"]}:
+        if both := set.intersection(*({os.path.realpath(shard.path) for shard in shards[p]} for p in (part, "train"))):
             line = f"data.{part}: {plural(len(both), 'shard')} of data.train too, such as {min(both)}"
             warnings.warn(f"{line}: trained on, not held out", stacklevel=1)
     return ShardIndex(config, shards, progress).load()
@@ -294,7 +295,7 @@ def read_classes(given: Any) -> tuple[str, ...] | None:
     if not isinstance(names, list | range) or len(names) < 2 or len(set(map(str, names))) < len(names):
         choices = f"how many (2 to {MOST:,}), a list of different names, or a file of them"
         raise UserError(f"data.classes={given}: give {choices}")
-    return tuple(map(str, names))
+    return tuple(normalize("NFC", str(name)) for name in names)
 
 
 def name_classes(texts: list[str]) -> tuple[str, ...]:
@@ -334,7 +335,7 @@ class Scan:
                         image = next((files[extension] for extension in self.images if extension in files), None)
                         if image is None:
                             raise ValueError(f"has no image (.{' .'.join(self.images)}), only {list_extensions(files)}")
-                        text = read_label(file.fileno(), files, self.label)
+                        text = normalize("NFC", read_label(file.fileno(), files, self.label))
                     except ValueError as error:
                         self.note(str(error), f"{path}: sample {key}")
                     else:
@@ -353,7 +354,8 @@ def list_samples(path: str) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
     """(key, {extension: (offset, bytes)}) of neighbours that differ only in their extension, as WebDataset has it."""
     from webdataset.tariterators import base_plus_ext
 
-    members = ((*base_plus_ext(name), *place) for name, *place in list_members(path) if not name.startswith("__"))
+    named = (member for member in list_members(path) if not member[0].startswith("__"))
+    members = ((*base_plus_ext(name), *at) for name, *at in named if not SYSTEM.fullmatch(os.path.basename(name)))
     for key, files in groupby(members, key=itemgetter(0)):
         if key is not None:
             yield key, {extension.lower(): (offset, size) for _, extension, offset, size in files}

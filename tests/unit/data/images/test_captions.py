@@ -90,7 +90,7 @@ def test_a_table_reads_no_picture_outside_of_the_root(folder):
         file.write("../pictures/12.jpg,inside after all\n" + "".join(f"{name},grey\n" for name in names))
     assert problems(folder) == [
         f"data.path={folder}/captions.txt: row {row}: the picture '{name}' lies outside data.root={folder}/pictures; "
-        "copy it there and name that, or delete the row"
+        "copy it there, or delete the row"
         for row, name in enumerate(names, start=19)
     ]
     (folder / "linked").symlink_to(folder / "pictures")

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -98,6 +99,8 @@ def near(found, colour, tolerance):
         ("x.webp", "RGB", {"lossless": True}, 0),
         ("x.tif", "RGB", {}, 0),
         ("x.JPG", "RGB", {"quality": 95}, 3),
+        ("x.jfif", "RGB", {"quality": 95}, 3),
+        ("x.JPE", "RGB", {"quality": 95, "format": "JPEG"}, 3),
         ("x.jpeg", "CMYK", {"quality": 95}, 4),
         ("x.gif", "P", {}, 12),
         ("palette.png", "P", {}, 12),
@@ -201,6 +204,78 @@ def test_a_split_must_have_the_same_classes(tmp_path):
         "class 'c' is not in val/",
         "class 'd' is not in train/",
     ]
+
+
+def lay_out(root, folders):
+    """Three images in each folder, all different."""
+    for number, folder in enumerate(folders):
+        for i in range(3):
+            save(root / folder / f"{i}.png", (number, i, 0))
+
+
+@pytest.mark.parametrize(
+    ("names", "parts"),
+    [
+        ("Train Test", ["train", "test"]),
+        ("training testing", ["train", "test"]),
+        ("train dev", ["train", "test"]),
+        ("train eval test", ["train", "validation", "test"]),
+        ("TRAIN VALIDATE holdout", ["train", "validation", "test"]),
+        ("train_set val2017 Test-Images", ["train", "validation", "test"]),
+    ],
+)
+def test_names_of_splits_in_any_case_are_splits(tmp_path, names, parts):
+    lay_out(tmp_path / "set", [f"{name}/{label}" for name in names.split() for label in "ab"])
+    assert imagefolder.find_splits(tmp_path / "set") == dict(
+        sorted(zip(parts, names.split(), strict=True), key=lambda p: p[0] == "test")
+    )
+    assert load(tmp_path / "set").classes == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        "train/a train/b test",
+        "train test",
+        "trainA trainB testA testB",
+        "my_train/a my_train/b my_test/a my_test/b",
+        "train/a train/b Train/a Train/b test/a test/b",
+        "fold1/a fold1/b fold2/a fold2/b",
+        "train/a train/b other",
+        "images/train/a images/test/a labels",
+        "cat/train cat/test dog/train dog/test",
+    ],
+)
+def test_what_looks_like_splits_and_is_none_is_refused_by_name(tmp_path, folders):
+    lay_out(tmp_path / "set", folders.split())
+    assert all("split" in line for line in problems(tmp_path / "set"))
+    assert any(name in problems(tmp_path / "set")[0] for name in ("test/", "Train/", "train/", "testA/", "fold2/"))
+
+
+def test_a_class_may_be_named_as_a_split(tmp_path):
+    lay_out(tmp_path / "set", ["train", "bus", "car/red", "car/blue"])
+    assert load(tmp_path / "set").classes == ("bus", "car", "train")
+
+
+def test_what_systems_and_links_add_is_neither_class_nor_picture(root):
+    for extra in ("@eaDir", "__MACOSX", ".thumbnails", "$RECYCLE.BIN", "System Volume Information", "cat/@eaDir"):
+        save(root / extra / "thumb.jpg")
+    save(root / "cat" / "._0.png")
+    (root / "dog" / "above").symlink_to("..")
+    found = load(root)
+    assert (found.classes, len(found.train) + len(found.test)) == (("cat", "dog"), 17)
+    (root / "dog" / "cats").symlink_to("../cat")
+    (root / "dog" / "again.png").symlink_to("0.png")
+    assert (
+        problems(root)[0]
+        .split("; ")[0]
+        .endswith(": 11 pictures twice, by links: dog/again.png is dog/0.png and 10 more")
+    )
+
+
+def test_a_class_has_one_name_in_two_forms_of_unicode(tmp_path):
+    lay_out(tmp_path / "set", [f"train/{normalize('NFC', 'é')}", "train/b", f"val/{normalize('NFD', 'é')}", "val/b"])
+    assert load(tmp_path / "set").classes == ("b", normalize("NFC", "é"))
 
 
 def test_broken_files_are_named_before_training(root):

@@ -1,5 +1,7 @@
 """Pictures with a table of what they show: classes, labels, numbers, groups, splits; and repeated hold-out."""
 
+from unicodedata import normalize
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -67,7 +69,7 @@ def test_repeated_holdout_gives_other_tests_and_as_many_training_images(tmp_path
 
 
 def test_columns_of_splits_are_taken_as_they_are(tmp_path):
-    parts = ["train", "Train", "val", "test", "train", "test"]
+    parts = ["train", "Train", "dev", "Testing", "TRAINING", "test"]
     write(tmp_path, ["file", "label", "part"], [(f"{i}.png", "ab"[i % 2], part) for i, part in enumerate(parts)])
     found = load(tmp_path, split="part")
     assert (levels(found.train), levels(found.validation), levels(found.test)) == ([0, 1, 4], [2], [3, 5])
@@ -90,9 +92,21 @@ def test_several_labels_and_numbers_are_targets(tmp_path):
         (["file", "label"], [("a.png", "x"), ("b.png", "x")], {}, "only one class, 'x'"),
         (["file", "labl"], [("a.png", "x")], {}, "no column 'label'.*labl"),
         (["file", "label"], [("a.png", "x"), ("a.png", "y")], {}, "row 3: 'a.png' is in row 2 too"),
-        (["file", "label"], [("a.png", "x"), ("", "y")], {}, "row 3: no picture; write"),
+        (["file", "label"], [("a.png", "x"), ("", "y")], {}, "row 3: no picture '' in"),
         (["file", "label"], [("a.png", "")], {}, "row 2: no label of 'a.png'"),
         (["file", "label"], [("a.png", "1"), ("b.png", "one")], {"target": "number"}, "label=one: is not a number"),
+        (
+            ["file", "label"],
+            [("a.png", "1"), ("b.png", "1e29")],
+            {"target": "number"},
+            "row 3: label=1e29: is not a num",
+        ),
+        (
+            ["file", "cat", "dog"],
+            [("a.png", 1, 0), ("b.png", 0, 1)],
+            {},
+            r"one-hot columns \(cat, dog\) are not read",
+        ),
         (["file", "label", "s"], [("a.png", "x", "tset")], {"split": "s"}, "s=tset: .*test"),
         (
             ["file", "label", "s", "g"],
@@ -114,3 +128,84 @@ def test_a_picture_that_is_not_there_or_lies_outside(tmp_path):
     (tmp_path / "in" / "table.csv").write_text("file,label\nmissing.png,a\n../out.png,b\n")
     with pytest.raises(UserError, match=r"(?s)no picture 'missing.png'.*'../out.png' lies outside"):
         load(tmp_path / "in")
+
+
+def test_one_file_has_one_name(tmp_path):
+    inside = tmp_path / "in"
+    (inside / "a").mkdir(parents=True)
+    for name in ("0", "1", normalize("NFD", "é")):
+        Image.new("RGB", (4, 4)).save(inside / "a" / f"{name}.png")
+    (inside / "link.png").symlink_to("a/0.png")
+    names = ["a/0.png", "a//0.png", "./a/0.png", inside / "a" / "0.png", "link.png", "x" * 300, "a/é.png"]
+    (inside / "table.csv").write_text("file,label\n" + "".join(f"{name},{n % 2}\n" for n, name in enumerate(names)))
+    with pytest.raises(UserError) as caught:
+        load(inside)
+    said = [line.partition("row ")[2].split(" in ")[0] for line in caught.value.problems]
+    assert said[:4] == [f"{row}: '{name}' is" for row, name in enumerate(names[1:5], start=3)]
+    assert said[4] == f"7: no picture '{'x' * 80}'"
+    assert len(said) == 5
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", ","])
+def test_the_first_line_says_what_parts_the_cells(tmp_path, delimiter):
+    write(tmp_path, ["file", "label", "a note"], [(f"{i}.png", "ab"[i % 2], "") for i in range(20)])
+    text = (tmp_path / "table.csv").read_text().replace(",", delimiter).replace("a note", '"one, two and, three"')
+    (tmp_path / "table.csv").write_text(f"\ufeff{text}".replace("\n", "\r\n"))
+    assert load(tmp_path).classes == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("texts", "classes"),
+    [
+        ("disc|cross\ndisc\ncross|dot", "cross disc dot"),
+        ("disc, cross\ndisc\ncross\ncross, dot\ndot", "cross disc dot"),
+        ("disc cross\ndisc\ncross\ncross dot\ndot", "cross disc dot"),
+        ("[\"disc\", 'cross']\n[]\n[dot]", "cross disc dot"),
+        ("golden retriever\npolar bear\ncat", "cat|golden retriever|polar bear"),
+        ("Washington, D.C.\nRome, Italy\nParis, France", "Paris, France|Rome, Italy|Washington, D.C."),
+        ("golden retriever;cat\ncat\nC;C++", "C|C++|cat|golden retriever"),
+        (f"{normalize('NFC', 'é')}\n{normalize('NFD', 'é')}\nx", f"x {normalize('NFC', 'é')}"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:data.label=label. '.*' is read as")
+def test_labels_are_parted_by_what_the_column_shows(tmp_path, texts, classes):
+    write(tmp_path, ["file", "label"], quoted(texts))
+    assert load(tmp_path, "imagelabels").classes == tuple(classes.split("|" if "|" in classes else " "))
+
+
+def quoted(texts):
+    """Rows whose labels are these lines in turn."""
+    lines = texts.replace('"', '""').split("\n")
+    return [(f"{i}.png", f'"{lines[i % len(lines)]}"') for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ("cat\ndog\ncat dog\npolar bear", "'cat dog' may be one label or several by ' '"),
+        ("['cat']\ndog", "some are lists, not all"),
+        ("['a' 'b']\n['a']", "some are lists, not all"),
+        (f"{'[' * 500}{']' * 500}\n[a]", "some are lists, not all"),
+    ],
+)
+def test_labels_that_may_mean_two_things_are_refused(tmp_path, texts, says):
+    write(tmp_path, ["file", "label"], quoted(texts))
+    with pytest.raises(UserError, match=f"^data.label=label: .*{says}"):
+        load(tmp_path, "imagelabels")
+
+
+def test_a_class_of_several_labels_is_said(tmp_path):
+    write(tmp_path, ["file", "label"], [(f"{i}.png", ["disc|cross", "disc", "cross"][i % 3]) for i in range(30)])
+    with pytest.warns(UserWarning, match=r"'disc\|cross' is read as one class; several labels are data=imagelabels"):
+        assert len(load(tmp_path).classes) == 3
+
+
+@pytest.mark.parametrize("column", [None, "part"])
+def test_few_large_groups_are_divided(tmp_path, column):
+    rows = [(f"{i}.png", "ab"[i % 2], f"p{i // 8}", ["train", "val"][i >= 64]) for i in range(80)]
+    write(tmp_path, ["file", "label", "patient", "part"], rows)
+    for holdout in ("fixed", 1, 2):
+        found = load(tmp_path, group="patient", split=column, holdout=holdout)
+        sides = [{level // 8 for level in levels(split)} for split in (found.train, found.validation, found.test)]
+        assert list(map(len, sides)) == [7, 1, 2]
+        assert len(set.union(*sides)) == 10

@@ -6,6 +6,7 @@ import json
 import os
 import tarfile
 import tracemalloc
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -184,6 +185,18 @@ def test_indexing_reads_headers_and_labels_alone(tmp_path):
         for number, (offset, size) in enumerate(zip(found["offsets"][1:], found["sizes"][1:], strict=True)):
             file.seek(offset)
             assert file.read(size) == picture(number)
+
+
+def test_forms_of_a_label_and_the_files_of_a_mac(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(12):
+            label = normalize(("NFC", "NFD")[number // 2 % 2], "é") if number % 2 else "b"
+            for ending, content in (("cls", label.encode()), ("png", picture(number))):
+                for name, data in ((f"d/._{number}.{ending}", b"Mac OS X"), (f"d/{number}.{ending}", content)):
+                    member = tarfile.TarInfo(name)
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+    assert load(str(tmp_path / "a.tar")).classes == ("b", normalize("NFC", "é"))
 
 
 def refused(tmp_path, name, samples, **changes):
