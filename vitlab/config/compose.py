@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import Field, fields
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import groups
-from vitlab.config.checks import apply_factors, check_tune, choose_patch, find_problems, list_settings, read_image_size
+from vitlab.config.checks import (
+    apply_factors,
+    check_paths,
+    check_tune,
+    choose_patch,
+    find_problems,
+    judges_by,
+    list_settings,
+    read_image_size,
+)
 from vitlab.config.errors import UserError, collecting, key_of, raise_all, to_text
 from vitlab.config.groups import Loader, assign, explain, structured
 from vitlab.config.identity import flatten
@@ -52,12 +61,16 @@ def suggest_assignment(text: str) -> str:
 
 
 def compose(
-    schema: type, overrides: Sequence[str | tuple[str, Any]] = (), base: Mapping[str, Any] | None = None
+    schema: type,
+    overrides: Sequence[str | tuple[str, Any]] = (),
+    base: Mapping[str, Any] | None = None,
+    also: Callable[[dict[str, Any], bool], object] = lambda config, is_wrong: None,
 ) -> Any:
     """An instance of the schema: its defaults, then `base` (a mapping, as a YAML file holds), then the overrides.
 
     An override is `key=value` as a text, or a dotted key and its value.
-    Groups are chosen before fields are set, whatever their order. All problems are raised at once, as UserError.
+    Groups are chosen before fields are set, whatever their order. All problems are raised at once, as UserError; with
+    those that `also` raises for it in plain containers, where keys that were refused have their defaults.
     """
     problems: list[str] = []
     config = copy.deepcopy(make_defaults(schema))
@@ -95,17 +108,25 @@ def compose(
     wrong = {*map(key_of, problems)}
     wrong |= {"no budget" for key in wrong if key.startswith("budget.")}
     # a key whose value was refused is not missing as well
-    problems += [problem for problem in find_problems(config) if key_of(problem) not in wrong]
+    found = [problem for problem in find_problems(config) if key_of(problem) not in wrong]
+    problems += [problem for problem in found if not judges_by(problem, wrong)]
+    wrong |= {*map(key_of, problems)}
+    later: list[str] = []  # what rests on all the keys
     if config.get("tune"):
-        config.tune = dict(flatten(OmegaConf.to_container(config.tune)))
-        problems += check_tune(OmegaConf.to_container(config.tune))
-        if not problems and isinstance(config.get("recipe"), DictConfig):
-            config.tune = apply_factors(OmegaConf.to_container(config.tune), config)
+        tune = dict(flatten(OmegaConf.to_container(config.tune)))
+        problems += (untunable := list(check_tune(tune)))
+        if not untunable and isinstance(config.get("recipe"), DictConfig):
+            tune = apply_factors({key: values for key, values in tune.items() if key not in wrong}, config)
+            if "seed" in config and not failed:
+                later += check_settings(schema, OmegaConf.to_container(config), tune)
+        config.tune = tune
+    if problems:  # what would be refused next
+        later += check_paths(config.get("data"))
+    with collecting(later):
+        also({**OmegaConf.to_container(config), **failed}, bool(problems))
+    problems += [problem for problem in later if not judges_by(problem, wrong)]
     raise_all(dict.fromkeys(problems))
-    settings = OmegaConf.to_object(config)
-    if config.get("tune") and "seed" in config:
-        refuse_settings(schema, settings)
-    return settings
+    return OmegaConf.to_object(config)
 
 
 def change(settings: T, values: Mapping[str, Any]) -> T:
@@ -125,15 +146,13 @@ def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
     return any(field.name == key and field.metadata.get("fixed") for field in declared)
 
 
-def refuse_settings(schema: type, config: Any) -> None:
-    """Raise UserError for values of `tune` that the run's configuration does not take."""
-    problems, base = [], {**resolved(config), "tune": {}}
-    for values in list_settings(config.tune):
+def check_settings(schema: type, run: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
+    """Values of `tune` that the run's configuration does not take."""
+    for values in list_settings(tune):
         try:
-            compose(schema, [*values.items()], base)
+            compose(schema, [*values.items()], {**run, "tune": {}})
         except UserError as error:
-            problems += [f"tune.{line}" if key_of(line) in config.tune else line for line in error.problems]
-    raise_all(dict.fromkeys(problems))
+            yield from (f"tune.{line}" if key_of(line) in tune else line for line in error.problems)
 
 
 def fill_defaults(config: DictConfig, given: Set[str]) -> None:
@@ -170,10 +189,10 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
         config.analyses = [name for index, name in enumerate(names) if name not in names[:index]]
 
 
-def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Replace the name at each place of a choice by the loaded choice; gives the places, the failed ones, problems."""
+def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], dict[str, Any], list[str]]:
+    """Replace the name at each place of a choice by the loaded choice; gives places, what failed where, problems."""
     slots: list[str] = []
-    failed: list[str] = []
+    failed: dict[str, Any] = {}
     problems: list[str] = []
     given = {**given, **choose_defaults(config, given)}
     pending = [(field.name, config, field) for field in list_choice_fields(config)]
@@ -191,7 +210,7 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
             parent[key] = groups.load_node(group, choice, key=slot)
         except UserError as error:
             parent[key] = None
-            failed.append(slot)
+            failed[slot] = choice
             problems += error.problems
         else:
             pending += [(f"{slot}.{below.name}", parent[key], below) for below in list_choice_fields(parent[key])]
