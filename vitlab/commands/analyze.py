@@ -24,6 +24,7 @@ from vitlab.config import (
     printable,
     raise_all,
 )
+from vitlab.config.errors import key_of
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
@@ -50,15 +51,21 @@ def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) ->
     is_foreign = is_folder(source) and not RunFiles(source).config_path.is_file()
     if source.startswith("timm:") or is_foreign:
         return foreign_config(source, overrides, (*free, *(["task"] if is_foreign else ["model"])), is_foreign)
-    files = RunFiles(source)
-    files.finished_result()
-    run = {**files.config(), "analyses": []}  # which may be files that are gone
-    keys = [parse_override(text)[0] for text in overrides]
-    fixed = [key for key in keys if key.partition(".")[0] not in free]
-    raise_all(f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed)
+    files, problems, found, run = RunFiles(source), [], [], {}
+    given = parse_all(overrides, problems)
+    keys = [key for key in given if key.partition(".")[0] in free]
+    fixed = [key for key in given if key not in keys]
+    problems += [f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed]
     tokens = [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]
-    raise_all(f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens)
-    config = compose(TrainConfig, overrides, base={**run, "train_size": "all"} if "data" in keys else run)
+    problems += [f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens]
+    with collecting(problems):
+        files.finished_result()
+        run = {**files.config(), "analyses": []}  # which may be files that are gone
+    with collecting(found):
+        base = {**run, "train_size": "all"} if "data" in keys else run
+        config = compose(TrainConfig, [(key, given[key]) for key in keys], base)
+    # without a run the overrides are checked by themselves
+    raise_all([*problems, *(line for line in found if run or key_of(line) in given)])
     if config.data.modality == "text":
         kept = {"data.tokenizer": str(files.tokenizer_path)}
     else:
@@ -70,21 +77,31 @@ def foreign_config(
     source: str, overrides: Sequence[str], free: Sequence[str], of_folder: bool
 ) -> tuple[TrainConfig, set[str]]:
     problems = []
+    given = parse_all(overrides, problems)
+    changed = {*given}
+    if "data" not in changed:
+        needs = "texts or images like those it was trained on" if of_folder else "images"
+        problems.append(f"{source}: needs {needs}, give data=NAME; choices: {', '.join(names('data'))}")
+    unread = sorted(key for key in changed if key.partition(".")[0] not in free)
+    problems += [f"{key}: has no effect here; choices: {', '.join(free)}" for key in unread]
+    if "model" in changed:
+        problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
     with collecting(problems):
-        changed = {parse_override(text)[0] for text in overrides}
-        if "data" not in changed:
-            needs = "texts or images like those it was trained on" if of_folder else "images"
-            problems.append(f"{source}: needs {needs}, give data=NAME; choices: {', '.join(names('data'))}")
-        unread = sorted(key for key in changed if key.partition(".")[0] not in free)
-        problems += [f"{key}: has no effect here; choices: {', '.join(free)}" for key in unread]
-        if "model" in changed:
-            problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
         base = {"model": source if of_folder else {"name": source, "pretrained": True}}
-        config = compose(TrainConfig, overrides, base=base)
+        config = compose(TrainConfig, [(key, given[key]) for key in given if key not in (*unread, "model")], base)
         if of_folder and config.data.modality == "text":
             config = change(config, {"data.tokenizer": source})
     raise_all(problems)
     return config, changed
+
+
+def parse_all(words: Sequence[str], problems: list[str]) -> dict[str, Any]:
+    """The values of overrides by key; the problems grow by what is wrong with the others."""
+    given = {}
+    for word in words:
+        with collecting(problems):
+            given |= [parse_override(word)]
+    return given
 
 
 # ---- eval

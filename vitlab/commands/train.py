@@ -39,7 +39,12 @@ def train(words: Sequence[str]) -> int:
     if launched is not None and launched.rank > 0:  # rank 0 says what is to be said
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     args = parser.parse_intermixed_args(words)
-    config = compose(TrainConfig, args.overrides)
+
+    def check_init(run: dict[str, Any], is_wrong: bool) -> None:  # where nothing else is wrong it is checked below
+        if is_wrong and not (args.out and RunFiles(args.out).checkpoint_path.exists()):
+            raise_all(source_problems(run["init"]["weights"] or run["init"]["encoder"]))
+
+    config = compose(TrainConfig, args.overrides, also=check_init)
     trainer = config.trainer
     if launched is not None and launched.size != trainer.devices * trainer.nodes:
         raise UserError(
