@@ -113,7 +113,7 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
         return 1
     except Exception as error:
         if launched is not None and is_lost_rank(error):
-            console.say("failed: the process of another device has ended")
+            console.say("failed: the process of another device has ended, or has not answered for hours")
             return 1
         raise
     show(result, RunFiles(folder))
