@@ -296,9 +296,10 @@ def analyze(words: Sequence[str]) -> int:
                 for figure in draw_findings(findings, options, subject.name):
                     paths += save_figure(figure, folder)
         except UserError as error:
-            if named:
-                raise
-            print(f"{name}: {error}", file=sys.stderr)
+            if named:  # the others are made all the same
+                problems += error.problems
+            else:
+                print(f"{name}: {error}", file=sys.stderr)
             continue
         heads = findings.rows if name == "head_patterns" else heads
         for path in paths:
@@ -310,6 +311,7 @@ def analyze(words: Sequence[str]) -> int:
                 f"{args.run}: {type(subject.model.text).__name__} has no attention and no positions to draw"
             )
         print(*paths, sep="\n")
+    raise_all(problems)
     return 0
 
 
