@@ -66,10 +66,10 @@ def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) ->
         config = compose(TrainConfig, [(key, given[key]) for key in keys], base)
     # without a run the overrides are checked by themselves
     raise_all([*problems, *(line for line in found if run or key_of(line) in given)])
-    if config.data.modality == "text":
-        kept = {"data.tokenizer": str(files.tokenizer_path)}
-    else:
-        kept = {f"data.{key}": run["data"][key] for key in ("mean", "std") if f"data.{key}" not in keys}
+    is_image = config.data.modality == "image"
+    kept = {f"data.{key}": run["data"][key] for key in ("mean", "std") if is_image and f"data.{key}" not in keys}
+    if "tokenizer" in vars(config.data) and (files.tokenizer_path.is_file() or not is_image):  # captions have one too
+        kept["data.tokenizer"] = str(files.tokenizer_path)
     return change(config, kept), {*keys}
 
 
