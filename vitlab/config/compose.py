@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import Field, fields
 from functools import cache
@@ -46,7 +47,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise UserError(f"{text}: the list has no ']'; quote a list with spaces, for example '{key}=[a, b]'")
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
-    except (RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (RecursionError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{text}: the value is not valid YAML: {explain(error)}") from None
     return key, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
@@ -242,10 +243,12 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
+        if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait
+            raise ValueError("it is not a regular file")
         config = yaml.load(Path(path).read_text(), Loader)
         if not isinstance(config, dict):
             raise ValueError("it has no keys")
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{path}: is damaged or was cut ({' '.join(str(error).split())}); {RESTORE}") from None
     return config
 
