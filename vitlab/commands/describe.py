@@ -50,8 +50,10 @@ def describe(words: Sequence[str]) -> int:
     parser.add_argument("--positions", action="store_true", help="draw the position embeddings before any training")
     parser.add_out("where to draw them (default: positions)")
     args = parser.parse_intermixed_args(words)
-    problems = [f"--out {args.out}: is for pictures of position embeddings; give --positions too"]
-    with collecting(problems := problems if args.out and not args.positions else []):
+    problems = []
+    if args.out and not args.positions:
+        problems = [f"--out {args.out}: is for pictures of position embeddings; give --positions too"]
+    with collecting(problems):
         config = compose(DescribeConfig, args.overrides, also=partial(check_shape, args.overrides))
     raise_all(problems)
     drawn = draw_positions(config, args.out or Path("positions")) if args.positions else []
@@ -83,19 +85,15 @@ def find_shape(config: DescribeConfig) -> dict[str, Any]:
 
 def check_shape(overrides: Sequence[str], config: dict[str, Any], _: bool) -> None:
     """Raise UserError for overrides of the input shape that would have no effect."""
-    data, model, shape = config["data"], config["model"], sum(SHAPES.values(), ())
-    words = {word: key for word in overrides if (key := word.partition("=")[0].strip()) in shape}
-    if isinstance(data, dict):
-        raise_all(
-            f"{word}: data={data['name']} sets it too; give {key} or data, not both" for word, key in words.items()
-        )
-    elif isinstance(model, dict):
-        allowed = SHAPES[model["modality"]]
-        raise_all(
-            f"{word}: model={model['name']} does not have this; choices: {', '.join(allowed)}"
-            for word, key in words.items()
-            if key not in allowed
-        )
+    data, model, problems = config["data"], config["model"], []
+    for word in overrides:
+        key = word.partition("=")[0].strip()
+        if key in sum(SHAPES.values(), ()) and isinstance(data, dict):
+            problems.append(f"{word}: data={data['name']} sets it too; give {key} or data, not both")
+        elif key in sum(SHAPES.values(), ()) and isinstance(model, dict) and key not in SHAPES[model["modality"]]:
+            choices = ", ".join(SHAPES[model["modality"]])
+            problems.append(f"{word}: model={model['name']} does not have this; choices: {choices}")
+    raise_all(problems)
 
 
 def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:

@@ -37,7 +37,6 @@ def find_problems(config: DictConfig) -> list[str]:
             twice = dict.fromkeys(str(value) for value in listed if listed.count(value) > 1)
             problems += [f"{key}=[]: needs at least one"] * (not listed)
             problems += [f"{key}={values}: '{value}' is given twice" for value in twice]
-    problems += [*check_names(config, "models", "model"), *check_names(config, "recipe", "recipe")]
     for probe in config.get("probes", []):
         name, _, data = str(probe).partition("@")
         if name not in groups.names("probe"):
@@ -63,8 +62,8 @@ def find_problems(config: DictConfig) -> list[str]:
 
 def judges_by(problem: str, keys: Iterable[str]) -> bool:
     """Whether a line judges its own key by another one, which is among these."""
-    _, _, rest = problem.partition(":")
-    ends = {key: r"(?![\w.])" if "." in key else "[=)]" for key in keys}  # one that is a word stands for itself
+    ends = {key: r"(?![\w.])" if "." in key else "[=)]" for key in keys}  # "the data" is no key
+    rest = problem.partition(":")[2]
     return any(re.search(rf"(?<![\w.]){re.escape(key)}{end}", rest) for key, end in ends.items())
 
 
@@ -75,19 +74,6 @@ def check_paths(data: Any) -> Iterator[str]:
         value = None if OmegaConf.is_missing(data, field.name) else data[field.name]
         if is_needed and field.type is not Any and value and not Path(value).expanduser().exists():
             yield f"data.{field.name}={value}: no such file or folder"
-
-
-def check_names(config: DictConfig, key: str, group: str) -> Iterator[str]:
-    """Choices that a study holds by name, in a list or in named variants: those that cannot be loaded."""
-    values = config.get(key)
-    if isinstance(values, DictConfig) and OmegaConf.get_type(values) is dict:
-        values = [value.get(group) if isinstance(value, DictConfig) else value for value in values.values()]
-    for name in values if isinstance(values, (list, ListConfig)) else [values]:
-        if isinstance(name, str):
-            try:
-                groups.load_node(group, name, key=key)
-            except UserError as error:
-                yield from error.problems
 
 
 def check_analyses(config: DictConfig) -> Iterator[str]:

@@ -132,28 +132,25 @@ def cache_root() -> Path:
 
 
 @contextmanager
-def alone(path: Path, what: str, instead: str) -> Iterator[None]:
-    """Hold the lock at `path`, while this process does `what`; a wait says for whom, and what to do `instead`.
+def alone(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock at `path`, while this process is doing `what`; a wait says for whom, and has no limit.
 
-    There is no limit: an hour is right for large data, and the lock of a process that has ended is free.
+    An hour is right for large data, and the lock of a process that has ended is free.
     """
-    lock, owner = FileLock(path), path.with_suffix(".owner")
+    lock, owner, holder = FileLock(path), path.with_suffix(".owner.lock"), "another process"
     try:
         lock.acquire(timeout=PATIENCE)
     except Timeout:
-        holder = "another process"
         with suppress(OSError):
             holder = owner.read_text() or holder
-        to_go_on = f"if it hangs, end it, or {instead}"
-        print(f"vitlab: waiting for {holder}, which is {what}; {to_go_on}", file=sys.stderr, flush=True)
+        print(f"vitlab: waiting for {holder}, which is {what}; if it hangs, end it", file=sys.stderr, flush=True)
         lock.acquire()
     try:
         with suppress(OSError):  # the lock's own file is emptied by each process that opens it
             owner.write_text(f"{socket.gethostname()}, process {os.getpid()}")
         yield
     finally:
-        with suppress(OSError):
-            owner.unlink()
+        owner.unlink(missing_ok=True)
         lock.release()
 
 
@@ -219,8 +216,7 @@ class Cache:
             try:
                 settings.parent.mkdir(parents=True, exist_ok=True)
                 lock = settings.with_name(f"{settings.name}.lock")
-                instead = "set VITLAB_CACHE to another folder"
-                stack.enter_context(alone(lock, f"preparing data={self.config.name}", instead))
+                stack.enter_context(alone(lock, f"preparing data={self.config.name}"))
             except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
                 self.warn(error)
                 return self.read()

@@ -35,37 +35,30 @@ FEW = 4  # of a study with another mistake are composed: its answer takes under 
 LONGEST_NAME = 120  # characters: it is part of a folder's name
 
 
-def name_models(models: Any, problems: list[str] | None = None) -> dict[str, Settings]:
-    """The settings of each model by its name, from a list or a mapping of named variants.
-
-    What is wrong with others is added to the problems; without those it raises UserError.
-    """
-    named: dict[str, Settings] = {}
-    found: list[str] = []
+def name_models(models: Any) -> dict[str, Settings]:
+    """The settings of each model by its name, from a list or a mapping of named variants. Raises UserError."""
+    problems, named = [], {}
     if isinstance(models, list):
-        found += [f"models={models}: expected names, not {to_text(m)}" for m in models if not isinstance(m, str)]
+        problems = [f"models={models}: expected names, not {to_text(m)}" for m in models if not isinstance(m, str)]
         twice = [m for index, m in enumerate(models) if m in models[:index]]
-        found += [f"models: '{m}' is given twice; name variants, for example {EXAMPLE}" for m in twice]
-        named = {model: {"model": model} for model in models if isinstance(model, str)}
+        problems += [f"models: '{m}' is given twice; name variants, for example {EXAMPLE}" for m in twice]
+        named = {} if problems else {model: {"model": model} for model in models}
     elif isinstance(models, Mapping):
         for name, given in models.items():
             settings = {"model": given} if isinstance(given, str) else given
             if not isinstance(settings, Mapping) or not isinstance(settings.get("model"), str):
-                found.append(f"models.{name}={to_text(given)}: needs a model; for example {EXAMPLE}")
+                problems.append(f"models.{name}={to_text(given)}: needs a model; for example {EXAMPLE}")
             elif not isinstance(name, str):
-                found.append(f"models: {name} is a number; a name is text: write '{name}' in quotes, or another")
+                problems.append(f"models: {name} is a number; a name is text: write '{name}' in quotes, or another")
             elif not name.strip():
-                found.append("models: a name is empty; it names the runs")
+                problems.append("models: a name is empty; it names the runs")
             else:
                 named[name] = dict(flatten(settings))
     else:
-        found += [f"models={to_text(models)}: expected a list, for example models=[{to_text(models)}]"]
-    if not found and not named:
-        found = ["models=[]: needs at least one"]
-    if problems is None:
-        raise_all(found)
-    else:
-        problems += found
+        problems = [f"models={to_text(models)}: expected a list, for example models=[{to_text(models)}]"]
+    if not problems and not named:
+        problems = ["models=[]: needs at least one"]
+    raise_all(problems)
     return named
 
 
@@ -77,7 +70,7 @@ def compose_variant(study: Mapping[str, Any], name: str, settings: Settings) -> 
 
 
 def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
-    """Every variant by its name, as `find_variants` does. Raises UserError with all problems."""
+    """Every variant by its name. Raises UserError with all problems."""
     variants = find_variants(study, problems := [], {})
     raise_all(dict.fromkeys(problems))
     return variants
@@ -93,7 +86,10 @@ def find_variants(
     `composed` is given the configurations that were composed on the way, those of models that no axis varies. With
     `most` only so many models are looked at.
     """
-    named, axes, used = name_models(study["models"], problems), {}, set()
+    models, named, axes, used = study["models"], {}, {}, set()
+    for part in [{name: models[name]} for name in models] if isinstance(models, Mapping) and models else [models]:
+        with collecting(problems):
+            named |= name_models(part)
     for key, values in flatten(study["grid"]):
         with collecting(problems):
             axes |= read_axes({key: values})
@@ -268,7 +264,7 @@ def check_study(study: dict[str, Any], is_wrong: bool) -> None:
     if not NAME.fullmatch(study["name"]):
         problems.append(f"name={study['name']}: {wanted}")
     with collecting(problems):
-        compose_runs(study, FEW if is_wrong else None)
+        compose_models(study, FEW if is_wrong else None)
     raise_all(problems)
 
 
@@ -325,13 +321,12 @@ def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[s
     return list(dict.fromkeys(changes))
 
 
-def compose_models(study: StudyConfig) -> dict[str, TrainConfig]:
-    """One run's configuration per variant of the study, by variant. Raises UserError with the problems of all."""
-    return compose_runs(resolved(study))
+def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None) -> dict[str, TrainConfig]:
+    """One run's configuration per variant of the study, by variant. Raises UserError with the problems of all.
 
-
-def compose_runs(study: dict[str, Any], most: int | None = None) -> dict[str, TrainConfig]:
-    """The same of a resolved study. Composing takes 30 ms a variant, and a start asks three times: the last is kept."""
+    Composing takes 30 ms a variant, and a start asks three times: those of the last study are kept.
+    """
+    study = study if isinstance(study, dict) else resolved(study)
     if COMPOSED and COMPOSED[0][0] == study:
         return dict(COMPOSED[0][1])
     problems, known, composed = [*check_set(study["set"])], {}, {}

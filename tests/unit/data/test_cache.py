@@ -170,14 +170,14 @@ def test_two_processes_build_one_entry_once(toy):
 
 def test_a_wait_for_another_process_says_for_whom_and_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(caching, "PATIENCE", 0.05)
-    lock, owner = tmp_path / "x.lock", tmp_path / "x.owner"
+    lock, owner = tmp_path / "x.lock", tmp_path / "x.owner.lock"
     owner.write_text("node-7, process 41")
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         threading.Timer(0.3, held.close).start()
-        with caching.alone(lock, "preparing data=x", "set VITLAB_CACHE to another folder"):
+        with caching.alone(lock, "preparing data=x"):
             assert owner.read_text().endswith(f", process {os.getpid()}")
-    said = "waiting for node-7, process 41, which is preparing data=x; if it hangs, end it, or set VITLAB_CACHE"
+    said = "waiting for node-7, process 41, which is preparing data=x; if it hangs, end it"
     assert said in capsys.readouterr().err
     assert not owner.exists()
 

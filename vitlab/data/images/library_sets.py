@@ -161,7 +161,7 @@ def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) 
         raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with alone(root / f".{name}.lock", f"downloading or unpacking data.dataset={name}", "give another data.root"):
+        with alone(root / f".{name}.lock", f"downloading or unpacking data.dataset={name}"):
             return constructor(root, **options, **downloading(constructor, True))
     except Exception as error:  # as above, and those of urllib, tarfile and zipfile
         advice = note_repacked(root, constructor) or f"put its archives into {place}, they are unpacked there"
