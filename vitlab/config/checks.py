@@ -201,9 +201,8 @@ def near_divisors(whole: int, wanted: int) -> str:
 
 def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
     """Heads that do not divide the width of a model with attention."""
-    if "heads" not in model or model.get("head_width") is not None:
-        return
-    if {"heads", "width"} & {*map(key_of, check_ranges(model))}:
+    is_out = {"heads", "width"} & {*map(key_of, check_ranges(model))}
+    if "heads" not in model or model.get("head_width") is not None or is_out:
         return
     if not model.width % model.heads or not ("mixer" not in model or is_attention(model.mixer)):
         return

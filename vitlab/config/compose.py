@@ -13,17 +13,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vitlab.config import groups
-from vitlab.config.checks import (
-    apply_factors,
-    check_paths,
-    check_tune,
-    choose_patch,
-    find_problems,
-    judges_by,
-    list_settings,
-    read_image_size,
-)
+from vitlab.config import checks, groups
 from vitlab.config.errors import UserError, collecting, key_of, raise_all, to_text
 from vitlab.config.groups import Loader, assign, explain, structured
 from vitlab.config.identity import flatten
@@ -65,13 +55,14 @@ def compose(
     schema: type,
     overrides: Sequence[str | tuple[str, Any]] = (),
     base: Mapping[str, Any] | None = None,
-    also: Callable[[dict[str, Any], bool], object] = lambda config, is_wrong: None,
+    also: Callable[[dict[str, Any], bool], None] | None = None,
 ) -> Any:
     """An instance of the schema: its defaults, then `base` (a mapping, as a YAML file holds), then the overrides.
 
     An override is `key=value` as a text, or a dotted key and its value.
     Groups are chosen before fields are set, whatever their order. All problems are raised at once, as UserError; with
-    those that `also` raises for it in plain containers, where keys that were refused have their defaults.
+    those that `also` raises for it in plain containers, where keys that were refused have their defaults, and for
+    whether anything was.
     """
     problems: list[str] = []
     config = copy.deepcopy(make_defaults(schema))
@@ -109,23 +100,24 @@ def compose(
     wrong = {*map(key_of, problems)}
     wrong |= {"no budget" for key in wrong if key.startswith("budget.")}
     # a key whose value was refused is not missing as well
-    found = [problem for problem in find_problems(config) if key_of(problem) not in wrong]
-    problems += [problem for problem in found if not judges_by(problem, wrong)]
+    found = [problem for problem in checks.find_problems(config) if key_of(problem) not in wrong]
+    problems += [problem for problem in found if not checks.judges_by(problem, wrong)]
     wrong |= {*map(key_of, problems)}
     later: list[str] = []  # what rests on all the keys
     if config.get("tune"):
         tune = dict(flatten(OmegaConf.to_container(config.tune)))
-        problems += (untunable := list(check_tune(tune)))
+        problems += (untunable := list(checks.check_tune(tune)))
         if not untunable and isinstance(config.get("recipe"), DictConfig):
-            tune = apply_factors({key: values for key, values in tune.items() if key not in wrong}, config)
+            tune = checks.apply_factors({key: values for key, values in tune.items() if key not in wrong}, config)
             if "seed" in config and not failed:
                 later += check_settings(schema, OmegaConf.to_container(config), tune)
         config.tune = tune
     if problems:  # what would be refused next
-        later += check_paths(config.get("data"))
-    with collecting(later):
-        also({**OmegaConf.to_container(config), **failed}, bool(problems))
-    problems += [problem for problem in later if not judges_by(problem, wrong)]
+        later += checks.check_paths(config.get("data"))
+    if also is not None:
+        with collecting(later):
+            also({**OmegaConf.to_container(config), **failed}, bool(problems))
+    problems += [problem for problem in later if not checks.judges_by(problem, wrong)]
     raise_all(dict.fromkeys(problems))
     return OmegaConf.to_object(config)
 
@@ -149,7 +141,7 @@ def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
 
 def check_settings(schema: type, run: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
     """Values of `tune` that the run's configuration does not take."""
-    for values in list_settings(tune):
+    for values in checks.list_settings(tune):
         try:
             compose(schema, [*values.items()], {**run, "tune": {}})
         except UserError as error:
@@ -172,10 +164,10 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
         if key in config and config[key] is None:
             published = OmegaConf.select(config, f"model.published_{key}")
             config[key] = value if published is None else published
-    size = read_image_size(config)
+    size = checks.read_image_size(config)
     for slot in ("model", "model.encoder"):
         if OmegaConf.select(config, f"{slot}.patch_size") == "auto" and size is not None:
-            sides = [choose_patch(side) for side in size]
+            sides = [checks.choose_patch(side) for side in size]
             OmegaConf.update(config, f"{slot}.patch_size", sides[0] if sides[0] == sides[1] else sides)
     # where a task reads labels they are in the column `label`, as texts are in the column `text`
     if task is not None and task.kind == "text_classification" and data is not None and data.get("label", "") is None:
