@@ -107,8 +107,9 @@ def compose(
     if config.get("tune"):
         tune = dict(flatten(OmegaConf.to_container(config.tune)))
         problems += (untunable := list(checks.check_tune(tune)))
-        if not untunable and isinstance(config.get("recipe"), DictConfig):
-            tune = checks.apply_factors({key: values for key, values in tune.items() if key not in wrong}, config)
+        if isinstance(config.get("recipe"), DictConfig):
+            no = {*wrong, *(key_of(line).removeprefix("tune.") for line in untunable)}
+            tune = checks.apply_factors({key: values for key, values in tune.items() if key not in no}, config)
             if "seed" in config and not failed:
                 later += check_settings(schema, OmegaConf.to_container(config), tune)
         config.tune = tune

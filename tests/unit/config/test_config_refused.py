@@ -67,6 +67,7 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override, says):
         ("data=csv data.path=a.csv data.test_path=b.csv data.length=1", "data.length data.path data.test_path"),
         ("tune.recipe.lr=[-1,2] tune.model.heads=[5] seed=-1", "seed tune.model.heads tune.recipe.lr"),
         ("tune.recipe.lr=[x0.5] recipe.lr=-1", "recipe.lr"),
+        ("tune.recipe.lr=[-1] tune.data.x=[1] tune.seed=3", "tune.data.x tune.recipe.lr tune.seed"),
     ],
 )
 def test_one_wrong_key_hides_no_other_and_nothing_follows_from_it(words, named):
