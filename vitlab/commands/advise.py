@@ -14,14 +14,14 @@ import numpy as np
 from vitlab.commands.arguments import CommandParser, number_between, parse_jobs, status_line, typed
 from vitlab.commands.data import look_into
 from vitlab.commands.scale import scale
-from vitlab.config import TrainConfig, UserError, compose, printable, raise_all
+from vitlab.config import TrainConfig, UserError, compose, first_line, printable, raise_all
 from vitlab.config.groups import dump_yaml
 from vitlab.console import Console
 from vitlab.data.images import imagefolder
 from vitlab.data.opening import open_data, progress_bar
 from vitlab.files import write_json, write_text
 from vitlab.formatting import duration, plural
-from vitlab.training.files import refuse_unwritable
+from vitlab.training.files import RunFiles, refuse_unwritable
 
 if TYPE_CHECKING:
     from vitlab.analysis.backbones import Backbone
@@ -203,21 +203,26 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
         f"{duration(3600 * args.hours)}"
     )
     features: dict[str, np.ndarray] = {}
+    failed: dict[str, str] = {}  # networks, and why: one does not take the others' work with it
     with progress_bar(console) as progress:
         for backbone in (frozen.PIXELS, *networks.values()):
             place = out / "features", backbone, pictures.root, pictures.paths, pictures.digests
-            features[backbone.name] = frozen.compute_features(*place, progress)
+            try:
+                features[backbone.name] = frozen.compute_features(*place, progress)
+            except RuntimeError as error:  # torch's, such as too little memory
+                failed[backbone.name] = first_line(error)
         small = features[PIXELS]
         features |= {PIXELS: frozen.scale_pixels(small), COLORS: frozen.count_colors(small)}
         splits = make_splits(pictures.labels, pictures.groups, pictures.held_out)
         deadline = begun + 0.5 * (end - begun)
         outcomes = compare_candidates(features, pictures.labels, splits, progress, deadline)
     write_text(out / "pictures.csv", pictures.to_table())
-    trained = train_networks(pictures, out, outcomes, opened, end, args.jobs, console)
+    trained = train_networks(pictures, out, outcomes, opened, end, args.jobs, console, failed)
     answer = judge(outcomes, trained, pictures.labels, pictures.groups, pictures.held_out)
     outcome = answer.chosen.outcome or outcomes[0]
     mistakes = find_mistakes(outcome, pictures.labels)
     sentences = report.describe_advice(answer, mistakes, args.target)
+    sentences += [f"{name} has failed: {error}" for name, error in failed.items()]
     costs = describe_costs(outcome, features, networks, pictures.labels)
     facts = report.summarize_advice(answer, sentences, mistakes, args.target, pictures.paths)
     if answer.chosen.network:
@@ -262,13 +267,14 @@ def train_networks(
     end: float,
     jobs: int | None,
     console: Console,
+    failed: dict[str, str],
 ) -> "list[Network]":
     """Networks from scratch, and the best frozen one fine-tuned, as far as the time allows.
 
     Each trains STEPS steps with one seed; those that are limited by their steps train again with twice as many, then
-    more seeds follow.
+    more seeds follow. `failed` grows by those that have failed, and why.
     """
-    from vitlab.studies.grid import compose_study
+    from vitlab.studies.grid import compose_study, name_run
     from vitlab.studies.plan import plan_study, time_variants
     from vitlab.studies.results import load_results
 
@@ -302,9 +308,13 @@ def train_networks(
     if left < SHORTEST:
         console.say(f"no time for networks in {duration(max(0, left))}; give more --hours")
         return []
-    with progress_bar(console) as progress:
-        plan = plan_study(compose(STEPS, 1, list(models)), jobs=jobs, console=console)
-        timed = time_variants(plan, progress)
+    try:
+        with progress_bar(console) as progress:
+            plan = plan_study(compose(STEPS, 1, list(models)), jobs=jobs, console=console)
+            timed = time_variants(plan, progress)
+    except (UserError, RuntimeError) as error:
+        failed |= dict.fromkeys(models, first_line(error))
+        return []
     times = {name: timed[name].step / min(plan.jobs, len(models)) for name in models}  # all at once
     order = sorted(models, key=times.__getitem__)
     names = [
@@ -317,16 +327,23 @@ def train_networks(
     while True:
         folder = out / f"study-{pictures.digest[:8]}-{steps}"
         start = time.monotonic()
-        if code := scale(compose(steps, seeds, names), folder, jobs):
-            raise SystemExit(code)
+        try:
+            scale(compose(steps, seeds, names), folder, jobs)
+        except UserError as error:  # such as workers that die: what was trained before stays
+            failed |= dict.fromkeys(names, first_line(error))
+            break
         results, spent = load_results(folder), time.monotonic() - start
+        for name in {*names} - {*results.by_model}:
+            paths = folder.glob(f"{name_run(name, '*', 0)[:-1]}*/error.json")
+            failed[name] = next((RunFiles(path.parent).error() for path in paths), "no run has finished")
+        names = [name for name in names if name not in failed]
         short = {model for model, cells in results.by_model.items() if "budget" in [c.limit for c in cells.values()]}
         limited = [name for name in names if name in short]
         done |= {name: (results, steps, name in limited) for name in names}
         left = end - time.monotonic()
         if limited and seeds == 1 and 2 * spent < left:
             steps, names = 2 * steps, limited
-        elif seeds < SEEDS and (SEEDS - 1) * spent < left:
+        elif names and seeds < SEEDS and (SEEDS - 1) * spent < left:
             seeds = SEEDS
         else:
             break

@@ -24,6 +24,7 @@ from vitlab.config import (
     printable,
     raise_all,
 )
+from vitlab.config.errors import key_of
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
@@ -50,19 +51,25 @@ def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) ->
     is_foreign = is_folder(source) and not RunFiles(source).config_path.is_file()
     if source.startswith("timm:") or is_foreign:
         return foreign_config(source, overrides, (*free, *(["task"] if is_foreign else ["model"])), is_foreign)
-    files = RunFiles(source)
-    files.finished_result()
-    run = {**files.config(), "analyses": []}  # which may be files that are gone
-    keys = [parse_override(text)[0] for text in overrides]
-    fixed = [key for key in keys if key.partition(".")[0] not in free]
-    raise_all(f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed)
+    files, problems, found, run = RunFiles(source), [], [], {}
+    given = parse_all(overrides, problems)
+    keys = [key for key in given if key.partition(".")[0] in free]
+    fixed = [key for key in given if key not in keys]
+    problems += [f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed]
     tokens = [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]
-    raise_all(f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens)
-    config = compose(TrainConfig, overrides, base={**run, "train_size": "all"} if "data" in keys else run)
-    if config.data.modality == "text":
-        kept = {"data.tokenizer": str(files.tokenizer_path)}
-    else:
-        kept = {f"data.{key}": run["data"][key] for key in ("mean", "std") if f"data.{key}" not in keys}
+    problems += [f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens]
+    with collecting(problems):
+        files.finished_result()
+        run = {**files.config(), "analyses": []}  # which may be files that are gone
+    with collecting(found):
+        base = {**run, "train_size": "all"} if "data" in keys else run
+        config = compose(TrainConfig, [(key, given[key]) for key in keys], base)
+    # without a run the overrides are checked by themselves
+    raise_all([*problems, *(line for line in found if run or key_of(line) in given)])
+    is_image = config.data.modality == "image"
+    kept = {f"data.{key}": run["data"][key] for key in ("mean", "std") if is_image and f"data.{key}" not in keys}
+    if "tokenizer" in vars(config.data) and (files.tokenizer_path.is_file() or not is_image):  # captions have one too
+        kept["data.tokenizer"] = str(files.tokenizer_path)
     return change(config, kept), {*keys}
 
 
@@ -70,21 +77,31 @@ def foreign_config(
     source: str, overrides: Sequence[str], free: Sequence[str], of_folder: bool
 ) -> tuple[TrainConfig, set[str]]:
     problems = []
+    given = parse_all(overrides, problems)
+    changed = {*given}
+    if "data" not in changed:
+        needs = "texts or images like those it was trained on" if of_folder else "images"
+        problems.append(f"{source}: needs {needs}, give data=NAME; choices: {', '.join(names('data'))}")
+    unread = sorted(key for key in changed if key.partition(".")[0] not in free)
+    problems += [f"{key}: has no effect here; choices: {', '.join(free)}" for key in unread]
+    if "model" in changed:
+        problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
     with collecting(problems):
-        changed = {parse_override(text)[0] for text in overrides}
-        if "data" not in changed:
-            needs = "texts or images like those it was trained on" if of_folder else "images"
-            problems.append(f"{source}: needs {needs}, give data=NAME; choices: {', '.join(names('data'))}")
-        unread = sorted(key for key in changed if key.partition(".")[0] not in free)
-        problems += [f"{key}: has no effect here; choices: {', '.join(free)}" for key in unread]
-        if "model" in changed:
-            problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
         base = {"model": source if of_folder else {"name": source, "pretrained": True}}
-        config = compose(TrainConfig, overrides, base=base)
+        config = compose(TrainConfig, [(key, given[key]) for key in given if key not in (*unread, "model")], base)
         if of_folder and config.data.modality == "text":
             config = change(config, {"data.tokenizer": source})
     raise_all(problems)
     return config, changed
+
+
+def parse_all(words: Sequence[str], problems: list[str]) -> dict[str, Any]:
+    """The values of overrides by key; the problems grow by what is wrong with the others."""
+    given = {}
+    for word in words:
+        with collecting(problems):
+            given |= [parse_override(word)]
+    return given
 
 
 # ---- eval
@@ -279,9 +296,10 @@ def analyze(words: Sequence[str]) -> int:
                 for figure in draw_findings(findings, options, subject.name):
                     paths += save_figure(figure, folder)
         except UserError as error:
-            if named:
-                raise
-            print(f"{name}: {error}", file=sys.stderr)
+            if named:  # the others are made all the same
+                problems += error.problems
+            else:
+                print(f"{name}: {error}", file=sys.stderr)
             continue
         heads = findings.rows if name == "head_patterns" else heads
         for path in paths:
@@ -293,6 +311,7 @@ def analyze(words: Sequence[str]) -> int:
                 f"{args.run}: {type(subject.model.text).__name__} has no attention and no positions to draw"
             )
         print(*paths, sep="\n")
+    raise_all(problems)
     return 0
 
 

@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import DescribeConfig, UserError, compose, load, names, raise_all
+from vitlab.config import DescribeConfig, UserError, collecting, compose, load, names, raise_all
 from vitlab.config.groups import config_dir, list_keys, list_kind_keys
 from vitlab.config.schema import StudyConfig, TrainConfig
 from vitlab.console import Console, tabulate
@@ -49,10 +50,12 @@ def describe(words: Sequence[str]) -> int:
     parser.add_argument("--positions", action="store_true", help="draw the position embeddings before any training")
     parser.add_out("where to draw them (default: positions)")
     args = parser.parse_intermixed_args(words)
-    config = compose(DescribeConfig, args.overrides)
-    raise_all(shape_problems(config, args.overrides))
+    problems = []
     if args.out and not args.positions:
-        raise UserError(f"--out {args.out}: is for pictures of position embeddings; give --positions too")
+        problems = [f"--out {args.out}: is for pictures of position embeddings; give --positions too"]
+    with collecting(problems):
+        config = compose(DescribeConfig, args.overrides, also=partial(check_shape, args.overrides))
+    raise_all(problems)
     drawn = draw_positions(config, args.out or Path("positions")) if args.positions else []
     counts = count(config, timed=args.time, quiet=args.json)
     if args.json:
@@ -80,15 +83,17 @@ def find_shape(config: DescribeConfig) -> dict[str, Any]:
     return shape
 
 
-def shape_problems(config: DescribeConfig, overrides: Sequence[str]) -> Iterator[str]:
-    """Overrides of the input shape that would have no effect, one line each."""
-    allowed = SHAPES[config.model.modality]
+def check_shape(overrides: Sequence[str], config: dict[str, Any], _: bool) -> None:
+    """Raise UserError for overrides of the input shape that would have no effect."""
+    data, model, problems = config["data"], config["model"], []
     for word in overrides:
         key = word.partition("=")[0].strip()
-        if key in sum(SHAPES.values(), ()) and config.data is not None:
-            yield f"{word}: data={config.data.name} sets it too; give {key} or data, not both"
-        elif key in sum(SHAPES.values(), ()) and key not in allowed:
-            yield f"{word}: model={config.model.name} does not have this; choices: {', '.join(allowed)}"
+        if key in sum(SHAPES.values(), ()) and isinstance(data, dict):
+            problems.append(f"{word}: data={data['name']} sets it too; give {key} or data, not both")
+        elif key in sum(SHAPES.values(), ()) and isinstance(model, dict) and key not in SHAPES[model["modality"]]:
+            choices = ", ".join(SHAPES[model["modality"]])
+            problems.append(f"{word}: model={model['name']} does not have this; choices: {choices}")
+    raise_all(problems)
 
 
 def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:

@@ -188,10 +188,13 @@ def generate(words: Sequence[str]) -> int:
     given = {"--samples": args.samples > 1, "--temperature": args.temperature is not None}
     given |= {"--top-k": args.top_k is not None, "--top-p": args.top_p is not None}
     sampling = [option for option, is_given in given.items() if is_given]
-    raise_all(find_conflicts(args, sampling))
-    lines = read_lines(args) if args.input else {}
-    if not is_folder(args.run):
-        RunFiles(args.run).finished_result()
+    problems, lines = [*find_conflicts(args, sampling)], {}
+    with collecting(problems):
+        lines = read_lines(args) if args.input and args.out else {}
+    with collecting(problems):
+        if not is_folder(args.run):
+            RunFiles(args.run).finished_result()
+    raise_all(problems)
     with status_line("loading torch, lightning and timm", quiet=args.json):
         from vitlab.training.writer import load_writer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import UserError, choices_text, raise_all
+from vitlab.config import UserError, choices_text, collecting, raise_all
 from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -35,8 +35,11 @@ def report(words: Sequence[str]) -> int:
     names = [Path(folder).resolve().name for folder in args.studies]  # the whole path where two are the same
     named = [name if names.count(name) == 1 else path for name, path in zip(names, args.studies, strict=True)]
     studies: dict[str, Results] = {}
+    problems: list[str] = []
     for name, folder in zip(named, args.studies, strict=True):
-        studies |= load_runs(name, folder)
+        with collecting(problems):
+            studies |= load_runs(name, folder)
+    raise_all(problems)
     if len(args.studies) == len(studies) == 1 and (only := next(iter(studies.values()))).files:
         return rewrite(only, wandb=args.wandb, runs=args.runs, as_json=args.json)
     for option in ("json", "wandb"):

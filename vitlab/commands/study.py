@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, non_empty_path, positive_integer, status_line
+from vitlab.config import collecting, raise_all
 from vitlab.console import Console
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.signals import Stopping
@@ -35,9 +36,11 @@ def status(words: Sequence[str]) -> int:
     parser.add_argument("folders", **of_studies, help=about)
     parser.add_json()
     args = parser.parse_args(words)
-    statuses = {
-        study: StatusReader(StudyFiles(study)).read() for folder in args.folders for study in list_studies(folder)
-    }
+    statuses, problems = {}, []
+    for study in (study for folder in args.folders for study in list_studies(folder)):
+        with collecting(problems):
+            statuses[study] = StatusReader(StudyFiles(study)).read()
+    raise_all(problems)
     if args.json:
         documents = {str(study): to_json(status) for study, status in statuses.items()}
         alone = len(args.folders) == 1 and {*statuses} & {args.folders[0], args.folders[0].parent}
@@ -136,17 +139,17 @@ PATIENCE = {"WANDB__GRAPHQL_RETRY_MAX": "3", "WANDB__FILE_STREAM_RETRY_MAX": "5"
 
 
 def sync(words: Sequence[str]) -> int:
-    """Upload the offline runs of a study's folder, up to the first that fail; 0, 1 for those, 2 without a login.
+    """Upload the offline runs of a study's folder; 0, 1 where some fail, 2 without a login.
 
     Each run is one line on stdout, or all are one document there with --json; what W&B says goes to stderr.
     """
     parser = CommandParser("sync", "Upload what the finished runs of a study, or of a folder, logged for W&B offline.")
-    parser.add_argument("study", metavar="FOLDER")
+    parser.add_argument("study", metavar="FOLDER", type=non_empty_path)
     parser.add_json()
     args = parser.parse_args(words)
     from vitlab.studies.results import load_runs
 
-    found = load_runs("", args.study)
+    found = load_runs(Path(args.study).resolve().name, args.study)
     from vitlab.reports.wandb import WAITING, is_uploaded, list_uploads
 
     uploads, code = [upload for results in found.values() for upload in list_uploads(results)], 0
@@ -159,6 +162,7 @@ def sync(words: Sequence[str]) -> int:
             done = subprocess.run(command, env=environment | {"WANDB_DIR": scratch}, stdin=subprocess.DEVNULL)
             if not all(map(is_uploaded, batch)):
                 code = 2 if done.returncode else 1
+            if not any(map(is_uploaded, batch)):  # no login or no server; one broken file does not hold the others up
                 break
     states = {name: "uploaded" if state == WAITING and is_uploaded(file) else state for name, state, file in uploads}
     if args.json:

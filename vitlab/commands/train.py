@@ -39,7 +39,12 @@ def train(words: Sequence[str]) -> int:
     if launched is not None and launched.rank > 0:  # rank 0 says what is to be said
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     args = parser.parse_intermixed_args(words)
-    config = compose(TrainConfig, args.overrides)
+
+    def check_init(run: dict[str, Any], is_wrong: bool) -> None:  # where nothing else is wrong it is checked below
+        if is_wrong and not (args.out and RunFiles(args.out).checkpoint_path.exists()):
+            raise_all(source_problems(run["init"]["weights"] or run["init"]["encoder"]))
+
+    config = compose(TrainConfig, args.overrides, also=check_init)
     trainer = config.trainer
     if launched is not None and launched.size != trainer.devices * trainer.nodes:
         raise UserError(
@@ -108,7 +113,7 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
         return 1
     except Exception as error:
         if launched is not None and is_lost_rank(error):
-            console.say("failed: the process of another device has ended")
+            console.say("failed: the process of another device has ended, or has not answered for hours")
             return 1
         raise
     show(result, RunFiles(folder))

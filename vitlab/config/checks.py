@@ -3,26 +3,29 @@
 import importlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from itertools import product
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from vitlab.config import groups
-from vitlab.config.errors import UserError, choices_text, to_text
+from vitlab.config.errors import UserError, choices_text, key_of, to_text
 from vitlab.config.groups import check_missing, check_ranges
 from vitlab.config.identity import get_value
 from vitlab.config.schema import RecipeConfig
-from vitlab.config.schema.fields import LARGEST_IMAGE
+from vitlab.config.schema.fields import LARGEST_IMAGE, default_of
 
 
 def find_problems(config: DictConfig) -> list[str]:
-    """Everything that is wrong with a configuration, one line each."""
-    problems = [*check_ranges(config), *check_missing(config)]
+    """Everything that is wrong with a configuration, one line each; no key is judged by one out of its range."""
+    ranges = [*check_ranges(config), *check_missing(config)]
+    keys, problems = {*map(key_of, ranges)}, []
     if "budget" in config:
-        problems += check_budget(config.budget)
+        ranges += check_budget(config.budget)
     for key in ("train_size", "sizes", "data.sizes", "seeds"):  # `models` may be a mapping: see vitlab.studies.grid
         values = OmegaConf.select(config, key)
         listed = list(values) if isinstance(values, ListConfig) else [values]
@@ -34,7 +37,6 @@ def find_problems(config: DictConfig) -> list[str]:
             twice = dict.fromkeys(str(value) for value in listed if listed.count(value) > 1)
             problems += [f"{key}=[]: needs at least one"] * (not listed)
             problems += [f"{key}={values}: '{value}' is given twice" for value in twice]
-    problems += [*check_names(config, "models", "model"), *check_names(config, "recipe", "recipe")]
     for probe in config.get("probes", []):
         name, _, data = str(probe).partition("@")
         if name not in groups.names("probe"):
@@ -55,20 +57,23 @@ def find_problems(config: DictConfig) -> list[str]:
         problems += check_recipe(config.recipe, config.get("model"))
     for check in (check_analyses, check_modalities, check_captioner, check_images, check_data):
         problems += check(config)
-    return problems
+    return [*ranges, *(problem for problem in problems if not judges_by(problem, keys))]
 
 
-def check_names(config: DictConfig, key: str, group: str) -> Iterator[str]:
-    """Choices that a study holds by name, in a list or in named variants: those that cannot be loaded."""
-    values = config.get(key)
-    if isinstance(values, DictConfig) and OmegaConf.get_type(values) is dict:
-        values = [value.get(group) if isinstance(value, DictConfig) else value for value in values.values()]
-    for name in values if isinstance(values, (list, ListConfig)) else [values]:
-        if isinstance(name, str):
-            try:
-                groups.load_node(group, name, key=key)
-            except UserError as error:
-                yield from error.problems
+def judges_by(problem: str, keys: Iterable[str]) -> bool:
+    """Whether a line judges its own key by another one, which is among these."""
+    ends = {key: r"(?![\w.])" if "." in key else "[=)]" for key in keys}  # "the data" is no key
+    rest = problem.partition(":")[2]
+    return any(re.search(rf"(?<![\w.]){re.escape(key)}{end}", rest) for key, end in ends.items())
+
+
+def check_paths(data: Any) -> Iterator[str]:
+    """Files and folders that data name and that are not there, as opening the data would say."""
+    for field in fields(OmegaConf.get_type(data)) if isinstance(data, DictConfig) else ():
+        is_needed = field.metadata.get("path") and default_of(field) in (MISSING, None)  # others are downloaded
+        value = None if OmegaConf.is_missing(data, field.name) else data[field.name]
+        if is_needed and field.type is not Any and value and not Path(value).expanduser().exists():
+            yield f"data.{field.name}={value}: no such file or folder"
 
 
 def check_analyses(config: DictConfig) -> Iterator[str]:
@@ -171,23 +176,20 @@ def choose_patch(side: int) -> int:
 def check_images(config: DictConfig) -> Iterator[str]:
     """Image size, patch size and heads that do not divide each other, of a model and of a captioner's encoder."""
     image_key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
-    shaped = True
     for key in (image_key, "model.patch_size", "model.encoder.patch_size"):
         value = OmegaConf.select(config, key)
         if isinstance(value, ListConfig) and len(value) != 2:
-            shaped = False
             yield f"{key}={value}: give one number or [height,width]"
     task = OmegaConf.select(config, "task.kind")
     if OmegaConf.select(config, "model.pool") == "none" and task in ("classification", "multilabel", "regression"):
         yield f"model.pool=none gives logits per patch; {task} needs pool=token or mean"
     image_size = read_image_size(config)
-    divisible = image_size is not None and shaped and not any(line for line in check_ranges(config))
     for slot in ("model", "model.encoder"):
         model = OmegaConf.select(config, slot)
         if not isinstance(model, DictConfig):
             continue
         yield from check_heads(model, slot)
-        if model.get("kind") == "vit" and divisible:
+        if model.get("kind") == "vit" and image_size is not None:
             yield from check_patches(model, slot, image_size, image_key)
 
 
@@ -199,7 +201,8 @@ def near_divisors(whole: int, wanted: int) -> str:
 
 def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
     """Heads that do not divide the width of a model with attention."""
-    if "heads" not in model or model.get("head_width") is not None or list(check_ranges(model)):
+    is_out = {"heads", "width"} & {*map(key_of, check_ranges(model))}
+    if "heads" not in model or model.get("head_width") is not None or is_out:
         return
     if not model.width % model.heads or not ("mixer" not in model or is_attention(model.mixer)):
         return
@@ -212,7 +215,9 @@ def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
 
 def is_attention(mixer: DictConfig | None) -> bool:
     """Whether a token mixer has heads. Imports its module, and torch: ask where heads are wrong already."""
-    kind = "" if mixer is None else mixer.kind
+    if mixer is None:  # its name was refused
+        return False
+    kind = mixer.kind
     try:
         mixers = importlib.import_module("vitlab.models.mixers")
         own = f"{mixers.__name__}.{mixers.MODULES.get(kind, kind)}"
@@ -226,6 +231,8 @@ def is_attention(mixer: DictConfig | None) -> bool:
 def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], image_key: str) -> Iterator[str]:
     """Patches that do not divide the image."""
     square = not isinstance(model.patch_size, ListConfig)
+    if "patch_size" in map(key_of, check_ranges(model)) or not (square or len(model.patch_size) == 2):
+        return
     for side, pixels, patch in zip(("height", "width"), image_size, extent(model.patch_size), strict=True):
         if pixels % patch:
             whole = math.gcd(*image_size) if square else pixels

@@ -2,7 +2,8 @@
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import Field, fields
 from functools import cache
 from pathlib import Path
@@ -12,8 +13,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vitlab.config import groups
-from vitlab.config.checks import apply_factors, check_tune, choose_patch, find_problems, list_settings, read_image_size
+from vitlab.config import checks, groups
 from vitlab.config.errors import UserError, collecting, key_of, raise_all, to_text
 from vitlab.config.groups import Loader, assign, explain, structured
 from vitlab.config.identity import flatten
@@ -37,7 +37,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise UserError(f"{text}: the list has no ']'; quote a list with spaces, for example '{key}=[a, b]'")
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
-    except (RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (RecursionError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{text}: the value is not valid YAML: {explain(error)}") from None
     return key, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
@@ -52,12 +52,17 @@ def suggest_assignment(text: str) -> str:
 
 
 def compose(
-    schema: type, overrides: Sequence[str | tuple[str, Any]] = (), base: Mapping[str, Any] | None = None
+    schema: type,
+    overrides: Sequence[str | tuple[str, Any]] = (),
+    base: Mapping[str, Any] | None = None,
+    also: Callable[[dict[str, Any], bool], None] | None = None,
 ) -> Any:
     """An instance of the schema: its defaults, then `base` (a mapping, as a YAML file holds), then the overrides.
 
     An override is `key=value` as a text, or a dotted key and its value.
-    Groups are chosen before fields are set, whatever their order. All problems are raised at once, as UserError.
+    Groups are chosen before fields are set, whatever their order. All problems are raised at once, as UserError; with
+    those that `also` raises for it in plain containers, where keys that were refused have their defaults, and for
+    whether anything was.
     """
     problems: list[str] = []
     config = copy.deepcopy(make_defaults(schema))
@@ -95,17 +100,27 @@ def compose(
     wrong = {*map(key_of, problems)}
     wrong |= {"no budget" for key in wrong if key.startswith("budget.")}
     # a key whose value was refused is not missing as well
-    problems += [problem for problem in find_problems(config) if key_of(problem) not in wrong]
+    found = [problem for problem in checks.find_problems(config) if key_of(problem) not in wrong]
+    problems += [problem for problem in found if not checks.judges_by(problem, wrong)]
+    wrong |= {*map(key_of, problems)}
+    later: list[str] = []  # what rests on all the keys
     if config.get("tune"):
-        config.tune = dict(flatten(OmegaConf.to_container(config.tune)))
-        problems += check_tune(OmegaConf.to_container(config.tune))
-        if not problems and isinstance(config.get("recipe"), DictConfig):
-            config.tune = apply_factors(OmegaConf.to_container(config.tune), config)
+        tune = dict(flatten(OmegaConf.to_container(config.tune)))
+        problems += (untunable := list(checks.check_tune(tune)))
+        if isinstance(config.get("recipe"), DictConfig):
+            no = {*wrong, *(key_of(line).removeprefix("tune.") for line in untunable)}
+            tune = checks.apply_factors({key: values for key, values in tune.items() if key not in no}, config)
+            if "seed" in config and not failed:
+                later += check_settings(schema, OmegaConf.to_container(config), tune)
+        config.tune = tune
+    if problems:  # what would be refused next
+        later += checks.check_paths(config.get("data"))
+    if also is not None:
+        with collecting(later):
+            also({**OmegaConf.to_container(config), **failed}, bool(problems))
+    problems += [problem for problem in later if not checks.judges_by(problem, wrong)]
     raise_all(dict.fromkeys(problems))
-    settings = OmegaConf.to_object(config)
-    if config.get("tune") and "seed" in config:
-        refuse_settings(schema, settings)
-    return settings
+    return OmegaConf.to_object(config)
 
 
 def change(settings: T, values: Mapping[str, Any]) -> T:
@@ -125,15 +140,13 @@ def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
     return any(field.name == key and field.metadata.get("fixed") for field in declared)
 
 
-def refuse_settings(schema: type, config: Any) -> None:
-    """Raise UserError for values of `tune` that the run's configuration does not take."""
-    problems, base = [], {**resolved(config), "tune": {}}
-    for values in list_settings(config.tune):
+def check_settings(schema: type, run: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
+    """Values of `tune` that the run's configuration does not take."""
+    for values in checks.list_settings(tune):
         try:
-            compose(schema, [*values.items()], base)
+            compose(schema, [*values.items()], {**run, "tune": {}})
         except UserError as error:
-            problems += [f"tune.{line}" if key_of(line) in config.tune else line for line in error.problems]
-    raise_all(dict.fromkeys(problems))
+            yield from (f"tune.{line}" if key_of(line) in tune else line for line in error.problems)
 
 
 def fill_defaults(config: DictConfig, given: Set[str]) -> None:
@@ -152,10 +165,10 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
         if key in config and config[key] is None:
             published = OmegaConf.select(config, f"model.published_{key}")
             config[key] = value if published is None else published
-    size = read_image_size(config)
+    size = checks.read_image_size(config)
     for slot in ("model", "model.encoder"):
         if OmegaConf.select(config, f"{slot}.patch_size") == "auto" and size is not None:
-            sides = [choose_patch(side) for side in size]
+            sides = [checks.choose_patch(side) for side in size]
             OmegaConf.update(config, f"{slot}.patch_size", sides[0] if sides[0] == sides[1] else sides)
     # where a task reads labels they are in the column `label`, as texts are in the column `text`
     if task is not None and task.kind == "text_classification" and data is not None and data.get("label", "") is None:
@@ -170,10 +183,10 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
         config.analyses = [name for index, name in enumerate(names) if name not in names[:index]]
 
 
-def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Replace the name at each place of a choice by the loaded choice; gives the places, the failed ones, problems."""
+def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], dict[str, Any], list[str]]:
+    """Replace the name at each place of a choice by the loaded choice; gives places, what failed where, problems."""
     slots: list[str] = []
-    failed: list[str] = []
+    failed: dict[str, Any] = {}
     problems: list[str] = []
     given = {**given, **choose_defaults(config, given)}
     pending = [(field.name, config, field) for field in list_choice_fields(config)]
@@ -191,7 +204,7 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
             parent[key] = groups.load_node(group, choice, key=slot)
         except UserError as error:
             parent[key] = None
-            failed.append(slot)
+            failed[slot] = choice
             problems += error.problems
         else:
             pending += [(f"{slot}.{below.name}", parent[key], below) for below in list_choice_fields(parent[key])]
@@ -223,10 +236,12 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
+        if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait
+            raise ValueError("it is not a regular file")
         config = yaml.load(Path(path).read_text(), Loader)
         if not isinstance(config, dict):
             raise ValueError("it has no keys")
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{path}: is damaged or was cut ({' '.join(str(error).split())}); {RESTORE}") from None
     return config
 

@@ -237,7 +237,7 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
     path = Path(choice) if is_file_choice(choice) else config_dir() / group / f"{choice}.yaml"
     if not path.is_file() or (not is_file_choice(choice) and os.sep in choice):
         if is_file_choice(choice):
-            raise UserError(f"{key}={choice}: no such file")
+            raise UserError(f"{key}={choice}: {'not a regular file' if path.exists() else 'no such file'}")
         if group == "model" and Path(choice).is_dir():
             raise UserError(
                 f"{key}={choice}: holds no config.json of Hugging Face; for a run's weights give its model's name and "
@@ -247,7 +247,7 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
         raise UserError(f"{key}={choice}: unknown {group}; {choices_text(choice, names(group) + extra)}")
     try:
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{key}={choice}: cannot read the file: {explain(error)}") from None
     if not content:
         raise UserError(f"{key}={choice}: the file is empty; give it keys, for example name: {path.stem}")

@@ -10,11 +10,13 @@ import json
 import os
 import re
 import shutil
+import socket
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +24,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from vitlab.config import UserError, resolved
 from vitlab.config.schema.data import DataConfig
@@ -33,6 +35,7 @@ from vitlab.files import replacing, write_json
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
 
+PATIENCE = 3.0  # seconds of waiting for another process before a line says so
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 3  # of the files of an entry of images
 CHUNK = 128  # images decoded at a time by one thread
@@ -113,14 +116,16 @@ def warn_of_broken_links(source: str, folder: str | Path, broken: list[str]) -> 
 def named_files(config: DataConfig) -> dict[str, str]:
     """The files and folders that a configuration names, by key.
 
-    Where no dataclass says which keys are paths, these are the texts that name a file or folder that is there.
+    Of a user's own module without a dataclass that says which keys are paths, these are the texts that name a file or
+    folder that is there. A key of a shipped set, such as the column `label`, is no path because a folder has its name.
     """
     paths = {}
     for field in fields(config):
         value = vars(config)[field.name]
-        if isinstance(value, str):
+        is_guessed = "." in config.kind or (config.kind, field.name) == ("huggingface", "dataset")
+        if isinstance(value, str) and "://" not in value:
             path = os.path.expanduser(value)
-            if field.metadata.get("path", not field.metadata and os.path.exists(path)):
+            if field.metadata.get("path", is_guessed and not field.metadata and os.path.exists(path)):
                 paths[field.name] = path
     return paths
 
@@ -130,6 +135,29 @@ def named_files(config: DataConfig) -> dict[str, str]:
 
 def cache_root() -> Path:
     return Path(os.environ.get("VITLAB_CACHE") or "~/.cache/vitlab").expanduser().absolute()
+
+
+@contextmanager
+def alone(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock at `path`, while this process is doing `what`; a wait says for whom, and has no limit.
+
+    An hour is right for large data, and the lock of a process that has ended is free.
+    """
+    lock, owner, holder = FileLock(path), path.with_suffix(".owner.lock"), "another process"
+    try:
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        with suppress(OSError):
+            holder = owner.read_text() or holder
+        print(f"vitlab: waiting for {holder}, which is {what}; if it hangs, end it", file=sys.stderr, flush=True)
+        lock.acquire()
+    try:
+        with suppress(OSError):  # the lock's own file is emptied by each process that opens it
+            owner.write_text(f"{socket.gethostname()}, process {os.getpid()}")
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
 
 
 class Cache:
@@ -155,6 +183,10 @@ class Cache:
     def settings(self) -> dict[str, Any]:
         """What an entry depends on in the configuration; a relative path is another one in another folder."""
         related = select(resolved(self.config), type(self.config), affecting(CACHE))
+        for field in fields(self.config):
+            if field.metadata.get("path") and isinstance(value := related.get(field.name), list):
+                here = [one if "://" in str(one) else os.path.abspath(os.path.expanduser(str(one))) for one in value]
+                related[field.name] = here
         return related | {key: os.path.abspath(path) for key, path in named_files(self.config).items()}
 
     def fingerprint(self) -> Any:
@@ -186,17 +218,15 @@ class Cache:
         if (data := self.open_entry(self.entry())) is not None:
             return data
         settings = self.path(self.settings())
-        lock = FileLock(settings.with_name(f"{settings.name}.lock"))
-        try:
-            settings.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
-            self.warn(error)
-            return self.read()
-        try:
+        with ExitStack() as stack:
+            try:
+                settings.parent.mkdir(parents=True, exist_ok=True)
+                lock = settings.with_name(f"{settings.name}.lock")
+                stack.enter_context(alone(lock, f"preparing data={self.config.name}"))
+            except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+                self.warn(error)
+                return self.read()
             return self.build()
-        finally:
-            lock.release()
 
     def build(self) -> Any:
         if (data := self.open_entry(self.entry())) is not None:  # another process was first

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from vitlab.config import (
@@ -30,6 +31,7 @@ SHARED = [field.name for field in fields(StudyConfig) if field.name in TrainConf
 FIXED = keys_per_study(TrainConfig)
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
 MOST_VARIANTS = 10_000  # more are a mistake, and would take minutes to compose
+FEW = 4  # of a study with another mistake are composed: its answer takes under half a second
 LONGEST_NAME = 120  # characters: it is part of a folder's name
 
 
@@ -67,30 +69,48 @@ def compose_variant(study: Mapping[str, Any], name: str, settings: Settings) -> 
     return compose(TrainConfig, [*study["set"], *changes], base=base)
 
 
-def list_variants(study: Mapping[str, Any], composed: dict[str, TrainConfig] | None = None) -> dict[str, Settings]:
-    """Every variant by its name, `vit_nano patch_size=4`: each model with each value of the axes that apply to it.
+def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
+    """Every variant by its name. Raises UserError with all problems."""
+    variants = find_variants(study, problems := [], {})
+    raise_all(dict.fromkeys(problems))
+    return variants
+
+
+def find_variants(
+    study: Mapping[str, Any], problems: list[str], composed: dict[str, TrainConfig], most: int | None = None
+) -> dict[str, Settings]:
+    """Variants by their names, `vit_nano patch_size=4`: each model with each value of the axes that apply to it.
 
     An axis is not applied to a model without its key, nor to one that sets the key itself. One axis may depend on
-    another before it: `model.mixer.kernel` on `model.mixer`. Raises UserError with all problems.
-
-    `composed` is given the configurations that were composed on the way, those of models that no axis varies.
+    another before it: `model.mixer.kernel` on `model.mixer`. What is wrong with others is added to the problems.
+    `composed` is given the configurations that were composed on the way, those of models that no axis varies. With
+    `most` only so many models are looked at.
     """
-    named, axes = name_models(study["models"]), read_axes(study["grid"])
-    problems, used = [*check_keys(named, axes, dict(flatten(study["tune"])))], set()
-    raise_all(problems)
+    models, named, axes, used = study["models"], {}, {}, set()
+    for part in [{name: models[name]} for name in models] if isinstance(models, Mapping) and models else [models]:
+        with collecting(problems):
+            named |= name_models(part)
+    for key, values in flatten(study["grid"]):
+        with collecting(problems):
+            axes |= read_axes({key: values})
+    problems += check_keys(named, axes, dict(flatten(study["tune"])))
+    axes.pop("model", None)
     count = len(named) * math.prod(map(len, axes.values()))
     if count > MOST_VARIANTS:
-        raise UserError(
+        problems.append(
             f"grid: {count:,} variants; give at most {MOST_VARIANTS:,}, models and values of axes multiplied"
         )
+        return {}
     labels = {key: key.rpartition(".")[2] for key in axes}
     labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}
     variants: list[tuple[str, Settings]] = []
-    for name, settings in named.items():
+    is_whole = bool(named) and most is None
+    for name, settings in islice(named.items(), most):
         try:
             config = compose_variant(study, "", settings)
         except UserError as error:
-            problems += error.problems
+            problems += [re.sub("^model=", "models=", line) for line in error.problems]
+            is_whole = False
             continue
         # a model of a list is called as its file says, a named variant as the user says
         name = config.model.name if isinstance(study["models"], list) else name
@@ -101,7 +121,8 @@ def list_variants(study: Mapping[str, Any], composed: dict[str, TrainConfig] | N
                 if one != settings and any(
                     isinstance(look_up(config, name), Choice) for name in one if name not in settings
                 ):
-                    config = compose_variant(study, "", one)
+                    with collecting(problems):
+                        config = compose_variant(study, "", one)
                 used |= {key} if key in settings else set()
                 if key in settings or look_up(config, key) is MISSING:
                     grown.append((label, one))
@@ -109,7 +130,7 @@ def list_variants(study: Mapping[str, Any], composed: dict[str, TrainConfig] | N
                 used.add(key)
                 grown += [(f"{label} {describe_value(labels[key], value)}", {**one, key: value}) for value in values]
         variants += grown
-        if composed is not None and grown == [(name, settings)]:
+        if grown == [(name, settings)]:
             composed[name] = replace(config, variant=name)
     folders: dict[str, str] = {}
     for label, _ in variants:
@@ -124,11 +145,10 @@ def list_variants(study: Mapping[str, Any], composed: dict[str, TrainConfig] | N
         for label, _ in variants
         if len(label) > LONGEST_NAME
     ]
-    if not problems and (unused := axes.keys() - used):  # with the nearest key that the first model has
+    if is_whole and (unused := axes.keys() - used):  # with the nearest key that the first model has
         node = structured(compose_variant(study, "", next(iter(named.values()))))
         reasons = [next(iter(assign(node, key, None))) for key in axes if key in unused]
-        problems = [f"grid.{why} (no model of this study has it)" for why in reasons]
-    raise_all(dict.fromkeys(problems))
+        problems += [f"grid.{why} (no model of this study has it)" for why in reasons]
     return dict(variants)
 
 
@@ -222,7 +242,7 @@ def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, 
 # ---- runs
 
 
-COMPOSED: list[tuple[StudyConfig, dict[str, TrainConfig]]] = []  # the last study and its variants
+COMPOSED: list[tuple[dict[str, Any], dict[str, TrainConfig]]] = []  # the last study and its variants
 NAME = re.compile(r"\w[\w.+ -]{0,99}")  # of a study
 
 
@@ -233,14 +253,19 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
     all problems.
     """
     base = read("study", study, "study")
-    config = compose(StudyConfig, [choose_models(base.get("models"), word) for word in overrides], base=base)
-    problems = []
-    if not NAME.fullmatch(config.name):
-        problems.append(f"name={config.name}: letters, digits, '_', '.', '+' and '-' only; it names the study's folder")
+    words = [choose_models(base.get("models"), word) for word in overrides]
+    return compose(StudyConfig, words, base, also=check_study)
+
+
+def check_study(study: dict[str, Any], is_wrong: bool) -> None:
+    """Raise UserError for a name that is no folder's, and for wrong variants; of a wrong study for the first few."""
+    study["set"] = [word for word in study["set"] if isinstance(word, str)]  # others are said already
+    problems, wanted = [], "letters, digits, '_', '.', '+' and '-' only; it names the study's folder"
+    if not NAME.fullmatch(study["name"]):
+        problems.append(f"name={study['name']}: {wanted}")
     with collecting(problems):
-        compose_models(config)
-    raise_all(dict.fromkeys(problems))
-    return config
+        compose_models(study, FEW if is_wrong else None)
+    raise_all(problems)
 
 
 def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
@@ -296,24 +321,26 @@ def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[s
     return list(dict.fromkeys(changes))
 
 
-def compose_models(study: StudyConfig) -> dict[str, TrainConfig]:
+def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None) -> dict[str, TrainConfig]:
     """One run's configuration per variant of the study, by variant. Raises UserError with the problems of all.
 
     Composing takes 30 ms a variant, and a start asks three times: those of the last study are kept.
     """
-    if not COMPOSED or COMPOSED[0][0] != study:
-        plain, problems, known, composed = resolved(study), [*check_set(study)], {}, {}
+    study = study if isinstance(study, dict) else resolved(study)
+    if COMPOSED and COMPOSED[0][0] == study:
+        return dict(COMPOSED[0][1])
+    problems, known, composed = [*check_set(study["set"])], {}, {}
+    for name, settings in islice(find_variants(study, problems, known, most).items(), most):
         with collecting(problems):
-            for name, settings in list_variants(plain, known).items():
-                with collecting(problems):
-                    composed[name] = known[name] if name in known else compose_variant(plain, name, settings)
-        raise_all(dict.fromkeys(problems))
+            composed[name] = known[name] if name in known else compose_variant(study, name, settings)
+    raise_all(dict.fromkeys(problems))
+    if most is None:
         COMPOSED[:] = [(study, composed)]
-    return dict(COMPOSED[0][1])
+    return dict(composed)
 
 
-def check_set(study: StudyConfig) -> Iterator[str]:
-    for text in study.set:
+def check_set(words: Sequence[str]) -> Iterator[str]:
+    for text in words:
         try:
             key = parse_override(text)[0]
         except UserError:

@@ -23,7 +23,7 @@ from vitlab.hardware import Launched, count_cores
 from vitlab.models.counting import list_blocks
 from vitlab.training.launch import stop_with_parent
 
-PATIENCE = timedelta(days=7)  # what ranks wait for each other: while rank 0 analyses, the others wait
+PATIENCE = timedelta(hours=3)  # what ranks wait for each other, as while rank 0 prepares data; then the run has failed
 PORTS = (15000, 25000)  # on which rank 0 of a step of SLURM is met
 
 

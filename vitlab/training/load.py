@@ -263,7 +263,7 @@ def load_folder_subject(source: str, config: TrainConfig, changed: Set[str]) -> 
 
 def refuse_misfit(run: LoadedRun, data: Any) -> None:
     """Raise UserError unless a run's model takes these data: images of its size, or texts as long at most."""
-    unfit = {key: value for key, value in data.shape.items() if value != run.shape[key]}
+    unfit = {key: value for key, value in data.shape.items() if value != run.shape.get(key, value)}
     if unfit.get("length", 0) < run.shape.get("length", 0):
         unfit.pop("length", None)
     if unfit:

@@ -155,7 +155,9 @@ MISTAKES = [
     ("words", "says"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
 )
 def test_a_mistake_is_one_line_with_the_nearest_choice(vitlab, words, says):
-    assert says in read_errors(vitlab(*words))
+    is_followed = words[:2] == ("generate", "run") and "-1" not in words  # by the run that is not there
+    found = read_errors(vitlab(*words), 1 + is_followed)
+    assert says in (found[0] if is_followed else found)
 
 
 def run_elsewhere(commands, folder):

@@ -245,4 +245,4 @@ def test_a_broken_study_is_the_users_mistake(text, tmp_path):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     assert problem("model=nowhere.yaml") == "model=nowhere.yaml: no such file"
     (tmp_path / "folder.yaml").mkdir()
-    assert "no such file" in problem(f"model={tmp_path / 'folder.yaml'}")
+    assert "not a regular file" in problem(f"model={tmp_path / 'folder.yaml'}")

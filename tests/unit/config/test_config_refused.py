@@ -1,12 +1,13 @@
 """Configurations that are refused, and how it is said."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.configurations import composed, problem, roundtrip, train
-from vitlab.config import TrainConfig, UserError, compose, first_line, resolved
+from tests.configurations import composed, problem, problems, roundtrip, train
+from vitlab.config import TrainConfig, UserError, compose, first_line, read_yaml, resolved
 from vitlab.studies.grid import compose_study
 
 
@@ -50,6 +51,57 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override, says):
     line = problem(override)
     assert says in line
     assert line.startswith(override.partition("=")[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("model.patch_size=5 recipe.lr=-1", "model.patch_size recipe.lr"),
+        ("model.heads=5 model.depth=-1", "model.depth model.heads"),
+        ("model.width=-64 model.heads=5 model.patch_size=5", "model.patch_size model.width"),  # nothing follows width
+        ("data.image_size=abc model.patch_size=5 seed=-1", "data.image_size seed"),
+        ("model.width=abc model.heads=5", "model.width"),
+        ("recipe.repeats=999 recipe.batch_size=0", "recipe.batch_size"),
+        ("recipe.betas=[0.9] foo=1 data=glyphss model.heads=5", "data foo model.heads recipe.betas"),
+        ("data=imagefolder data.root=nowhere recipe.lr=-1 model.patch_size=5", "data.root model.patch_size recipe.lr"),
+        ("data=csv data.path=a.csv data.test_path=b.csv data.length=1", "data.length data.path data.test_path"),
+        ("tune.recipe.lr=[-1,2] tune.model.heads=[5] seed=-1", "seed tune.model.heads tune.recipe.lr"),
+        ("tune.recipe.lr=[x0.5] recipe.lr=-1", "recipe.lr"),
+        ("tune.recipe.lr=[-1] tune.data.x=[1] tune.seed=3", "tune.data.x tune.recipe.lr tune.seed"),
+    ],
+)
+def test_one_wrong_key_hides_no_other_and_nothing_follows_from_it(words, named):
+    data = [] if "data=" in words else ["data=glyphs"]
+    assert sorted(line.partition("=")[0].partition(":")[0] for line in problems(*data, *words.split())) == named.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("sizes=[-1] | grid.model.patch_size=[5] | name=a/b", "model.patch_size name sizes"),
+        ("sizes=[0] | models={a: {model: vit_nano, recipe.lr: -1}, b: {model: foo}}", "models recipe.lr sizes"),
+        ("grid.recipe.lr=3 | grid.model=[a] | models=[vit_nano,vit_nano]", "grid.model grid.recipe.lr models"),
+        ("data=glyphss | set=[recipe.lr=-1] | sizes=[0]", "data recipe.lr sizes"),
+        ("trainer.devices=0 | set=[recipe.lr=-1,model.patch_size=5]", "model.patch_size recipe.lr trainer.devices"),
+        ("data=imagefolder | data.root=nowhere | grid.recipe.lr=[-1]", "data.root recipe.lr"),
+        ("grid.foo.bar=[1] | sizes=[0] | set=[seed=3]", "set sizes"),
+    ],
+)
+def test_a_wrong_key_of_a_study_hides_no_mistake_of_its_variants(words, named):
+    with pytest.raises(UserError) as caught:
+        compose_study("quick", ["models=[vit_nano]", *words.split(" | ")])
+    found = sorted(line.partition("=")[0].partition(":")[0] for line in caught.value.problems)
+    assert found == named.split()
+
+
+def test_a_study_that_cannot_be_read_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "long.yaml").write_text(f"seeds: [{'9' * 5000}]")
+    for name, says in (("pipe", "not a regular file"), ("long", "cannot read the file: Exceeds")):
+        with pytest.raises(UserError, match=says):
+            compose_study(str(tmp_path / f"{name}.yaml"), [])
+    with pytest.raises(UserError, match="is not a regular file"):
+        read_yaml(tmp_path / "pipe.yaml")
 
 
 @pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])

@@ -1,13 +1,16 @@
 """The uint8 cache: built once, whole or not at all, by any number of processes."""
 
+import fcntl
 import importlib
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
+import yaml
 
 from vitlab import config, data
 from vitlab.config import UserError
@@ -163,6 +166,40 @@ def test_two_processes_build_one_entry_once(toy):
     assert outputs[0] == outputs[1]
     assert toy.calls() == 1
     assert len(toy.entries()) == 1
+
+
+def test_a_wait_for_another_process_says_for_whom_and_how_to_go_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(caching, "PATIENCE", 0.05)
+    lock, owner = tmp_path / "x.lock", tmp_path / "x.owner.lock"
+    owner.write_text("node-7, process 41")
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        threading.Timer(0.3, held.close).start()
+        with caching.alone(lock, "preparing data=x"):
+            assert owner.read_text().endswith(f", process {os.getpid()}")
+    said = "waiting for node-7, process 41, which is preparing data=x; if it hangs, end it"
+    assert said in capsys.readouterr().err
+    assert not owner.exists()
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "{name: imagetable, root: HERE/photos, path: HERE/rows.csv}",
+        "{name: csv, path: HERE/rows.csv}",
+        "{name: huggingface, dataset: csv, files: [HERE/rows.csv, 'hf://datasets/a/b.csv']}",
+        "{name: huggingface, dataset: csv, files: 'https://host/rows.csv'}",
+    ],
+)
+def test_a_key_does_not_depend_on_where_the_command_runs(choice, tmp_path, monkeypatch):
+    def key(folder):
+        monkeypatch.chdir(folder)
+        settings = config.load("data", yaml.safe_load(choice.replace("HERE", os.path.relpath(tmp_path))))
+        return caching.Cache(settings, data.module_of(settings)).settings()
+
+    for name in ("label", "text", "file", "bpe"):
+        (tmp_path / "other" / name).mkdir(parents=True)
+    assert key(tmp_path) == key(tmp_path / "other")
 
 
 def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 
 import pytest
 
@@ -92,20 +93,28 @@ def test_every_run_is_uploaded_once(study, server, capfd):
     assert capfd.readouterr().out.splitlines() == [*(f"{name}  uploaded before" for name in RUNS), "0 runs uploaded"]
 
 
-def test_a_failure_stops_the_batches_behind_it_and_the_next_call_goes_on(study, server, monkeypatch, capfd):
+def test_a_run_that_fails_holds_no_other_up_and_the_next_call_uploads_it(study, server, monkeypatch, capfd):
     monkeypatch.setattr(commands, "BATCH", 2)
     first, second, *rest = ids(study)
     server.refused = {second}
     assert main(["sync", str(study.folder), "--json"]) == 1
     out, err = capfd.readouterr()
-    states = ["uploaded", *["not uploaded yet"] * 3]
+    states = ["uploaded", "not uploaded yet", *["uploaded"] * 2]
     assert json.loads(out) == [{"run": run, "state": state} for run, state in zip(RUNS, states, strict=True)]
     assert "403" in err or "permission denied" in err
-    assert err.splitlines()[-1].startswith(f"vitlab: 3 runs left to upload: {', '.join(RUNS[1:])}; ")
-    assert set(server.order) == {first, second}
+    assert err.splitlines()[-1].startswith(f"vitlab: 1 run left to upload: {RUNS[1]}; ")
+    assert {*server.order} - {second} == {first, *rest}
     server.refused, server.order = set(), []
     assert main(["sync", str(study.folder)]) == 0
-    assert sorted(server.order) == sorted([second, *rest])
+    assert server.order == [second]
+
+
+def test_one_run_is_called_by_its_folder(study, monkeypatch, capsys):
+    monkeypatch.setattr(commands.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    assert main(["sync", str(study.folder / RUNS[0])]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{RUNS[0]}  not uploaded yet\n")
+    assert f"1 run left to upload: {RUNS[0]}; run" in err
 
 
 def test_a_server_that_is_not_there_leaves_every_run(study, server, monkeypatch, capfd):

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 from vitlab.config import UserError, choices_text, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Rows, Split
-from vitlab.data.cache import stat_files
+from vitlab.data.cache import alone, stat_files
 from vitlab.data.split import hold_out
 
 VERSIONS = {"torchvision": 2, "digits": 1}  # of how the pixels are made
@@ -162,7 +161,7 @@ def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) 
         raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{name}.lock"):  # another process may be unpacking or downloading it
+        with alone(root / f".{name}.lock", f"downloading or unpacking data.dataset={name}"):
             return constructor(root, **options, **downloading(constructor, True))
     except Exception as error:  # as above, and those of urllib, tarfile and zipfile
         advice = note_repacked(root, constructor) or f"put its archives into {place}, they are unpacked there"
