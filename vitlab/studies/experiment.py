@@ -39,7 +39,14 @@ from vitlab.training.callbacks import Diverged, Interrupted, score
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
-from vitlab.training.run import Run, count_finetuning_steps, make_result, prepare, prepare_model
+from vitlab.training.run import (
+    Run,
+    count_finetuning_steps,
+    keep_process_settings,
+    make_result,
+    prepare,
+    prepare_model,
+)
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.train import Hooks, compare_splits, test, train
 
@@ -67,6 +74,7 @@ def refuse_single_process(trainer: TrainerConfig) -> None:
         )
 
 
+@keep_process_settings()
 def run_experiment(
     config: TrainConfig,
     claim: Hold,

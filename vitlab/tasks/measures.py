@@ -64,14 +64,7 @@ class SecondClassF1(MulticlassF1Score):
 
 
 class Pearson(PearsonCorrCoef):
-    """Pearson's correlation, in float64; 0 where one side is constant, which leaves it undefined."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_dtype(torch.float64)
-
-    def update(self, predicted: Tensor, targets: Tensor) -> None:
-        super().update(predicted.double(), targets.double())
+    """Pearson's correlation; 0 where one side is constant, which leaves it undefined."""
 
     def compute(self) -> Tensor:
         return super().compute().nan_to_num(0.0)

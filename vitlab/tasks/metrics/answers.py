@@ -106,6 +106,6 @@ def build(key: str, outputs: int) -> Any:
         "nrmse": measures.NormalisedError,
         "mae": lambda: MeanAbsoluteError().set_dtype(torch.float64),
         "r2": measures.R2,
-        "pearson": measures.Pearson,
+        "pearson": lambda: measures.Pearson().set_dtype(torch.float64),
         "spearman": SpearmanCorrCoef,
     }[key]()
