@@ -179,9 +179,11 @@ def test_every_metric_analysis_and_probe_of_the_catalogs_is_covered(live, measur
 
 def test_the_rules_are_those_of_the_installed_torch():
     """A new torch may refuse more: the data in tests/seeming_gpu.py are compared with what it says itself."""
-    throws = torch.use_deterministic_algorithms.__doc__.partition("operations will throw a")[2].partition("In addition")[0]
+    throws = torch.use_deterministic_algorithms.__doc__.partition("operations will throw a")[2].partition(
+        "In addition"
+    )[0]
     entries = re.findall(
-        r"^ +\* :\w+:`torch\.(?:nn\.functional\.|nn\.|Tensor\.)?(\w+)`(.*(?:\n +(?!\*).*)*)", throws, re.M
+        r"^ +\* :\w+:`torch\.(?:nn\.functional\.|nn\.|Tensor\.)?(\w+)`(.*(?:\n +[^*\s].*)*)", throws, re.M
     )
     only_others = re.compile("(?!.*CUDA).*(MPS|quantized)", re.DOTALL)
     of_cuda = {name for name, when in entries if not only_others.match(when)}
