@@ -7,11 +7,13 @@ Each task of the catalog is trained, tested, analysed and probed on a GPU that o
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.nn.functional import interpolate, nll_loss
 
 import vitlab.data
 from tests.integration.commands import vitlab as call
@@ -175,6 +177,40 @@ def test_every_metric_analysis_and_probe_of_the_catalogs_is_covered(live, measur
     wanted = {f"metric {family(metric.key)}" for metric in metrics.list_metrics()}
     wanted |= {f"{group} {name}" for group in ("analysis", "probe") for name in names(group)}
     assert wanted - covered == set()
+
+
+resize = partial(interpolate, size=5, mode="bilinear")
+WRONG = {
+    "two devices": lambda x: x + torch.ones(4),
+    "an index there": lambda x: torch.ones(4)[x.long()],
+    "a matrix here": lambda x: x @ torch.ones(4, 2),
+    "NumPy": lambda x: np.asarray(x),
+    "another's random numbers": lambda x: torch.rand(2, device=x.device, generator=torch.Generator()),
+    "a histogram": lambda x: x.histc(3),
+    "weighted counts": lambda x: torch.bincount(x.long(), weights=x),
+    "a median with its place": lambda x: x.median(dim=0),
+    "a gradient of resizing": lambda x: (
+        interpolate(x.view(1, 1, 2, 2).requires_grad_(), 5, mode="bilinear").sum().backward()
+    ),
+    "a loss of pixels": lambda x: nll_loss(x.view(1, 2, 1, 2), torch.zeros(1, 1, 2, device=x.device).long()),
+}
+RIGHT = {
+    "a number": lambda x: x * torch.tensor(2.0) + x.new_tensor(1.0),
+    "an index here": lambda x: x[torch.arange(2)],
+    "moved": lambda x: (x.cpu() + torch.ones(4)).to(x).add(x).cpu().numpy(),
+    "counts": lambda x: torch.bincount(x.long(), minlength=2) + torch.zeros(3, device=x.device).long()[:2].sum(),
+    "its own random numbers": lambda x: torch.rand(4, device=x.device, generator=torch.Generator(x.device)) + x,
+}
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("name", [*WRONG, *RIGHT])
+def test_the_seeming_gpu_notes_what_cuda_refuses_and_nothing_else(name, inference):
+    if inference and "gradient" in name:
+        return
+    with seeming_gpu() as rules, torch.inference_mode(inference):
+        {**WRONG, **RIGHT}[name](torch.ones(4, device="cuda"))
+    assert bool(rules.refused | rules.met) == (name in WRONG)
 
 
 def test_the_rules_are_those_of_the_installed_torch():

@@ -137,7 +137,15 @@ def test_a_run_sets_back_what_it_changed_for_its_process(tmp_path, monkeypatch):
     monkeypatch.setenv("PL_GLOBAL_SEED", "5")
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     before = look()
-    words = ["data=digits", "budget.steps=1", "train_size=20", "recipe.warmup=0", "recipe.ema=null", "wandb.mode=off"]
+    words = [
+        "data=digits",
+        "budget.steps=3",
+        "trainer.evaluations=1",
+        "train_size=20",
+        "recipe.warmup=0",
+        "recipe.ema=null",
+        "wandb.mode=off",
+    ]
     train_run(compose(TrainConfig, [*words, "seed=3", "analyses=[]"]), tmp_path / "run")
     assert look() == before
     with pytest.raises(Interrupted):
