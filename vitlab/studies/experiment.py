@@ -39,16 +39,9 @@ from vitlab.training.callbacks import Diverged, Interrupted, score
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
-from vitlab.training.run import (
-    Run,
-    count_finetuning_steps,
-    keep_process_settings,
-    make_result,
-    prepare,
-    prepare_model,
-)
+from vitlab.training.run import Run, count_finetuning_steps, make_result, prepare, prepare_model
 from vitlab.training.settings import HERE, Placement
-from vitlab.training.train import Hooks, compare_splits, test, train
+from vitlab.training.train import Hooks, compare_splits, keep_process_settings, test, train
 
 FINETUNE = "finetune"  # the kind of the probe that trains
 MOST_CLASSES = 1000  # whose right answers a result counts

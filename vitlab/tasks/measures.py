@@ -23,7 +23,7 @@ class Mean(MeanMetric):
 
     def __init__(self) -> None:
         super().__init__(nan_strategy="disable")
-        self.set_dtype(torch.float64)  # a sum in float32 no longer grows from 2^24 times its values on
+        self.set_dtype(torch.float64)  # in float32 a sum stands still at 2^24 times its values
 
 
 class Perplexity(Mean):
@@ -82,10 +82,9 @@ class AveragePrecision(MultilabelAveragePrecision):
 
 
 class NormalisedError(Metric):
-    """The root of the mean squared error over the standard deviation of the targets; 1 where all of these are equal.
+    """The root of the mean squared error over the standard deviation of the targets; 1 where these are all equal.
 
-    torchmetrics subtracts sums of squares, which leaves nothing of a spread that is small beside the numbers, and takes
-    one below 1e-4 for none.
+    Of torchmetrics' sums of squares nothing is left where the spread is small beside the numbers, or below 1e-4.
     """
 
     def __init__(self) -> None:
@@ -104,8 +103,6 @@ class NormalisedError(Metric):
 
 
 class R2(NormalisedError):
-    """The share of the targets' variance that is predicted."""
-
     def compute(self) -> Tensor:
         return 1 - super().compute() ** 2
 

@@ -4,18 +4,13 @@
 """
 
 import contextlib
-import logging
 import math
-import os
 import platform
-import random
 import re
 import subprocess
-import warnings
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -166,36 +161,6 @@ def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prep
     return Prepared(
         **vars(model), data=data, train_size=train_size, indices=indices, steps=model.count_steps(len(indices))
     )
-
-
-LOG, CUDNN = logging.getLogger("lightning.pytorch"), torch.backends.cudnn
-PROCESS = (  # what a run, or Lightning for it, sets for its whole process: how it is read and set
-    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    (torch.get_num_threads, torch.set_num_threads),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (partial(getattr, CUDNN, "benchmark"), partial(setattr, CUDNN, "benchmark")),
-    (partial(getattr, LOG, "level"), LOG.setLevel),
-    (torch.get_rng_state, torch.set_rng_state),
-    (np.random.get_state, np.random.set_state),
-    (random.getstate, random.setstate),
-)
-VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS")
-
-
-@contextlib.contextmanager
-def keep_process_settings() -> Iterator[None]:
-    """Set back at the end what a run changes for its whole process, so that a notebook goes on with its own."""
-    before = [(put, get()) for get, put in PROCESS]
-    variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    try:
-        with warnings.catch_warnings():
-            yield
-    finally:
-        for put, value in before:
-            put(value)
-        for name in VARIABLES:
-            os.environ.pop(name, None)
-        os.environ.update(variables)
 
 
 class Run:

@@ -15,8 +15,8 @@ from vitlab.models import build_model
 from vitlab.studies.experiment import train_run
 from vitlab.training import settings
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.run import PROCESS, VARIABLES
 from vitlab.training.settings import LARGE, Placement, evaluation_context, resolve
+from vitlab.training.train import PROCESS, VARIABLES
 
 GPU = torch.cuda.is_available()
 
