@@ -119,7 +119,8 @@ def use(task, folder):
         answer = call(*words)
         assert answer.returncode == 0, answer.stderr
     seen = {f"analysis {name}" for name in names("analysis") if RunFiles(folder / "run").analysis(name)}
-    seen |= {f"metric {family(key)}" for key, value in result.items() if value is not None}
+    known = {family(metric.key) for metric in metrics.list_metrics()}
+    seen |= {f"metric {family(key)}" for key, value in result.items() if value is not None and family(key) in known}
     return seen | {f"probe {family(name)}" for name in config.probes} | {f"asked {words[0]}" for words in asked}
 
 
