@@ -41,7 +41,7 @@ from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
 from vitlab.training.run import Run, count_finetuning_steps, make_result, prepare, prepare_model
 from vitlab.training.settings import HERE, Placement
-from vitlab.training.train import Hooks, compare_splits, test, train
+from vitlab.training.train import Hooks, compare_splits, keep_process_settings, test, train
 
 FINETUNE = "finetune"  # the kind of the probe that trains
 MOST_CLASSES = 1000  # whose right answers a result counts
@@ -67,6 +67,7 @@ def refuse_single_process(trainer: TrainerConfig) -> None:
         )
 
 
+@keep_process_settings()
 def run_experiment(
     config: TrainConfig,
     claim: Hold,

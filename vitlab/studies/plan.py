@@ -40,7 +40,7 @@ from vitlab.training.files import source_of, source_problems
 from vitlab.training.load import initialise
 from vitlab.training.run import PreparedModel, Run, count_finetuning_steps, format_budget, prepare, prepare_model
 from vitlab.training.settings import Placement, evaluation_context
-from vitlab.training.train import Hooks, train
+from vitlab.training.train import Hooks, keep_process_settings, train
 
 ENOUGH = 2  # times that training examples are seen: with fewer the steps limit a model
 WARMUP = 3  # steps that are not timed: the first ones are slower
@@ -272,6 +272,7 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
     return times.start + trainings * trained + tested + count_finetuning_steps(model.config) * times.step
 
 
+@keep_process_settings()
 def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict[str, Times]:
     """The times of each variant of a study on this machine, by variant, one after the other in this process.
 
@@ -280,7 +281,7 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
     firsts = {spec.variant: spec for spec in reversed(plan.specs)}
     costs = {variant: describe_costs(spec.config) for variant, spec in firsts.items()}
     alike = {costs[variant]: spec for variant, spec in firsts.items()}
-    times, threads = dict[str, Times](), torch.get_num_threads()
+    times = dict[str, Times]()
     try:
         with Stopping() as stopping:
             for place, (cost, spec) in enumerate(alike.items()):
@@ -289,7 +290,6 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
                 if stopping.requested:
                     raise KeyboardInterrupt
     finally:
-        torch.set_num_threads(threads)
         torch.cuda.empty_cache()
     return {variant: times[cost] for variant, cost in costs.items()}
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor, distributed
-from torchmetrics import MeanMetric, Metric, PearsonCorrCoef, R2Score
+from torchmetrics import MeanMetric, Metric, PearsonCorrCoef
 from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score, MultilabelAveragePrecision
 from torchmetrics.functional.text import squad
 from torchmetrics.functional.text.rouge import rouge_score
@@ -19,10 +19,11 @@ from torchmetrics.utilities import dim_zero_cat
 
 
 class Mean(MeanMetric):
-    """The mean of all values; NaN if one of them is NaN, which torchmetrics' own leaves out."""
+    """The mean of all values, in float64; NaN if one of them is NaN, which torchmetrics' own leaves out."""
 
     def __init__(self) -> None:
         super().__init__(nan_strategy="disable")
+        self.set_dtype(torch.float64)  # in float32 a sum stands still at 2^24 times its values
 
 
 class Perplexity(Mean):
@@ -42,10 +43,10 @@ class SumOfMeans(Metric):
     def __init__(self, terms: int):
         super().__init__()
         for name in ("totals", "counts"):
-            self.add_state(name, torch.zeros(terms), dist_reduce_fx="sum")
+            self.add_state(name, torch.zeros(terms, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, *terms: Tensor) -> None:
-        self.totals += torch.stack([values.sum() for values in terms])
+        self.totals += torch.stack([values.double().sum() for values in terms])
         self.counts += self.counts.new_tensor([values.numel() for values in terms])
 
     def compute(self) -> Tensor:
@@ -80,11 +81,30 @@ class AveragePrecision(MultilabelAveragePrecision):
         return precisions[there].mean() if there.any() else precisions.new_tensor(0.0)
 
 
-class NormalisedError(R2Score):
-    """The root of the mean squared error over the standard deviation of the targets: the root of 1 - R2."""
+class NormalisedError(Metric):
+    """The root of the mean squared error over the standard deviation of the targets; 1 where these are all equal.
+
+    Of torchmetrics' sums of squares nothing is left where the spread is small beside the numbers, or below 1e-4.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("predicted", "targets"):
+            self.add_state(name, [], dist_reduce_fx="cat")
+
+    def update(self, predicted: Tensor, targets: Tensor) -> None:
+        self.predicted.append(predicted.double())
+        self.targets.append(targets.double())
 
     def compute(self) -> Tensor:
-        return (1 - super().compute()).clamp(min=0).sqrt()
+        targets = dim_zero_cat(self.targets)
+        error, spread = (dim_zero_cat(self.predicted) - targets).norm(), (targets - targets.mean()).norm()
+        return torch.where(spread > 0, error / spread, (error > 0).double())
+
+
+class R2(NormalisedError):
+    def compute(self) -> Tensor:
+        return 1 - super().compute() ** 2
 
 
 class ClassCounts(Metric):
@@ -184,9 +204,10 @@ class Reliability(MulticlassCalibrationError):
         confidences, correct = dim_zero_cat(self.confidences), dim_zero_cat(self.accuracies).to(torch.float64)
         edges = torch.linspace(0, 1, self.n_bins + 1, dtype=confidences.dtype, device=confidences.device)
         bins = (torch.bucketize(confidences, edges, right=True) - 1).clamp(max=self.n_bins - 1)
-        counts = torch.bincount(bins, minlength=self.n_bins)
-        sums = [torch.bincount(bins, weights=w, minlength=self.n_bins) for w in (confidences.double(), correct)]
-        return torch.stack([counts.double(), *(total / counts for total in sums)])
+        # index_add, as CUDA has no deterministic bincount with weights
+        rows = torch.stack([torch.ones_like(correct), confidences.double(), correct])
+        counts, *sums = rows.new_zeros(len(rows), self.n_bins).index_add(1, bins, rows)
+        return torch.stack([counts, *(total / counts for total in sums)])
 
 
 References = Sequence[str] | Sequence[tuple[str, ...]]  # of each text one that is right, or several

@@ -65,6 +65,7 @@ class Predictor:
         if kind not in KINDS:
             raise UserError(f"{folder}: is a run of task={kind}; predict is for {', '.join(KINDS)}")
         self.model, self.autocast = place_run(self.run)
+        self.device = next(self.model.parameters()).device
         if sum(weights.numel() for weights in self.model.parameters()) < LARGE:
             torch.set_num_threads(1)  # as they train; a second one that shares a busy core makes it 3 times slower
         self.reads_text = self.run.config.data.modality == "text"
@@ -138,7 +139,7 @@ class Predictor:
             why = f"has {len(ids) + 1} tokens, and the run reads {longest}" if places else f"has no {MASK} to fill"
             return [Prediction(text, error=f"{why}; write one for each token that is left open")]
         with self.autocast:
-            hidden = self.model(torch.tensor([[*ids, roles.end]]))
+            hidden = self.model(torch.tensor([[*ids, roles.end]], device=self.device))
             best = self.model.masked_logits(hidden[0, places]).float().softmax(dim=-1).topk(FILLED)
         return [
             Prediction(text, dict(zip(roles.token_texts(tokens), shares, strict=True)))
@@ -157,7 +158,8 @@ class Predictor:
             return [Prediction(text, error="it has no tokens")]
         data = TextData(config.name, (), config.length, self.tokenizer, encoded, encoded, encoded)
         task = self.build_task(data)
-        batch = task.prepare((torch.as_tensor(task.test.read(np.arange(1))), torch.zeros(1, dtype=torch.int64)))
+        tokens, labels = torch.as_tensor(task.test.read(np.arange(1))), torch.zeros(1, dtype=torch.int64)
+        batch = task.prepare((tokens.to(self.device), labels.to(self.device)))
         with self.autocast:
             spans, logs = find_spans(*task.answer(self.model, batch), FILLED)
         shares: dict[str, float] = {}

@@ -3,10 +3,13 @@
 import json
 import logging
 import math
+import os
+import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import lightning.pytorch as L
@@ -82,6 +85,36 @@ class Place(LightningEnvironment):
         """Lightning's own takes WORLD_SIZE out of the environment."""
 
 
+LOG, CUDNN = logging.getLogger("lightning.pytorch"), torch.backends.cudnn
+PROCESS = (  # how to read, and to set, what a run or Lightning sets for the whole process
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_rng_state, torch.set_rng_state),
+    (np.random.get_state, np.random.set_state),
+    (random.getstate, random.setstate),
+    (partial(getattr, CUDNN, "benchmark"), partial(setattr, CUDNN, "benchmark")),
+    (partial(getattr, LOG, "level"), LOG.setLevel),
+)
+VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS")
+
+
+@contextmanager
+def keep_process_settings() -> Iterator[None]:
+    """Set back what a run changes for its whole process, so that a notebook goes on with its own."""
+    before = [(put, get()) for get, put in PROCESS]
+    variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        for put, value in before:
+            put(value)
+        for name in VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(variables)
+
+
 def build_trainer(
     settings: Settings,
     check_claim: Callable[[], None],
@@ -96,7 +129,7 @@ def build_trainer(
     `unused`: the loss does not depend on all parameters of the model.
     """
     # advice on hardware, loaders and srun, which this program decides on
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    LOG.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(lightning\.pytorch\.(trainer|loops|utilities)|torchmetrics)\..*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers|The `srun` command is available on your")
     return L.Trainer(

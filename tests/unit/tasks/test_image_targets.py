@@ -14,7 +14,9 @@ from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.models import build_model
 from vitlab.studies.stats import Outcomes
+from vitlab.tasks.measures import Mean, SumOfMeans
 from vitlab.tasks.metrics import find_metric
+from vitlab.tasks.metrics.answers import build
 from vitlab.training.run import find_error
 
 SIZE, LABELS = (7, 11), 3
@@ -134,3 +136,43 @@ def test_a_batch_is_learned_by_heart(name, of):
     (batch,) = eval_loader(one.train, batch_size=64)
     found, first = learn_by_heart(one, model, one.prepare(batch), steps=60, rate=3e-3)
     assert found["loss"] < 0.2 * first
+
+
+@pytest.mark.parametrize("around", [0.0, 1e4, 1e5, 1e8])
+@pytest.mark.parametrize("spread", [10.0, 1e-4])
+def test_a_constant_prediction_has_an_error_of_one_however_far_from_zero_the_numbers_are(around, spread):
+    """In float32 sums of 1e5 +- 10 it was perfect, and so was everything of which the squares sum to less than 1e-4."""
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(200)
+    targets = around + spread * signs
+    predicted = {"constant": targets.mean().expand(400), "half": around + spread * signs / 2}
+    for name, error in (("constant", 1.0), ("half", 0.5)):
+        metrics = {key: build(key, 1) for key in ("nrmse", "r2", "mae", "pearson")}
+        for rows in torch.arange(400).split(90):
+            for metric in metrics.values():
+                metric.update(predicted[name][rows], targets[rows])
+        found = {key: metric.compute().item() for key, metric in metrics.items()}
+        pearson = 0.0 if name == "constant" else 1.0
+        wanted = {"nrmse": error, "r2": 1 - error**2, "mae": error * spread, "pearson": pearson}
+        assert found == pytest.approx(wanted, rel=1e-3, abs=1e-6)
+
+
+def test_parts_of_the_numbers_reduce_to_the_whole():
+    """As those of several devices do: lists are joined, sums are added."""
+    targets, predicted = torch.randn(2, 50)
+    whole, parts = build("nrmse", 1), [build("nrmse", 1) for _ in range(2)]
+    whole.update(predicted, targets)
+    for part, rows in zip(parts, torch.arange(50).split(30), strict=True):
+        part.update(predicted[rows], targets[rows])
+    parts[0].targets += parts[1].targets
+    parts[0].predicted += parts[1].predicted
+    assert parts[0].compute() == pytest.approx(whole.compute())
+    assert whole.compute() == pytest.approx((1 - r2_score(targets, predicted)) ** 0.5)
+
+
+def test_a_mean_goes_on_growing():
+    """A sum in float32 stands still at 2^24 times what is added."""
+    for metric in (Mean(), SumOfMeans(1)):
+        metric.update(torch.full((1,), 2.0**25))
+        for _ in range(64):
+            metric.update(torch.ones(1))
+        assert metric.compute().item() * 65 == 2**25 + 64

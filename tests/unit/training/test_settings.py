@@ -1,6 +1,9 @@
 """What `auto` means, rule by rule, and what the user pins."""
 
 import os
+import signal
+import warnings
+from signal import SIGTERM
 
 import pytest
 import torch
@@ -9,8 +12,11 @@ from torch import nn
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.hardware import count_cores
 from vitlab.models import build_model
+from vitlab.studies.experiment import train_run
 from vitlab.training import settings
+from vitlab.training.callbacks import Interrupted
 from vitlab.training.settings import LARGE, Placement, evaluation_context, resolve
+from vitlab.training.train import PROCESS, VARIABLES
 
 GPU = torch.cuda.is_available()
 
@@ -119,3 +125,29 @@ def test_the_cores_are_those_that_the_process_may_use():
     finally:
         os.sched_setaffinity(0, before)
     assert count_cores() == len(before)
+
+
+def test_a_run_sets_back_what_it_changed_for_its_process(tmp_path, monkeypatch):
+    """A notebook that trains once keeps its own flags, threads, random numbers and warnings."""
+
+    def look():
+        kept = [str(get()) for get, _ in PROCESS]
+        return kept, [os.environ.get(name) for name in VARIABLES], list(warnings.filters), signal.getsignal(SIGTERM)
+
+    monkeypatch.setenv("PL_GLOBAL_SEED", "5")
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    before = look()
+    words = [
+        "data=digits",
+        "budget.steps=3",
+        "trainer.evaluations=1",
+        "train_size=20",
+        "recipe.warmup=0",
+        "recipe.ema=null",
+        "wandb.mode=off",
+    ]
+    train_run(compose(TrainConfig, [*words, "seed=3", "analyses=[]"]), tmp_path / "run")
+    assert look() == before
+    with pytest.raises(Interrupted):
+        train_run(compose(TrainConfig, [*words, "analyses=[]"]), tmp_path / "other", stop=lambda: True)
+    assert look() == before

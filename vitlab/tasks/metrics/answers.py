@@ -86,7 +86,8 @@ METRICS = (
 
 
 def build(key: str, outputs: int) -> Any:
-    from torchmetrics import MeanAbsoluteError, R2Score, SpearmanCorrCoef
+    import torch
+    from torchmetrics import MeanAbsoluteError, SpearmanCorrCoef
     from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
     from vitlab.tasks import measures
@@ -103,8 +104,8 @@ def build(key: str, outputs: int) -> Any:
         "top5_accuracy": lambda: MulticlassAccuracy(outputs, top_k=5, **every),
         "calibration_error": lambda: MulticlassCalibrationError(outputs, n_bins=BINS, norm="l1", validate_args=False),
         "nrmse": measures.NormalisedError,
-        "mae": MeanAbsoluteError,
-        "r2": R2Score,
-        "pearson": measures.Pearson,
+        "mae": lambda: MeanAbsoluteError().set_dtype(torch.float64),
+        "r2": measures.R2,
+        "pearson": lambda: measures.Pearson().set_dtype(torch.float64),
         "spearman": SpearmanCorrCoef,
     }[key]()
