@@ -35,6 +35,7 @@ Progress = Callable[[str, int, int | None], None]
 SIDE = 16  # pixels of a thumbnail
 FINE = 4  # pixels of which one of a thumbnail is the mean, in each direction: smooth skies differ by less than a level
 FULL_SCALE = 8 * SIDE  # a JPEG is decoded at a fraction of its size, this or more
+GAP = 3.0  # times FINE * SIDE pixels, to which others are reduced before they are resized: half of the time
 BATCH = 32  # files that a process is given at a time
 ALONE = 200  # so many files or fewer are read by this process: starting others takes a second
 ORIENTATION = 0x0112  # EXIF's tag
@@ -46,7 +47,7 @@ class Picture:
 
     height, width: pixels, upright. mode, format: as Pillow names them. orientation: EXIF's, 1 where it is upright.
     digest: 64 bits, equal for files of equal bytes. thumbnail: float16 (SIDE, SIDE, 3), levels from 0 to 255,
-    whatever the aspect ratio.
+    whatever the aspect ratio. largest: the highest level of one with more than 8 bits, else 0.
     """
 
     path: str
@@ -57,6 +58,7 @@ class Picture:
     orientation: int = 1
     digest: int = 0
     thumbnail: np.ndarray | None = None
+    largest: int = 0
     error: str = ""
 
 
@@ -98,21 +100,29 @@ def read_picture(root: str, path: str) -> Picture:
     full = os.path.join(root, path)
     try:
         content = Path(full).read_bytes()
-        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(content)) as image:
-            mode, orientation = image.mode, image.getexif().get(ORIENTATION, 1)
-            width, height = image.size[::-1] if orientation in (5, 6, 7, 8) else image.size
-            thumbnail = shrink(image)
+        with warnings.catch_warnings(action="ignore"), decode.open_image(io.BytesIO(content)) as image:
+            mode, orientation = decode.name_mode(image), image.getexif().get(ORIENTATION, 1)
+            is_turned = orientation in (5, 6, 7, 8) and image.format != "TIFF"  # whose size Pillow gives upright
+            width, height = image.size[::-1] if is_turned else image.size
+            image.draft(None, (FULL_SCALE, FULL_SCALE))
+            largest = int(np.asarray(image).max()) if mode.startswith("I") or mode.endswith(";16") else 0
+            thumbnail = shrink(image, count_bits(largest) if mode.startswith("I") else decode.BITS)
             digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest())
-            return Picture(path, height, width, mode, image.format or "", orientation, digest, thumbnail)
+            return Picture(path, height, width, mode, image.format or "", orientation, digest, thumbnail, largest)
     except Exception as error:  # Pillow's readers raise a dozen types for broken files
         return Picture(path, error=imagefolder.explain(full, error))
 
 
-def shrink(image: Image.Image) -> np.ndarray:
+def count_bits(largest: int) -> int:
+    """`data.bits` for pictures whose highest level is this: those that cameras have, 8, 10, 12, 14 or 16, or more."""
+    return max(8, largest.bit_length() + largest.bit_length() % 2)
+
+
+def shrink(image: Image.Image, bits: int) -> np.ndarray:
     """float16 (SIDE, SIDE, 3) of an opened image, from 0 to 255: upright, transparency on white, not cropped."""
-    image.draft(None, (FULL_SCALE, FULL_SCALE))
-    image = decode.upright(image, "RGB", 4 * FULL_SCALE)
-    pixels = np.asarray(image.resize((FINE * SIDE, FINE * SIDE), Image.Resampling.BILINEAR))
+    image = decode.upright(image, 4 * FULL_SCALE, bits)
+    small = image.resize((FINE * SIDE, FINE * SIDE), Image.Resampling.BILINEAR, reducing_gap=GAP)
+    pixels = np.asarray(decode.flatten(small, "RGB"))
     return pixels.reshape(SIDE, FINE, SIDE, FINE, 3).mean(axis=(1, 3)).astype(np.float16)
 
 
@@ -361,6 +371,7 @@ def summarize(look: Look) -> dict[str, Any]:
         "small_classes": [name for name, row in counts.items() if row[train] < FEW],
         "imbalance": round(max(numbers) / min(numbers), 2) if numbers else None,
         "pictures": len(look.pictures),
+        **summarize_depth(look.pictures),
         **(summarize_sizes(look.pictures) if look.pictures else {"image_size": None}),
         "modes": dict(Counter(picture.mode for picture in look.pictures).most_common()),
         "formats": dict(Counter(picture.format for picture in look.pictures).most_common()),
@@ -377,6 +388,15 @@ def count_classes(look: Look) -> dict[str, dict[str, int]]:
     counts = Counter(look.places)
     rows = {name: {part: counts[part, name] for part in look.listed} for name in look.classes}
     return dict(sorted(rows.items(), key=lambda row: -next(iter(row[1].values()))))
+
+
+def summarize_depth(pictures: list[Picture]) -> dict[str, int]:
+    """`data.bits` for the pictures; how many have more than 8 bits, in grey and a color; and their highest levels."""
+    grey = [picture.largest for picture in pictures if picture.mode.startswith("I")]
+    color = [256 * picture.largest + 255 for picture in pictures if picture.mode.endswith("B;16")]
+    facts = {"deep_grey": len(grey), "highest_grey": max(grey, default=0)}
+    facts |= {"deep_color": len(color), "highest_color": max(color, default=0)}
+    return {"bits": count_bits(facts["highest_grey"]) if grey else decode.BITS, **facts}
 
 
 def summarize_sizes(pictures: list[Picture]) -> dict[str, Any]:
@@ -408,6 +428,12 @@ def list_pair(look: Look, pair: Pair) -> dict[str, Any]:
 MOST = 20  # names in a line
 
 
+def suggest(facts: Mapping[str, Any]) -> str:
+    """The keys that training should be given."""
+    keys = ("image_size", *(["bits"] if facts["bits"] != decode.BITS else []))
+    return " ".join(f"data.{key}={facts[key]}" for key in keys if facts[key])
+
+
 def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(what, how it is) of the facts of `folder.summarize` that are a line each."""
     if len(facts["splits"]) == 1:
@@ -426,6 +452,16 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "width / height", f"median {ratio['median']:.2f}, from {ratio['min']:.2f} to {ratio['max']:.2f}"
         for name, key in (("color modes", "modes"), ("formats", "formats")):
             yield name, ", ".join(f"{kind} {count:,}" for kind, count in facts[key].items())
+        white = 2**decode.BITS - 1
+        if facts["deep_grey"]:
+            bits, highest = facts["bits"], facts["highest_grey"]
+            many = f"{plural(facts['deep_grey'], 'picture')}, levels up to {highest:,} ({bits}-bit)"
+            unless = "" if bits == decode.BITS else f" unless you give data.bits={bits}"
+            yield "grey of more than 8 bits", f"{many}; white is {white:,}{unless}"
+        if facts["deep_color"]:
+            dark = "" if facts["highest_color"] > white // 4 else ": dark, so convert them to 8 bits"
+            levels = f"levels up to {facts['highest_color']:,} of {white:,}"
+            yield "16 bits a color", f"{facts['deep_color']:,}, of which the upper 8 are read, {levels}{dark}"
         turned = f"{plural(facts['rotated'], 'picture')}, turned upright when read" if facts["rotated"] else "none"
         yield "stored turned (EXIF orientation)", turned
     for skip in facts["skipped"]:
