@@ -135,7 +135,7 @@ def compute_features(
 
     `bits` is `data.bits`. Raises UserError for a network whose features are not finite.
     """
-    place = place_features(folder, backbone, bits)
+    place = folder / backbone.key
     kept = read_kept(place)
     lacking = {digest: path for path, digest in zip(paths, digests, strict=True) if digest not in kept}
 
@@ -162,11 +162,6 @@ def compute_features(
         for part in parts:
             part.unlink(missing_ok=True)
     return np.stack([kept[digest] for digest in digests])
-
-
-def place_features(folder: Path, backbone: Backbone, bits: int) -> Path:
-    """Where its features of pictures with these bits are kept."""
-    return folder / (backbone.key if bits == decode.BITS else f"{backbone.key}-{bits}bits")
 
 
 def read_kept(place: Path) -> dict[str, np.ndarray]:

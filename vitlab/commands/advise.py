@@ -205,10 +205,11 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
         f"{duration(3600 * args.hours)}"
     )
     features: dict[str, np.ndarray] = {}
+    kept = "features" if pictures.bits == 16 else f"features-{pictures.bits}-bit"
     with progress_bar(console) as progress:
         for backbone in (frozen.PIXELS, *networks.values()):
-            place = out / "features", backbone, pictures.root, pictures.paths, pictures.digests, pictures.bits
-            features[backbone.name] = frozen.compute_features(*place, progress)
+            place = out / kept, backbone, pictures.root, pictures.paths, pictures.digests
+            features[backbone.name] = frozen.compute_features(*place, pictures.bits, progress)
         small = features[PIXELS]
         features |= {PIXELS: frozen.scale_pixels(small), COLORS: frozen.count_colors(small)}
         splits = make_splits(pictures.labels, pictures.groups, pictures.held_out)
@@ -227,11 +228,8 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
     else:
         kind, name = outcome.candidate.kind, outcome.candidate.features
         facts["predictor"] = {"kind": kind, "features": name, "source": opened.get(name), "side": pictures.side}
-        facts["predictor"] |= {
-            "bits": pictures.bits,
-            "classes": list(pictures.classes),
-            "temperature": mistakes.temperature,
-        }
+        facts["predictor"] |= {"classes": list(pictures.classes), "temperature": mistakes.temperature}
+        facts["predictor"] |= {"bits": pictures.bits, "kept": kept}
     write_json(
         out / "advice.json", {**facts, "hours": args.hours, "pictures": len(pictures.paths), "data": pictures.digest}
     )

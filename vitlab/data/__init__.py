@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "module_of"]
 
-DARKNESS = 16, 64  # pictures that are looked at; the level that one of them must reach: a quarter of white
+LOOKED_AT, DARK = 16, 64  # pictures; the level that one of them should reach, a quarter of white
 PACKAGES = {"image": "vitlab.data.images", "text": "vitlab.data.text"}
 MODULES = {  # of kinds that share one; another kind has a module of its own name
     **dict.fromkeys(("glyphs", "pointer", "arrow", "captioned_glyphs"), "drawn"),
@@ -88,10 +88,9 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
 
 
 def warn_of_darkness(config: DataConfig, data: ImageData) -> None:
-    """A warning where a few training pictures, evenly spread, are nearly black: 12 bits in files of 16, for example."""
-    rows = np.linspace(0, len(data.train) - 1, DARKNESS[0]).astype(int)
+    """A warning where a few training pictures, evenly spread, are nearly black, as 12 bits in files of 16 are."""
     with suppress(UserError):  # of a file that cannot be read, which whoever reads it says
-        brightest = int(data.train.read(np.unique(rows)).max())
-        if brightest < DARKNESS[1]:
-            many = f"data={config.name}: {len(rows)} training pictures have no pixel brighter than {brightest} of 255"
-            warnings.warn(f"{many}; `vitlab data` says whether data.bits brings them to the whole range", stacklevel=1)
+        brightest = data.train.read(np.unique(np.linspace(0, len(data.train) - 1, LOOKED_AT).astype(int))).max()
+        if brightest < DARK:
+            few = f"data={config.name}: a few training pictures have no pixel brighter than {brightest} of 255"
+            warnings.warn(f"{few}; `vitlab data` says whether data.bits brightens them", stacklevel=1)

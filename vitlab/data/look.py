@@ -68,31 +68,26 @@ def read_pictures(root: Path, paths: Sequence[str], progress: Progress = lambda 
     Raises UserError when a process that reads is killed.
     """
     pictures: list[Picture] = []
-    batches = [paths[start : start + BATCH] for start in range(0, len(paths), BATCH)]
-    for batch in read_batches(root, batches):
-        pictures += batch
+    for picture in read_each(root, paths):
+        pictures.append(picture)
         progress("reading pictures", len(pictures), len(paths))
     return pictures
 
 
-def read_batches(root: Path, batches: Sequence[Sequence[str]]) -> Iterator[list[Picture]]:
-    """The pictures of each batch of paths, in their order, by as many processes as there are cores."""
-    read, workers = partial(read_batch, os.fspath(root)), min(count_cores(), len(batches))
-    if workers < 2 or len(batches) * BATCH <= ALONE:
-        yield from map(read, batches)
+def read_each(root: Path, paths: Sequence[str]) -> Iterator[Picture]:
+    """The pictures of paths, in their order, by as many processes as there are cores."""
+    read, workers = partial(read_picture, os.fspath(root)), count_cores()
+    if workers < 2 or len(paths) <= ALONE:
+        yield from map(read, paths)
         return
     context = multiprocessing.get_context("spawn")  # a progress bar is a thread, and forking beside threads may hang
     pool = ProcessPoolExecutor(workers, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
     try:
-        yield from pool.map(read, batches)
+        yield from pool.map(read, paths, chunksize=BATCH)
     except BrokenProcessPool:
         raise UserError(f"data.root={root}: a process that reads pictures was killed; free some memory") from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def read_batch(root: str, paths: Sequence[str]) -> list[Picture]:
-    return [read_picture(root, path) for path in paths]
 
 
 def read_picture(root: str, path: str) -> Picture:
@@ -104,9 +99,12 @@ def read_picture(root: str, path: str) -> Picture:
             mode, orientation = decode.name_mode(image), image.getexif().get(ORIENTATION, 1)
             is_turned = orientation in (5, 6, 7, 8) and image.format != "TIFF"  # whose size Pillow gives upright
             width, height = image.size[::-1] if is_turned else image.size
-            image.draft(None, (FULL_SCALE, FULL_SCALE))
-            largest = int(np.asarray(image).max()) if mode.startswith("I") or mode.endswith(";16") else 0
-            thumbnail = shrink(image, count_bits(largest) if mode.startswith("I") else decode.BITS)
+            largest, bits = 0, decode.BITS
+            if mode.startswith("I"):
+                bits = count_bits(largest := int(np.asarray(image).max()))
+            elif mode.endswith(";16"):
+                largest = 256 * int(np.asarray(image).max()) + 255
+            thumbnail = shrink(image, bits)
             digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest())
             return Picture(path, height, width, mode, image.format or "", orientation, digest, thumbnail, largest)
     except Exception as error:  # Pillow's readers raise a dozen types for broken files
@@ -118,8 +116,9 @@ def count_bits(largest: int) -> int:
     return max(8, largest.bit_length() + largest.bit_length() % 2)
 
 
-def shrink(image: Image.Image, bits: int) -> np.ndarray:
+def shrink(image: Image.Image, bits: int = decode.BITS) -> np.ndarray:
     """float16 (SIDE, SIDE, 3) of an opened image, from 0 to 255: upright, transparency on white, not cropped."""
+    image.draft(None, (FULL_SCALE, FULL_SCALE))
     image = decode.upright(image, 4 * FULL_SCALE, bits)
     small = image.resize((FINE * SIDE, FINE * SIDE), Image.Resampling.BILINEAR, reducing_gap=GAP)
     pixels = np.asarray(decode.flatten(small, "RGB"))
@@ -138,7 +137,7 @@ BRIGHTER = 1.12  # by a factor of at most this
 APART = 3.2  # and besides by so many levels of 255, root mean square
 CLIPPED = 243.0  # levels: what is brighter in both pictures is not compared, a brighter copy ends at 255
 FLAT = 2.0  # levels, standard deviation: below this a thumbnail is a single colour, and only equal bytes count
-BLOCK, WIDE = 256, 8192  # pictures that are compared, and those before them: so many at a time
+BLOCK = 64  # pictures that are compared with all before them at a time
 GREY = np.array([0.299, 0.587, 0.114], np.float32)  # brightness of red, green and blue, ITU-R BT.601
 
 
@@ -175,34 +174,29 @@ def find_pairs(
     is_flat = spread < FLAT
     for start in range(0, count, BLOCK):
         rows = np.arange(start, min(start + BLOCK, count))
-        best, copied = np.full(len(rows), -np.inf), np.zeros(len(rows), int)  # of each row, and the place of which
-        for first in range(0, rows[-1], WIDE):
-            before = np.arange(first, min(first + WIDE, rows[-1]))
-            same = digests[rows, None] == digests[before]
-            near = np.bitwise_count(hashes[rows, None] ^ hashes[before]) <= NEAR
-            near &= ~(is_flat[rows, None] | is_flat[before])
-            candidates = (near | same) & (before < rows[:, None])
-            inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
-            left, right = rows[inside[0][:, 0]], before[inside[1][0]]
-            candidates[inside] &= same[inside] | (compare(colours[left], colours[right]) <= APART)  # it takes least
-            inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
-            left, right = rows[inside[0][:, 0]], before[inside[1][0]]
-            if not len(left):
-                continue
-            these, those = (thumbnails[places].astype(np.float32) for places in (left, right))
-            likeness = correlate(find_edges(these), find_edges(those))
-            smooth = np.minimum(SMOOTH[0], SMOOTH[1] * spread[left])[:, None]
-            alike = compare(these.reshape(len(left), -1), those.reshape(len(right), -1)) <= smooth
-            likeness[same[inside]] = 1
-            is_copy = candidates[inside] & (same[inside] | alike | (likeness >= ALIKE))
-            order = np.where(is_copy, likeness - 3 * splits[right], -np.inf)  # a likeness is between -1 and 1
-            better = order.max(axis=1) > best[left - start]
-            best[left[better] - start] = order.max(axis=1)[better]
-            copied[left[better] - start] = right[order.argmax(axis=1)[better]]
-        for place in np.flatnonzero(best > -np.inf):
-            one, other = int(copied[place]), start + int(place)
-            pairs.append(Pair(one, other, float(best[place] + 3 * splits[one]), bool(digests[one] == digests[other])))
+        before = np.arange(rows[-1])
+        same = digests[rows, None] == digests[before]
+        near = np.bitwise_count(hashes[rows, None] ^ hashes[before]) <= NEAR
+        near &= ~(is_flat[rows, None] | is_flat[before])
+        candidates = (near | same) & (before < rows[:, None])
+        inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
+        left, right = rows[inside[0][:, 0]], before[inside[1][0]]
+        candidates[inside] &= same[inside] | (compare(colours[left], colours[right]) <= APART)  # it takes least
+        inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
+        left, right = rows[inside[0][:, 0]], before[inside[1][0]]
         progress("comparing pictures", start + len(rows), count)
+        if not len(left):
+            continue
+        these, those = (thumbnails[places].astype(np.float32) for places in (left, right))
+        likeness = correlate(find_edges(these), find_edges(those))
+        smooth = np.minimum(SMOOTH[0], SMOOTH[1] * spread[left])[:, None]
+        alike = compare(these.reshape(len(left), -1), those.reshape(len(right), -1)) <= smooth
+        likeness[same[inside]] = 1
+        is_copy = candidates[inside] & (same[inside] | alike | (likeness >= ALIKE))
+        best = np.where(is_copy, likeness - 3 * splits[right], -np.inf).argmax(axis=1)  # a likeness is -1 to 1
+        for row in np.flatnonzero(is_copy.any(axis=1)):
+            one, other = int(right[best[row]]), int(left[row])
+            pairs.append(Pair(one, other, float(likeness[row, best[row]]), bool(digests[one] == digests[other])))
     return pairs
 
 
@@ -363,6 +357,10 @@ def summarize(look: Look) -> dict[str, Any]:
     counts = count_classes(look)
     train, *_ = look.listed
     numbers = [row[train] for row in counts.values() if row[train]]
+    levels: dict[str, int] = {}
+    for picture in look.pictures:
+        if picture.largest:
+            levels[picture.mode] = max(picture.largest, levels.get(picture.mode, 0))
     return {
         "root": str(look.root),
         "splits": list(look.listed),
@@ -371,7 +369,8 @@ def summarize(look: Look) -> dict[str, Any]:
         "small_classes": [name for name, row in counts.items() if row[train] < FEW],
         "imbalance": round(max(numbers) / min(numbers), 2) if numbers else None,
         "pictures": len(look.pictures),
-        **summarize_depth(look.pictures),
+        "levels": levels,
+        "bits": max((count_bits(levels[mode]) for mode in levels if mode.startswith("I")), default=decode.BITS),
         **(summarize_sizes(look.pictures) if look.pictures else {"image_size": None}),
         "modes": dict(Counter(picture.mode for picture in look.pictures).most_common()),
         "formats": dict(Counter(picture.format for picture in look.pictures).most_common()),
@@ -388,15 +387,6 @@ def count_classes(look: Look) -> dict[str, dict[str, int]]:
     counts = Counter(look.places)
     rows = {name: {part: counts[part, name] for part in look.listed} for name in look.classes}
     return dict(sorted(rows.items(), key=lambda row: -next(iter(row[1].values()))))
-
-
-def summarize_depth(pictures: list[Picture]) -> dict[str, int]:
-    """`data.bits` for the pictures; how many have more than 8 bits, in grey and a color; and their highest levels."""
-    grey = [picture.largest for picture in pictures if picture.mode.startswith("I")]
-    color = [256 * picture.largest + 255 for picture in pictures if picture.mode.endswith("B;16")]
-    facts = {"deep_grey": len(grey), "highest_grey": max(grey, default=0)}
-    facts |= {"deep_color": len(color), "highest_color": max(color, default=0)}
-    return {"bits": count_bits(facts["highest_grey"]) if grey else decode.BITS, **facts}
 
 
 def summarize_sizes(pictures: list[Picture]) -> dict[str, Any]:
@@ -452,16 +442,11 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "width / height", f"median {ratio['median']:.2f}, from {ratio['min']:.2f} to {ratio['max']:.2f}"
         for name, key in (("color modes", "modes"), ("formats", "formats")):
             yield name, ", ".join(f"{kind} {count:,}" for kind, count in facts[key].items())
-        white = 2**decode.BITS - 1
-        if facts["deep_grey"]:
-            bits, highest = facts["bits"], facts["highest_grey"]
-            many = f"{plural(facts['deep_grey'], 'picture')}, levels up to {highest:,} ({bits}-bit)"
-            unless = "" if bits == decode.BITS else f" unless you give data.bits={bits}"
-            yield "grey of more than 8 bits", f"{many}; white is {white:,}{unless}"
-        if facts["deep_color"]:
-            dark = "" if facts["highest_color"] > white // 4 else ": dark, so convert them to 8 bits"
-            levels = f"levels up to {facts['highest_color']:,} of {white:,}"
-            yield "16 bits a color", f"{facts['deep_color']:,}, of which the upper 8 are read, {levels}{dark}"
+        for mode, highest in facts["levels"].items():
+            advice = "; the upper 8 bits of a color are read: convert dark pictures to 8 bits"
+            if mode.startswith("I"):
+                advice = "" if facts["bits"] == decode.BITS else f" unless you give data.bits={facts['bits']}"
+            yield f"levels of {mode}", f"up to {highest:,}, white is {2**decode.BITS - 1:,}{advice}"
         turned = f"{plural(facts['rotated'], 'picture')}, turned upright when read" if facts["rotated"] else "none"
         yield "stored turned (EXIF orientation)", turned
     for skip in facts["skipped"]:

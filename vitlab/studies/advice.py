@@ -26,7 +26,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import SVC
 
 from vitlab.analysis.backbones import PIXELS as PICTURES
-from vitlab.analysis.backbones import count_colors, open_backbone, place_features, read_kept, scale_pixels
+from vitlab.analysis.backbones import count_colors, open_backbone, read_kept, scale_pixels
 from vitlab.config import UserError
 from vitlab.data.split import nested_order
 from vitlab.formatting import plural, whole
@@ -452,8 +452,8 @@ class AdvisedClassifier:
         table = pd.read_csv(folder / "pictures.csv", dtype=str, keep_default_na=False)
         self.classes, self.temperature, self.features = facts["classes"], facts["temperature"], facts["features"]
         self.backbone = open_backbone(facts["source"], facts["side"]) if facts["source"] else PICTURES
-        self.bits = facts.get("bits", 16)  # an older folder has none
-        kept = read_kept(place_features(folder / "features", self.backbone, self.bits))
+        self.bits = facts.get("bits", 16)  # an older folder says neither
+        kept = read_kept(folder / facts.get("kept", "features") / self.backbone.key)
         train = table[table["split"] != "test"] if "split" in table else table
         if lacking := len(set(train["digest"]) - kept.keys()):
             raise UserError(f"{folder}: lacks the features of {plural(lacking, 'picture')}; run vitlab advise again")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from vitlab import tasks
-from vitlab.config import TrainConfig, UserError
+from vitlab.config import UserError
 from vitlab.data.base import Examples, ImageData, Split, TextData
 from vitlab.data.cache import contents
 from vitlab.data.images import decode
@@ -170,7 +170,8 @@ class Predictor:
     def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], ImageData | None]:
         """Why pictures cannot be read, by their places, and the others as the test images of a data set."""
         height, width = self.run.shape["image_size"]
-        images, errors = read_pictures(paths, (height, width), self.run.shape["channels"], bits_of(self.run.config))
+        form = (height, width), self.run.shape["channels"], vars(self.run.config.data).get("bits", decode.BITS)
+        images, errors = read_pictures(paths, *form)
         if not len(images):
             return errors, None
         classes = self.run.classes
@@ -207,19 +208,15 @@ class Predictor:
         return Prediction(text, dict(zip(self.run.classes, map(float, shares), strict=True)))
 
 
-def bits_of(config: TrainConfig) -> int:
-    """`data.bits` of a run: the pictures that it is asked about are brought to 8 bits as those that it has seen."""
-    return vars(config.data).get("bits", decode.BITS)
+def read_pictures(paths: Sequence[str], *form: Any) -> tuple[np.ndarray, dict[int, str]]:
+    """The pictures that can be read, uint8 (N, channels, *size), and why others cannot, by their places.
 
-
-def read_pictures(
-    paths: Sequence[str], size: tuple[int, int], channels: int, bits: int
-) -> tuple[np.ndarray, dict[int, str]]:
-    """The pictures that can be read, uint8 (N, channels, *size), and why others cannot, by their places."""
+    `form`: size, channels and `data.bits`, those of the pictures that were learned from.
+    """
     images, errors = [], {}
     for place, path in enumerate(paths):
         try:
-            images.append(decode.read(path, size, channels, bits))
+            images.append(decode.read(path, *form))
         except Exception as error:  # Pillow's readers raise a dozen types for broken files
             errors[place] = explain(path, error)
     return np.array(images), errors

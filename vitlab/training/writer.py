@@ -22,7 +22,7 @@ from vitlab.models.huggingface import load_huggingface
 from vitlab.models.text import LanguageModel
 from vitlab.training.checkpoints import LoadedRun, evaluation_accelerator, load_run
 from vitlab.training.files import RunFiles
-from vitlab.training.predict import bits_of, read_pictures
+from vitlab.training.predict import read_pictures
 from vitlab.training.settings import evaluation_context
 
 MOST_NAMED = 5  # texts that are too long
@@ -102,8 +102,8 @@ class Captions(Targets):
     def __init__(self, run: LoadedRun, tokenizer: Tokenizer, search: Mapping[str, Any]):
         self.model, self.tokenizer, self.search = run.model, tokenizer, dict(search)
         self.end, self.most_tokens = tokenizer.end, run.model.target_length
-        self.image_size, self.channels = run.shape["image_size"], run.shape["channels"]
-        self.mean, self.std, self.bits = list(run.config.data.mean), list(run.config.data.std), bits_of(run.config)
+        self.form = run.shape["image_size"], run.shape["channels"], vars(run.config.data).get("bits", 16)
+        self.mean, self.std = list(run.config.data.mean), list(run.config.data.std)
 
     def encode(self, text: str) -> list[str]:
         if not Path(text).expanduser().is_file():
@@ -112,7 +112,7 @@ class Captions(Targets):
 
     def begin(self, rows: Sequence[Sequence[str]]) -> tuple[Decoding, Tensor]:
         paths = [str(Path(path).expanduser()) for (path,) in rows]
-        images, errors = read_pictures(paths, self.image_size, self.channels, self.bits)
+        images, errors = read_pictures(paths, *self.form)
         if errors:
             raise UserError([f"{rows[place][0]}: {why}" for place, why in errors.items()])
         pixels = torch.from_numpy(images).to(device_of(self.model))

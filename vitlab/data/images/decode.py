@@ -66,22 +66,18 @@ def upright(image: Image.Image, least: int, bits: int = BITS) -> Image.Image:
     """An opened image, which is turned in place, as `resolve` gives it; a HUGE one is reduced, to a shorter side of
     `least` or more, in bands, so that no copy is made of the whole.
     """
-    if bits != BITS and name_mode(image).startswith("RGB") and name_mode(image).endswith(";16"):
+    if bits != BITS and image.mode.startswith("RGB") and name_mode(image) != image.mode:
         raise ValueError("of 16 bits a color the upper 8 are read, whatever data.bits; convert the file to 8 bits")
     ImageOps.exif_transpose(image, in_place=True)
     factor = min(image.size) // least
     if factor < 2 or image.width * image.height <= HUGE:
         return resolve(image, bits)
     left, top = (side % factor // 2 for side in image.size)
-    width, height = (side // factor for side in image.size)
-    step, bands = max(1, BAND // (image.width * factor)), []
-    for row in range(0, height, step):
-        ends = top + factor * row, top + factor * min(row + step, height)
-        bands.append(resolve(image.crop((left, ends[0], left + factor * width, ends[1])), bits).reduce(factor))
-    reduced = Image.new(bands[0].mode, (width, height))
-    for place, band in enumerate(bands):
-        reduced.paste(band, (0, place * step))
-    return reduced
+    right, bottom = (place + side // factor * factor for place, side in zip((left, top), image.size, strict=True))
+    step = factor * max(1, BAND // (image.width * factor))
+    rows = ((row, min(row + step, bottom)) for row in range(top, bottom, step))
+    bands = [resolve(image.crop((left, first, right, last)), bits).reduce(factor) for first, last in rows]
+    return Image.fromarray(np.concatenate([np.asarray(band) for band in bands]))
 
 
 def resolve(image: Image.Image, bits: int = BITS) -> Image.Image:
@@ -94,9 +90,9 @@ def resolve(image: Image.Image, bits: int = BITS) -> Image.Image:
         return Image.fromarray(((grey * 255 + white // 2) // white).astype(np.uint8))
     if image.mode == "F":
         raise ValueError("floating-point pixels have no fixed range; convert the file to 8 or 16 bits")
-    if image.mode in ("LA", "RGBA") or image.has_transparency_data:
+    if image.has_transparency_data:
         return image if image.mode in ("LA", "RGBA") else image.convert("RGBA")
-    return image if image.mode in ("L", "RGB") else image.convert("L" if image.mode == "1" else "RGB")
+    return image if image.mode in ("L", "RGB") else image.convert("RGB")
 
 
 def flatten(image: Image.Image, mode: str) -> Image.Image:
