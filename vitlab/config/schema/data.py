@@ -72,7 +72,7 @@ class TextDataConfig(DataConfig):
 
 @dataclass(frozen=True)
 class PictureFilesConfig(ImageDataConfig):
-    # of white, 2^bits - 1, in files with more than 8 bits of grey; `vitlab data` says how many are used
+    # white is 2^bits - 1 in files with more than 8 bits of grey; `vitlab data` names the bits that they use
     bits: int = setting(16, least=8, most=32, affects=f"{WEIGHTS} {CACHE}")
 
 
