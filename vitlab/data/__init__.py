@@ -93,4 +93,4 @@ def warn_of_darkness(config: DataConfig, data: ImageData) -> None:
         brightest = data.train.read(np.unique(np.linspace(0, len(data.train) - 1, LOOKED_AT).astype(int))).max()
         if brightest < DARK:
             few = f"data={config.name}: a few training pictures have no pixel brighter than {brightest} of 255"
-            warnings.warn(f"{few}; `vitlab data` says whether data.bits brightens them", stacklevel=1)
+            warnings.warn(f"{few}; of files with more than 8 bits `vitlab data` names data.bits", stacklevel=1)

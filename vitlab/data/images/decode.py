@@ -86,7 +86,8 @@ def resolve(image: Image.Image, bits: int = BITS) -> Image.Image:
         grey, white = np.asarray(image).astype(np.int64), 2**bits - 1
         if grey.min() < 0 or grey.max() > white:
             outside = f"its grey levels, {grey.min():,} to {grey.max():,}, leave 0 to {white:,} (data.bits={bits})"
-            raise ValueError(f"{outside}; give more bits for all pictures, or convert it to 8 bits")
+            more = "give more bits for all pictures, or " if grey.min() >= 0 else ""
+            raise ValueError(f"{outside}; {more}convert it to 8 bits")
         return Image.fromarray(((grey * 255 + white // 2) // white).astype(np.uint8))
     if image.mode == "F":
         raise ValueError("floating-point pixels have no fixed range; convert the file to 8 or 16 bits")

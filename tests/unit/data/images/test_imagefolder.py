@@ -269,7 +269,7 @@ def test_levels_outside_of_the_range_are_refused_and_not_cut(tmp_path, levels, b
         ValueError, match=f"levels, {levels[0]} to {levels[1]:,}, leave .* \\(data.bits={bits}\\)"
     ) as caught:
         decode.read(path, (4, 16), 3, bits)
-    assert imagefolder.explain(str(path), caught.value).endswith("or convert it to 8 bits"), "a single advice"
+    assert imagefolder.explain(str(path), caught.value).endswith(" convert it to 8 bits"), "a single advice"
 
 
 def test_a_set_is_scaled_by_its_bits_and_nearly_black_pictures_are_said(tmp_path, monkeypatch):
@@ -277,7 +277,7 @@ def test_a_set_is_scaled_by_its_bits_and_nearly_black_pictures_are_said(tmp_path
     for place in range(12):
         deep(tmp_path / "set" / ("a" if place % 2 else "b") / f"{place}.png", 0, 4095)
     for _ in range(2):  # from a warm cache, too
-        with pytest.warns(UserWarning, match="no pixel brighter than 16 of 255; `vitlab data` says"):
+        with pytest.warns(UserWarning, match="no pixel brighter than 16 of 255; of files"):
             dark = load(tmp_path / "set")
     bright = load(tmp_path / "set", bits=12)
     assert [split.read(np.arange(2)).max() for split in (dark.test, bright.test, bright.train)] == [16, 255, 255]
