@@ -120,11 +120,17 @@ def test_without_its_data_it_says_that_it_is_not_calibrated(run, pictures, tmp_p
     hidden = pictures.rename(pictures.with_name("hidden"))
     try:
         done = vitlab("predict", run, hidden / "test", "--json")
+        broken = tmp_path / "broken.png"
+        broken.write_text("no picture")
+        refused, mixed = vitlab("predict", run, broken), vitlab("predict", run, broken, hidden / "test")
     finally:
         hidden.rename(pictures)
     assert "not calibrated: data.root=" in done.stderr
     assert json.loads(done.stdout)["temperature"] == 1
     assert not calibration.exists()
+    assert (refused.returncode, mixed.returncode) == (2, 1)
+    assert refused.stderr == f"vitlab: {broken}: it is not an image; replace or delete it\n", "nothing else matters yet"
+    assert mixed.stderr.startswith(refused.stderr + "vitlab: not calibrated: data.root=")
 
 
 def test_texts_are_decided_as_in_eval(tmp_path):

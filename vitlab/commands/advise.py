@@ -59,6 +59,7 @@ class Pictures:
     classes: tuple[str, ...]
     groups: np.ndarray
     held_out: np.ndarray | None
+    bits: int
 
     @property
     def paths(self) -> list[str]:
@@ -132,7 +133,7 @@ parse_share = typed(
 
 def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     """The pictures of a folder; OUT/data.html and OUT/data.json show what it holds. Says what is left out."""
-    look, _, (page, _) = look_into(root, out)
+    look, facts, (page, _) = look_into(root, out)
     for picture in look.unreadable:
         console.say(printable(f"left out, cannot be read: {picture.path} ({picture.error})"))
     for skipped in look.skipped:
@@ -149,7 +150,8 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     rows = np.flatnonzero(tested | ~np.isin(groups, groups[tested]))  # no copies of test pictures
     files, labels = [look.pictures[row] for row in rows], [look.classes.index(look.places[row][1]) for row in rows]
     held_out = tested[rows] if parts else None
-    return Pictures(root.resolve(), files, np.array(labels, dtype=int), tuple(look.classes), groups[rows], held_out)
+    of_rows = np.array(labels, dtype=int), tuple(look.classes), groups[rows], held_out
+    return Pictures(root.resolve(), files, *of_rows, facts["bits"])
 
 
 def list_table(keys: Sequence[str], out: Path, console: Console) -> Pictures:
@@ -171,7 +173,7 @@ def list_table(keys: Sequence[str], out: Path, console: Console) -> Pictures:
     groups, held_out = np.unique(names, return_inverse=True)[1], None
     if config.split:
         held_out = np.isin(np.arange(len(rows)), tables.divide(config, rows, labels, groups)["test"])
-    return Pictures(root, files, labels, classes, groups, held_out)
+    return Pictures(root, files, labels, classes, groups, held_out, config.bits)
 
 
 def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
@@ -204,11 +206,12 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
     )
     features: dict[str, np.ndarray] = {}
     failed: dict[str, str] = {}  # networks, and why: one does not take the others' work with it
+    kept = "features" if pictures.bits == 16 else f"features-{pictures.bits}-bit"
     with progress_bar(console) as progress:
         for backbone in (frozen.PIXELS, *networks.values()):
-            place = out / "features", backbone, pictures.root, pictures.paths, pictures.digests
+            place = out / kept, backbone, pictures.root, pictures.paths, pictures.digests
             try:
-                features[backbone.name] = frozen.compute_features(*place, progress)
+                features[backbone.name] = frozen.compute_features(*place, pictures.bits, progress)
             except RuntimeError as error:  # torch's, such as too little memory
                 failed[backbone.name] = first_line(error)
         small = features[PIXELS]
@@ -231,6 +234,7 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
         kind, name = outcome.candidate.kind, outcome.candidate.features
         facts["predictor"] = {"kind": kind, "features": name, "source": opened.get(name), "side": pictures.side}
         facts["predictor"] |= {"classes": list(pictures.classes), "temperature": mistakes.temperature}
+        facts["predictor"] |= {"bits": pictures.bits, "kept": kept}
     write_json(
         out / "advice.json", {**facts, "hours": args.hours, "pictures": len(pictures.paths), "data": pictures.digest}
     )
@@ -244,7 +248,7 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
 def describe_costs(
     outcome: "Outcome", features: dict[str, np.ndarray], networks: "dict[str, Backbone]", labels: np.ndarray
 ) -> str:
-    """What a prediction costs: the median of several in this process, after a warm start."""
+    """What a prediction costs: the least of several in this process, after a warm start."""
     from vitlab.analysis.backbones import time_calls
     from vitlab.studies.advice import fit_classifier, score
 
@@ -286,7 +290,7 @@ def train_networks(
         models = {f"{best} fine-tuned": tuned, **models}
     side = min(max(16 * round(pictures.side / 16), SIDES[0]), SIDES[1])
     data = {"name": "imagetable", "root": str(pictures.root), "path": str((out / "pictures.csv").resolve())}
-    data |= {"group": "group", "image_size": side}
+    data |= {"group": "group", "image_size": side, "bits": pictures.bits}
     data |= {"holdout": "repeated"} if pictures.held_out is None else {"split": "split"}
 
     def compose(steps: int, seeds: int, names: Sequence[str]) -> Any:

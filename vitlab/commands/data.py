@@ -67,7 +67,7 @@ def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list
 
 def show(facts: Mapping[str, Any]) -> None:
     """The facts of `summarize`, the longest lists cut short."""
-    from vitlab.data.look import describe, describe_duplicates, describe_pair
+    from vitlab.data.look import describe, describe_duplicates, describe_pair, suggest
 
     console = Console(soft_wrap=True, highlight=False)
     console.print(tabulate(["class", *facts["splits"]], list_classes(facts), numbers=len(facts["splits"])))
@@ -78,8 +78,7 @@ def show(facts: Mapping[str, Any]) -> None:
     lines += list_some(f"pictures that look like another one: {describe_duplicates(facts)}", pairs)
     lines += [] if pairs else ["pictures that look like another one: none"]
     lines += list_some("data=imagefolder refuses this folder:", facts["problems"])
-    if facts["image_size"]:
-        lines += ["", f"suggested: data.image_size={facts['image_size']}"]
+    lines += ["", f"suggested: {suggest(facts)}"] if suggest(facts) else []
     for line in lines:
         console.print(escape(printable(line)))
 
@@ -92,7 +91,7 @@ def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
 def list_classes(facts: Mapping[str, Any]) -> list[list[str]]:
     """The counts of the classes, of many those with the most and the fewest training pictures."""
     rows = [[printable(name), *(f"{n:,}" for n in counts.values())] for name, counts in facts["classes"].items()]
-    if len(rows) > MOST:
+    if len(rows) > 2 * MOST:  # a few more are better shown than counted
         rows = [*rows[: MOST // 2], [f"... {len(rows) - MOST:,} classes more ..."], *rows[-MOST // 2 :]]
     totals = [sum(counts[part] for counts in facts["classes"].values()) for part in facts["splits"]]
     return [*rows, [plural(len(facts["classes"]), "class", "classes"), *(f"{total:,}" for total in totals)]]

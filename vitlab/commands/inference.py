@@ -71,11 +71,11 @@ def predict(words: Sequence[str]) -> int:
         raise UserError(f"--csv: {args.run} writes tokens or answers and has no classes; give --json")
     with progress_bar(Console(stderr=True)) as progress:
         found = predictor.predict(inputs, progress)
-    if predictor.not_calibrated:
-        print(f"vitlab: not calibrated: {printable(predictor.not_calibrated)}", file=sys.stderr)
     for one in found:
         if one.error:
             print(f"vitlab: {printable(one.input)}: {printable(one.error)}", file=sys.stderr)
+    if predictor.not_calibrated and not all(one.error for one in found):
+        print(f"vitlab: not calibrated: {printable(predictor.not_calibrated)}", file=sys.stderr)
     if args.json:
         head = {"run": args.run, "classes": list(predictor.classes), "temperature": predictor.temperature}
         head["calibrated"] = not (

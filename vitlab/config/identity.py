@@ -56,6 +56,8 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     settings = select(drop_keys(config, [*tune] if tune else ["tune"]), TrainConfig, affecting(WEIGHTS))
     if subset_seed(config) == config["seed"]:
         settings.pop("subset_seed", None)
+    if settings["data"].get("bits") == 16:  # the only rule that there was before the key
+        del settings["data"]["bits"]
     recipe = config.get("recipe") or {}
     chosen = recipe.get("patience") is not None or recipe.get("keep", "last") != "last"
     if chosen:  # evaluations choose the weights

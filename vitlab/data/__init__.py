@@ -6,9 +6,13 @@ Here is what all of them share: batches, training subsets, held-out shares, vali
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from vitlab.config import UserError, raise_all
 from vitlab.registry import implementation
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "module_of"]
 
+LOOKED_AT, DARK = 16, 64  # pictures; the level that one of them should reach, a quarter of white
 PACKAGES = {"image": "vitlab.data.images", "text": "vitlab.data.text"}
 MODULES = {  # of kinds that share one; another kind has a module of its own name
     **dict.fromkeys(("glyphs", "pointer", "arrow", "captioned_glyphs"), "drawn"),
@@ -65,6 +70,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     if config.augment.shift >= (side := min(data.image_size)):
         problems.append(f"data.augment.shift={config.augment.shift}: must be below the image's side of {side} pixels")
     raise_all(problems)
+    warn_of_darkness(config, data)
     captions = of(config) if (of := getattr(module, "captions", None)) else None
     if captions:
         from vitlab.data.images.tables import add_captions, number_captions
@@ -79,3 +85,12 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
 
         data = carve_images(data)
     return add_captions(config, data, texts) if captions else data
+
+
+def warn_of_darkness(config: DataConfig, data: ImageData) -> None:
+    """A warning where a few training pictures, evenly spread, are nearly black, as 12 bits in files of 16 are."""
+    with suppress(UserError):  # of a file that cannot be read, which whoever reads it says
+        brightest = data.train.read(np.unique(np.linspace(0, len(data.train) - 1, LOOKED_AT).astype(int))).max()
+        if brightest < DARK:
+            few = f"data={config.name}: a few training pictures have no pixel brighter than {brightest} of 255"
+            warnings.warn(f"{few}; of files with more than 8 bits `vitlab data` names data.bits", stacklevel=1)

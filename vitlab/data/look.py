@@ -35,6 +35,7 @@ Progress = Callable[[str, int, int | None], None]
 SIDE = 16  # pixels of a thumbnail
 FINE = 4  # pixels of which one of a thumbnail is the mean, in each direction: smooth skies differ by less than a level
 FULL_SCALE = 8 * SIDE  # a JPEG is decoded at a fraction of its size, this or more
+GAP = 3.0  # times FINE * SIDE pixels, to which others are reduced before they are resized: half of the time
 BATCH = 32  # files that a process is given at a time
 ALONE = 200  # so many files or fewer are read by this process: starting others takes a second
 ORIENTATION = 0x0112  # EXIF's tag
@@ -46,7 +47,7 @@ class Picture:
 
     height, width: pixels, upright. mode, format: as Pillow names them. orientation: EXIF's, 1 where it is upright.
     digest: 64 bits, equal for files of equal bytes. thumbnail: float16 (SIDE, SIDE, 3), levels from 0 to 255,
-    whatever the aspect ratio.
+    whatever the aspect ratio. largest: the highest level of one with more than 8 bits, else 0.
     """
 
     path: str
@@ -57,6 +58,7 @@ class Picture:
     orientation: int = 1
     digest: int = 0
     thumbnail: np.ndarray | None = None
+    largest: int = 0
     error: str = ""
 
 
@@ -66,31 +68,26 @@ def read_pictures(root: Path, paths: Sequence[str], progress: Progress = lambda 
     Raises UserError when a process that reads is killed.
     """
     pictures: list[Picture] = []
-    batches = [paths[start : start + BATCH] for start in range(0, len(paths), BATCH)]
-    for batch in read_batches(root, batches):
-        pictures += batch
+    for picture in read_each(root, paths):
+        pictures.append(picture)
         progress("reading pictures", len(pictures), len(paths))
     return pictures
 
 
-def read_batches(root: Path, batches: Sequence[Sequence[str]]) -> Iterator[list[Picture]]:
-    """The pictures of each batch of paths, in their order, by as many processes as there are cores."""
-    read, workers = partial(read_batch, os.fspath(root)), min(count_cores(), len(batches))
-    if workers < 2 or len(batches) * BATCH <= ALONE:
-        yield from map(read, batches)
+def read_each(root: Path, paths: Sequence[str]) -> Iterator[Picture]:
+    """The pictures of paths, in their order, by as many processes as there are cores."""
+    read, workers = partial(read_picture, os.fspath(root)), count_cores()
+    if workers < 2 or len(paths) <= ALONE:
+        yield from map(read, paths)
         return
     context = multiprocessing.get_context("spawn")  # a progress bar is a thread, and forking beside threads may hang
     pool = ProcessPoolExecutor(workers, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
     try:
-        yield from pool.map(read, batches)
+        yield from pool.map(read, paths, chunksize=BATCH)
     except BrokenProcessPool:
         raise UserError(f"data.root={root}: a process that reads pictures was killed; free some memory") from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def read_batch(root: str, paths: Sequence[str]) -> list[Picture]:
-    return [read_picture(root, path) for path in paths]
 
 
 def read_picture(root: str, path: str) -> Picture:
@@ -98,21 +95,33 @@ def read_picture(root: str, path: str) -> Picture:
     full = os.path.join(root, path)
     try:
         content = Path(full).read_bytes()
-        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(content)) as image:
-            mode, orientation = image.mode, image.getexif().get(ORIENTATION, 1)
-            width, height = image.size[::-1] if orientation in (5, 6, 7, 8) else image.size
-            thumbnail = shrink(image)
+        with warnings.catch_warnings(action="ignore"), decode.open_image(io.BytesIO(content)) as image:
+            mode, orientation = decode.name_mode(image), image.getexif().get(ORIENTATION, 1)
+            is_turned = orientation in (5, 6, 7, 8) and image.format != "TIFF"  # whose size Pillow gives upright
+            width, height = image.size[::-1] if is_turned else image.size
+            largest, bits = 0, decode.BITS
+            if mode.startswith("I"):
+                bits = count_bits(largest := int(np.asarray(image).max()))
+            elif mode.endswith(";16"):
+                largest = 256 * int(np.asarray(image).max()) + 255
+            thumbnail = shrink(image, bits)
             digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest())
-            return Picture(path, height, width, mode, image.format or "", orientation, digest, thumbnail)
+            return Picture(path, height, width, mode, image.format or "", orientation, digest, thumbnail, largest)
     except Exception as error:  # Pillow's readers raise a dozen types for broken files
         return Picture(path, error=imagefolder.explain(full, error))
 
 
-def shrink(image: Image.Image) -> np.ndarray:
+def count_bits(largest: int) -> int:
+    """`data.bits` for pictures whose highest level is this: those that cameras have, 8, 10, 12, 14 or 16, or more."""
+    return max(8, largest.bit_length() + largest.bit_length() % 2)
+
+
+def shrink(image: Image.Image, bits: int = decode.BITS) -> np.ndarray:
     """float16 (SIDE, SIDE, 3) of an opened image, from 0 to 255: upright, transparency on white, not cropped."""
     image.draft(None, (FULL_SCALE, FULL_SCALE))
-    image = decode.upright(image, "RGB", 4 * FULL_SCALE)
-    pixels = np.asarray(image.resize((FINE * SIDE, FINE * SIDE), Image.Resampling.BILINEAR))
+    image = decode.upright(image, 4 * FULL_SCALE, bits)
+    small = image.resize((FINE * SIDE, FINE * SIDE), Image.Resampling.BILINEAR, reducing_gap=GAP)
+    pixels = np.asarray(decode.flatten(small, "RGB"))
     return pixels.reshape(SIDE, FINE, SIDE, FINE, 3).mean(axis=(1, 3)).astype(np.float16)
 
 
@@ -128,7 +137,7 @@ BRIGHTER = 1.12  # by a factor of at most this
 APART = 3.2  # and besides by so many levels of 255, root mean square
 CLIPPED = 243.0  # levels: what is brighter in both pictures is not compared, a brighter copy ends at 255
 FLAT = 2.0  # levels, standard deviation: below this a thumbnail is a single colour, and only equal bytes count
-BLOCK, WIDE = 256, 8192  # pictures that are compared, and those before them: so many at a time
+BLOCK = 64  # pictures that are compared with all before them at a time
 GREY = np.array([0.299, 0.587, 0.114], np.float32)  # brightness of red, green and blue, ITU-R BT.601
 
 
@@ -165,34 +174,29 @@ def find_pairs(
     is_flat = spread < FLAT
     for start in range(0, count, BLOCK):
         rows = np.arange(start, min(start + BLOCK, count))
-        best, copied = np.full(len(rows), -np.inf), np.zeros(len(rows), int)  # of each row, and the place of which
-        for first in range(0, rows[-1], WIDE):
-            before = np.arange(first, min(first + WIDE, rows[-1]))
-            same = digests[rows, None] == digests[before]
-            near = np.bitwise_count(hashes[rows, None] ^ hashes[before]) <= NEAR
-            near &= ~(is_flat[rows, None] | is_flat[before])
-            candidates = (near | same) & (before < rows[:, None])
-            inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
-            left, right = rows[inside[0][:, 0]], before[inside[1][0]]
-            candidates[inside] &= same[inside] | (compare(colours[left], colours[right]) <= APART)  # it takes least
-            inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
-            left, right = rows[inside[0][:, 0]], before[inside[1][0]]
-            if not len(left):
-                continue
-            these, those = (thumbnails[places].astype(np.float32) for places in (left, right))
-            likeness = correlate(find_edges(these), find_edges(those))
-            smooth = np.minimum(SMOOTH[0], SMOOTH[1] * spread[left])[:, None]
-            alike = compare(these.reshape(len(left), -1), those.reshape(len(right), -1)) <= smooth
-            likeness[same[inside]] = 1
-            is_copy = candidates[inside] & (same[inside] | alike | (likeness >= ALIKE))
-            order = np.where(is_copy, likeness - 3 * splits[right], -np.inf)  # a likeness is between -1 and 1
-            better = order.max(axis=1) > best[left - start]
-            best[left[better] - start] = order.max(axis=1)[better]
-            copied[left[better] - start] = right[order.argmax(axis=1)[better]]
-        for place in np.flatnonzero(best > -np.inf):
-            one, other = int(copied[place]), start + int(place)
-            pairs.append(Pair(one, other, float(best[place] + 3 * splits[one]), bool(digests[one] == digests[other])))
+        before = np.arange(rows[-1])
+        same = digests[rows, None] == digests[before]
+        near = np.bitwise_count(hashes[rows, None] ^ hashes[before]) <= NEAR
+        near &= ~(is_flat[rows, None] | is_flat[before])
+        candidates = (near | same) & (before < rows[:, None])
+        inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
+        left, right = rows[inside[0][:, 0]], before[inside[1][0]]
+        candidates[inside] &= same[inside] | (compare(colours[left], colours[right]) <= APART)  # it takes least
+        inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
+        left, right = rows[inside[0][:, 0]], before[inside[1][0]]
         progress("comparing pictures", start + len(rows), count)
+        if not len(left):
+            continue
+        these, those = (thumbnails[places].astype(np.float32) for places in (left, right))
+        likeness = correlate(find_edges(these), find_edges(those))
+        smooth = np.minimum(SMOOTH[0], SMOOTH[1] * spread[left])[:, None]
+        alike = compare(these.reshape(len(left), -1), those.reshape(len(right), -1)) <= smooth
+        likeness[same[inside]] = 1
+        is_copy = candidates[inside] & (same[inside] | alike | (likeness >= ALIKE))
+        best = np.where(is_copy, likeness - 3 * splits[right], -np.inf).argmax(axis=1)  # a likeness is -1 to 1
+        for row in np.flatnonzero(is_copy.any(axis=1)):
+            one, other = int(right[best[row]]), int(left[row])
+            pairs.append(Pair(one, other, float(likeness[row, best[row]]), bool(digests[one] == digests[other])))
     return pairs
 
 
@@ -353,6 +357,10 @@ def summarize(look: Look) -> dict[str, Any]:
     counts = count_classes(look)
     train, *_ = look.listed
     numbers = [row[train] for row in counts.values() if row[train]]
+    levels: dict[str, int] = {}
+    for picture in look.pictures:
+        if picture.largest:
+            levels[picture.mode] = max(picture.largest, levels.get(picture.mode, 0))
     return {
         "root": str(look.root),
         "splits": list(look.listed),
@@ -361,6 +369,8 @@ def summarize(look: Look) -> dict[str, Any]:
         "small_classes": [name for name, row in counts.items() if row[train] < FEW],
         "imbalance": round(max(numbers) / min(numbers), 2) if numbers else None,
         "pictures": len(look.pictures),
+        "levels": levels,
+        "bits": max((count_bits(levels[mode]) for mode in levels if mode.startswith("I")), default=decode.BITS),
         **(summarize_sizes(look.pictures) if look.pictures else {"image_size": None}),
         "modes": dict(Counter(picture.mode for picture in look.pictures).most_common()),
         "formats": dict(Counter(picture.format for picture in look.pictures).most_common()),
@@ -408,6 +418,12 @@ def list_pair(look: Look, pair: Pair) -> dict[str, Any]:
 MOST = 20  # names in a line
 
 
+def suggest(facts: Mapping[str, Any]) -> str:
+    """The keys that training should be given."""
+    keys = ("image_size", *(["bits"] if facts["bits"] != decode.BITS else []))
+    return " ".join(f"data.{key}={facts[key]}" for key in keys if facts[key])
+
+
 def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(what, how it is) of the facts of `folder.summarize` that are a line each."""
     if len(facts["splits"]) == 1:
@@ -426,6 +442,11 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "width / height", f"median {ratio['median']:.2f}, from {ratio['min']:.2f} to {ratio['max']:.2f}"
         for name, key in (("color modes", "modes"), ("formats", "formats")):
             yield name, ", ".join(f"{kind} {count:,}" for kind, count in facts[key].items())
+        for mode, highest in facts["levels"].items():
+            advice = "; the upper 8 bits of a color are read: convert dark pictures to 8 bits"
+            if mode.startswith("I"):
+                advice = "" if facts["bits"] == decode.BITS else f" unless you give data.bits={facts['bits']}"
+            yield f"levels of {mode}", f"up to {highest:,}, white is {2**decode.BITS - 1:,}{advice}"
         turned = f"{plural(facts['rotated'], 'picture')}, turned upright when read" if facts["rotated"] else "none"
         yield "stored turned (EXIF orientation)", turned
     for skip in facts["skipped"]:

@@ -127,7 +127,8 @@ def write_chart(description: str, title: str, stem: Path) -> list[Path]:
     from PIL import Image, PngImagePlugin
 
     svg = vl_convert.vegalite_to_svg(description)
-    pixels = Image.open(io.BytesIO(vl_convert.svg_to_png(svg, scale=SCALE))).convert("RGB")
+    drawn = io.BytesIO(vl_convert.svg_to_png(svg, scale=SCALE))
+    pixels = Image.open(drawn, formats=["PNG"]).convert("RGB")
     named = PngImagePlugin.PngInfo()
     named.add_itxt("Title", title)
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")]

@@ -156,7 +156,7 @@ class Tracker:
 
         with replacing(self.figures / str(step) / path.name) as file:
             file.write(path.read_bytes())
-        with Image.open(path) as picture:
+        with Image.open(path, formats=["PNG"]) as picture:
             image = wandb.Image(picture, caption=picture.text.get("Title"))
         self.run.log({f"{path.stem}/picture": image, STEP: step})
 

@@ -257,8 +257,9 @@ def load_folder_subject(source: str, config: TrainConfig, changed: Set[str]) -> 
     model = models.build(config.model, **task.shape)
     print(initialise(model, config, task.classes), file=sys.stderr)
     mismatch = f"{source} was not trained on the classes of {data.name}" if task.classes else ""
-    folder = Path("runs") / Path(source).resolve().name / "analysis"
-    return Subject(source, model.eval().to(device), autocast, data, 0, folder, mismatch)
+    name = Path(source).resolve().name
+    folder = Path("runs") / name / "analysis"
+    return Subject(name, model.eval().to(device), autocast, data, 0, folder, mismatch)
 
 
 def refuse_misfit(run: LoadedRun, data: Any) -> None:

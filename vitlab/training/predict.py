@@ -172,7 +172,8 @@ class Predictor:
     def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], ImageData | None]:
         """Why pictures cannot be read, by their places, and the others as the test images of a data set."""
         height, width = self.run.shape["image_size"]
-        images, errors = read_pictures(paths, (height, width), self.run.shape["channels"])
+        form = (height, width), self.run.shape["channels"], vars(self.run.config.data).get("bits", decode.BITS)
+        images, errors = read_pictures(paths, *form)
         if not len(images):
             return errors, None
         classes = self.run.classes
@@ -209,12 +210,15 @@ class Predictor:
         return Prediction(text, dict(zip(self.run.classes, map(float, shares), strict=True)))
 
 
-def read_pictures(paths: Sequence[str], size: tuple[int, int], channels: int) -> tuple[np.ndarray, dict[int, str]]:
-    """The pictures that can be read, uint8 (N, channels, *size), and why others cannot, by their places."""
+def read_pictures(paths: Sequence[str], *form: Any) -> tuple[np.ndarray, dict[int, str]]:
+    """The pictures that can be read, uint8 (N, channels, *size), and why others cannot, by their places.
+
+    `form`: size, channels and `data.bits`, those of the pictures that were learned from.
+    """
     images, errors = [], {}
     for place, path in enumerate(paths):
         try:
-            images.append(decode.read(path, size, channels))
+            images.append(decode.read(path, *form))
         except Exception as error:  # Pillow's readers raise a dozen types for broken files
             errors[place] = explain(path, error)
     return np.array(images), errors

@@ -102,7 +102,7 @@ class Captions(Targets):
     def __init__(self, run: LoadedRun, tokenizer: Tokenizer, search: Mapping[str, Any]):
         self.model, self.tokenizer, self.search = run.model, tokenizer, dict(search)
         self.end, self.most_tokens = tokenizer.end, run.model.target_length
-        self.image_size, self.channels = run.shape["image_size"], run.shape["channels"]
+        self.form = run.shape["image_size"], run.shape["channels"], vars(run.config.data).get("bits", 16)
         self.mean, self.std = list(run.config.data.mean), list(run.config.data.std)
 
     def encode(self, text: str) -> list[str]:
@@ -112,7 +112,7 @@ class Captions(Targets):
 
     def begin(self, rows: Sequence[Sequence[str]]) -> tuple[Decoding, Tensor]:
         paths = [str(Path(path).expanduser()) for (path,) in rows]
-        images, errors = read_pictures(paths, self.image_size, self.channels)
+        images, errors = read_pictures(paths, *self.form)
         if errors:
             raise UserError([f"{rows[place][0]}: {why}" for place, why in errors.items()])
         pixels = torch.from_numpy(images).to(device_of(self.model))

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from tests.unit.data.drawn import copy, draw_many, encode, put
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data import look as looking
-from vitlab.data.look import look_at, read_picture, read_pictures, suggest_size, summarize
+from vitlab.data.images import decode
+from vitlab.data.look import describe, look_at, read_picture, read_pictures, suggest, suggest_size, summarize
 
 
 @pytest.fixture
@@ -57,15 +60,16 @@ def test_all_that_a_folder_holds(root):
     assert facts["problems"] == []
 
 
-def test_a_picture_on_its_side_is_measured_upright_and_training_reads_it_so(tmp_path):
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "tif"])
+def test_a_picture_on_its_side_is_measured_upright_and_training_reads_it_so(tmp_path, ending):
     image = Image.new("RGB", (60, 40), "white")
     image.paste("black", (0, 0, 60, 20))
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by 90 degrees
     (tmp_path / "a").mkdir()
-    image.save(tmp_path / "a" / "0.jpg", exif=exif, quality=95)
-    image.transpose(Image.Transpose.ROTATE_270).save(tmp_path / "a" / "1.jpg", quality=95)
-    turned, upright = read_pictures(tmp_path, ["a/0.jpg", "a/1.jpg"])
+    image.save(tmp_path / "a" / f"0.{ending}", exif=exif, quality=95)
+    image.transpose(Image.Transpose.ROTATE_270).save(tmp_path / "a" / f"1.{ending}", quality=95)
+    turned, upright = read_pictures(tmp_path, [f"a/0.{ending}", f"a/1.{ending}"])
     assert (turned.height, turned.width, turned.orientation) == (60, 40, 6)
     assert (upright.height, upright.width, upright.orientation) == (60, 40, 1)
     assert np.abs(turned.thumbnail.astype(int) - upright.thumbnail).max() <= 2
@@ -93,6 +97,45 @@ def test_transparent_pixels_are_white_and_floating_point_is_refused_as_in_traini
     clear, floating = read_pictures(tmp_path, ["clear.png", "float.tif"])
     assert clear.thumbnail.min() == 255
     assert "floating-point pixels" in floating.error
+
+
+def png_of_16_bits(levels):
+    """RGB of 16 bits, which Pillow does not write; levels (H, W, 3)."""
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in levels)
+    head = struct.pack(">IIBBBBB", levels.shape[1], levels.shape[0], 16, 2, 0, 0, 0)
+    parts = (b"IHDR" + head, b"IDAT" + zlib.compress(rows), b"IEND")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in parts
+    )
+
+
+@pytest.mark.parametrize(
+    ("largest", "bits", "advice"),
+    [(200, 8, " unless you give data.bits=8"), (1000, 10, " unless you give data.bits=10"), (65_000, 16, ""),
+     (4095, 12, " unless you give data.bits=12"), (70_000, 18, " unless you give data.bits=18")],
+)  # fmt: skip
+def test_the_range_of_grey_levels_is_said(tmp_path, largest, bits, advice):
+    ramp = np.linspace(0, largest, 400).reshape(20, 20).astype(np.int32 if largest > 65_535 else np.uint16)
+    for name in ("a/0.tif", "a/1.tif", "b/0.tif", "b/1.tif"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(ramp).save(tmp_path / name)
+    facts = summarize(look_at(tmp_path))
+    (mode,) = facts["levels"]
+    assert facts["bits"] == bits
+    assert not facts["unreadable"]
+    assert (f"levels of {mode}", f"up to {largest:,}, white is 65,535{advice}") in list(describe(facts))
+    assert suggest(facts) == "data.image_size=16" + (f" data.bits={bits}" if advice else "")
+    assert read_picture(str(tmp_path), "a/0.tif").thumbnail.max() > 60, "so that copies are found"
+
+
+def test_of_16_bits_a_color_the_upper_8_are_read_and_that_is_said(tmp_path):
+    for name in ("a/0.png", "b/0.png"):
+        put(tmp_path / name, png_of_16_bits(np.full((20, 20, 3), 4000)))
+    facts = summarize(look_at(tmp_path))
+    assert (facts["modes"], facts["bits"]) == ({"RGB;16": 2}, 16)
+    assert dict(describe(facts))["levels of RGB;16"].startswith("up to 4,095, white is 65,535; the upper 8 bits")
+    with pytest.raises(ValueError, match="the upper 8 are read"):
+        decode.read(tmp_path / "a" / "0.png", (20, 20), 3, 12)
 
 
 def test_several_processes_read_the_same_in_the_same_order(root, monkeypatch):

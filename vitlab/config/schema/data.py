@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
 from vitlab.config.schema.fields import (
+    CACHE,
     COST,
     LARGEST_IMAGE,
     LARGEST_LAYER,
@@ -70,7 +71,13 @@ class TextDataConfig(DataConfig):
 
 
 @dataclass(frozen=True)
-class FolderConfig(ImageDataConfig):
+class PictureFilesConfig(ImageDataConfig):
+    # white is 2^bits - 1 in files with more than 8 bits of grey; `vitlab data` names the bits that they use
+    bits: int = setting(16, least=8, most=32, affects=f"{WEIGHTS} {CACHE}")
+
+
+@dataclass(frozen=True)
+class FolderConfig(PictureFilesConfig):
     kind: str = setting("imagefolder", fixed=True)
     root: str = setting(MISSING, path=True)
 
@@ -83,7 +90,7 @@ class TorchvisionConfig(ImageDataConfig):
 
 
 @dataclass(frozen=True)
-class WebDatasetConfig(ImageDataConfig):
+class WebDatasetConfig(PictureFilesConfig):
     kind: str = setting("webdataset", fixed=True)
     train: Any = setting(None, path=True)
     validation: Any = setting(None, path=True)
@@ -107,14 +114,14 @@ class CaptionedGlyphsConfig(CaptionedConfig):
 
 
 @dataclass(frozen=True)
-class CaptionsConfig(CaptionedConfig):
+class CaptionsConfig(CaptionedConfig, PictureFilesConfig):
     kind: str = setting("captions", fixed=True)
     root: str = setting(MISSING, path=True)
     path: str = setting(MISSING, path=True)
 
 
 @dataclass(frozen=True)
-class ImageTableConfig(ImageDataConfig):
+class ImageTableConfig(PictureFilesConfig):
     kind: str = setting("imagetable", fixed=True)
     root: str = setting(MISSING, path=True)
     path: str = setting(MISSING, path=True)

@@ -1,6 +1,7 @@
-"""Pictures of any kind that Pillow opens -> uint8 (C, H, W), resized to cover the target and cropped to its centre.
+"""Pictures of files in FORMATS -> uint8 (C, H, W), resized to cover the target and cropped to its centre.
 
-Resizing is bilinear, antialiased where images shrink.
+Resizing is bilinear, antialiased where images shrink. Grey levels of more than 8 bits run from black, 0, to white,
+2^bits - 1: `data.bits`, the same for all pictures of a run. A value outside is an error, for no other value is right.
 """
 
 import warnings
@@ -11,20 +12,37 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from vitlab.config import first_line
+from vitlab.files import check_regular
 
+# of the endings that are read. Pillow knows more, by a file's content: for an EPS it starts Ghostscript
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 PAPER = "white"  # seen through transparent pixels
+BITS = 16  # of grey levels of more than 8 bits, where nobody says which
 HUGE = 32_000_000  # pixels: what has more is reduced before it is copied; Pillow holds four bytes of each
+BAND = 4_000_000  # pixels that are copied at a time
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # twice as many are an error
 
 
-def read(path: str | Path | BinaryIO, size: tuple[int, int], channels: int) -> np.ndarray:
+def open_image(file: str | Path | BinaryIO) -> Image.Image:
+    """A user's picture, not decoded yet. Raises whatever Pillow raises for a file that it cannot read."""
+    if isinstance(file, str | Path):
+        check_regular(file, str(file))
+    return Image.open(file, formats=FORMATS)
+
+
+def name_mode(image: Image.Image) -> str:
+    """Pillow's name for the pixels of an opened image; of colors with 16 bits, whose upper 8 it reads, RGB;16."""
+    return f"{image.mode};16" if not image.mode.startswith("I") and ";16" in str(image.tile[:1]) else image.mode
+
+
+def read(file: str | Path | BinaryIO, size: tuple[int, int], channels: int, bits: int = BITS) -> np.ndarray:
     """The image of a file, upright, resized to cover `size` (height, width) and cropped: uint8 (channels, *size).
 
-    Of a file with several frames the first. Raises whatever Pillow raises for a file it cannot read.
+    Of a file with several frames the first. Raises as `open_image`, and ValueError for levels outside of `bits`.
     """
-    with Image.open(path) as image:
+    with open_image(file) as image:
         image.draft(None, (2 * max(size),) * 2)  # a JPEG is decoded at a fraction of its size, twice ours or more
-        return convert(image, size, channels)
+        return convert(image, size, channels, bits)
 
 
 def explain(error: Exception) -> str:
@@ -35,34 +53,52 @@ def explain(error: Exception) -> str:
     return "it is not an image" if text.startswith("cannot identify image file") else text
 
 
-def convert(image: Image.Image, size: tuple[int, int], channels: int) -> np.ndarray:
+def convert(image: Image.Image, size: tuple[int, int], channels: int, bits: int = BITS) -> np.ndarray:
     """uint8 (channels, *size) of an opened image, which is turned upright in place."""
     mode, stored = ("L", "L") if channels == 1 else ("RGB", "RGBX")
-    image = upright(image, mode, 4 * max(size))
+    image = flatten(upright(image, 4 * max(size), bits), mode)
     # Pillow stores a colour in four bytes: there is nothing to pack, and torch resizes four channels faster than three
     pixels = np.frombuffer(image.tobytes("raw", stored), dtype=np.uint8)
     return cover(pixels.reshape(image.height, image.width, -1), size)[:channels]
 
 
-def upright(image: Image.Image, mode: str, least: int) -> Image.Image:
-    """An opened image, which is turned in place, in mode L or RGB; a huge one reduced, to `least` pixels or more."""
+def upright(image: Image.Image, least: int, bits: int = BITS) -> Image.Image:
+    """An opened image, which is turned in place, as `resolve` gives it; a HUGE one is reduced, to a shorter side of
+    `least` or more, in bands, so that no copy is made of the whole.
+    """
+    if bits != BITS and image.mode.startswith("RGB") and name_mode(image) != image.mode:
+        raise ValueError("of 16 bits a color the upper 8 are read, whatever data.bits; convert the file to 8 bits")
     ImageOps.exif_transpose(image, in_place=True)
     factor = min(image.size) // least
-    if factor > 1 and image.width * image.height > HUGE and image.mode in ("L", "RGB", "RGBA"):
-        left, top = (side % factor // 2 for side in image.size)
-        width, height = (side // factor * factor for side in image.size)
-        image = image.reduce(factor, (left, top, left + width, top + height))
-    return to_mode(image, mode)
+    if factor < 2 or image.width * image.height <= HUGE:
+        return resolve(image, bits)
+    left, top = (side % factor // 2 for side in image.size)
+    right, bottom = (place + side // factor * factor for place, side in zip((left, top), image.size, strict=True))
+    step = factor * max(1, BAND // (image.width * factor))
+    rows = ((row, min(row + step, bottom)) for row in range(top, bottom, step))
+    bands = [resolve(image.crop((left, first, right, last)), bits).reduce(factor) for first, last in rows]
+    return Image.fromarray(np.concatenate([np.asarray(band) for band in bands]))
 
 
-def to_mode(image: Image.Image, mode: str) -> Image.Image:
-    """The image in mode L or RGB: palettes resolved, 16 bits brought to 8, transparency on white."""
-    if image.mode.startswith("I"):  # 16-bit grey: I;16, I;16B, and I of older Pillows
-        grey = np.asarray(image).astype(np.int64).clip(0, 65535)
-        image = Image.fromarray(((grey + 128) // 257).astype(np.uint8))
-    elif image.mode == "F":
+def resolve(image: Image.Image, bits: int = BITS) -> Image.Image:
+    """The image in mode L, LA, RGB or RGBA: palettes resolved, more than 8 bits brought to 8."""
+    if image.mode.startswith("I"):  # grey of 16 bits (I;16, I;16B) or 32
+        grey, white = np.asarray(image).astype(np.int64), 2**bits - 1
+        if grey.min() < 0 or grey.max() > white:
+            outside = f"its grey levels, {grey.min():,} to {grey.max():,}, leave 0 to {white:,} (data.bits={bits})"
+            more = "give more bits for all pictures, or " if grey.min() >= 0 else ""
+            raise ValueError(f"{outside}; {more}convert it to 8 bits")
+        return Image.fromarray(((grey * 255 + white // 2) // white).astype(np.uint8))
+    if image.mode == "F":
         raise ValueError("floating-point pixels have no fixed range; convert the file to 8 or 16 bits")
     if image.has_transparency_data:
+        return image if image.mode in ("LA", "RGBA") else image.convert("RGBA")
+    return image if image.mode in ("L", "RGB") else image.convert("RGB")
+
+
+def flatten(image: Image.Image, mode: str) -> Image.Image:
+    """A resolved image in mode L or RGB, on white where it is transparent."""
+    if image.mode in ("LA", "RGBA"):
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, PAPER), image)
     return image if image.mode == mode else image.convert(mode)

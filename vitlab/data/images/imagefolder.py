@@ -74,7 +74,9 @@ def load(config: ImageDataConfig) -> ImageData:
     for part, images in listed.items():
         labels = np.repeat(np.arange(len(classes)), [len(images[name]) for name in classes])
         paths = tuple(path for name in classes for path in images[name])
-        splits[part] = Split(labels.astype(np.int64), FileImages(str(root), paths, size), names=to_names(paths))
+        splits[part] = Split(
+            labels.astype(np.int64), FileImages(str(root), paths, size, config.bits), names=to_names(paths)
+        )
     return ImageData(config.name, classes, size, 3, **splits)
 
 
@@ -198,6 +200,7 @@ class FileImages:
     root: str
     paths: tuple[str, ...]
     size: tuple[int, int]
+    bits: int = 16  # of white, in files of more than 8 bits of grey
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         from vitlab.data.images import decode  # Pillow, which a warm cache does not need
@@ -207,7 +210,7 @@ class FileImages:
         for row, index in enumerate(indices):
             path = os.path.join(self.root, self.paths[index])
             try:
-                images[row] = decode.read(path, self.size, channels=3)
+                images[row] = decode.read(path, self.size, 3, self.bits)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
                 problems.append(f"data.root={self.root}: cannot read {self.paths[index]}: {explain(path, error)}")
         raise_all(problems)
@@ -220,4 +223,4 @@ def explain(path: str, error: Exception) -> str:
     from vitlab.data.images import decode
 
     text = decode.explain(error)
-    return text if text.endswith("shrink it") else f"{text}; replace or delete it"
+    return text if "; " in text else f"{text}; replace or delete it"

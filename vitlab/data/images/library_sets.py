@@ -91,8 +91,10 @@ def load_torchvision(config: ImageDataConfig) -> ImageData:
     name, size = config.dataset, extent(config.image_size)
     if name not in NAMES:
         raise UserError(f"data.dataset={name}: unknown data set; {choices_text(name, NAMES, limit=len(NAMES))}")
+    from PIL import EpsImagePlugin
     from torchvision import datasets  # 3 s
 
+    EpsImagePlugin.gs_binary = False  # the sets open any format by themselves, and no file may start Ghostscript
     constructor = getattr(datasets, name)
     raise_all(check_options(config, constructor))
     sets = [open_part(config, constructor, part) for part in list_parts(constructor)]

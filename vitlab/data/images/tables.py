@@ -56,7 +56,7 @@ def load(config: ImageDataConfig) -> ImageData:
         return load_table(config)
     root, size = str(Path(config.root).expanduser()), extent(config.image_size)
     splits = {
-        part: Split(np.zeros(len(names), dtype=np.int64), FileImages(root, tuple(names), size))
+        part: Split(np.zeros(len(names), dtype=np.int64), FileImages(root, tuple(names), size, config.bits))
         for part, names in split_names(config, read_captions(config)).items()
     }
     return ImageData(config.name, (), size, 3, **splits)
@@ -159,7 +159,7 @@ def load_table(config: ImageTableConfig) -> ImageData:
     for part, places in divide(config, rows, labels, together).items():
         splits[part] = Split(
             labels[places],
-            FileImages(root, tuple(paths[place] for place in places), size),
+            FileImages(root, tuple(paths[place] for place in places), size, config.bits),
             names=to_names([paths[place] for place in places]),
             targets=None if targets is None else targets[places],
             together=None if together is None else together[places],

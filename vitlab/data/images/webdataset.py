@@ -89,7 +89,7 @@ def load(config: ImageDataConfig, progress: Progress | None = None) -> ImageData
     splits = {}
     for part, samples in index.splits.items():
         beside = {"keys": samples["keys"], "blocks": samples["shards"]} if part == "train" else {}
-        splits[part] = Split(samples["labels"], ShardImages(index.shards, samples, size), **beside)
+        splits[part] = Split(samples["labels"], ShardImages(index.shards, samples, size, config.bits), **beside)
     return ImageData(config.name, index.classes, size, 3, **splits)
 
 
@@ -415,6 +415,7 @@ class ShardImages:
     shards: tuple[Shard, ...]
     samples: np.ndarray
     size: tuple[int, int]
+    bits: int = 16  # of white, in files of more than 8 bits of grey
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         from vitlab.data.images import decode
@@ -423,7 +424,7 @@ class ShardImages:
         problems = []
         for row, path, offset, data in self.read_files(np.asarray(indices)):
             try:
-                images[row] = decode.read(BytesIO(data), self.size, channels=3)
+                images[row] = decode.read(BytesIO(data), self.size, 3, self.bits)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
                 problems.append(f"{path}: cannot read the image at byte {offset}: {decode.explain(error)}")
         raise_all(problems)

@@ -7,6 +7,7 @@ compare; without references in its own unit. Every reference is on the axis, so 
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -503,6 +504,7 @@ def head_types(found: "Findings", config: "AnalysisConfig", title: str) -> Itera
     frame = pd.DataFrame([{**row, "type": row["label" if labelled else "type"]} for row in last])
     frame["x"] = frame.layer + min(APART, 0.6 / count) * (frame["head"] - (count + 1) / 2)
     shown = {kind: group_look(place) for place, kind in enumerate(types) if (frame.type == kind).any()}
+    shown |= {kind: replace(shown[kind], colour="untrained") for kind in NO_PATTERN if kind in shown}  # 5 accents
     chart = alt.Chart(frame[["x", "value", "type", "layer", "head"]], name="heads").mark_point()
     layer = axis(alt.X, "x", "layer, its heads side by side", ticks=sorted(set(frame.layer)))
     value = value_axis(found, "best pattern" if labelled else "score of the type")

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from vitlab.config import printable
 from vitlab.data.images import decode
-from vitlab.data.look import Look, describe, describe_duplicates, describe_pair
+from vitlab.data.look import Look, describe, describe_duplicates, describe_pair, suggest
 from vitlab.files import write_text
 from vitlab.formatting import plural
 from vitlab.reports import encode_picture
@@ -26,7 +25,7 @@ def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
     """
     classes, pairs = list(facts["classes"].items()), facts["duplicates"]
     left, name = len(classes) - CLASSES, printable(look.root.resolve().name)
-    suggested = [("suggested image size", f"data.image_size={facts['image_size']}")] if facts["image_size"] else []
+    suggested = [("suggested", suggest(facts))] if suggest(facts) else []
     text = render(
         "data_look.html.j2",
         styles=["looks.css"],
@@ -38,11 +37,13 @@ def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
         facts=[(printable(what), printable(text)) for what, text in [*describe(facts), *suggested]],
         splits=list(facts["splits"]),
         counts=[[printable(label), *(f"{n:,}" for n in numbers.values())] for label, numbers in classes],
-        examples=[draw(look.root, list_examples(look, label), [label]) for label, _ in spread(classes, CLASSES)],
+        examples=[
+            draw(look.root, list_examples(look, label), [label], facts["bits"]) for label, _ in spread(classes, CLASSES)
+        ],
         more_classes=plural(left, "class", "classes") if left > 0 else "",
         duplicates=describe_duplicates(facts),
         pairs=[
-            draw(look.root, both, [*both, describe_pair(pair)])
+            draw(look.root, both, [*both, describe_pair(pair)], facts["bits"])
             for pair in pairs[:PAIRS]
             for both in [(pair["first"], pair["second"])]
         ],
@@ -62,9 +63,9 @@ def list_examples(look: Look, label: str) -> list[str]:
     return spread(next((paths[part] for part in look.listed if part in paths), []), EXAMPLES)
 
 
-def draw(root: Path, paths: Sequence[str], lines: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+def draw(root: Path, paths: Sequence[str], lines: Sequence[str], bits: int) -> tuple[list[tuple[str, str]], list[str]]:
     """Pictures side by side, each (data address, path), and the lines of text below them."""
-    pictures = [(draw_thumbnail(root / path), printable(path)) for path in paths]
+    pictures = [(draw_thumbnail(root / path, bits), printable(path)) for path in paths]
     return pictures, [printable(line) for line in lines]
 
 
@@ -73,11 +74,11 @@ def spread(items: Sequence[Any], most: int) -> list[Any]:
     return [items[int(place)] for place in np.linspace(0, len(items) - 1, min(most, len(items)))]
 
 
-def draw_thumbnail(path: Path) -> str:
+def draw_thumbnail(path: Path, bits: int) -> str:
     """The data address of a picture, upright, its longer side SIDE at most; empty if it cannot be read any more."""
     try:
-        with Image.open(path) as image:
+        with decode.open_image(path) as image:
             image.draft(None, (2 * SIDE, 2 * SIDE))
-            return encode_picture(decode.upright(image, "RGB", 4 * SIDE), SIDE)
+            return encode_picture(decode.flatten(decode.upright(image, 4 * SIDE, bits), "RGB"), SIDE)
     except Exception:  # Pillow's readers raise a dozen types; the file has changed since it was read
         return ""

@@ -1,19 +1,24 @@
 """Folders of real image files of many kinds, with and without a split, whole and broken."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from unicodedata import normalize
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
+import vitlab
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.cache import contents
 from vitlab.data.images import decode, imagefolder
 
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\nshowpage\n"
 RED, GREEN, BLUE = (220, 30, 20), (10, 200, 60), (20, 40, 210)
 
 
@@ -307,3 +312,77 @@ def test_the_contents_are_known_again_in_a_copy_and_not_after_a_change(root, tmp
     assert found(root) == before
     (root / "cat" / "3.png").rename(root / "cat" / "33.png")
     assert found(root) != before
+
+
+def deep(path, *levels, kind=np.uint16):
+    """A picture of 2 x 4 pixels for each level, side by side."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.repeat(np.array([levels], kind), [8] * len(levels), axis=1).repeat(4, axis=0)).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("bits", "kind", "name"),
+    [(8, np.uint16, "a.png"), (10, np.uint16, "a.png"), (12, np.uint16, "a.tif"), (16, np.uint16, "a.png"),
+     (12, ">u2", "a.tif"), (20, np.int32, "a.tif"), (12, np.int32, "a.tif")],
+)  # fmt: skip
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_of_more_than_8_bits_has_the_range_of_data_bits(tmp_path, bits, kind, name, channels):
+    white = 2**bits - 1
+    path = deep(tmp_path / name, 0, white // 5, white, kind=kind)
+    found = decode.read(path, (4, 24), channels, bits)
+    assert found.shape == (channels, 4, 24)
+    assert found[-1, 2, [3, 11, 20]].tolist() == [0, 51, 255]
+
+
+@pytest.mark.parametrize(
+    ("levels", "bits", "kind"), [([0, 4096], 12, np.uint16), ([0, 70_000], 16, np.int32), ([-3, 9], 16, np.int32)]
+)
+def test_levels_outside_of_the_range_are_refused_and_not_cut(tmp_path, levels, bits, kind):
+    path = deep(tmp_path / "a.tif", *levels, kind=kind)
+    with pytest.raises(
+        ValueError, match=f"levels, {levels[0]} to {levels[1]:,}, leave .* \\(data.bits={bits}\\)"
+    ) as caught:
+        decode.read(path, (4, 16), 3, bits)
+    assert imagefolder.explain(str(path), caught.value).endswith(" convert it to 8 bits"), "a single advice"
+
+
+def test_a_set_is_scaled_by_its_bits_and_nearly_black_pictures_are_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+    for place in range(12):
+        deep(tmp_path / "set" / ("a" if place % 2 else "b") / f"{place}.png", 0, 4095)
+    for _ in range(2):  # from a warm cache, too
+        with pytest.warns(UserWarning, match="no pixel brighter than 16 of 255; of files"):
+            dark = load(tmp_path / "set")
+    bright = load(tmp_path / "set", bits=12)
+    assert [split.read(np.arange(2)).max() for split in (dark.test, bright.test, bright.train)] == [16, 255, 255]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "1"])
+def test_bands_of_a_huge_picture_are_those_of_the_whole(mode, channels, monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 255, (301, 203, 4), dtype=np.uint8)
+    image = Image.fromarray(pixels, "RGBA") if mode in ("RGBA", "LA") else Image.fromarray(pixels[..., :3].copy())
+    image = Image.fromarray(pixels[..., 0] * np.uint16(257)) if mode == "I;16" else image.convert(mode)
+    monkeypatch.setattr(decode, "HUGE", 0)
+    whole, bands = ((monkeypatch.setattr(decode, "BAND", band), decode.upright(image, 40))[1] for band in (10**9, 1))
+    assert whole.size == (40, 60)
+    assert np.array_equal(np.asarray(whole), np.asarray(bands))
+    assert decode.convert(image, (8, 8), channels).shape == (channels, 8, 8)
+
+
+def test_no_file_starts_a_program(root, monkeypatch):
+    """Pillow gives an EPS to Ghostscript, whatever its name says; a pipe would wait for its writer."""
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_: pytest.fail("Ghostscript was started"))
+    for name in ("eps.png", "eps.jpg", "eps.tif"):
+        (root / "cat" / name).write_bytes(EPS)
+    assert [problem.split(": ", 1)[1] for problem in problems(root, cache="always")] == [
+        f"cannot read cat/eps.{ending}: it is not an image; replace or delete it" for ending in ("jpg", "png", "tif")
+    ]
+    os.mkfifo(root / "pipe.png")
+    with pytest.raises(UserError, match="a pipe, socket or device"):
+        decode.open_image(root / "pipe.png")
+    known = Image.registered_extensions()
+    assert {known[ending] for ending in imagefolder.EXTENSIONS} == set(decode.FORMATS)
+    for path in Path(vitlab.__file__).parent.rglob("*.py"):
+        assert not re.findall(r"Image\.open\((?!.*formats=)", path.read_text()), path

@@ -12,6 +12,7 @@ from PIL import Image
 from tests.captioned import captioned
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from vitlab.analysis.capture import Findings
+from vitlab.analysis.heads import PATTERNS
 from vitlab.config import load, names
 from vitlab.reports.figures import Figure, draw_findings, save_figure
 from vitlab.reports.figures.curves import estimate_share
@@ -127,6 +128,18 @@ def read_tiles(figure):
     """The picture of tiles or of a large table: uint8 (Y, X, 3)."""
     (url,) = read_column(figure, "url", "picture")
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB"))
+
+
+def test_no_two_kinds_of_heads_share_a_color():
+    kinds = [*PATTERNS, "mixed", "none"]
+    scores = {"scores": dict.fromkeys(PATTERNS, 0.1)}
+    rows = [{"step": 7, "layer": 1, "head": n, "value": 0.2, "label": kind, **scores} for n, kind in enumerate(kinds)]
+    (figure,) = figures("head_patterns", drawings=["head_types"], rows=rows)
+    encoding = read_layers(figure)["heads"]["encoding"]
+    colors, markers = (encoding[channel]["scale"]["range"] for channel in ("color", "shape"))
+    assert dict(zip(colors[:5], kinds, strict=False)).keys().isdisjoint(colors[5:])
+    assert len({*colors[:5]}) == 5
+    assert len({*zip(colors, markers, strict=True)}) == len(kinds)
 
 
 def test_a_matrix_has_a_cell_per_pair_and_none_where_there_is_no_value():
