@@ -177,14 +177,14 @@ def read_points(
     given, group = group, [name.strip() for name in group or ["model"]]
     used = dict.fromkeys([x, y, of, *group, *UNDERSTOOD])
     found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", whole=True)
-    if len(columns := list(found.columns)) == 1 and (mark := re.search("[;|\t ]", columns[0])):
+    if len(columns := list(found.columns)) == 1 and (mark := re.search(r"[;|\t]|\b \b", columns[0])):
         problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
         raise UserError(f"{path}: {problem}")
     table = pd.DataFrame(found.columns, found.numbers)
     top, of = (None, y) if y in columns else (top, of)
-    if given is None and "model" not in columns:  # one curve, unless a column that it does not know may tell several
+    if not given and "model" not in columns:  # one curve, unless a column that it does not know may tell several
         others = [key for key in columns if key not in (x, of, *UNDERSTOOD) and table[key].nunique() > 1]
-        if not others or not table.duplicated([key for key in (x, "seed") if key in columns]).any():
+        if not others or not table.filter([x, "seed"]).duplicated().any():
             table["model"] = "all"
     raise_all(
         f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
@@ -192,15 +192,16 @@ def read_points(
         for name in names
         if name not in table
     )
-    rows = table.assign(**{y: table[of]})[table[of].str.strip() != ""]
+    names = {key: table[key].str.strip().replace("", f"no {key}") for key in group}
+    rows = table.assign(**names, **{y: table[of]})[table[of].str.strip() != ""]
     if rows.empty:
         others = [key for key in columns if table[key].map(as_number).notna().any()]
         near = f"; {choices_text('', others)}" if others else ""
         raise UserError(f"--y {y}: {path} has no value in this column{near}")
     size, error = (rows[key].map(as_number) for key in (x, y))
     error = float(top) - error if top else error
-    better = f'--y "{1 if error.max() <= 1 else 100} - {y}"' if error.max() <= 100 else "a column of errors or losses"
-    advice = f"and a law is of what falls; give {f'--y {of!r}' if top else better} if higher is better"
+    better = "a column of errors or losses" if error.max() > 100 else f'--y "{1 if error.max() <= 1 else 100} - {y}"'
+    advice = f"and a law is of what falls; where higher is better, give {f'--y {of!r}' if top else better}"
     if any(metric.key == y and metric.higher_is_better for metric in list_metrics()):
         raise UserError(f"--y {y}: rises with the data, {advice}")
     items, guessed = (rows.get(key, pd.Series("", rows.index)).map(as_number) for key in ("test_items", "chance"))

@@ -37,8 +37,12 @@ SYMBOLS = {"triangle": "triangle-up"}
 SOLID, DASHED, DOTTED = [1, 0], [6, 3], [2, 3]
 RING = {"filled": False, "fill": "transparent", "size": 40, "strokeWidth": 1.2}
 WIDTH, HEIGHT = 560, 320  # of a single chart
+LONGEST = 2 * WIDTH  # pixels of a text
 COLUMNS = 4  # panels beside each other at most
 LETTER, SYMBOL = 6.2, 34  # pixels of a legend's entry: a letter, and all around them
+LONG = re.compile(
+    r'"(?!data:)((?:\\u....|\\.|[^"\\]){1000})(?:\\.|[^"\\])+"'
+)  # in JSON, and no picture: it takes minutes
 # an escape of JSON: a pair of halves, a character that no SVG may hold, or any other
 UNDRAWABLE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(u(?:00[0189].|007f|d[89a-f]..|fff[ef])|[bf])|.)")
 ROOM = 0.25  # of the range of the values: how far bands widen an axis
@@ -103,12 +107,12 @@ def draw_findings(findings: "Findings", config: "AnalysisConfig", source: str) -
 @alt.theme.register("vitlab", enable=True)
 def house_style() -> alt.theme.ThemeConfig:
     ink, muted, grid = (COLOURS[key] for key in ("ink", "muted", "grid"))
-    text = {"labelColor": muted, "titleColor": muted, "labelFontSize": 11, "titleFontSize": 12}
+    text = {"labelColor": muted, "titleColor": muted, "labelFontSize": 11, "titleFontSize": 12, "titleLimit": LONGEST}
     axes = {"titleFontWeight": "normal", "labelOverlap": "greedy", "grid": True, "labelSeparation": 6}
     lines = dict.fromkeys(("gridColor", "domainColor", "tickColor"), grid)
-    header = {"labelColor": ink, "labelAnchor": "start", "labelFontSize": 12, "labelFontWeight": 600, "labelLimit": 0}
-    limits = dict.fromkeys(("labelLimit", "symbolLimit", "titleLimit"), 0)
-    legend = {"labelFontSize": 12, "labelColor": ink, "orient": "top", **limits}
+    header = {"labelColor": ink, "labelAnchor": "start", "labelFontSize": 12, "labelFontWeight": 600}
+    header["labelLimit"] = LONGEST
+    legend = {"labelFontSize": 12, "labelColor": ink, "orient": "top", "symbolLimit": 0, "labelLimit": LONGEST}
     return {
         "config": {
             "background": "transparent",
@@ -116,7 +120,7 @@ def house_style() -> alt.theme.ThemeConfig:
             "view": {"stroke": None, "continuousWidth": WIDTH, "continuousHeight": HEIGHT},
             "axis": {**text, **lines, **axes},
             "legend": {**text, **legend},
-            "title": {"color": ink, "anchor": "start", "fontSize": 12, "fontWeight": 600},
+            "title": {"color": ink, "anchor": "start", "fontSize": 12, "fontWeight": 600, "limit": LONGEST},
             "header": {**header, "title": None},
             "facet": {"spacing": 14},
             "point": {"filled": True, "size": 52, "opacity": 1},
@@ -278,5 +282,5 @@ def describe_chart(figure: Figure, folder: str | Path) -> tuple[str, str, Path]:
     text = json.dumps({**figure.spec, "title": title, "padding": 10, "background": "white"})
     text = text.replace('"point": "transparent"', '"point": false')  # only a page's can be pointed at
     # a user's NUL ends the process of the renderer, other characters that XML lacks end its reader
-    text = UNDRAWABLE.sub(lambda found: rf"\\{found[1]}" if found[1] else found[0], text)
+    text = UNDRAWABLE.sub(lambda found: rf"\\{found[1]}" if found[1] else found[0], LONG.sub(r'"\1"', text))
     return text, printable(figure.title), Path(folder) / figure.name
