@@ -207,9 +207,9 @@ def read_points(
     items, guessed = (rows.get(key, pd.Series("", rows.index)).map(as_number) for key in ("test_items", "chance"))
     guessed = guessed if y == "error" else guessed * math.nan
     error = error.mask((error == 0) & (items >= 1), 0.5 / items)  # fewer than one in twice as many items is wrong
-    faults = [("chance", (guessed < 0) | (guessed > 1), "{:.60}: give the share that guessing gets right, from 0 to 1")]
+    faults = [("chance", (guessed < 0) | (guessed > 1), "{}: give the share that guessing gets right, from 0 to 1")]
     for key, values, more in ((y, error, ", or test on more examples"), (x, size, "")):
-        faults.append((key, ~(values >= 0), "{!r:.60} is not a positive number"))
+        faults.append((key, ~(values >= 0), "{!r} is not a positive number"))
         faults.append((key, values == 0, f"0: has no logarithm; leave the row out{more}"))
     problems = [
         f"{path}, {name_lines(rows.index[wrong])}: {key}={text.format(rows.loc[wrong, key].iloc[0])}"
