@@ -24,13 +24,10 @@ def whole(value: Any) -> str:
     return DASH if number is None else f"{number:,.0f}"
 
 
-def amount(value: Any) -> str:
-    """A size: `32,000`, `0.25`, `1e+18`. Those below 1,000 that are not whole, and huge ones, have four digits."""
-    number = finite(value)
-    if number is None:
-        return DASH
-    whole_one = abs(number) >= 1000 or math.isclose(number, round(number), rel_tol=1e-9)
-    return f"{round(number):,}" if whole_one and abs(number) < 1e12 else f"{number:,.4g}"
+def amount(size: float) -> str:
+    """`32,000`, `0.25`, `1e+18`: huge sizes, and small ones that are not whole, have four digits."""
+    full = 1000 <= size < 1e12 or (size < 1000 and math.isclose(size, round(size), rel_tol=1e-9))
+    return f"{size:,.0f}" if full else f"{size:,.4g}"
 
 
 def significant(value: Any, digits: int = 3) -> str:

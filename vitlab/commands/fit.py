@@ -4,18 +4,17 @@ import json
 import math
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab.commands.arguments import CommandParser, non_empty_path, number_between, positive_integer
+from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
 from vitlab.config import UserError, choices_text, raise_all
 from vitlab.console import Console, tabulate
-from vitlab.formatting import amount, cut_lines, cut_names, plural
-from vitlab.tasks.metrics import list_metrics
+from vitlab.formatting import amount, cut_lines, plural
 from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -26,16 +25,14 @@ DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, an
   vitlab fit runs/quick/results.csv
   vitlab fit runs/text_quick/results.csv --y loss --out fits
   vitlab fit benchmark.csv --x "Seen Examples" --y Loss --group Task,Model --up-to 1e8 --json
-  vitlab fit benchmark.csv --y "100 - acc1"
 Equal sizes are runs of several seeds, told apart by the column `seed` where there is one. Crossovers are sought within
-groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest. A law is of
-what falls: where a column rises with the data, as an accuracy does, give `1 - COLUMN`, of percent `100 - COLUMN`."""
+groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest.
+A column that rises with the data is refused: a law is of what falls."""
 CROSSING = ("size", "low", "high", "inside", "p_none", "claim", "reason")  # of each crossover in the document
 MOST_PAIRS = 15  # of more, those without a crossover are counted
+MOST_COMPARED = 500  # pairs
 LAWS = ("auto", "m1", "m2", "m3", "m4")
 FEWEST = 3  # sizes of a fit
-MOST_PROBLEMS = 20  # of which a line each is printed
-UNDERSTOOD = ("seed", "test_items", "chance")  # columns that need no option
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 
 
@@ -44,43 +41,41 @@ def fit(words: Sequence[str]) -> int:
     add = parser.add_argument
     add("csv", type=non_empty_path, metavar="CSV")
     add("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
-    add("--y", default="error", metavar="COLUMN", help="errors, a loss, or 1 - COLUMN (default: error)")
-    add("--group", metavar="COLUMN,...", help="one curve per value (default: model; none of a table of one curve)")
+    add("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
+    add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model, if any)")
     add("--law", choices=LAWS, default="auto", help="default: auto, the mean of m2, m3 and m4")
     add("--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest")
-    add(
-        "--pairs",
-        type=positive_integer,
-        default=500,
-        metavar="N",
-        help="compare the best curves: N pairs (default: 500)",
-    )
     parser.add_json()
     parser.add_out("fits.json and the figure, as SVG and PNG, go here")
     args = parser.parse_args(words)
     limit = math.inf if args.up_to is None else args.up_to
-    points = read_points(args.csv, args.x, args.y, args.group and args.group.split(","), limit)
+    points = read_points(args.csv, args.x, args.y, [name.strip() for name in args.group.split(",")], limit)
     if args.out is not None:
         refuse_unwritable(args.out)
     from vitlab.data.opening import progress_bar
     from vitlab.studies.crossover import crossover, data_multiplier
     from vitlab.studies.fit import fit_points
 
-    fits, compared, console = {}, [], Console(stderr=True)
-    with progress_bar(console) as progress:
+    fits, compared = {}, []
+    with progress_bar(Console(stderr=True)) as progress:
         for name, some in points.items():
             progress("fitting", len(fits), len(points))
             fits[name] = fit_points(**some, law=args.law, limit=limit)
-        pairs, left = choose_pairs(fits, args.pairs)
+        trends = [fit.runs.trend for fit in fits.values()]
+        if (rising := trends.count(1)) > trends.count(-1):
+            top = "1" if max(some["errors"].max() for some in points.values()) <= 1 else "100"
+            problem = f"rises with the data in {rising} of {plural(len(fits), 'curve')}, and a law is of what falls"
+            raise UserError(f"--y {args.y}: {problem}; where higher is better, give a column of {top} - {args.y}")
+        pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
+        if len(pairs) > MOST_COMPARED:  # those of the curves that lose the fewest of their pairs
+            lost = Counter(max(pair, key=lambda name: fits[name].runs.log_means[-1]) for pair in pairs)
+            best = f"the {MOST_COMPARED} of the curves with the lowest errors at their largest sizes"
+            print(f"of {len(pairs):,} pairs {best} are compared; for others give fewer curves", file=sys.stderr)
+            pairs = sorted(pairs, key=lambda pair: max(map(lost.__getitem__, pair)))[:MOST_COMPARED]
         for a, b in pairs:
             progress("looking for crossovers", len(compared), len(pairs))
             found = crossover(fits[a], fits[b]), data_multiplier(fits[a], fits[b])
             compared.append(((", ".join(a), ", ".join(b)), *found))
-    if left:
-        console.say(
-            f"{left:,} of {plural(len(pairs) + left, 'pair')} are not compared: of curves with higher errors at their"
-            f" largest sizes; --pairs {len(pairs) + left} compares all"
-        )
     document = {
         "groups": {", ".join(name): describe_fit(fit) for name, fit in fits.items()},
         "crossovers": [
@@ -101,26 +96,6 @@ def fit(words: Sequence[str]) -> int:
         pictures = save_figure(plot_fitted_curves(fits, args.x, args.y), args.out)
         print(args.out / "fits.json", *pictures, sep="\n", file=sys.stderr)
     return 0
-
-
-def choose_pairs(fits: Mapping[tuple[str, ...], "Fit"], most: int) -> tuple[list[Any], int]:
-    """Up to `most` pairs of curves of one panel, in the order of the file, and how many are left out.
-
-    The curves of each panel that are lowest at their largest sizes come first.
-    """
-    panels, place = defaultdict(list), {name: place for place, name in enumerate(fits)}
-    for name in sorted(fits, key=lambda name: fits[name].runs.log_means[-1]):
-        panels[name[:-1]].append(name)
-    longest = max(map(len, panels.values()))
-    ranked = (
-        sorted((better, panel[rank]), key=place.get)
-        for rank in range(1, longest)
-        for panel in panels.values()
-        for better in panel[:rank]
-        if rank < len(panel)
-    )
-    chosen = sorted(islice(ranked, most), key=lambda pair: [place[name] for name in pair])
-    return chosen, sum(math.comb(len(panel), 2) for panel in panels.values()) - len(chosen)
 
 
 def describe_fit(fit: "Fit") -> dict[str, Any]:
@@ -160,50 +135,38 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
 
 
 def read_points(
-    path: Path, x: str, y: str, group: Sequence[str] | None, limit: float
+    path: Path, x: str, y: str, group: Sequence[str], limit: float
 ) -> dict[tuple[str, ...], dict[str, Any]]:
     """`sizes`, `errors`, `seeds` and `chance` of each group, in the order of the file. Raises UserError.
 
     Rows without a y are left out. A row with fewer cells, or with more that are not empty, is refused: its cells may be
-    under the wrong names. So is a group with fewer than FEWEST sizes up to the limit, and a y of which more curves rise
-    than fall.
+    under the wrong names. So is a group with fewer than FEWEST sizes up to the limit.
     """
     import pandas as pd  # 0.5 s: the help does without
 
     from vitlab.data.text.texts import name_lines, read_cells
-    from vitlab.studies.fit import order_runs
 
-    top, of = re.fullmatch(r"(?:(1|100) ?- ?)?(.*)", y, re.DOTALL).groups()
-    given, group = group, [name.strip() for name in group or ["model"]]
-    used = dict.fromkeys([x, y, of, *group, *UNDERSTOOD])
+    used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
     found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", whole=True)
     if len(columns := list(found.columns)) == 1 and (mark := re.search(r"[;|\t]|\b \b", columns[0])):
         problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
         raise UserError(f"{path}: {problem}")
     table = pd.DataFrame(found.columns, found.numbers)
-    top, of = (None, y) if y in columns else (top, of)
-    if not given and "model" not in columns:  # one curve, unless a column that it does not know may tell several
-        others = [key for key in columns if key not in (x, of, *UNDERSTOOD) and table[key].nunique() > 1]
-        if not others or not table.filter([x, "seed"]).duplicated().any():
-            table["model"] = "all"
+    # one curve needs no group, unless sizes come twice and a column that is not known may tell them apart
+    if "model" not in columns and (set(columns) <= {*used} or not table.filter([x, "seed"]).duplicated().any()):
+        table["model"] = "all"
     raise_all(
         f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
-        for option, names in (("x", [x]), ("y", [of]), ("group", group))
+        for option, names in (("x", [x]), ("y", [y]), ("group", group))
         for name in names
         if name not in table
     )
-    names = {key: table[key].str.strip().replace("", f"no {key}") for key in group}
-    rows = table.assign(**names, **{y: table[of]})[table[of].str.strip() != ""]
+    rows = table[table[y].str.strip() != ""]
     if rows.empty:
         others = [key for key in columns if table[key].map(as_number).notna().any()]
         near = f"; {choices_text('', others)}" if others else ""
         raise UserError(f"--y {y}: {path} has no value in this column{near}")
     size, error = (rows[key].map(as_number) for key in (x, y))
-    error = float(top) - error if top else error
-    better = "a column of errors or losses" if error.max() > 100 else f'--y "{1 if error.max() <= 1 else 100} - {y}"'
-    advice = f"and a law is of what falls; where higher is better, give {f'--y {of!r}' if top else better}"
-    if any(metric.key == y and metric.higher_is_better for metric in list_metrics()):
-        raise UserError(f"--y {y}: rises with the data, {advice}")
     items, guessed = (rows.get(key, pd.Series("", rows.index)).map(as_number) for key in ("test_items", "chance"))
     guessed = guessed if y == "error" else guessed * math.nan
     error = error.mask((error == 0) & (items >= 1), 0.5 / items)  # fewer than one in twice as many items is wrong
@@ -236,14 +199,7 @@ def read_points(
         for name, of_group in points.items()
         if (sizes := len({size for size in of_group["sizes"] if size <= limit})) < FEWEST
     ]
-    raise_all(cut_lines(problems, MOST_PROBLEMS))
-    trends = {
-        name: order_runs(*(of_group[key] for key in ("sizes", "errors", "seeds"))).trend
-        for name, of_group in points.items()
-    }
-    rising = [", ".join(name) for name, trend in trends.items() if trend > 0]
-    if len(rising) > [*trends.values()].count(-1):
-        raise UserError(f"--y {y}: rises with the data ({cut_names(rising, 3)}), {advice}")
+    raise_all(cut_lines(problems, 20))
     return points
 
 

@@ -14,16 +14,7 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.formatting import DASH, amount, duration, finite, round_numbers, significant, whole
-from vitlab.studies.fit import (
-    FEWEST,
-    FEWEST_AVERAGED,
-    LARGEST_MISS,
-    LEVEL,
-    MEAN,
-    Fit,
-    ends,
-    fit_points,
-)
+from vitlab.studies.fit import FEWEST, FEWEST_AVERAGED, LARGEST_MISS, LEVEL, MEAN, Fit, ends, fit_points
 from vitlab.tasks.metrics import Metric
 
 if TYPE_CHECKING:

@@ -348,17 +348,14 @@ class Runs:
     def trend(self) -> int:
         """1 if the error rises with the size, -1 if it falls, 0 if neither is clear.
 
-        A curve rises if the mean log errors lie CLEARLY closer to their best rising line than to their best falling
-        one (isotonic regressions), and farther from the latter than the scatter of seeds explains.
+        It rises if the means are CLEARLY nearer to the best rising line than to the best falling one, beyond the noise.
         """
         from scipy.optimize import isotonic_regression  # takes 0.5 s
 
-        means, seeds = self.means, max(1, len(self.log_errors) - len(self.counts))
-        noise = max(((self.log_errors - means[self.place]) ** 2).sum() / seeds, NO_NOISE)
-        rising, falling = (
-            self.counts @ (means - isotonic_regression(means, weights=self.counts, increasing=way).x) ** 2
-            for way in (True, False)
-        )
+        misses = self.log_errors - self.means[self.place]
+        noise = max(misses @ misses / max(1, len(misses) - len(self.means)), NO_NOISE)
+        lines = [isotonic_regression(self.means, weights=self.counts, increasing=way).x for way in (True, False)]
+        rising, falling = (self.counts @ (self.means - line) ** 2 for line in lines)
         return int(falling > CLEARLY * max(rising, noise)) - int(rising > CLEARLY * max(falling, noise))
 
     @property
@@ -519,12 +516,6 @@ class Fit:
         It is the measured one at sizes that were measured. Between two of them it follows the laws where they hold,
         moved by what these miss the two by, else a straight line in log size; outside the data it is the laws'.
         """
-        key = b"means" + log_sizes.tobytes()
-        if key not in self.drawn:
-            self.drawn[key] = self._read_means(log_sizes)
-        return self.drawn[key]
-
-    def _read_means(self, log_sizes: np.ndarray) -> np.ndarray:
         x, means = self.runs.log_sizes, self.runs.log_means
         shares = np.stack([np.interp(log_sizes, x, one, 0, 0) for one in np.eye(len(x))])  # (sizes, N)
         drawn = means + self.noise_of_means
@@ -601,10 +592,7 @@ def fit_points(
     law: str = "auto",
     limit: float = np.inf,
 ) -> Fit:
-    """As `fit_scaling_law`, of the sizes up to `limit`, but errors that rise have no law. Raises UserError.
-
-    Chance is left out where no error is below it.
-    """
+    """As `fit_scaling_law`, of the sizes up to `limit`; no law of errors that rise, no chance that is below all."""
     points = np.array([sizes, errors, seeds], float)
     within = points[0] <= limit
     fit = fit_runs(order_runs(*points[:2, within], points[2, within].astype(int)), law, chance)

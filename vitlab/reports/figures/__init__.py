@@ -37,13 +37,10 @@ SYMBOLS = {"triangle": "triangle-up"}
 SOLID, DASHED, DOTTED = [1, 0], [6, 3], [2, 3]
 RING = {"filled": False, "fill": "transparent", "size": 40, "strokeWidth": 1.2}
 WIDTH, HEIGHT = 560, 320  # of a single chart
-LONGEST = 2 * WIDTH  # pixels of a text
 COLUMNS = 4  # panels beside each other at most
 LETTER, SYMBOL = 6.2, 34  # pixels of a legend's entry: a letter, and all around them
-LONG = re.compile(
-    r'"(?!data:)((?:\\u....|\\.|[^"\\]){1000})(?:\\.|[^"\\])+"'
-)  # in JSON, and no picture: it takes minutes
-# an escape of JSON: a pair of halves, a character that no SVG may hold, or any other
+# in JSON: a text longer than any name, but for pictures; an escape of a pair of halves, of what no SVG holds, or other
+LONG = re.compile(r'"(?!data:)((?:\\u....|\\.|[^"\\]){1000})(?:\\.|[^"\\])+"')
 UNDRAWABLE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(u(?:00[0189].|007f|d[89a-f]..|fff[ef])|[bf])|.)")
 ROOM = 0.25  # of the range of the values: how far bands widen an axis
 
@@ -107,12 +104,12 @@ def draw_findings(findings: "Findings", config: "AnalysisConfig", source: str) -
 @alt.theme.register("vitlab", enable=True)
 def house_style() -> alt.theme.ThemeConfig:
     ink, muted, grid = (COLOURS[key] for key in ("ink", "muted", "grid"))
-    text = {"labelColor": muted, "titleColor": muted, "labelFontSize": 11, "titleFontSize": 12, "titleLimit": LONGEST}
+    text = {"labelColor": muted, "titleColor": muted, "labelFontSize": 11, "titleFontSize": 12}
     axes = {"titleFontWeight": "normal", "labelOverlap": "greedy", "grid": True, "labelSeparation": 6}
     lines = dict.fromkeys(("gridColor", "domainColor", "tickColor"), grid)
-    header = {"labelColor": ink, "labelAnchor": "start", "labelFontSize": 12, "labelFontWeight": 600}
-    header["labelLimit"] = LONGEST
-    legend = {"labelFontSize": 12, "labelColor": ink, "orient": "top", "symbolLimit": 0, "labelLimit": LONGEST}
+    header = {"labelColor": ink, "labelAnchor": "start", "labelFontSize": 12, "labelFontWeight": 600, "labelLimit": 0}
+    limits = dict.fromkeys(("labelLimit", "symbolLimit", "titleLimit"), 0)
+    legend = {"labelFontSize": 12, "labelColor": ink, "orient": "top", **limits}
     return {
         "config": {
             "background": "transparent",
@@ -120,7 +117,7 @@ def house_style() -> alt.theme.ThemeConfig:
             "view": {"stroke": None, "continuousWidth": WIDTH, "continuousHeight": HEIGHT},
             "axis": {**text, **lines, **axes},
             "legend": {**text, **legend},
-            "title": {"color": ink, "anchor": "start", "fontSize": 12, "fontWeight": 600, "limit": LONGEST},
+            "title": {"color": ink, "anchor": "start", "fontSize": 12, "fontWeight": 600},
             "header": {**header, "title": None},
             "facet": {"spacing": 14},
             "point": {"filled": True, "size": 52, "opacity": 1},
@@ -152,9 +149,8 @@ def axis(
     """
     if log:
         title = f"{title[:-1]}, log scale)" if title.endswith(")") else f"{title} (log scale)"
-    small = domain is not None and domain[0] < (1 if short else 1e-5)
-    plain = "~g" if log and small else "~s" if short else ",~f"
-    axis = {"title": title, "format": "~%" if percent else plain}
+    small = log and domain is not None and domain[0] < (1 if short else 1e-5)
+    axis = {"title": title, "format": "~%" if percent else "~g" if small else "~s" if short else ",~f"}
     scale: dict[str, Any] = (
         {"type": "log", "padding": 8 if kind is alt.X else 16, "nice": False} if log else {"zero": zero}
     )
