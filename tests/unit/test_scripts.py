@@ -1,12 +1,16 @@
 """Each script runs, at a size of seconds."""
 
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
 import pytest
+
+from scripts import make
 
 ROOT = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -52,3 +56,46 @@ def test_texts_are_the_same_on_both_sides(tiny):
 def test_the_script_that_a_study_is_compared_with_trains(tiny, capsys, model):
     tiny("bench", "study").train_plainly(model, 100, 2)
     assert "test 0." in capsys.readouterr().out
+
+
+def test_a_study_is_timed_against_the_script(tiny):
+    def run(*words):
+        if "vitlab.cli" not in words:
+            return 0.5
+        Path(words[-1]).mkdir()
+        return 2.0
+
+    assert [row.ratio for row in tiny("bench", "study", run=run).measure(quick=True)] == [2.0]
+
+
+def test_commands_are_timed_against_the_imports(tiny):
+    """The commands themselves are run by other tests."""
+    startup = tiny("bench", "startup", start=lambda folder: 4.0, run=lambda *words: 2.0 if "-c" in words else 1.0)
+    assert [row.ratio for row in startup.measure(quick=True)] == [0.5, 2.0, 2.0, 2.0, 2.0, 2.0]
+
+
+def test_learning_curves_are_written(tiny, tmp_path):
+    curves = tiny("real_curves", "__main__", SEEDS=1)
+    for name in (names := ["patches", "pixels", "colors", "code"]):
+        task = curves.TASKS[name]
+        first = {learner: task.learners[learner] for learner in [*task.learners][:2]}
+        curves.TASKS[name] = replace(task, sizes=task.sizes[:1], learners=first)
+    curves.make(tmp_path / "curves.csv", names)
+    table = pd.read_csv(tmp_path / "curves.csv")
+    assert [*table.task.unique()] == names
+    assert len(table) == 8
+    assert (table.error > 0).all()
+
+
+def test_models_are_counted(monkeypatch, capsys):
+    monkeypatch.setattr(make, "names", lambda group: ["vit_nano", "gpt_nano"])
+    make.print_models()
+    assert "| vit_nano | vit | 24 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_study_survives_kills(tmp_path):
+    words = ["--kill=worker", "--times=1", "--steps=20", "--folder", tmp_path, "sizes=[100]", "models=[vit_nano]"]
+    done = subprocess.run([sys.executable, ROOT / "kill_cells.py", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same results, each run trained once" in done.stdout
