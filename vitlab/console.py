@@ -52,5 +52,5 @@ def tabulate(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: int 
         is_number = place >= 0
         table.add_column(escape(name), justify="right" if is_number else "left", no_wrap=is_number)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(show_controls(cell)) for cell in row))
     return table

@@ -24,6 +24,12 @@ def whole(value: Any) -> str:
     return DASH if number is None else f"{number:,.0f}"
 
 
+def amount(size: float) -> str:
+    """`32,000`, `0.25`, `1e+18`: huge sizes, and small ones that are not whole, have four digits."""
+    full = 1000 <= size < 1e12 or (size < 1000 and math.isclose(size, round(size), rel_tol=1e-9))
+    return f"{size:,.0f}" if full else f"{size:,.4g}"
+
+
 def significant(value: Any, digits: int = 3) -> str:
     """`0.412`, `12.3`, `1,230`"""
     number = finite(value)

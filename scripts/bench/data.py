@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -130,7 +131,7 @@ def measure_folder(repeats: int, elsewhere: Executor, root: Path, cache: Path) -
     def read(kept: str, empty: bool = False) -> Iterator[Tensor]:
         if empty:
             shutil.rmtree(cache, ignore_errors=True)
-        found = data.load(load("data", {**config, "cache": kept}))
+        found = data.load(replace(config, cache=kept))
         workers = 0 if found.cached else count_cores()  # as trainer.workers=auto
         return read_ours(found.train, ImagePreparation(recipe, found, config), BATCH, workers)
 

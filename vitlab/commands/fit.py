@@ -4,6 +4,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import combinations
@@ -13,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
 from vitlab.config import UserError, choices_text, raise_all
 from vitlab.console import Console, tabulate
-from vitlab.formatting import plural
-from vitlab.tasks.metrics import list_metrics
+from vitlab.formatting import amount, cut_lines, plural
 from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -26,9 +26,11 @@ DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, an
   vitlab fit runs/text_quick/results.csv --y loss --out fits
   vitlab fit benchmark.csv --x "Seen Examples" --y Loss --group Task,Model --up-to 1e8 --json
 Equal sizes are runs of several seeds, told apart by the column `seed` where there is one. Crossovers are sought within
-groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest."""
+groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest.
+A column that rises with the data is refused: a law is of what falls."""
 CROSSING = ("size", "low", "high", "inside", "p_none", "claim", "reason")  # of each crossover in the document
 MOST_PAIRS = 15  # of more, those without a crossover are counted
+MOST_COMPARED = 500  # pairs
 LAWS = ("auto", "m1", "m2", "m3", "m4")
 FEWEST = 3  # sizes of a fit
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
@@ -40,7 +42,7 @@ def fit(words: Sequence[str]) -> int:
     add("csv", type=non_empty_path, metavar="CSV")
     add("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
     add("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
-    add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model)")
+    add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model, if any)")
     add("--law", choices=LAWS, default="auto", help="default: auto, the mean of m2, m3 and m4")
     add("--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest")
     parser.add_json()
@@ -50,19 +52,30 @@ def fit(words: Sequence[str]) -> int:
     points = read_points(args.csv, args.x, args.y, [name.strip() for name in args.group.split(",")], limit)
     if args.out is not None:
         refuse_unwritable(args.out)
-    from rich.progress import track
-
+    from vitlab.data.opening import progress_bar
     from vitlab.studies.crossover import crossover, data_multiplier
     from vitlab.studies.fit import fit_points
 
-    shown = {"console": Console(stderr=True), "transient": True, "update_period": 0.5}
-    named = track(list(points.items()), "fitting", **shown)
-    fits = {name: fit_points(**some, law=args.law, limit=limit) for name, some in named}
-    pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
-    compared = [
-        ((", ".join(a), ", ".join(b)), crossover(fits[a], fits[b]), data_multiplier(fits[a], fits[b]))
-        for a, b in track(pairs, "looking for crossovers", **shown)
-    ]
+    fits, compared = {}, []
+    with progress_bar(Console(stderr=True)) as progress:
+        for name, some in points.items():
+            progress("fitting", len(fits), len(points))
+            fits[name] = fit_points(**some, law=args.law, limit=limit)
+        trends = [fit.runs.trend for fit in fits.values()]
+        if (rising := trends.count(1)) > trends.count(-1):
+            top = "1" if max(some["errors"].max() for some in points.values()) <= 1 else "100"
+            problem = f"rises with the data in {rising} of {plural(len(fits), 'curve')}, and a law is of what falls"
+            raise UserError(f"--y {args.y}: {problem}; where higher is better, give a column of {top} - {args.y}")
+        pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
+        if len(pairs) > MOST_COMPARED:  # those of the curves that lose the fewest of their pairs
+            lost = Counter(max(pair, key=lambda name: fits[name].runs.log_means[-1]) for pair in pairs)
+            best = f"the {MOST_COMPARED} of the curves with the lowest errors at their largest sizes"
+            print(f"of {len(pairs):,} pairs {best} are compared; for others give fewer curves", file=sys.stderr)
+            pairs = sorted(pairs, key=lambda pair: max(map(lost.__getitem__, pair)))[:MOST_COMPARED]
+        for a, b in pairs:
+            progress("looking for crossovers", len(compared), len(pairs))
+            found = crossover(fits[a], fits[b]), data_multiplier(fits[a], fits[b])
+            compared.append(((", ".join(a), ", ".join(b)), *found))
     document = {
         "groups": {", ".join(name): describe_fit(fit) for name, fit in fits.items()},
         "crossovers": [
@@ -135,18 +148,19 @@ def read_points(
 
     used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
     found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file")
-    if len(columns := list(found.columns)) == 1 and (mark := re.search("[;\t]", columns[0])):
+    if len(columns := list(found.columns)) == 1 and (mark := re.search(r"[;|\t]|\b \b", columns[0])):
         problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
         raise UserError(f"{path}: {problem}")
+    table = pd.DataFrame(found.columns, found.numbers)
+    # one curve needs no group, unless sizes come twice and a column that is not known may tell them apart
+    if "model" not in columns and (set(columns) <= {*used} or not table.filter([x, "seed"]).duplicated().any()):
+        table["model"] = "all"
     raise_all(
         f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
         for option, names in (("x", [x]), ("y", [y]), ("group", group))
         for name in names
-        if name not in columns
+        if name not in table
     )
-    if any(metric.key == y and metric.higher_is_better for metric in list_metrics()):
-        raise UserError(f"--y {y}: rises with the data, and a law is of what falls; give a column of errors or losses")
-    table = pd.DataFrame(found.columns, found.numbers)
     rows = table[table[y].str.strip() != ""]
     if rows.empty:
         others = [key for key in columns if table[key].map(as_number).notna().any()]
@@ -166,10 +180,10 @@ def read_points(
         if wrong.any()
     ]
     # without a column the number of earlier runs of this size
-    earlier = rows.groupby([*(rows[key] for key in group), size]).cumcount()
+    earlier = rows.groupby([*(rows[key] for key in group), size], dropna=False).cumcount()
     seed = rows.get("seed", pd.Series("", rows.index))
     known = seed.str.fullmatch(r"\s*[0-9]+\s*")
-    seed = seed.where(known, earlier).map(int)
+    seed = seed.str.strip().str[-15:].where(known, earlier).map(int)  # a float holds so many digits
     again = known & pd.concat([*(rows[key] for key in group), size, seed], axis=1).where(known).duplicated()
     if again.any():
         same = f"has the {', '.join(group)}, {x} and seed of an earlier line; name what tells them apart in --group"
@@ -179,13 +193,13 @@ def read_points(
         lines, chance = of_group.index, (1 - guessed[of_group.index]).dropna().tolist()
         columns = {"sizes": size[lines], "errors": error[lines], "seeds": seed[lines]}
         points[name] = {**columns, "chance": chance[-1] if chance else None}
-    within = f" within --up-to {limit:g}" if limit < math.inf else ""
+    within = f" within --up-to {amount(limit)}" if limit < math.inf else ""
     problems = problems or [
         f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}{within}; a law needs {FEWEST} or more"
         for name, of_group in points.items()
         if (sizes := len({size for size in of_group["sizes"] if size <= limit})) < FEWEST
     ]
-    raise_all(problems)
+    raise_all(cut_lines(problems, 20))
     return points
 
 

@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.formatting import DASH, duration, finite, round_numbers, significant, whole
-from vitlab.studies.fit import (
-    FEWEST,
-    FEWEST_AVERAGED,
-    LARGEST_MISS,
-    LEVEL,
-    MEAN,
-    Fit,
-    ends,
-    fit_points,
-)
+from vitlab.formatting import DASH, amount, duration, finite, round_numbers, significant, whole
+from vitlab.studies.fit import FEWEST, FEWEST_AVERAGED, LARGEST_MISS, LEVEL, MEAN, Fit, ends, fit_points
 from vitlab.tasks.metrics import Metric
 
 if TYPE_CHECKING:
@@ -204,7 +195,7 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
 
 def rounded(size: float) -> str:
     """A size to two digits, as no more are known: `9,400`."""
-    return whole(float(f"{size:.2g}"))
+    return amount(float(f"{size:.2g}"))
 
 
 @dataclass(frozen=True)
@@ -357,13 +348,15 @@ def make_law_table(fits: Mapping[str, Fit], error: str, on_budget: Collection[st
     """
     size = max(fit.shown for fit in fits.values())
     doubling = f"each doubling of the data lowers the {error} by (90%)"
-    rows = [["", "law", doubling, "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
+    rows = [["", "law", doubling, "hold-out", f"{error} at {amount(size)} (90%, one run)"]]
     for name, fit in fits.items():
-        at = f" at {whole(fit.shown)}" if fit.shown != size else ""
+        at = f" at {amount(fit.shown)}" if fit.shown != size else ""
         laws = ", ".join(law.name.upper() for law in fit.laws) or DASH
         slopes = describe_slopes(fit) if fit.holds else DASH
         miss = DASH if fit.miss is None else significant(fit.miss)
-        if not fit.laws:
+        if fit.runs.trend > 0:
+            prediction = "none: it rises with the data"
+        elif not fit.laws:
             prediction = f"none: {len(fit.runs.counts)} sizes; auto needs {FEWEST_AVERAGED}"
         elif not fit.holds:
             prediction = f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
@@ -383,7 +376,7 @@ def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
         high, low = ends(np.diff(fit.draw_log_errors(step))[:, 0])
         changes = -np.expm1([np.diff(fit.log_errors(step))[0], low, high])
         value, low, high = (f"{round(100 * change):.0f}" for change in changes)
-        texts.append(f"{value}% ({low} to {high}) at {whole(np.exp(log_size))}{unit if not texts else ''}")
+        texts.append(f"{value}% ({low} to {high}) at {amount(np.exp(log_size))}{unit if not texts else ''}")
     return f",{by} ".join(texts)
 
 

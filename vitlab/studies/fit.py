@@ -28,6 +28,8 @@ AVERAGED = ("m2", "m3", "m4")
 FEWEST_AVERAGED = 4  # sizes
 HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
 LARGEST_LOG = 700.0  # whose exponential is still a number
+CLEARLY = 20.0  # times the squares around the best line of the other direction: what makes a curve rise or fall
+NO_NOISE = 1e-12  # squared log errors that rounding explains
 DRIFT = 0.6  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
 DRIFT_DEGREES = 4  # of freedom, of Student's t
 PRIOR = 0.02  # miss per doubling, as of one more hold-out
@@ -342,6 +344,20 @@ class Runs:
         """Logs of the mean errors."""
         return np.log(np.bincount(self.place, np.exp(self.log_errors)) / self.counts)
 
+    @cached_property
+    def trend(self) -> int:
+        """1 if the error rises with the size, -1 if it falls, 0 if neither is clear.
+
+        It rises if the means are CLEARLY nearer to the best rising line than to the best falling one, beyond the noise.
+        """
+        from scipy.optimize import isotonic_regression  # takes 0.5 s
+
+        misses = self.log_errors - self.means[self.place]
+        noise = max(misses @ misses / max(1, len(misses) - len(self.means)), NO_NOISE)
+        lines = [isotonic_regression(self.means, weights=self.counts, increasing=way).x for way in (True, False)]
+        rising, falling = (self.counts @ (self.means - line) ** 2 for line in lines)
+        return int(falling > CLEARLY * max(rising, noise)) - int(rising > CLEARLY * max(falling, noise))
+
     @property
     def repeated(self) -> bool:
         """Whether the scatter between seeds tells the noise: else only the distance from a fitted law can."""
@@ -352,10 +368,10 @@ class Runs:
 class Fit:
     """The laws of one curve: one that was asked for, or several whose logs are averaged.
 
-    `law` is "mean" of several laws, None with too few sizes for any (then `predict` gives NaN). `rmse_holdout` is the
-    RMSE of log predicted against log measured error of sizes predicted from smaller ones, None with too few to hold
-    any out. `drift` is the scale of how the log error leaves the laws with each doubling beyond the data. `held_back`
-    are the sizes and errors (R) of runs above the largest size that was to be fitted.
+    `law` is "mean" of several laws, None with too few sizes for any or with errors that rise (then `predict` gives
+    NaN). `rmse_holdout` is the RMSE of log predicted against log measured error of sizes predicted from smaller ones,
+    None with too few to hold any out. `drift` is the scale of how the log error leaves the laws with each doubling
+    beyond the data. `held_back` are the sizes and errors (R) of runs above the largest size that was to be fitted.
     """
 
     law: str | None
@@ -386,7 +402,7 @@ class Fit:
 
     @property
     def largest(self) -> float:
-        return float(np.exp(self.runs.log_sizes[-1]))
+        return self.runs.keys[-1][0]  # an exponential of its logarithm would not be a round number
 
     @property
     def miss(self) -> float | None:
@@ -554,9 +570,11 @@ def fit_scaling_law(
     Equal sizes are runs of several seeds; `seeds` name them where two models are to be compared run by run, else they
     are numbered in their order. `chance` is the error of guessing (0.9 for ten equal classes), the e_0 of M4. `auto`
     is the mean of M2, M3 and M4, without those that have more parameters than there are sizes, and no law with fewer
-    than 4 sizes. Raises UserError.
+    than 4 sizes. Raises UserError, also for errors that rise with the size.
     """
     runs = order_runs(sizes, errors, seeds)
+    if runs.trend > 0:
+        raise UserError("errors: rise with the size, and a law is of what falls; give 1 - accuracy, not the accuracy")
     if law != "auto" and law not in FORMS:
         raise UserError(f"law={law}: is not a law; {choices_text(law, ['auto', *FORMS])}")
     if chance is not None and not chance > np.exp(runs.means.min()):
@@ -574,7 +592,7 @@ def fit_points(
     law: str = "auto",
     limit: float = np.inf,
 ) -> Fit:
-    """As `fit_scaling_law`, of the sizes up to `limit`; without chance where no error is below it. Raises UserError."""
+    """As `fit_scaling_law`, of the sizes up to `limit`; no law of errors that rise, no chance that is below all."""
     points = np.array([sizes, errors, seeds], float)
     within = points[0] <= limit
     fit = fit_runs(order_runs(*points[:2, within], points[2, within].astype(int)), law, chance)
@@ -600,7 +618,7 @@ def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[
 def fit_runs(runs: Runs, law: str, chance: float | None) -> Fit:
     """As `fit_scaling_law`; without chance where no error is below it."""
     x, count = runs.log_sizes, len(runs.log_sizes)
-    if law == "auto" and count < FEWEST_AVERAGED:
+    if runs.trend > 0 or (law == "auto" and count < FEWEST_AVERAGED):
         return Fit(None, (), runs, runs.counts)
     weights = runs.counts
     if law == "auto":  # the largest sizes count most: curves leave their laws slowly

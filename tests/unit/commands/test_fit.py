@@ -110,6 +110,11 @@ def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
         ('model,train_size,error\na,1,"0,5"\na,2,.2\na,3,.1\n', [], ["1 line (2)", "error='0,5'"]),
         ("model,train_size,error,chance\na,1,.5,1.5\na,2,.2,.1\na,3,.1,.1\n", [], ["1 line (2)", "chance=1.5"]),
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\n", ["--up-to", "2"], ["a: 2 different sizes within --up"]),
+        ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\na,4k,.1\n", [], ["1 line (5)", "train_size='4k' is not a"]),
+        ("Model,train_size,error\na,1,.5\na,2,.2\nb,1,.1\n", [], ["--group model: ", "did you mean 'Model'"]),
+        ("1,2,3\n4,5,6\n", ["--y", "3"], ["--x train_size: "]),
+        ("train_size,acc1\n1,54.1\n2,66\n4,75.5\n8,75.2\n", ["--y", "acc1"], ["rises", "1 of 1", "100 - acc1"]),
+        ("train_size,f\n1,.5\n2,.6\n4,.7\n", ["--y", "f", "--law", "m2"], ["rises", "give a column of 1 - f"]),
     ],
 )
 def test_a_bad_table_is_refused_in_one_line(tmp_path, capsys, content, words, expected):
@@ -122,6 +127,58 @@ def test_a_bad_table_is_refused_in_one_line(tmp_path, capsys, content, words, ex
     for part in expected:
         assert part in output.err
     assert not (tmp_path / "out").exists()
+
+
+def write_curves(path, y, head="model,train_size,error"):
+    """A row for each curve and size of `y`, a function of the doublings by name."""
+    rows = [f"{name},{1000 * 2**k},{value(k):.6g}" for name, value in y.items() for k in range(7)]
+    path.write_text("\n".join([head, *rows]) + "\n")
+    return path
+
+
+def test_a_single_curve_that_rises_has_no_law_and_flat_ones_are_no_reason(tmp_path, capsys):
+    noise = (0.9, 0.905, 0.897, 0.903, 0.902, 0.899, 0.904)
+    curves = {"falls": lambda k: 0.5 * 0.8**k, "rises": lambda k: 0.1 + 0.02 * k, "flat": noise.__getitem__}
+    path = write_curves(tmp_path / "runs.csv", curves)
+    groups = run_json(capsys, path)["groups"]
+    assert (groups["rises"]["law"], groups["rises"]["predict"]) == (None, {})
+    assert [groups[name]["law"] for name in ("falls", "flat")] == ["mean", "mean"]
+    assert main(["fit", str(path)]) == 0
+    assert re.search("rises .*none: it rises with the data", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("unit", "shown"),
+    [(1e-6, ("at 0.001, ", "at 0.064 ", "error at 0.128 ")), (1e15, ("at 1e+18, ", "at 6.4e+19 ", "at 1.28e+20 "))],
+)
+def test_one_curve_needs_no_group_and_its_sizes_have_any_scale(tmp_path, capsys, unit, shown):
+    rows = [f"{1000 * unit * 2**k:.6g},{0.5 * 0.8**k:.6g},{k}" for k in range(7)]
+    (tmp_path / "one.csv").write_text("\n".join(["train_size,error,loss", *rows]) + "\n")
+    assert main(["fit", str(tmp_path / "one.csv")]) == 0
+    text = capsys.readouterr().out
+    assert all(part in text for part in shown), text
+    sizes = run_json(capsys, tmp_path / "one.csv")["groups"]["all"]["predict"]
+    assert list(sizes) == [f"{64_000 * unit * times:.15g}" for times in (2, 4, 10)]
+
+
+def test_seeds_of_any_length_tell_runs_apart(tmp_path, capsys):
+    rows = [
+        f"{m},{2**k},{seed},{0.5 * 0.8**k}" for m in "ab" for k in range(5) for seed in ("7" * 5000, 2**62, 2**62 + 1)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["model,train_size,seed,error", *rows]) + "\n")
+    assert run_json(capsys, tmp_path / "runs.csv")["groups"]["a"]["points"] == 15
+
+
+def test_of_many_curves_the_best_are_compared(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("vitlab.commands.fit.MOST_COMPARED", 3)
+    curves = {
+        name: lambda k, level=level: level * 0.8**k for name, level in zip("dbac", (0.8, 0.6, 0.5, 0.7), strict=True)
+    }
+    assert main(["fit", str(write_curves(tmp_path / "runs.csv", curves)), "--json"]) == 0
+    output = capsys.readouterr()
+    found = [{one["a"], one["b"]} for one in json.loads(output.out)["crossovers"]]
+    assert found == [{"a", "b"}, {"b", "c"}, {"a", "c"}]
+    assert "of 6 pairs the 3 of the curves with the lowest errors" in output.err
 
 
 def test_a_row_with_too_few_or_too_many_cells_is_named_and_not_dropped(tmp_path, capsys):

@@ -11,7 +11,7 @@ from vitlab.studies.crossover import (
     describe_multiplier,
     rank_next_runs,
 )
-from vitlab.studies.fit import fit_scaling_law
+from vitlab.studies.fit import fit_points, fit_scaling_law, order_runs
 
 SIZES = np.geomspace(250, 32_000, 8)
 pytestmark = pytest.mark.filterwarnings("error")  # NumPy's would reach the terminal
@@ -99,6 +99,34 @@ def test_intervals_of_one_run_hold_those_of_the_curve():
     assert (high < highest).all()
     assert high[1] / low[1] > high[0] / low[0]  # less is known beyond the data
     assert fit_scaling_law(SIZES, 3 * SIZES**-0.3 * np.linspace(1, 1.1, 8), "m1").measured_by.endswith("one seed")
+
+
+@pytest.mark.parametrize(
+    ("errors", "trend"),
+    [
+        ((0.54, 0.66, 0.72, 0.77, 0.79, 0.80, 0.80), 1),  # an accuracy
+        ((0.5, 0.7, 0.78, 0.79, 0.788, 0.792, 0.789), 1),
+        ((0.5, 0.4, 0.35, 0.352, 0.33, 0.331, 0.32), -1),
+        ((0.9, 0.905, 0.897, 0.903, 0.902, 0.899, 0.904), 0),
+        ((0.9, 0.5, 0.4, 0.45, 0.55, 0.6, 0.7), 0),
+        ((0.3,) * 7, 0),
+    ],
+)
+@pytest.mark.parametrize("scale", [1, 100])
+def test_the_data_say_whether_a_curve_rises(errors, trend, scale):
+    sizes = 1000 * 2.0 ** np.arange(7)
+    assert order_runs(sizes, scale * np.array(errors), None).trend == trend
+    if trend > 0:
+        with pytest.raises(UserError, match="rise with the size"):
+            fit_scaling_law(sizes, errors)
+        fit = fit_points(sizes, errors, [0] * 7)
+        assert (fit.law, fit.holds) == (None, False)
+
+
+def test_the_scatter_of_seeds_is_no_rise():
+    sizes, errors = np.repeat([1, 2, 4, 8], 2), [0.30, 0.32, 0.31, 0.33, 0.30, 0.34, 0.32, 0.35]
+    assert order_runs(sizes, errors, None).trend == 0
+    assert order_runs(sizes[::2], errors[1::2], None).trend == 1
 
 
 def test_a_curve_that_jumps_has_no_law():

@@ -12,6 +12,7 @@ Here is the house style of axes, colours and files. Importing this module makes 
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -38,6 +39,9 @@ RING = {"filled": False, "fill": "transparent", "size": 40, "strokeWidth": 1.2}
 WIDTH, HEIGHT = 560, 320  # of a single chart
 COLUMNS = 4  # panels beside each other at most
 LETTER, SYMBOL = 6.2, 34  # pixels of a legend's entry: a letter, and all around them
+# in JSON: a text longer than any name, but for pictures; an escape of a pair of halves, of what no SVG holds, or other
+LONG = re.compile(r'"(?!data:)((?:\\u....|\\.|[^"\\]){1000})(?:\\.|[^"\\])+"')
+UNDRAWABLE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(u(?:00[0189].|007f|d[89a-f]..|fff[ef])|[bf])|.)")
 ROOM = 0.25  # of the range of the values: how far bands widen an axis
 
 
@@ -140,11 +144,13 @@ def axis(
 ) -> Any:
     """The encoding `alt.X` or `alt.Y` of a quantity; of a `percent` axis values are shares, a `short` one has 20k.
 
+    Small numbers are written out: 0.005 where a prefix would make it 5m, 1e-7 where six decimals would make it 0.
     Without a `domain` the axis has the range of the data; `ticks` are the values to label.
     """
     if log:
         title = f"{title[:-1]}, log scale)" if title.endswith(")") else f"{title} (log scale)"
-    axis = {"title": title, "format": "~%" if percent else "~s" if short else ",~f"}
+    small = log and domain is not None and domain[0] < (1 if short else 1e-5)
+    axis = {"title": title, "format": "~%" if percent else "~g" if small else "~s" if short else ",~f"}
     scale: dict[str, Any] = (
         {"type": "log", "padding": 8 if kind is alt.X else 16, "nice": False} if log else {"zero": zero}
     )
@@ -271,4 +277,6 @@ def describe_chart(figure: Figure, folder: str | Path) -> tuple[str, str, Path]:
     title = {"text": printable(figure.title), "fontSize": 14, "offset": 8, "anchor": "start"}
     text = json.dumps({**figure.spec, "title": title, "padding": 10, "background": "white"})
     text = text.replace('"point": "transparent"', '"point": false')  # only a page's can be pointed at
-    return text, figure.title, Path(folder) / figure.name
+    # a user's NUL ends the process of the renderer, other characters that XML lacks end its reader
+    text = UNDRAWABLE.sub(lambda found: rf"\\{found[1]}" if found[1] else found[0], LONG.sub(r'"\1"', text))
+    return text, printable(figure.title), Path(folder) / figure.name

@@ -1,0 +1,101 @@
+"""Each script runs, at a size of seconds."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from scripts import make
+
+ROOT = Path(__file__).resolve().parents[2] / "scripts"
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Imports a module of a folder of scripts, with some of its constants changed."""
+
+    def load(folder, name, **constants):
+        monkeypatch.syspath_prepend(ROOT / folder)
+        module = import_module(f"scripts.{folder}.{name}")
+        for key, value in constants.items():
+            monkeypatch.setattr(module, key, value)
+        return module
+
+    return load
+
+
+def test_batches_are_read_by_both_sides(tiny, tmp_path):
+    small = {"SMALL": 64, "SMALL_BATCH": 32, "DIFFERENT": 8, "COPIES": 1, "CLASSES": 2, "SIDE": 32, "BATCH": 4}
+    data = tiny("bench", "data", count_cores=lambda: 0, **small)
+    data.make_folder(tmp_path / "pictures")
+    with ThreadPoolExecutor(1) as elsewhere:
+        folder = data.measure_folder(1, elsewhere, tmp_path / "pictures", tmp_path / "cache")
+        rows = [data.measure_small(1, elsewhere), *folder]
+    assert len(rows) == 5
+    assert all(row.ours > 0 < row.peer for row in rows)
+
+
+def test_steps_are_timed_in_turn(tiny):
+    step = tiny("bench", "step", CLASSES=10, ProcessPoolExecutor=lambda *_: ThreadPoolExecutor(1))
+    step.MODELS[:] = [("tiny", ["model=vit_nano"], step.small_timm_vit, 32, 2, 1, 0.0)]
+    assert [row.name for row in step.measure(quick=True)] == ["tiny, default", "tiny, equal"]
+
+
+def test_texts_are_the_same_on_both_sides(tiny):
+    pytest.importorskip("transformers")
+    small = {"VOCABULARY": 2000, "WIDTH": 64, "DEPTH": 1, "LENGTH": 48, "NEW": 24, "LONGEST": 8}
+    assert len(list(tiny("bench", "text", **small).measure(quick=True))) >= 7
+
+
+@pytest.mark.parametrize("model", ["vit", "resnet"])
+def test_the_script_that_a_study_is_compared_with_trains(tiny, capsys, model):
+    tiny("bench", "study").train_plainly(model, 100, 2)
+    assert "test 0." in capsys.readouterr().out
+
+
+def test_a_study_is_timed_against_the_script(tiny):
+    def run(*words):
+        if "vitlab.cli" not in words:
+            return 0.5
+        Path(words[-1]).mkdir()
+        return 2.0
+
+    assert [row.ratio for row in tiny("bench", "study", run=run).measure(quick=True)] == [2.0]
+
+
+def test_commands_are_timed_against_the_imports(tiny):
+    """The commands themselves are run by other tests."""
+    startup = tiny("bench", "startup", start=lambda folder: 4.0, run=lambda *words: 2.0 if "-c" in words else 1.0)
+    assert [row.ratio for row in startup.measure(quick=True)] == [0.5, 2.0, 2.0, 2.0, 2.0, 2.0]
+
+
+def test_learning_curves_are_written(tiny, tmp_path):
+    curves = tiny("real_curves", "__main__", SEEDS=1)
+    for name in (names := ["patches", "pixels", "colors", "code"]):
+        task = curves.TASKS[name]
+        first = {learner: task.learners[learner] for learner in [*task.learners][:2]}
+        curves.TASKS[name] = replace(task, sizes=task.sizes[:1], learners=first)
+    curves.make(tmp_path / "curves.csv", names)
+    table = pd.read_csv(tmp_path / "curves.csv")
+    assert [*table.task.unique()] == names
+    assert len(table) == 8
+    assert (table.error > 0).all()
+
+
+def test_models_are_counted(monkeypatch, capsys):
+    monkeypatch.setattr(make, "names", lambda group: ["vit_nano", "gpt_nano"])
+    make.print_models()
+    assert "| vit_nano | vit | 24 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_study_survives_kills(tmp_path):
+    words = ["--kill=worker", "--times=1", "--steps=20", "--folder", tmp_path, "sizes=[100]", "models=[vit_nano]"]
+    done = subprocess.run([sys.executable, ROOT / "kill_cells.py", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same results, each run trained once" in done.stdout
