@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from vitlab.config import DescribeConfig, UserError, compose, first_line
+from vitlab.config import DescribeConfig, UserError, compose, first_line, raise_all
 from vitlab.config.schema import models as schema
 from vitlab.config.schema.models import (
     ACTIVATIONS,
@@ -31,14 +30,14 @@ from vitlab.config.schema.models import (
     scales_output,
 )
 from vitlab.data.text.tokenization import from_file
-from vitlab.files import replacing, write_json
+from vitlab.files import check_regular, parse_json, reading, replacing, write_json
 from vitlab.models import build, counting, described_shape
 from vitlab.models.encoder import TokenBatchNorm
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import Bert, LanguageModel, TextEncoder, TextModel
 from vitlab.models.vit import ViT
-from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, mlp_name, shorten
+from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, mlp_name, shape, shorten, unwrap
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,9 @@ READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "t5": 
 WRITABLE = {**READABLE, "esm": ESM}
 TIED = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 # in files of older versions
-BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids", ".EncDecAttention.relative_attention_bias.weight")
+BUFFERS = (".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq")
+BUFFERS += ("position_ids", "token_type_ids", ".EncDecAttention.relative_attention_bias.weight")
+OLD_NORMS = {"gamma": "weight", "beta": "bias"}
 TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # (inputs, outputs)
 
 
@@ -215,36 +216,77 @@ def read_huggingface(folder: str | Path) -> tuple[ModelConfig, Weights]:
     """The model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError."""
     folder = Path(folder)
     read_config(folder)  # a problem there is said first
-    try:
-        state = load_file(folder / "model.safetensors")
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{folder}: cannot read model.safetensors ({first_line(error)})") from None
+    path, advice = folder / "model.safetensors", "give one that transformers wrote"
+    if not path.exists():
+        others = [file.name for file in sorted(folder.iterdir()) if file.suffix in (".bin", ".safetensors")]
+        found = f"it has {shorten(others)}: give init=FILE, or write" if others else "write"
+        raise UserError(f"{folder}: has no model.safetensors; {found} one file by transformers' save_pretrained")
+    check_regular(path, str(path))
+    with reading(str(path), advice):
+        state = load_file(path)
     return interpret(folder, state, str(folder))
 
 
 def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[ModelConfig, Weights]:
     """The same of weights in transformers' names that belong to a folder's config.json."""
     config, model = read_config(folder), read_model(folder)
-    kind, num_classes = config["model_type"], None
-    state = rename_state(state, READABLE[kind])
-    if kind == "gpt_neox":
-        heads = config["num_attention_heads"]
-        for name in (name for name in state if ".mixer.qkv." in name):  # (H * 3 * K, ...) -> (3 * H * K, ...)
-            value = state[name].unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
-            state[name] = reorder_rotary(value, heads, back=True)
-    if kind == "t5":
-        state = from_t5(state, scales_output(config))
-        model["share_embeddings"] = t5_sharing(state)
-    if kind == "vit":
-        model["pre_logits"] = "pre_logits.0.weight" in state
-        num_classes = len(state["head.weight"]) if "head.weight" in state else 0
+    kind, num_classes, advice = config["model_type"], None, "its tensors need the shapes of config.json's sizes"
+    known: dict[str, Any] = {"classes": class_names(config), "tokens": count_tokens(folder)}
+    with reading(origin, advice):
+        state = rename_state(unwrap(state)[0], READABLE[kind])
+        if kind == "gpt_neox":
+            heads = config["num_attention_heads"]
+            for name in (name for name in state if ".mixer.qkv." in name):  # (H * 3 * K, ...) -> (3 * H * K, ...)
+                value = state[name].unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+                state[name] = reorder_rotary(value, heads, back=True)
+        if kind == "t5":
+            state = from_t5(state, scales_output(config))
+            model["share_embeddings"] = t5_sharing(state)
+        if kind == "vit":
+            model["pre_logits"] = "pre_logits.0.weight" in state
+            num_classes = len(state["head.weight"]) if "head.weight" in state else 0
+            known |= read_preprocessor(folder, config["image_size"])
     try:
         described = compose(DescribeConfig, base={"model": model, "num_classes": num_classes})
         shell = counting.meta(described.model, **described_shape(described))
     except (UserError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
-    sizes = {"classes": class_names(config), "tokens": count_tokens(folder)}
-    return described, describe_weights(shell, state, origin, **sizes)
+    own = shell.state_dict()
+    raise_all(
+        f"{origin}: {name} {shape(value)} does not fit into {shape(own[name])}; {advice}"
+        for name, value in state.items()
+        if name in own and value.dim() != own[name].dim()
+    )
+    return described, describe_weights(shell, state, origin, **known)
+
+
+@dataclass(frozen=True)
+class Preprocessor:
+    """The keys of a preprocessor_config.json that say what a model has seen."""
+
+    do_normalize: bool | None = True
+    image_mean: float | list[float] | None = None
+    image_std: float | list[float] | None = None
+    size: int | dict[str, int] | None = None
+
+
+def read_preprocessor(folder: Path, image_size: Any) -> dict[str, Any]:
+    """The mean and deviation of a folder's pictures, and advice where they have another size. Raises UserError."""
+    path = folder / "preprocessor_config.json"
+    if not path.is_file():
+        return {}
+    source = f"{folder}: {path.name}"
+    with reading(source, "delete it"):
+        text = path.read_text(encoding="utf-8")
+    found = parse_json(Preprocessor, text, source, "give one that transformers wrote, or delete it")
+    mean, std = (found.image_mean, found.image_std) if found.do_normalize is not False else (0.0, 1.0)
+    known = {key: [value] if isinstance(value, float) else value for key, value in (("mean", mean), ("std", std))}
+    sizes = [*found.size.values()] if isinstance(found.size, dict) else [found.size]
+    if found.size and {*sizes} != {*(image_size if isinstance(image_size, list) else [image_size])}:
+        known["advice"] = (
+            f"{path.name} makes pictures of {shorten([*map(str, sizes)])} pixels, config.json {image_size}"
+        )
+    return known
 
 
 def count_tokens(folder: Path) -> int | None:
@@ -268,7 +310,9 @@ def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dic
     for name, value in state.items():
         if (name in TIED and architecture is not T5) or name.endswith(BUFFERS):
             continue
-        theirs = name.removeprefix(architecture.prefix)
+        # BERT's first files are TensorFlow's
+        theirs = re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{OLD_NORMS[match[1]]}", name)
+        theirs = theirs.removeprefix(architecture.prefix)
         here = rename(theirs, architecture.names) or theirs
         renamed[here] = value.T if theirs.endswith(TRANSPOSED) and value.dim() == 2 else value
     for name in [name for name in renamed if ".q." in name]:

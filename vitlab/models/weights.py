@@ -72,6 +72,29 @@ class LoadReport:
         return "\n".join(lines)
 
 
+# of self-supervised training: what stands before the names of a ViT or ResNet whose own head is left out
+BODY = re.compile(
+    r"((?:(?:teacher|student|backbone|encoder|base_encoder)\.)*)(?:patch_embed\.proj|layer1\.0\.conv1)\.weight"
+)
+
+
+def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
+    """The tensors of a state dict without the prefixes that wrappers and training scripts add, and a line about others.
+
+    Wrappers are those of torch.compile, parallel training, averaging and Lightning; scripts those of DINO and its kin.
+    """
+    tensors = {
+        re.sub(r"^(?:module\.|model\.)+", "", str(name).replace("_orig_mod.", "")): value
+        for name, value in state.items()
+        if isinstance(value, Tensor) and name != "n_averaged"
+    }
+    bodies = {match[1] for name in tensors if (match := BODY.fullmatch(name))}
+    prefix = bodies.pop() if len(bodies) == 1 else ""
+    others = [name for name in tensors if not name.startswith(prefix)]
+    inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return inside, f"left out, as not below {prefix}: {shorten(others)}" if others else ""
+
+
 def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
     """The weights of a model that is at hand, if only on the meta device."""
     patches = as_model(model).patches
@@ -96,11 +119,12 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
         raise UserError(f"{weights.label}={weights.origin}: expected a state dict, tensors by name")
     current = model.state_dict()
     source = {name: cast(value, current.get(name)) for name, value in rename_to(model, weights.state).items()}
-    problems = [line for name, value in source.items() if name in current for line in check(name, value, current[name])]
+    heads, convolution = head_names(model), first_convolution(model)
+    known = ((name, value, current[name], name in heads) for name, value in source.items() if name in current)
+    problems = [line for one in known for line in check(*one)]
     if problems:
         raise UserError(f"{weights.label}={weights.origin}: {'; '.join(problems[:3])}")
     check_same_model(model, source, weights)
-    heads, convolution = head_names(model), first_convolution(model)
     keep = head == "keep" or (head == "auto" and same_head(heads, source, current, weights.classes, classes))
     check_options(model, weights, with_head=keep and bool(heads))
     check_tied(current, source, weights)
@@ -224,12 +248,14 @@ def cast(value: Tensor, old: Tensor | None) -> Tensor:
     return value.to(old.dtype) if same_kind else value
 
 
-def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
-    """Problems of a tensor whatever its shape."""
+def check(name: str, value: Tensor, old: Tensor, is_head: bool) -> Iterator[str]:
+    """Problems of a tensor whatever its sizes; a head of other dimensions is replaced."""
     if value.is_floating_point() != old.is_floating_point():
         yield f"{name} is {value.dtype}, in the model {old.dtype}"
     elif value.is_floating_point() and not value.isfinite().all():
         yield f"{name} has values that are not finite"
+    elif not is_head and (value.dim() != old.dim() or not value.numel()):
+        yield f"{name} {shape(value)} does not fit into {shape(old)}"
 
 
 def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -3,15 +3,15 @@
 Imports no torch.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
 from omegaconf import MISSING
+from typing_extensions import TypedDict
 
-from vitlab.config.errors import UserError, choices_text, first_line, raise_all
+from vitlab.config.errors import UserError, choices_text, first_line, parse_json, raise_all
 from vitlab.config.schema.fields import (
     LARGEST_DEPTH,
     LARGEST_IMAGE,
@@ -336,13 +336,24 @@ def is_folder(path: str | Path) -> bool:
     return (Path(path) / CONFIG).is_file()
 
 
+class FolderConfig(TypedDict, total=False):
+    """The keys of a config.json that are used as they are; the sizes are checked as settings of a model."""
+
+    __pydantic_config__ = {"extra": "allow"}  # noqa: RUF012
+    model_type: Optional[str]
+    architectures: Optional[list[str]]
+    id2label: Optional[dict[int, Union[str, int]]]
+    num_labels: Optional[int]
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """A folder's config.json with the defaults of its type. Raises UserError for what this project's models lack."""
     try:
-        config = json.loads((folder / CONFIG).read_text())
+        text = (folder / CONFIG).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: cannot read config.json ({first_line(error)})") from None
-    kind = config.get("model_type") if isinstance(config, dict) else None
+    config = parse_json(FolderConfig, text, f"{folder}: config.json", "give one that transformers wrote")
+    kind = config.get("model_type")
     if kind not in READABLE:
         raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(READABLE)}")
     settings = READABLE[kind]
@@ -383,8 +394,7 @@ def scales_output(config: Mapping[str, Any]) -> bool:
 
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The names of a classifier's classes, None where nobody gave them names."""
-    labels = config.get("id2label") or {}
-    names = tuple(labels[key] for key in sorted(labels, key=int))
+    names = tuple(str(name) for _, name in sorted((config.get("id2label") or {}).items()))
     return names if names and not names[0].startswith("LABEL_") else None
 
 
