@@ -359,7 +359,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     if kind == "t5":
         sizes["decoder_depth"] = len(model.decoder.encoder.blocks)
         sizes["head_width"] = body.encoder.blocks[0].mixer.proj.in_features // sizes["heads"]
-    settings = {key: sizes[here] for key, here in architecture.settings.sizes.items()}
+    settings = {key: sizes[here] for key, here in (*architecture.settings.sizes.items(), *architecture.settings.rates)}
     if kind == "t5":  # whether the output layer is tied, and scaled
         tied = model.output.weight is model.text.embed.tokens.weight
         settings |= {"tie_word_embeddings": tied, "scale_decoder_outputs": tied}
@@ -371,6 +371,32 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     with replacing(Path(folder) / "model.safetensors") as file:
         file.write(save(theirs, metadata={"format": "pt"}))
     return left_out
+
+
+def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
+    """The largest difference of a folder's logits in transformers from the model's, over the largest logit.
+
+    On random inputs; None without transformers.
+    """
+    try:
+        import transformers
+    except ImportError:
+        return None
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    theirs = getattr(transformers, WRITABLE[choose_architecture(model)].model_class).from_pretrained(folder).eval()
+    random = torch.Generator().manual_seed(0)
+    model = model.eval().cpu()
+    if isinstance(model, ViT):
+        inputs = (torch.randn(3, model.patch_embed.proj.in_channels, *model.patch_embed.image_size, generator=random),)
+    else:  # 0 is the padding of ESM
+        tokens = torch.randint(1, model.vocabulary, (3, min(9, model.sequence_length)), generator=random)
+        inputs = (tokens, tokens) if isinstance(model, EncoderDecoder) else (tokens,)
+    with torch.inference_mode():
+        wanted = model(*inputs)
+        wanted = model.masked_logits(wanted) if isinstance(model, Bert) else wanted
+        found = theirs(inputs[0], **({"decoder_input_ids": tokens} if inputs[1:] else {}))[0]
+    return float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-6))
 
 
 def choose_architecture(model: nn.Module) -> str:
@@ -461,7 +487,8 @@ def describe_sizes(body: nn.Module) -> dict[str, Any]:
     block = body.encoder.blocks[0]
     mlp = next(theirs for theirs, here in ACTIVATIONS.items() if here == mlp_name(block.mlp))
     sizes = {"depth": len(body.encoder.blocks), "heads": block.mixer.heads, "mlp_width": block.mlp.fc2.in_features}
-    sizes |= {"mlp": mlp, "norm_eps": block.norm1.eps}
+    sizes |= {"mlp": mlp, "norm_eps": block.norm1.eps, "dropout": block.mixer.proj_drop.p}
+    sizes["attention_dropout"] = block.mixer.attention_dropout
     if isinstance(body, ViT):
         embed = body.patch_embed
         image_size, patch_size = (
