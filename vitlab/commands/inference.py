@@ -362,7 +362,7 @@ def export(words: Sequence[str]) -> int:
         report_difference(path, compare_onnx(loaded.model, path, size, channels), "onnxruntime")
     else:
         write_folder(loaded, run, path)
-        report_difference(path, compare_huggingface(loaded.model, path), "transformers")
+        report_difference(path, compare_huggingface(loaded.model, path, loaded.shape), "transformers")
     print(path)
     return 0
 
@@ -379,13 +379,6 @@ def report_difference(path: Path, difference: float | None, library: str) -> Non
     print(f"{path}: {says}", file=sys.stderr)
 
 
-PROBLEM_TYPES = {  # transformers' names for tasks
-    "classification": "single_label_classification",
-    "multilabel": "multi_label_classification",
-    "regression": "regression",
-}
-
-
 def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     """A folder for Hugging Face's transformers, with the tokenizer or the preprocessing of images."""
     from vitlab.data.text.tokenization import from_file
@@ -393,12 +386,12 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
 
     if loaded.config.data.modality == "image":
         data, (height, width) = loaded.config.data, loaded.shape["image_size"]
-        about: dict[str, Any] = {"problem_type": PROBLEM_TYPES[loaded.config.task.kind]}
-        if loaded.classes:
-            about["id2label"] = {str(index): name for index, name in enumerate(loaded.classes)}
-            about["label2id"] = {name: index for index, name in enumerate(loaded.classes)}
+        problems = {"regression": "regression", "multilabel": "multi_label_classification"}
+        about = {"problem_type": problems.get(loaded.config.task.kind, "single_label_classification")}
+        if labels := dict(enumerate(loaded.classes)):
+            about |= {"id2label": labels, "label2id": {name: index for index, name in labels.items()}}
         if loaded.scale is not None:  # a number is output * std + mean
-            about |= dict(zip(("target_mean", "target_std"), loaded.scale, strict=True))
+            about |= {"target_mean": loaded.scale[0], "target_std": loaded.scale[1]}
         save_huggingface(loaded.model, folder, **about)
         normalization = {"image_mean": list(data.mean), "image_std": list(data.std)}
         size = {"height": height, "width": width}

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from vitlab.config import DescribeConfig, UserError, compose, first_line, raise_all
 from vitlab.config.schema import models as schema
@@ -30,7 +31,7 @@ from vitlab.config.schema.models import (
     scales_output,
 )
 from vitlab.data.text.tokenization import from_file
-from vitlab.files import check_regular, parse_json, reading, replacing, write_json
+from vitlab.files import check_regular, parse_json, read_utf8, reading, replacing, write_json
 from vitlab.models import build, counting, described_shape
 from vitlab.models.encoder import TokenBatchNorm
 from vitlab.models.encoder_decoder import EncoderDecoder
@@ -260,14 +261,12 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[M
     return described, describe_weights(shell, state, origin, **known)
 
 
-@dataclass(frozen=True)
-class Preprocessor:
+class Preprocessor(TypedDict, total=False):
     """The keys of a preprocessor_config.json that say what a model has seen."""
 
-    do_normalize: bool | None = True
-    image_mean: float | list[float] | None = None
-    image_std: float | list[float] | None = None
-    size: int | dict[str, int] | None = None
+    image_mean: list[float] | None
+    image_std: list[float] | None
+    size: int | dict[str, int] | None
 
 
 def read_preprocessor(folder: Path, image_size: Any) -> dict[str, Any]:
@@ -275,17 +274,12 @@ def read_preprocessor(folder: Path, image_size: Any) -> dict[str, Any]:
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         return {}
-    source = f"{folder}: {path.name}"
-    with reading(source, "delete it"):
-        text = path.read_text(encoding="utf-8")
-    found = parse_json(Preprocessor, text, source, "give one that transformers wrote, or delete it")
-    mean, std = (found.image_mean, found.image_std) if found.do_normalize is not False else (0.0, 1.0)
-    known = {key: [value] if isinstance(value, float) else value for key, value in (("mean", mean), ("std", std))}
-    sizes = [*found.size.values()] if isinstance(found.size, dict) else [found.size]
-    if found.size and {*sizes} != {*(image_size if isinstance(image_size, list) else [image_size])}:
-        known["advice"] = (
-            f"{path.name} makes pictures of {shorten([*map(str, sizes)])} pixels, config.json {image_size}"
-        )
+    advice = "give one that transformers wrote, or delete it"
+    found = parse_json(Preprocessor, read_utf8(path, str(folder)), f"{folder}: {path.name}", advice)
+    known, size = {"mean": found.get("image_mean"), "std": found.get("image_std")}, found.get("size")
+    sizes = [*size.values()] if isinstance(size, dict) else [size]
+    if size and {*sizes} != {*(image_size if isinstance(image_size, list) else [image_size])}:
+        known["advice"] = f"{path.name} makes pictures of {sizes} pixels, config.json says {image_size}"
     return known
 
 
@@ -373,10 +367,10 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     return left_out
 
 
-def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
+def compare_huggingface(model: nn.Module, folder: str | Path, shape: Mapping[str, Any]) -> float | None:
     """The largest difference of a folder's logits in transformers from the model's, over the largest logit.
 
-    On random inputs; None without transformers.
+    On random inputs of the shape that the model was built for; None without transformers.
     """
     try:
         import transformers
@@ -386,16 +380,16 @@ def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
     transformers.logging.disable_progress_bar()
     theirs = getattr(transformers, WRITABLE[choose_architecture(model)].model_class).from_pretrained(folder).eval()
     random = torch.Generator().manual_seed(0)
-    model = model.eval().cpu()
-    if isinstance(model, ViT):
-        inputs = (torch.randn(3, model.patch_embed.proj.in_channels, *model.patch_embed.image_size, generator=random),)
-    else:  # 0 is the padding of ESM
-        tokens = torch.randint(1, model.vocabulary, (3, min(9, model.sequence_length)), generator=random)
-        inputs = (tokens, tokens) if isinstance(model, EncoderDecoder) else (tokens,)
+    inputs = [
+        one.normal_(generator=random)
+        if one.is_floating_point()
+        else one[:, :9].random_(1, shape["vocabulary"], generator=random)  # 0 is the padding of ESM
+        for one in counting.inputs(shape, 3, "cpu")
+    ]
     with torch.inference_mode():
-        wanted = model(*inputs)
+        wanted = model.eval().cpu()(*inputs)
         wanted = model.masked_logits(wanted) if isinstance(model, Bert) else wanted
-        found = theirs(inputs[0], **({"decoder_input_ids": tokens} if inputs[1:] else {}))[0]
+        found = theirs(inputs[0], **dict(zip(["decoder_input_ids"], inputs[1:], strict=False)))[0]
     return float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-6))
 
 

@@ -400,8 +400,6 @@ def first_convolution(model: nn.Module) -> tuple[str, nn.Conv2d] | None:
 
 def resample_kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
     """(D, C, Y, X) for the target's channels and, where it embeds patches, for its patch size."""
-    if weight.dim() != 4:
-        return weight
     if weight.shape[1] != target.in_channels and target.groups == 1:
         weight = adapt_input_conv(target.in_channels, weight, base_chans=weight.shape[1])
     if weight.shape[2:] != target.kernel_size and target.kernel_size == target.stride:
@@ -429,6 +427,8 @@ def resample_positions(
         return value
     prefix, source_grid = old.shape[1] - math.prod(grid), source_grid or infer_square(value, source)
     source_prefix = value.shape[1] - math.prod(source_grid)
+    if source_prefix < 0:
+        raise UserError(f"init: pos_embed has {value.shape[1]} positions, fewer than its grid {list(source_grid)}")
     if source_prefix == prefix and tuple(source_grid) == grid:
         return value
     patches = value[:, source_prefix:]

@@ -5,7 +5,6 @@ Nothing is unpickled.
 
 import hashlib
 import sys
-from argparse import Namespace
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -13,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from timm.models import load_state_dict
 from torch import Tensor, nn
 
 from vitlab import models, tasks
-from vitlab.config import TrainConfig, UserError, change, compose
+from vitlab.config import TrainConfig, UserError, change, compose, first_line
 from vitlab.config.schema.models import is_folder
 from vitlab.data.opening import open_data
 from vitlab.data.text.tokenization import from_file
-from vitlab.files import check_regular, reading
+from vitlab.files import check_regular
 from vitlab.models import counting
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.encoder_decoder import Captioner
@@ -161,7 +160,16 @@ def read_weights(source: str) -> Weights:
         state = read_checkpoint(RunFiles(source).weights_path)
         model = counting.meta(config.model, **restore_shape(state))
         return describe_weights(model, unwrap(state["state_dict"])[0], source, classes=tuple(state["classes"]))
-    state, left_out = unwrap(read_state(path))
+    check_regular(path, f"init={path}")
+    try:
+        content = load_state_dict(str(path), weights_only=True)  # timm's: the averaged weights where there are any
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"init={path}: cannot read the file ({first_line(error)})") from error
+    except Exception as error:  # torch raises many kinds, and advises to trust the file
+        raise UserError(
+            f"init={path}: not a file of weights that can be read without unpickling; save it as .safetensors"
+        ) from error
+    state, left_out = unwrap(find_state(content, path))
     renamed = rename_from_huggingface(state)
     if renamed is state:
         return Weights(state, str(path), advice=left_out)
@@ -171,53 +179,20 @@ def read_weights(source: str) -> Weights:
     return Weights(renamed, str(path), advice=advice)
 
 
-STATES = (
-    "state_dict_ema",
-    "model_ema",
-    "state_dict",
-    "model",
-)  # timm's order: the averaged weights where there are any
-
-
-def read_state(path: Path) -> Mapping[str, Any]:
-    """The state dict of a file, which may be one of several things in it. Raises UserError; nothing is unpickled."""
-    source = f"init={path}"
-    check_regular(path, source)
-    with reading(source, "give a file of weights"):
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        try:
-            with torch.serialization.safe_globals([Namespace]):  # the options of a training script
-                content = torch.load(path, map_location="cpu", weights_only=True)
-        except OSError:
-            raise
-        except Exception as error:  # torch raises many kinds, and advises to trust the file
-            raise UserError(
-                f"{source}: not a file of weights that can be read without unpickling; save it as .safetensors"
-            ) from error
-        return find_state(content, source)
-
-
-def find_state(content: Any, source: str) -> Mapping[str, Any]:
+def find_state(content: Any, path: Path) -> Mapping[str, Any]:
     """The state dict in what a training script saved. Raises UserError where there is none, or more than one."""
     parts = content if isinstance(content, Mapping) else {}
-    states = [key for key, part in parts.items() if isinstance(part, Mapping) and has_tensors(part)]
-    named = [key for key in STATES if isinstance(parts.get(key), Mapping) and parts[key]]
-    if named or len(states) == 1:
-        return find_state(parts[(named or states)[0]], source)
-    if states:
+    values = {key: part.values() if isinstance(part, Mapping) else [part] for key, part in parts.items()}
+    holds = [key for key, found in values.items() if any(isinstance(value, Tensor) for value in found)]
+    states = [key for key in holds if isinstance(parts[key], Mapping)]
+    if not holds:
+        raise UserError(f"init={path}: contains no weights; it holds {shorten([*map(str, parts)], 6) or type(content)}")
+    if len(states) > 1:
         raise UserError(
-            f"{source}: holds several sets of weights: {shorten([*map(str, states)], 6)}; save one of them as a file: "
-            f"torch.save(torch.load(FILE)[{states[0]!r}], 'weights.pth')"
+            f"init={path}: holds several sets of weights: {shorten([*map(str, states)], 6)}; save one of them as a "
+            f"file: torch.save(torch.load(FILE)[{states[0]!r}], 'weights.pth')"
         )
-    if not has_tensors(parts):
-        holds = shorten([*map(str, parts)], 6) or f"a {type(content).__name__}"
-        raise UserError(f"{source}: contains no weights by name; it holds {holds}")
-    return parts
-
-
-def has_tensors(part: Mapping[str, Any]) -> bool:
-    return any(isinstance(value, Tensor) for value in part.values())
+    return parts[states[0]] if states else parts
 
 
 def refuse_other_source(source: str | None, files: RunFiles) -> None:

@@ -360,7 +360,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(READABLE)}")
     settings = READABLE[kind]
     config = {**settings.defaults, **config}
-    if lacking := [key for key in settings.sizes if key not in config]:
+    if lacking := [key for key in settings.sizes if config.get(key) is None and key not in settings.defaults]:
         raise UserError(f"{folder}: config.json lacks {', '.join(lacking)}")
     problems = [
         f"{folder}: config.json has {key}={config.get(key)}; vitlab's models have {key}={value}"
