@@ -245,7 +245,7 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[M
             model["share_embeddings"] = t5_sharing(state)
         if kind == "vit":
             model["pre_logits"] = "pre_logits.0.weight" in state
-            num_classes = len(state["head.weight"]) if "head.weight" in state else 0
+            num_classes, _ = state["head.weight"].shape if "head.weight" in state else (0, 0)
             known |= read_preprocessor(folder, config["image_size"])
     try:
         described = compose(DescribeConfig, base={"model": model, "num_classes": num_classes})
