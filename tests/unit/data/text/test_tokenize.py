@@ -1,5 +1,6 @@
 """Tokenizers of every kind: what they lose, what they repeat, where their special tokens are."""
 
+import json
 import pickle
 
 import pytest
@@ -196,3 +197,18 @@ def test_kinds_and_paths(tmp_path, monkeypatch):
         "data.tokenizer=wordpeice: unknown kind; did you mean 'wordpiece'? choices: bpe, wordpiece, characters, "
         "or the path of a tokenizer.json"
     ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},  # the library panics
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": False}},
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
+    ],
+)
+def test_what_the_library_cannot_read_is_one_line(changes, tmp_path):
+    written = json.loads(tokenization.train(["seven"], "bpe", 300).inner.to_str())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(written | changes))
+    with pytest.raises(UserError, match=r"data\.tokenizer"):
+        tokenization.from_file(tmp_path).encode(["a" * 40 + "b"])
