@@ -127,7 +127,7 @@ def test_one_batch_is_learned_by_heart(name):
 def test_every_dropout_follows_its_key(name, rate):
     config = compose(DescribeConfig, base={"model": {"name": name, "dropout": rate, "depth": 2}}).model
     if config.modality == "image":
-        shapes = [{"image_size": (16, 16), "channels": 3, "num_classes": 5}]
+        shapes = [{"image_size": (224, 224), "channels": 3, "num_classes": 5}]
     else:
         heads = ("sequence", "token") if "causal" in vars(config) else ("seq2seq",)
         shapes = [{"vocabulary": 20, "length": 8, "target_length": 8, "num_classes": 5, "head": head} for head in heads]
