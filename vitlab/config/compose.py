@@ -224,9 +224,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
         config = yaml.load(Path(path).read_text(), Loader)
-        if not isinstance(config, dict):
+        if not config or not isinstance(config, dict):
             raise ValueError("it has no keys")
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{path}: is damaged or was cut ({' '.join(str(error).split())}); {RESTORE}") from None
     return config
 

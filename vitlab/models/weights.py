@@ -86,7 +86,7 @@ def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
     tensors = {
         re.sub(r"^(?:module\.|model\.)+", "", str(name).replace("_orig_mod.", "")): value
         for name, value in state.items()
-        if isinstance(value, Tensor) and name != "n_averaged"
+        if isinstance(value, Tensor)
     }
     bodies = {match[1] for name in tensors if (match := BODY.fullmatch(name))}
     prefix = bodies.pop() if len(bodies) == 1 else ""
@@ -235,7 +235,7 @@ def optional(model: nn.Module, name: str) -> bool:
         return name.partition(".")[0] not in {"text", "decoder"} & children
     module = name.rpartition(".")[0]
     return (
-        name in PREFIX
+        name in (*PREFIX, "mask_token", "n_averaged")  # of self-supervised training and of averaging
         or module in as_model(model).head_modules
         or name.startswith("pre_logits.")
         or "num_batches_" in name
