@@ -314,7 +314,7 @@ def test_the_preprocessing_of_a_folder_is_compared(folders, tmp_path):
     seen = {"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 1, 1], "size": {"height": 8, "width": 10}}
     (folder / "preprocessor_config.json").write_text(json.dumps(seen))
     advice = load_weights(build_model(folder), folder, mean=[0.5], std=[0.5]).advice
-    assert "makes pictures of [8, 10] pixels, config.json says [8, 12]" in advice
+    assert "size {'height': 8, 'width': 10}, config.json says [8, 12]" in advice
     assert "trained with data.mean=[0.1,0.2,0.3] data.std=[1,1,1], here they are [0.5] and [0.5]" in advice
 
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
-from vitlab.config import DescribeConfig, UserError, compose, first_line, raise_all
+from vitlab.config import DescribeConfig, UserError, compose, first_line
 from vitlab.config.schema import models as schema
 from vitlab.config.schema.models import (
     ACTIVATIONS,
@@ -38,7 +38,7 @@ from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import Bert, LanguageModel, TextEncoder, TextModel
 from vitlab.models.vit import ViT
-from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, mlp_name, shape, shorten, unwrap
+from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, mlp_name, shorten, unwrap
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,6 @@ TIED = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight", 
 # in files of older versions
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq")
 BUFFERS += ("position_ids", "token_type_ids", ".EncDecAttention.relative_attention_bias.weight")
-OLD_NORMS = {"gamma": "weight", "beta": "bias"}
 TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # (inputs, outputs)
 
 
@@ -217,13 +216,11 @@ def read_huggingface(folder: str | Path) -> tuple[ModelConfig, Weights]:
     """The model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError."""
     folder = Path(folder)
     read_config(folder)  # a problem there is said first
-    path, advice = folder / "model.safetensors", "give one that transformers wrote"
-    if not path.exists():
-        others = [file.name for file in sorted(folder.iterdir()) if file.suffix in (".bin", ".safetensors")]
-        found = f"it has {shorten(others)}: give init=FILE, or write" if others else "write"
-        raise UserError(f"{folder}: has no model.safetensors; {found} one file by transformers' save_pretrained")
+    path = folder / "model.safetensors"
     check_regular(path, str(path))
-    with reading(str(path), advice):
+    with reading(
+        str(path), "write it as one file by transformers' save_pretrained, or give init=FILE of other weights"
+    ):
         state = load_file(path)
     return interpret(folder, state, str(folder))
 
@@ -231,9 +228,9 @@ def read_huggingface(folder: str | Path) -> tuple[ModelConfig, Weights]:
 def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[ModelConfig, Weights]:
     """The same of weights in transformers' names that belong to a folder's config.json."""
     config, model = read_config(folder), read_model(folder)
-    kind, num_classes, advice = config["model_type"], None, "its tensors need the shapes of config.json's sizes"
+    kind, num_classes = config["model_type"], None
     known: dict[str, Any] = {"classes": class_names(config), "tokens": count_tokens(folder)}
-    with reading(origin, advice):
+    with reading(origin, "its tensors need the shapes of config.json's sizes"):
         state = rename_state(unwrap(state)[0], READABLE[kind])
         if kind == "gpt_neox":
             heads = config["num_attention_heads"]
@@ -252,12 +249,6 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[M
         shell = counting.meta(described.model, **described_shape(described))
     except (UserError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
-    own = shell.state_dict()
-    raise_all(
-        f"{origin}: {name} {shape(value)} does not fit into {shape(own[name])}; {advice}"
-        for name, value in state.items()
-        if name in own and value.dim() != own[name].dim()
-    )
     return described, describe_weights(shell, state, origin, **known)
 
 
@@ -276,11 +267,10 @@ def read_preprocessor(folder: Path, image_size: Any) -> dict[str, Any]:
         return {}
     advice = "give one that transformers wrote, or delete it"
     found = parse_json(Preprocessor, read_utf8(path, str(folder)), f"{folder}: {path.name}", advice)
-    known, size = {"mean": found.get("image_mean"), "std": found.get("image_std")}, found.get("size")
-    sizes = [*size.values()] if isinstance(size, dict) else [size]
-    if size and {*sizes} != {*(image_size if isinstance(image_size, list) else [image_size])}:
-        known["advice"] = f"{path.name} makes pictures of {sizes} pixels, config.json says {image_size}"
-    return known
+    size, wanted = found.get("size"), {*(image_size if isinstance(image_size, list) else [image_size])}
+    differs = size and {*(size.values() if isinstance(size, dict) else [size])} != wanted
+    advice = f"{path.name} makes pictures of size {size}, config.json says {image_size}" if differs else ""
+    return {"mean": found.get("image_mean"), "std": found.get("image_std"), "advice": advice}
 
 
 def count_tokens(folder: Path) -> int | None:
@@ -304,9 +294,8 @@ def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dic
     for name, value in state.items():
         if (name in TIED and architecture is not T5) or name.endswith(BUFFERS):
             continue
-        # BERT's first files are TensorFlow's
-        theirs = re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{OLD_NORMS[match[1]]}", name)
-        theirs = theirs.removeprefix(architecture.prefix)
+        theirs = name.removeprefix(architecture.prefix)
+        theirs = theirs.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         here = rename(theirs, architecture.names) or theirs
         renamed[here] = value.T if theirs.endswith(TRANSPOSED) and value.dim() == 2 else value
     for name in [name for name in renamed if ".q." in name]:
@@ -376,14 +365,10 @@ def compare_huggingface(model: nn.Module, folder: str | Path, shape: Mapping[str
         import transformers
     except ImportError:
         return None
-    transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     theirs = getattr(transformers, WRITABLE[choose_architecture(model)].model_class).from_pretrained(folder).eval()
-    random = torch.Generator().manual_seed(0)
-    inputs = [
-        one.normal_(generator=random)
-        if one.is_floating_point()
-        else one[:, :9].random_(1, shape["vocabulary"], generator=random)  # 0 is the padding of ESM
+    inputs = [  # 0 is the padding of ESM
+        one.normal_() if one.is_floating_point() else one[:, :9].random_(1, shape["vocabulary"])
         for one in counting.inputs(shape, 3, "cpu")
     ]
     with torch.inference_mode():

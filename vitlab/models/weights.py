@@ -72,17 +72,12 @@ class LoadReport:
         return "\n".join(lines)
 
 
-# of self-supervised training: what stands before the names of a ViT or ResNet whose own head is left out
-BODY = re.compile(
-    r"((?:(?:teacher|student|backbone|encoder|base_encoder)\.)*)(?:patch_embed\.proj|layer1\.0\.conv1)\.weight"
-)
+# a ViT's or ResNet's first name and what self-supervised training writes before it
+BODY = re.compile(r"((?:(?:backbone|(?:base_)?encoder|teacher)\.)*)(?:patch_embed\.proj|layer1\.0\.conv1)\.weight")
 
 
 def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
-    """The tensors of a state dict without the prefixes that wrappers and training scripts add, and a line about others.
-
-    Wrappers are those of torch.compile, parallel training, averaging and Lightning; scripts those of DINO and its kin.
-    """
+    """The tensors of a state dict without the prefixes of wrappers and of DINO's kin, and a line about what is left."""
     tensors = {
         re.sub(r"^(?:module\.|model\.)+", "", str(name).replace("_orig_mod.", "")): value
         for name, value in state.items()
@@ -119,12 +114,11 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
         raise UserError(f"{weights.label}={weights.origin}: expected a state dict, tensors by name")
     current = model.state_dict()
     source = {name: cast(value, current.get(name)) for name, value in rename_to(model, weights.state).items()}
-    heads, convolution = head_names(model), first_convolution(model)
-    known = ((name, value, current[name], name in heads) for name, value in source.items() if name in current)
-    problems = [line for one in known for line in check(*one)]
+    problems = [line for name, value in source.items() if name in current for line in check(name, value, current[name])]
     if problems:
         raise UserError(f"{weights.label}={weights.origin}: {'; '.join(problems[:3])}")
     check_same_model(model, source, weights)
+    heads, convolution = head_names(model), first_convolution(model)
     keep = head == "keep" or (head == "auto" and same_head(heads, source, current, weights.classes, classes))
     check_options(model, weights, with_head=keep and bool(heads))
     check_tied(current, source, weights)
@@ -248,13 +242,13 @@ def cast(value: Tensor, old: Tensor | None) -> Tensor:
     return value.to(old.dtype) if same_kind else value
 
 
-def check(name: str, value: Tensor, old: Tensor, is_head: bool) -> Iterator[str]:
-    """Problems of a tensor whatever its sizes; a head of other dimensions is replaced."""
+def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
+    """Problems of a tensor whatever its sizes."""
     if value.is_floating_point() != old.is_floating_point():
         yield f"{name} is {value.dtype}, in the model {old.dtype}"
     elif value.is_floating_point() and not value.isfinite().all():
         yield f"{name} has values that are not finite"
-    elif not is_head and (value.dim() != old.dim() or not value.numel()):
+    elif value.dim() != old.dim() or not value.numel():
         yield f"{name} {shape(value)} does not fit into {shape(old)}"
 
 

@@ -222,7 +222,7 @@ class RunFiles:
 
     def init(self) -> dict[str, Any] | None:
         """What became of the weights that the run began with, and their SHA-256; None without such weights."""
-        return read_json(self.init_path)
+        return read_json(self.init_path, dict)
 
     def contents(self) -> str | None:
         """The SHA-256 of the data that the run began with; None where it is not known. Raises UserError."""
