@@ -279,7 +279,7 @@ class RunFiles:
 
     def analysis(self, name: str) -> dict[str, Any] | None:
         """`{"name", "unit", "rows": [{"step", ...}, ...]}` of one analysis, if it ran. Raises UserError."""
-        return read_json(self.analysis_folder / f"{name}.json")
+        return read_json(self.analysis_folder / f"{name}.json", dict)
 
 
 def check_result(result: Any) -> dict[str, Any]:
