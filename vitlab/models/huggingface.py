@@ -252,12 +252,9 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[M
     return described, describe_weights(shell, state, origin, **known)
 
 
-class Preprocessor(TypedDict, total=False):
-    """The keys of a preprocessor_config.json that say what a model has seen."""
-
-    image_mean: list[float] | None
-    image_std: list[float] | None
-    size: int | dict[str, int] | None
+# the keys of a preprocessor_config.json that say what a model has seen
+SEEN = {"image_mean": list[float] | None, "image_std": list[float] | None, "size": int | dict[str, int] | None}
+Preprocessor = TypedDict("Preprocessor", SEEN, total=False)
 
 
 def read_preprocessor(folder: Path, image_size: Any) -> dict[str, Any]:

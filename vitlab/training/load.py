@@ -169,7 +169,12 @@ def read_weights(source: str) -> Weights:
         raise UserError(
             f"init={path}: not a file of weights that can be read without unpickling; save it as .safetensors"
         ) from error
-    state, left_out = unwrap(find_state(content, path))
+    state, left_out = unwrap(content)
+    if not state:
+        raise UserError(
+            f"init={path}: contains no weights but {shorten([*map(str, content)], 6) or 'nothing'}; save the weights "
+            "among them as a file: torch.save(torch.load(FILE)[KEY], 'weights.pth')"
+        )
     renamed = rename_from_huggingface(state)
     if renamed is state:
         return Weights(state, str(path), advice=left_out)
@@ -177,22 +182,6 @@ def read_weights(source: str) -> Weights:
         return interpret(path.parent, state, str(path))[1]
     advice = "without the config.json beside it nobody knows its number of heads and its epsilon: compare them yourself"
     return Weights(renamed, str(path), advice=advice)
-
-
-def find_state(content: Any, path: Path) -> Mapping[str, Any]:
-    """The state dict in what a training script saved. Raises UserError where there is none, or more than one."""
-    parts = content if isinstance(content, Mapping) else {}
-    values = {key: part.values() if isinstance(part, Mapping) else [part] for key, part in parts.items()}
-    holds = [key for key, found in values.items() if any(isinstance(value, Tensor) for value in found)]
-    states = [key for key in holds if isinstance(parts[key], Mapping)]
-    if not holds:
-        raise UserError(f"init={path}: contains no weights; it holds {shorten([*map(str, parts)], 6) or type(content)}")
-    if len(states) > 1:
-        raise UserError(
-            f"init={path}: holds several sets of weights: {shorten([*map(str, states)], 6)}; save one of them as a "
-            f"file: torch.save(torch.load(FILE)[{states[0]!r}], 'weights.pth')"
-        )
-    return parts[states[0]] if states else parts
 
 
 def refuse_other_source(source: str | None, files: RunFiles) -> None:
