@@ -9,11 +9,10 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from vitlab.config.errors import UserError, first_line
 
-T = TypeVar("T")
 UNPACKED = 100  # times as long as its gzip file is a text at most: a bomb has a thousand times its length
 FORMATS = {  # by the first bytes of a file that is no text in UTF-8
     b"PK\3\4": "a zip archive, an Excel workbook (.xlsx) or a document",
@@ -86,24 +85,6 @@ def reading(source: str, advice: str) -> Iterator[None]:
         raise
     except BaseException as error:
         raise UserError(f"{source}: cannot read it: {type(error).__name__} {first_line(error)}; {advice}") from None
-
-
-def parse_json(kind: type[T], text: str, source: str, advice: str) -> T:
-    """Read JSON into a dataclass or another type that pydantic knows; fields that it does not name are ignored.
-
-    Raises UserError, with the place within the file `source`, for what is no JSON, too deep, or of another type.
-    """
-    from pydantic import TypeAdapter, ValidationError  # takes 0.2 s
-
-    try:
-        return TypeAdapter(kind).validate_json(text, strict=True)
-    except ValidationError as error:
-        first, *others = error.errors(include_url=False, include_input=False)
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-        more = f" (and {len(others)} more)" if others else ""
-        raise UserError(f"{source}: {place}{': ' if place else ''}{first['msg']}{more}; {advice}") from None
-    except UnicodeEncodeError:  # half of a character of two
-        raise UserError(f"{source}: holds half a character (a lone surrogate); {advice}") from None
 
 
 def read_utf8(path: Path, key: str) -> str:

@@ -4,9 +4,13 @@ Heads and epsilons change no weight's shape, so weights fit into models of other
 """
 
 import json
+import os
+import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
     BertConfig,
@@ -19,11 +23,12 @@ from transformers import (
     ViTForImageClassification,
 )
 
+from vitlab.commands.inference import write_folder
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.errors import UserError
 from vitlab.data.text import tokenization
 from vitlab.models import build_model
-from vitlab.models.huggingface import load_huggingface, save_huggingface
+from vitlab.models.huggingface import compare_huggingface, load_huggingface, save_huggingface
 from vitlab.training.load import load_weights
 
 V, LENGTH, D, HIDDEN = 53, 19, 16, 24
@@ -208,3 +213,136 @@ def test_embeddings_beyond_the_tokenizers_tokens_are_padding(tmp_path):
     torch.testing.assert_close(mine(tokens, tokens), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(UserError, match="its vocabulary has 53 tokens, the model's has 9"):
         load_weights(build_model(folder, vocabulary=9), folder)
+
+
+# ---- damaged folders: each ends in one line
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return {kind: save(KINDS[kind][0](2, 1e-5), tmp_path_factory.mktemp(kind)) for kind in KINDS}
+
+
+NAMES = {  # of tensors that are taken apart, joined, resized or counted
+    "vit": ("classifier.weight", "attention.attention.query.weight", "position_embeddings", "projection.weight"),
+    "bert": ("self.key.bias", "predictions.bias"),
+    "gpt2": ("0.attn.c_attn.weight", "wpe.weight"),
+    "t5": ("SelfAttention.v.weight", "shared.weight", "relative_attention_bias"),
+}
+TENSORS = [torch.tensor(1.0), torch.zeros(0), torch.zeros(2, 3, 4, 5, 6)]
+SIZES = {"vit": ("hidden_size", "image_size"), "bert": ("num_attention_heads",), "t5": ("d_kv",)}
+JSON = (b"", b"[]", b"null", b"\xff\xfe{", b'{"a":' * 10**5, b'{"model_type": []}', b'"\\ud800"')
+
+
+def damage(folder, config=None, state=None, files=None):
+    """The folder with one of its files changed."""
+    if state is not None:
+        whole, ((part, value),) = load_file(folder / "model.safetensors"), state.items()
+        save_file({**whole, next(name for name in whole if part in name): value}, folder / "model.safetensors")
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
+    for name, content in (files or {}).items():
+        (folder / name).write_bytes(content)
+
+
+DAMAGES = [
+    *(("vit", {"config": {"architectures": value}}) for value in (3, "x", [None], {"a": 1})),
+    *(("vit", {"config": {"id2label": value}}) for value in (3, ["x"], {"a": "b"}, {"0": None}, {"0": [1]})),
+    *(
+        (kind, {"config": {key: value}})
+        for kind in SIZES
+        for key in SIZES[kind]
+        for value in (None, "x", [], -1, 1e300)
+    ),
+    *(("vit", {"files": {"config.json": text}}) for text in JSON),
+    *(("gpt2", {"files": {"model.safetensors": text}}) for text in (b"", b"\xff" * 99)),
+    *(
+        ("vit", {"files": {"preprocessor_config.json": text}})
+        for text in (b"[", b'{"size": "x"}', b'{"image_std": {}}')
+    ),
+    *((kind, {"state": {part: value}}) for kind in NAMES for part in NAMES[kind] for value in TENSORS),
+]
+
+
+def test_a_damaged_folder_is_one_line_each(folders, tmp_path):
+    for number, (kind, what) in enumerate(DAMAGES):
+        folder = tmp_path / str(number)
+        shutil.copytree(folders[kind], folder)
+        damage(folder, **what)
+        with pytest.raises(UserError) as caught:
+            load_huggingface(folder)
+        assert all(str(folder) in line and "\n" not in line and len(line) < 500 for line in caught.value.problems), what
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_pipe_in_a_folder_is_refused(name, folders, tmp_path):
+    shutil.copytree(folders["gpt2"], tmp_path / "gpt2")
+    (tmp_path / "gpt2" / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "gpt2" / name)
+    with pytest.raises(UserError, match="a pipe, socket or device"):
+        load_huggingface(tmp_path / "gpt2") if name[0] == "m" else tokenization.from_file(tmp_path / "gpt2")
+
+
+# ---- names of older versions and of wrappers
+
+OLD = {
+    "norms of TensorFlow": ("bert", lambda n: n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")),
+    "without the prefix": ("bert", lambda name: name.removeprefix("bert.")),
+    "parallel": ("bert", lambda name: f"module.{name}"),
+    "compiled": ("gpt2", lambda name: f"_orig_mod.module.{name}"),
+    "Lightning": ("t5", lambda name: f"model.{name}"),
+    "GPT-2 alone": ("gpt2", lambda name: name.removeprefix("transformer.")),
+    "compiled within": ("vit", lambda name: name.replace("layer.0.", "layer.0._orig_mod.")),
+}
+BUFFERS = ("h.0.attn.bias", "h.1.attn.masked_bias", "bert.embeddings.position_ids", "embeddings.token_type_ids")
+
+
+@pytest.mark.parametrize("case", OLD)
+@torch.no_grad()
+def test_old_names_are_read(case, folders, tmp_path):
+    kind, old = OLD[case]
+    folder = shutil.copytree(folders[kind], tmp_path / kind)
+    state = {old(name): value for name, value in load_file(folder / "model.safetensors").items()}
+    save_file({**state, **{name: torch.zeros(1, 2) for name in BUFFERS}}, folder / "model.safetensors")
+    (mine, report), (expected, _) = load_huggingface(folder), load_huggingface(folders[kind])
+    assert not [*report.missing, *report.new, *report.unused]
+    assert all(torch.equal(value, expected.state_dict()[name]) for name, value in mine.state_dict().items())
+
+
+def test_the_preprocessing_of_a_folder_is_compared(folders, tmp_path):
+    folder = shutil.copytree(folders["vit"], tmp_path / "vit")
+    seen = {"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 1, 1], "size": {"height": 8, "width": 10}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(seen))
+    advice = load_weights(build_model(folder), folder, mean=[0.5], std=[0.5]).advice
+    assert "size {'height': 8, 'width': 10}, config.json says [8, 12]" in advice
+    assert "trained with data.mean=[0.1,0.2,0.3] data.std=[1,1,1], here they are [0.5] and [0.5]" in advice
+
+
+# ---- exported runs
+
+
+@pytest.mark.parametrize(
+    ("task", "classes", "scale"),
+    [("regression", (), (40.0, 3.0)), ("multilabel", "ab", None), ("classification", "ab", None)],
+)
+@torch.no_grad()
+def test_an_exported_run_of_images_is_what_transformers_expects(task, classes, scale, tmp_path):
+    shape = {"image_size": (12, 8), "channels": 1, "num_classes": len(classes) or 1}
+    sizes = {"width": 12, "heads": 2, "patch_size": 4, "pool": "token", "dropout": 0.2}
+    mine = build_model("vit_nano", **shape, **sizes)
+    nn.init.normal_(mine.head.weight)
+    data = SimpleNamespace(modality="image", mean=[0.3], std=[0.5])
+    config = SimpleNamespace(task=SimpleNamespace(kind=task), data=data)
+    run = SimpleNamespace(model=mine, shape=shape, classes=tuple(classes), scale=scale, config=config)
+    write_folder(run, "run", tmp_path)
+    theirs, images = ViTForImageClassification.from_pretrained(tmp_path).eval(), torch.randn(3, 1, 12, 8)
+    torch.testing.assert_close(theirs(images).logits, mine.eval()(images), rtol=1e-5, atol=1e-5)
+    assert compare_huggingface(mine, tmp_path, shape) < 1e-5
+    nn.init.normal_(mine.head.weight)
+    assert compare_huggingface(mine, tmp_path, shape) > 0.1
+    labels = {"regression": torch.zeros(3), "multilabel": torch.zeros(3, 2), "classification": torch.zeros(3).long()}
+    assert theirs(images, labels=labels[task]).loss > 0
+    assert theirs.config.num_labels == shape["num_classes"]
+    assert list(theirs.config.id2label.values()) == (list(classes) or ["LABEL_0"])
+    assert theirs.config.hidden_dropout_prob == 0.2
+    assert not scale or (theirs.config.target_mean, theirs.config.target_std) == scale

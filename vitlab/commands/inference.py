@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -317,7 +318,7 @@ def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict
 # ---- export
 
 
-SLACK = 1e-2  # of the largest logit: how far those of an ONNX file may be from the run's
+SLACK = 1e-2  # of the largest logit: how far those in another library may be from the run's
 EXPORT = """Write a finished run's model for other programs.
   vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
   vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size
@@ -341,6 +342,7 @@ def export(words: Sequence[str]) -> int:
     with status_line("loading torch, lightning and timm"):
         from vitlab.models.base import as_model
         from vitlab.models.export import compare_onnx, save_onnx, save_safetensors
+        from vitlab.models.huggingface import compare_huggingface
         from vitlab.training.checkpoints import load_run
 
     loaded = load_run(run)
@@ -355,23 +357,29 @@ def export(words: Sequence[str]) -> int:
             f"{path}: a model that reads or writes text is exported as a .safetensors file or, as far as transformers "
             "has it, as a folder"
         )
-    if not path.suffix:
-        write_folder(loaded, run, path)
-    elif path.suffix == ".safetensors":
+    if path.suffix == ".safetensors":
         save_safetensors(loaded.model, path, "own" if is_text else args.names, about)
-    else:
+    elif path.suffix:
         size, channels = tuple(loaded.shape["image_size"]), loaded.shape["channels"]
         save_onnx(loaded.model, path, image_size=size, channels=channels, about=about)
-        difference = compare_onnx(loaded.model, path, size, channels)
-        if difference is not None and difference > SLACK:
-            path.unlink()
-            raise UserError(f"{path}: its logits are off by {difference:.1%} of the largest; give .safetensors")
-        says = f"its logits are the run's to within {difference or 0:.1e} of the largest"
-        if difference is None:
-            says = "not compared with the run, which needs onnxruntime: pip install onnxruntime"
-        print(f"{path}: {says}", file=sys.stderr)
+        report_difference(path, compare_onnx(loaded.model, path, size, channels), "onnxruntime")
+    else:
+        write_folder(loaded, run, path)
+        report_difference(path, compare_huggingface(loaded.model, path, loaded.shape), "transformers")
     print(path)
     return 0
+
+
+def report_difference(path: Path, difference: float | None, library: str) -> None:
+    """Say how far the logits of what was written are from the run's; remove it and raise UserError where too far."""
+    if difference is None:
+        says = f"not compared with the run, which needs {library}: pip install {library}"
+    elif difference <= SLACK:
+        says = f"its logits are the run's to within {difference:.1e} of the largest"
+    else:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise UserError(f"{path}: its logits are off by {difference:.1%} of the largest; give .safetensors")
+    print(f"{path}: {says}", file=sys.stderr)
 
 
 def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
@@ -380,9 +388,14 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     from vitlab.models.huggingface import save_huggingface
 
     if loaded.config.data.modality == "image":
-        labels = {str(index): name for index, name in enumerate(loaded.classes)}
-        save_huggingface(loaded.model, folder, id2label=labels)
         data, (height, width) = loaded.config.data, loaded.shape["image_size"]
+        problems = {"regression": "regression", "multilabel": "multi_label_classification"}
+        about = {"problem_type": problems.get(loaded.config.task.kind, "single_label_classification")}
+        if labels := dict(enumerate(loaded.classes)):
+            about |= {"id2label": labels, "label2id": {name: index for index, name in labels.items()}}
+        if loaded.scale is not None:  # a number is output * std + mean
+            about |= {"target_mean": loaded.scale[0], "target_std": loaded.scale[1]}
+        save_huggingface(loaded.model, folder, **about)
         normalization = {"image_mean": list(data.mean), "image_std": list(data.std)}
         size = {"height": height, "width": width}
         processor = {"image_processor_type": "ViTImageProcessor", "size": size, **normalization}

@@ -239,7 +239,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait
             raise ValueError("it is not a regular file")
         config = yaml.load(Path(path).read_text(), Loader)
-        if not isinstance(config, dict):
+        if not config or not isinstance(config, dict):
             raise ValueError("it has no keys")
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{path}: is damaged or was cut ({' '.join(str(error).split())}); {RESTORE}") from None

@@ -4,7 +4,9 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 LONGEST = 1000  # characters of a line
 
@@ -75,3 +77,21 @@ def cut_middle(line: str, most: int = LONGEST) -> str:
 def printable(line: str) -> str:
     """One line, without the control characters that a value may bring."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+
+
+def parse_json(kind: type[T], text: str, source: str, advice: str) -> T:
+    """Read JSON into a dataclass or another type that pydantic knows; fields that it does not name are ignored.
+
+    Raises UserError, with the place within the file `source`, for what is no JSON, too deep, or of another type.
+    """
+    from pydantic import TypeAdapter, ValidationError  # takes 0.2 s
+
+    try:
+        return TypeAdapter(kind).validate_json(text, strict=True)
+    except ValidationError as error:
+        first, *others = error.errors(include_url=False, include_input=False)
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")[:80]
+        more = f" (and {len(others)} more)" if others else ""
+        raise UserError(f"{source}: {place}{': ' if place else ''}{first['msg']}{more}; {advice}") from None
+    except UnicodeEncodeError:  # half of a character of two
+        raise UserError(f"{source}: holds half a character (a lone surrogate); {advice}") from None

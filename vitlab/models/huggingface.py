@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from vitlab.config import DescribeConfig, UserError, compose, first_line
+from vitlab.config.errors import parse_json
 from vitlab.config.schema import models as schema
 from vitlab.config.schema.models import (
     ACTIVATIONS,
@@ -31,14 +32,14 @@ from vitlab.config.schema.models import (
     scales_output,
 )
 from vitlab.data.text.tokenization import from_file
-from vitlab.files import replacing, write_json
+from vitlab.files import check_regular, read_utf8, reading, replacing, write_json
 from vitlab.models import build, counting, described_shape
 from vitlab.models.encoder import TokenBatchNorm
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import Bert, LanguageModel, TextEncoder, TextModel
 from vitlab.models.vit import ViT
-from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, mlp_name, shorten
+from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, mlp_name, shorten, unwrap
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,8 @@ READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "t5": 
 WRITABLE = {**READABLE, "esm": ESM}
 TIED = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 # in files of older versions
-BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids", ".EncDecAttention.relative_attention_bias.weight")
+BUFFERS = (".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq")
+BUFFERS += ("position_ids", "token_type_ids", ".EncDecAttention.relative_attention_bias.weight")
 TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # (inputs, outputs)
 
 
@@ -215,10 +217,12 @@ def read_huggingface(folder: str | Path) -> tuple[ModelConfig, Weights]:
     """The model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError."""
     folder = Path(folder)
     read_config(folder)  # a problem there is said first
-    try:
-        state = load_file(folder / "model.safetensors")
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{folder}: cannot read model.safetensors ({first_line(error)})") from None
+    path = folder / "model.safetensors"
+    check_regular(path, str(path))
+    with reading(
+        str(path), "write it as one file by transformers' save_pretrained, or give init=FILE of other weights"
+    ):
+        state = load_file(path)
     return interpret(folder, state, str(folder))
 
 
@@ -226,25 +230,45 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[M
     """The same of weights in transformers' names that belong to a folder's config.json."""
     config, model = read_config(folder), read_model(folder)
     kind, num_classes = config["model_type"], None
-    state = rename_state(state, READABLE[kind])
-    if kind == "gpt_neox":
-        heads = config["num_attention_heads"]
-        for name in (name for name in state if ".mixer.qkv." in name):  # (H * 3 * K, ...) -> (3 * H * K, ...)
-            value = state[name].unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
-            state[name] = reorder_rotary(value, heads, back=True)
-    if kind == "t5":
-        state = from_t5(state, scales_output(config))
-        model["share_embeddings"] = t5_sharing(state)
-    if kind == "vit":
-        model["pre_logits"] = "pre_logits.0.weight" in state
-        num_classes = len(state["head.weight"]) if "head.weight" in state else 0
+    known: dict[str, Any] = {"classes": class_names(config), "tokens": count_tokens(folder)}
+    with reading(origin, "its tensors need the shapes of config.json's sizes"):
+        state = rename_state(unwrap(state)[0], READABLE[kind])
+        if kind == "gpt_neox":
+            heads = config["num_attention_heads"]
+            for name in (name for name in state if ".mixer.qkv." in name):  # (H * 3 * K, ...) -> (3 * H * K, ...)
+                value = state[name].unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+                state[name] = reorder_rotary(value, heads, back=True)
+        if kind == "t5":
+            state = from_t5(state, scales_output(config))
+            model["share_embeddings"] = t5_sharing(state)
+        if kind == "vit":
+            model["pre_logits"] = "pre_logits.0.weight" in state
+            num_classes, _ = state["head.weight"].shape if "head.weight" in state else (0, 0)
+            known |= read_preprocessor(folder, config["image_size"])
     try:
         described = compose(DescribeConfig, base={"model": model, "num_classes": num_classes})
         shell = counting.meta(described.model, **described_shape(described))
     except (UserError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
-    sizes = {"classes": class_names(config), "tokens": count_tokens(folder)}
-    return described, describe_weights(shell, state, origin, **sizes)
+    return described, describe_weights(shell, state, origin, **known)
+
+
+# the keys of a preprocessor_config.json that say what a model has seen
+SEEN = {"image_mean": list[float] | None, "image_std": list[float] | None, "size": int | dict[str, int] | None}
+Preprocessor = TypedDict("Preprocessor", SEEN, total=False)
+
+
+def read_preprocessor(folder: Path, image_size: Any) -> dict[str, Any]:
+    """The mean and deviation of a folder's pictures, and advice where they have another size. Raises UserError."""
+    path = folder / "preprocessor_config.json"
+    if not path.is_file():
+        return {}
+    advice = "give one that transformers wrote, or delete it"
+    found = parse_json(Preprocessor, read_utf8(path, str(folder)), f"{folder}: {path.name}", advice)
+    size, wanted = found.get("size"), {*(image_size if isinstance(image_size, list) else [image_size])}
+    differs = size and {*(size.values() if isinstance(size, dict) else [size])} != wanted
+    advice = f"{path.name} makes pictures of size {size}, config.json says {image_size}" if differs else ""
+    return {"mean": found.get("image_mean"), "std": found.get("image_std"), "advice": advice}
 
 
 def count_tokens(folder: Path) -> int | None:
@@ -269,6 +293,7 @@ def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dic
         if (name in TIED and architecture is not T5) or name.endswith(BUFFERS):
             continue
         theirs = name.removeprefix(architecture.prefix)
+        theirs = theirs.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         here = rename(theirs, architecture.names) or theirs
         renamed[here] = value.T if theirs.endswith(TRANSPOSED) and value.dim() == 2 else value
     for name in [name for name in renamed if ".q." in name]:
@@ -315,7 +340,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     if kind == "t5":
         sizes["decoder_depth"] = len(model.decoder.encoder.blocks)
         sizes["head_width"] = body.encoder.blocks[0].mixer.proj.in_features // sizes["heads"]
-    settings = {key: sizes[here] for key, here in architecture.settings.sizes.items()}
+    settings = {key: sizes[here] for key, here in (*architecture.settings.sizes.items(), *architecture.settings.rates)}
     if kind == "t5":  # whether the output layer is tied, and scaled
         tied = model.output.weight is model.text.embed.tokens.weight
         settings |= {"tie_word_embeddings": tied, "scale_decoder_outputs": tied}
@@ -327,6 +352,28 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     with replacing(Path(folder) / "model.safetensors") as file:
         file.write(save(theirs, metadata={"format": "pt"}))
     return left_out
+
+
+def compare_huggingface(model: nn.Module, folder: str | Path, shape: Mapping[str, Any]) -> float | None:
+    """The largest difference of a folder's logits in transformers from the model's, over the largest logit.
+
+    On random inputs of the shape that the model was built for; None without transformers.
+    """
+    try:
+        import transformers
+    except ImportError:
+        return None
+    transformers.logging.disable_progress_bar()
+    theirs = getattr(transformers, WRITABLE[choose_architecture(model)].model_class).from_pretrained(folder).eval()
+    inputs = [  # 0 is the padding of ESM
+        one.normal_() if one.is_floating_point() else one[:, :9].random_(1, shape["vocabulary"])
+        for one in counting.inputs(shape, 3, "cpu")
+    ]
+    with torch.inference_mode():
+        wanted = model.eval().cpu()(*inputs)
+        wanted = model.masked_logits(wanted) if isinstance(model, Bert) else wanted
+        found = theirs(inputs[0], **dict(zip(["decoder_input_ids"], inputs[1:], strict=False)))[0]
+    return float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-6))
 
 
 def choose_architecture(model: nn.Module) -> str:
@@ -417,7 +464,8 @@ def describe_sizes(body: nn.Module) -> dict[str, Any]:
     block = body.encoder.blocks[0]
     mlp = next(theirs for theirs, here in ACTIVATIONS.items() if here == mlp_name(block.mlp))
     sizes = {"depth": len(body.encoder.blocks), "heads": block.mixer.heads, "mlp_width": block.mlp.fc2.in_features}
-    sizes |= {"mlp": mlp, "norm_eps": block.norm1.eps}
+    sizes |= {"mlp": mlp, "norm_eps": block.norm1.eps, "dropout": block.mixer.proj_drop.p}
+    sizes["attention_dropout"] = block.mixer.attention_dropout
     if isinstance(body, ViT):
         embed = body.patch_embed
         image_size, patch_size = (

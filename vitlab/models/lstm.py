@@ -123,7 +123,7 @@ def build(
     )
     options = {"cell": config.cell, "causal": config.causal, "dropout": config.dropout}
     text = RecurrentEncoder(embed, config.width, config.depth, **options)
-    model = with_head(text, head, partial(nn.LayerNorm, eps=1e-5), num_classes, mean=config.pool == "mean")
+    model = with_head(text, head, partial(nn.LayerNorm, eps=1e-5), num_classes, config.pool, config.dropout)
     reset_recurrent(model)
     return model
 

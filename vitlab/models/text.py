@@ -287,7 +287,7 @@ class Classifier(TextModel):
     tanh layer (Devlin et al., 2019, section 4); with `mean` either at the mean of its tokens.
     """
 
-    def __init__(self, text: nn.Module, num_classes: int, each: bool = False, mean: bool = False, dropout: float = 0.1):
+    def __init__(self, text: nn.Module, num_classes: int, each: bool = False, mean: bool = False, dropout: float = 0.0):
         super().__init__(text)
         self.each = each
         self.mean = mean
@@ -341,9 +341,9 @@ def match_two_parts(layer: str) -> dict[str, Any]:
 
 
 def with_head(
-    text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None, *, mean: bool = False
+    text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None, pool: str, dropout: float
 ) -> TextModel:
-    """A body with a head: next_token, masked, span, sequence (with `mean` over its tokens) or token.
+    """A body with a head: next_token, masked, span, sequence or token; `pool` and `dropout` are the last two's.
 
     Raises ValueError for a body that sees the tokens it should predict, or a causal one for masked tokens.
     """
@@ -357,7 +357,7 @@ def with_head(
         if text.causal:
             raise ValueError("model.causal=true does not see the tokens after a masked one; give model.causal=false")
         return Bert(text, norm) if head == "masked" else SpanBert(text, norm)
-    return Classifier(text, num_classes, each=head == "token", mean=mean)
+    return Classifier(text, num_classes, each=head == "token", mean=pool == "mean", dropout=dropout)
 
 
 def reset_parameters(model: nn.Module) -> None:
@@ -422,7 +422,8 @@ def build(
         drop_hidden=False,
         residual_scale=(2 * config.depth) ** -0.5 if config.scaled_residuals else 1.0,
     )
-    return with_head(text, head, make_norms(config.norm, config.norm_eps)[1], num_classes, mean=config.pool == "mean")
+    norm = make_norms(config.norm, config.norm_eps)[1]
+    return with_head(text, head, norm, num_classes, config.pool, config.dropout)
 
 
 def build_body(

@@ -72,6 +72,24 @@ class LoadReport:
         return "\n".join(lines)
 
 
+# a ViT's or ResNet's first name and what self-supervised training writes before it
+BODY = re.compile(r"((?:(?:backbone|(?:base_)?encoder|teacher)\.)*)(?:patch_embed\.proj|layer1\.0\.conv1)\.weight")
+
+
+def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
+    """The tensors of a state dict without the prefixes of wrappers and of DINO's kin, and a line about what is left."""
+    tensors = {
+        re.sub(r"^(?:module\.|model\.)+", "", str(name).replace("_orig_mod.", "")): value
+        for name, value in state.items()
+        if isinstance(value, Tensor)
+    }
+    bodies = {match[1] for name in tensors if (match := BODY.fullmatch(name))}
+    prefix = bodies.pop() if len(bodies) == 1 else ""
+    others = [name for name in tensors if not name.startswith(prefix)]
+    inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return inside, f"left out, as not below {prefix}: {shorten(others)}" if others else ""
+
+
 def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
     """The weights of a model that is at hand, if only on the meta device."""
     patches = as_model(model).patches
@@ -211,7 +229,7 @@ def optional(model: nn.Module, name: str) -> bool:
         return name.partition(".")[0] not in {"text", "decoder"} & children
     module = name.rpartition(".")[0]
     return (
-        name in PREFIX
+        name in (*PREFIX, "mask_token", "n_averaged")  # of self-supervised training and of averaging
         or module in as_model(model).head_modules
         or name.startswith("pre_logits.")
         or "num_batches_" in name
@@ -225,11 +243,13 @@ def cast(value: Tensor, old: Tensor | None) -> Tensor:
 
 
 def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
-    """Problems of a tensor whatever its shape."""
+    """Problems of a tensor whatever its sizes."""
     if value.is_floating_point() != old.is_floating_point():
         yield f"{name} is {value.dtype}, in the model {old.dtype}"
     elif value.is_floating_point() and not value.isfinite().all():
         yield f"{name} has values that are not finite"
+    elif value.dim() != old.dim() or not value.numel():
+        yield f"{name} {shape(value)} does not fit into {shape(old)}"
 
 
 def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -374,8 +394,6 @@ def first_convolution(model: nn.Module) -> tuple[str, nn.Conv2d] | None:
 
 def resample_kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
     """(D, C, Y, X) for the target's channels and, where it embeds patches, for its patch size."""
-    if weight.dim() != 4:
-        return weight
     if weight.shape[1] != target.in_channels and target.groups == 1:
         weight = adapt_input_conv(target.in_channels, weight, base_chans=weight.shape[1])
     if weight.shape[2:] != target.kernel_size and target.kernel_size == target.stride:
@@ -403,6 +421,8 @@ def resample_positions(
         return value
     prefix, source_grid = old.shape[1] - math.prod(grid), source_grid or infer_square(value, source)
     source_prefix = value.shape[1] - math.prod(source_grid)
+    if source_prefix < 0:
+        raise UserError(f"init: pos_embed has {value.shape[1]} positions, fewer than its grid {list(source_grid)}")
     if source_prefix == prefix and tuple(source_grid) == grid:
         return value
     patches = value[:, source_prefix:]

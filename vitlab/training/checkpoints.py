@@ -13,7 +13,8 @@ from torch import nn
 
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose, first_line
-from vitlab.training.files import RunFiles
+from vitlab.files import check_regular
+from vitlab.training.files import RETRAINED, RunFiles
 from vitlab.training.settings import evaluation_context
 
 KEYS = ("state_dict", "global_step", "shape", "classes", "scale")
@@ -26,6 +27,7 @@ def restore_shape(state: dict[str, Any]) -> dict[str, Any]:
 
 def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
     """A checkpoint's contents; nothing is unpickled. Raises UserError for a file that is not a checkpoint."""
+    check_regular(path, str(path))
     try:
         state = torch.load(path, map_location=map_location or "cpu", weights_only=True)
         missing = [key for key in KEYS if key not in state]
@@ -61,6 +63,9 @@ def load_run(path: str | Path) -> LoadedRun:
     files = RunFiles(path)
     config = compose(TrainConfig, base={**files.config(), "analyses": []})  # their files may be gone
     result = files.finished_result()
+    kinds = {"steps": int, "precision": str, "settings": dict}
+    if wrong := [key for key, kind in kinds.items() if not isinstance(result.get(key), kind)]:
+        raise UserError(f"{files.result_path}: {', '.join(wrong)}: missing or of another type; {RETRAINED}")
     state = read_checkpoint(files.weights_path)
     shape = restore_shape(state)
     model = models.build(config.model, **shape)
@@ -77,7 +82,7 @@ def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:
     """A run's model on a GPU if there is one, in its memory format, and the precision of its training."""
     device, autocast = evaluation_context(loaded.result["precision"], evaluation_accelerator(loaded.config))
     model = loaded.model.to(device)
-    if loaded.result["settings"]["memory_format"] == "channels_last":
+    if loaded.result["settings"].get("memory_format") == "channels_last":
         model.to(memory_format=torch.channels_last)
     return model, autocast
 

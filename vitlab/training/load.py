@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from timm.models import clean_state_dict, load_state_dict
+from timm.models import load_state_dict
 from torch import Tensor, nn
-from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, change, compose, first_line
 from vitlab.config.schema.models import is_folder
 from vitlab.data.opening import open_data
 from vitlab.data.text.tokenization import from_file
+from vitlab.files import check_regular
 from vitlab.models import counting
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import interpret, read_huggingface, rename_from_huggingface
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
-from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, options_of
+from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, options_of, shorten, unwrap
 from vitlab.training.checkpoints import (
     LoadedRun,
     evaluation_accelerator,
@@ -68,7 +68,7 @@ def load_weights(
             lists = (weights.mean, weights.std, mean, std)
             shown = [f"[{','.join(format(value, 'g') for value in values)}]" for values in lists]
             text = "these weights were trained with data.mean={} data.std={}, here they are {} and {}"
-            report.advice = text.format(*shown)
+            report.advice += ("; " if report.advice else "") + text.format(*shown)
     return report
 
 
@@ -159,7 +159,8 @@ def read_weights(source: str) -> Weights:
         config = compose(TrainConfig, base={**RunFiles(source).config(), "analyses": []})  # their files may be gone
         state = read_checkpoint(RunFiles(source).weights_path)
         model = counting.meta(config.model, **restore_shape(state))
-        return describe_weights(model, clean(state["state_dict"]), source, classes=tuple(state["classes"]))
+        return describe_weights(model, unwrap(state["state_dict"])[0], source, classes=tuple(state["classes"]))
+    check_regular(path, f"init={path}")
     try:
         content = load_state_dict(str(path), weights_only=True)  # timm's: the averaged weights where there are any
     except (SafetensorError, OSError) as error:
@@ -168,23 +169,19 @@ def read_weights(source: str) -> Weights:
         raise UserError(
             f"init={path}: not a file of weights that can be read without unpickling; save it as .safetensors"
         ) from error
-    state = clean(content)
+    state, left_out = unwrap(content)
     if not state:
-        raise UserError(f"init={path}: contains no weights")
+        raise UserError(
+            f"init={path}: contains no weights but {shorten([*map(str, content)], 6) or 'nothing'}; save the weights "
+            "among them as a file: torch.save(torch.load(FILE)[KEY], 'weights.pth')"
+        )
     renamed = rename_from_huggingface(state)
     if renamed is state:
-        return Weights(state, str(path))
+        return Weights(state, str(path), advice=left_out)
     if is_folder(path.parent):
         return interpret(path.parent, state, str(path))[1]
     advice = "without the config.json beside it nobody knows its number of heads and its epsilon: compare them yourself"
     return Weights(renamed, str(path), advice=advice)
-
-
-def clean(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a state dict, without the prefixes of Lightning, torch.compile and parallel training."""
-    tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
-    consume_prefix_in_state_dict_if_present(tensors, "model.")
-    return clean_state_dict(tensors)
 
 
 def refuse_other_source(source: str | None, files: RunFiles) -> None:

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab.config import load, names
+from vitlab.config import DescribeConfig, compose, load, names
 from vitlab.models import build_model
+from vitlab.models.counting import meta
 
 
 def small(name):
@@ -119,3 +120,19 @@ def test_one_batch_is_learned_by_heart(name):
         if loss < 0.02:
             break
     assert (model(images).argmax(dim=1) == labels).all(), loss
+
+
+@pytest.mark.parametrize("name", [*TEXT, "vit_nano", "mixer_nano", "fnet_nano"])
+@pytest.mark.parametrize("rate", [0, 0.3])
+def test_every_dropout_follows_its_key(name, rate):
+    config = compose(DescribeConfig, base={"model": {"name": name, "dropout": rate, "depth": 2}}).model
+    if config.modality == "image":
+        shapes = [{"image_size": (224, 224), "channels": 3, "num_classes": 5}]
+    else:
+        heads = ("sequence", "token") if "causal" in vars(config) else ("seq2seq",)
+        shapes = [{"vocabulary": 20, "length": 8, "target_length": 8, "num_classes": 5, "head": head} for head in heads]
+    for shape in shapes:
+        model = meta(config, **shape)
+        rates = {module.p for module in model.modules() if isinstance(module, nn.Dropout)}
+        rates |= {module.dropout for module in model.modules() if isinstance(module, nn.RNNBase)}
+        assert {rate} <= rates <= {0, rate}

@@ -147,14 +147,14 @@ def test_a_configuration_comes_back_as_it_was(tmp_path):
         assert files.config() == config
 
 
-@pytest.mark.parametrize("content", [b"- a", b"a: [", b"\xff\xfe\x00", b"", b"3"])
+@pytest.mark.parametrize("content", [b"- a", b"a: [", b"\xff\xfe\x00", b"", b"3", b"{}", b"[" * 9999])
 def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
     (tmp_path / "config.yaml").write_bytes(content)
     with pytest.raises(UserError, match=r"config\.yaml: "):
         RunFiles(tmp_path).config()
 
 
-@pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"3", b'"x"', b"[" * 10**5])
 def test_a_file_of_a_run_that_does_not_parse_says_what_to_do(content, tmp_path):
     files = RunFiles(tmp_path)
     readers = {files.init_path: files.init, files.data_path: files.contents}
@@ -172,6 +172,7 @@ def test_a_file_of_a_run_that_does_not_parse_says_what_to_do(content, tmp_path):
     [
         (b'{"id": ', "Expecting value"),
         (b"[]", r"it is no result but \[\]"),
+        (b"[" * 10**5, "maximum recursion depth"),
         (b"{}", "it lacks study, run, model, train_size, seed"),
         (json.dumps(row(accuracy="high")).encode(), 'accuracy: "high" is not a number'),
         (json.dumps(row(study=3)).encode(), "study: 3 is not a text"),
@@ -208,7 +209,7 @@ def test_metrics_leave_out_a_last_line_that_was_cut(tmp_path):
     assert files.metrics() == rows
 
 
-@pytest.mark.parametrize("damage", [b"\0" * 9, b'{"step": 2, "train/lo', b"{}", b"3"])
+@pytest.mark.parametrize("damage", [b"\0" * 9, b'{"step": 2, "train/lo', b"{}", b"3", b"[" * 10**5])
 def test_a_damaged_line_does_not_drop_the_rows_after_it(damage, tmp_path):
     files = RunFiles(tmp_path)
     rows = [{"step": step, "train/loss": step / 7} for step in (1, 2, 3)]

@@ -1,8 +1,10 @@
 """Sources of weights: files, the hub and its cache; nothing is unpickled."""
 
 import json
+import os
 import pickle
 import time
+from argparse import Namespace
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -44,6 +46,45 @@ def test_files_in_every_format_and_wrapping(tmp_path):
         target = vit(image_size=(16, 16), seed=2)
         load_weights(target, path)
         assert same(source, target), path.name
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        lambda name: f"module.model.{name}",
+        lambda name: f"model._orig_mod.{name}",
+        lambda name: name.replace("blocks.0.", "blocks.0._orig_mod."),
+        lambda name: f"module.backbone.{name}",  # DINO's students
+        lambda name: f"teacher.backbone.{name}",
+        lambda name: f"module.base_encoder.{name}",  # MoCo v3
+        lambda name: f"encoder.{name}",  # SimMIM
+    ],
+)
+def test_prefixes_of_wrappers_and_training_scripts_are_left_out(rename, tmp_path):
+    source, target = vit(image_size=(16, 16)), vit(image_size=(16, 16), seed=2)
+    state = {rename(name): value for name, value in export_weights(source).items()}
+    others = (
+        {} if "encoder" not in rename("") and "backbone" not in rename("") else {"predictor.weight": torch.zeros(3)}
+    )
+    torch.save({"model": {**state, **others, "n_averaged": torch.tensor(3)}}, tmp_path / "a.pth")
+    report = load_weights(target, tmp_path / "a.pth")
+    assert same(source, target)
+    assert ("predictor.weight" in report.advice) == bool(others)
+
+
+def test_a_file_without_weights_of_its_own_names_what_it_holds(tmp_path):
+    state, path = export_weights(vit()), tmp_path / "dino.pth"
+    torch.save({"teacher": state, "student": state, "optimizer": {"state": {}}, "args": Namespace(lr=1)}, path)
+    with pytest.raises(UserError, match=r"dino.pth: contains no weights but teacher, student, optimizer, args; save"):
+        read_weights(str(path))
+    for content in ({"epoch": 3}, {"model": {}}, [state["cls_token"]], 3, {}, {"model": "vit", "net": state}):
+        torch.save(content, path)
+        with pytest.raises(UserError, match=r"init=.*dino\.pth: "):
+            read_weights(str(path))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="a pipe, socket or device"):
+        read_weights(str(path))
 
 
 def test_nothing_is_unpickled(tmp_path):

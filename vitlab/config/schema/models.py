@@ -3,15 +3,15 @@
 Imports no torch.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
 from omegaconf import MISSING
+from typing_extensions import TypedDict
 
-from vitlab.config.errors import UserError, choices_text, first_line, raise_all
+from vitlab.config.errors import UserError, choices_text, first_line, parse_json, raise_all
 from vitlab.config.schema.fields import (
     LARGEST_DEPTH,
     LARGEST_IMAGE,
@@ -219,7 +219,7 @@ class Settings:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # keys that a config.json may lack
     model: Mapping[str, Any] = field(default_factory=dict)  # keys that all models of this type have here
     activations: tuple[str, ...] = ("gelu", "gelu_tanh", "quick_gelu", "relu")
-    rates: Mapping[str, str] = field(default_factory=dict)  # keys here -> keys of config.json, which it may lack
+    rates: tuple[tuple[str, str], ...] = ()  # keys of config.json, which it may lack, and here; the last one counts
     fixed_by_default: bool = True  # a config.json without a key of `fixed` means the value there
 
 
@@ -236,6 +236,7 @@ TEXT_SIZES = {
     "max_position_embeddings": "published_length",
     **ENCODER_SIZES,
 }
+ENCODER_RATES = (("hidden_dropout_prob", "dropout"), ("attention_probs_dropout_prob", "attention_dropout"))
 VIT = Settings(
     sizes={
         **ENCODER_SIZES,
@@ -245,7 +246,7 @@ VIT = Settings(
     },
     fixed={"qkv_bias": True, "pooler_act": "tanh"},
     model={"kind": "vit", "recipe": "vit_finetune"},
-    rates={"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"},
+    rates=ENCODER_RATES,
 )
 BERT = Settings(
     sizes={**TEXT_SIZES, "type_vocab_size": "segments"},
@@ -257,7 +258,7 @@ BERT = Settings(
     },
     model={"kind": "text", "family": "bert", "recipe": "bert_finetune", "causal": False, "norm_first": False},
     activations=("gelu",),  # the head has the same one
-    rates={"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"},
+    rates=ENCODER_RATES,
 )
 GPT2 = Settings(
     sizes={
@@ -278,7 +279,7 @@ GPT2 = Settings(
     },
     defaults={"n_inner": None},  # four times the width
     model={"kind": "text", "family": "gpt", "recipe": "gpt_finetune", "scaled_residuals": True},
-    rates={"dropout": "resid_pdrop", "attention_dropout": "attn_pdrop"},
+    rates=(("embd_pdrop", "dropout"), ("resid_pdrop", "dropout"), ("attn_pdrop", "attention_dropout")),
 )
 GPT_NEOX = Settings(
     sizes=TEXT_SIZES,
@@ -289,7 +290,7 @@ GPT_NEOX = Settings(
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
     },
     model={"kind": "text", "family": "gpt", "recipe": "gpt_finetune", "positions": "rotary"},
-    rates={"dropout": "hidden_dropout", "attention_dropout": "attention_dropout"},
+    rates=(("hidden_dropout", "dropout"), ("attention_dropout", "attention_dropout")),
     fixed_by_default=False,
 )
 ESM = Settings(  # written only
@@ -302,6 +303,7 @@ ESM = Settings(  # written only
         "pad_token_id": 0,
     },
     activations=("gelu",),
+    rates=ENCODER_RATES,
 )
 T5 = Settings(
     sizes={
@@ -326,7 +328,7 @@ T5 = Settings(
         "published_length": 512,  # of its training; relative positions have no limit
     },
     activations=("gelu", "relu", "geglu_tanh", "swiglu"),
-    rates={"dropout": "dropout_rate", "attention_dropout": "dropout_rate"},
+    rates=(("dropout_rate", "attention_dropout"), ("dropout_rate", "dropout")),
 )
 READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "t5": T5}
 
@@ -336,18 +338,29 @@ def is_folder(path: str | Path) -> bool:
     return (Path(path) / CONFIG).is_file()
 
 
+class FolderConfig(TypedDict, total=False):
+    """The keys of a config.json that are used as they are; the sizes are checked as settings of a model."""
+
+    __pydantic_config__ = {"extra": "allow"}  # noqa: RUF012
+    model_type: Optional[str]
+    architectures: Optional[list[str]]
+    id2label: Optional[dict[int, Union[str, int]]]
+    num_labels: Optional[int]
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """A folder's config.json with the defaults of its type. Raises UserError for what this project's models lack."""
     try:
-        config = json.loads((folder / CONFIG).read_text())
+        text = (folder / CONFIG).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: cannot read config.json ({first_line(error)})") from None
-    kind = config.get("model_type") if isinstance(config, dict) else None
+    config = parse_json(FolderConfig, text, f"{folder}: config.json", "give one that transformers wrote")
+    kind = config.get("model_type")
     if kind not in READABLE:
         raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(READABLE)}")
     settings = READABLE[kind]
     config = {**settings.defaults, **config}
-    if lacking := [key for key in settings.sizes if key not in config]:
+    if lacking := [key for key in settings.sizes if config.get(key) is None and key not in settings.defaults]:
         raise UserError(f"{folder}: config.json lacks {', '.join(lacking)}")
     problems = [
         f"{folder}: config.json has {key}={config.get(key)}; vitlab's models have {key}={value}"
@@ -368,7 +381,7 @@ def read_model(folder: Path) -> dict[str, Any]:
     settings = READABLE[config["model_type"]]
     model = {here: config[theirs] for theirs, here in settings.sizes.items()}
     model["mlp"] = ACTIVATIONS[model["mlp"]]
-    model |= {here: config[theirs] for here, theirs in settings.rates.items() if theirs in config}
+    model |= {here: config[theirs] for theirs, here in settings.rates if theirs in config}
     if settings is VIT:
         model["published_num_classes"] = count_classes(config)
     if settings is T5:
@@ -383,8 +396,7 @@ def scales_output(config: Mapping[str, Any]) -> bool:
 
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The names of a classifier's classes, None where nobody gave them names."""
-    labels = config.get("id2label") or {}
-    names = tuple(labels[key] for key in sorted(labels, key=int))
+    names = tuple(str(name) for _, name in sorted((config.get("id2label") or {}).items()))
     return names if names and not names[0].startswith("LABEL_") else None
 
 

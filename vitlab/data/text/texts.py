@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.config import UserError, choices_text, collecting, first_line, groups, raise_all
+from vitlab.config.errors import parse_json
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data import module_of
 from vitlab.data.base import Corpus, Examples
 from vitlab.data.cache import named_files, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import carve_texts, choose_by_hash, cut_text, divide_by_hash, name_groups, take
 from vitlab.data.text.corpus import SPLITS, check_texts
-from vitlab.files import check_regular, parse_json, read_utf8
+from vitlab.files import check_regular, read_utf8
 from vitlab.formatting import plural
 
 VERSION = 6  # of the reading

@@ -19,7 +19,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from vitlab.config import UserError, choices_text, first_line
-from vitlab.files import write_text
+from vitlab.files import check_regular, reading, write_text
 
 KINDS = ("bpe", "wordpiece", "characters")
 FILE = "tokenizer.json"
@@ -100,7 +100,8 @@ class Tokenizer:
         """The ids of each text as `encode` gives them, int32 (length,); some texts at a time, by all cores."""
         pieces: list[np.ndarray] = []  # of the pieces of a text
         for batch in self.batch_pieces(texts):
-            encodings = self.inner.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
+            with reading("data.tokenizer", "its pattern does not end on these texts; give another one"):
+                encodings = self.inner.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
             for (_, last), encoding in zip(batch, encodings, strict=True):
                 pieces.append(np.asarray(encoding.ids, dtype=np.int32))
                 if last:
@@ -187,15 +188,15 @@ def locate_file(path: str | Path) -> Path:
 
 def from_file(path: str | Path) -> Tokenizer:
     """The tokenizer of a `tokenizer.json`, or of a folder that holds one. Raises UserError, one line."""
-    file = locate_file(path)
-    try:
-        return from_text(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"data.tokenizer={path}: no such file; give a tokenizer.json, or {', '.join(KINDS)}") from None
-    except UserError as error:
-        raise UserError(f"data.tokenizer={path}: {first_line(error)}") from None
-    except Exception as error:  # the library raises bare Exceptions
-        raise UserError(f"data.tokenizer={path}: not a tokenizer.json: {first_line(error)}") from None
+    file, source, choices = locate_file(path), f"data.tokenizer={path}", f"give a tokenizer.json, or {', '.join(KINDS)}"
+    if not file.exists():
+        raise UserError(f"{source}: no such file; {choices}")
+    check_regular(file, source)
+    with reading(source, choices):
+        try:
+            return from_text(file.read_text(encoding="utf-8"))
+        except UserError as error:
+            raise UserError(f"{source}: {first_line(error)}") from None
 
 
 def is_path(tokenizer: str) -> bool:

@@ -1,5 +1,6 @@
 """Tokenizers of every kind: what they lose, what they repeat, where their special tokens are."""
 
+import json
 import pickle
 
 import pytest
@@ -210,3 +211,18 @@ def test_a_word_without_end_does_not_hold_the_training(kind, word):
 def test_words_of_any_language_are_whole():
     for text in (*TEXTS, "Donaudampfschifffahrtsgesellschaft " * 99, "我能吞下玻璃而不伤身体。\n" * 99, "="[:1] * 250):
         assert list(tokenization.cut_words(text)) == [text]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},  # the library panics
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": False}},
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
+    ],
+)
+def test_what_the_library_cannot_read_is_one_line(changes, tmp_path):
+    written = json.loads(tokenization.train(["seven"], "bpe", 300).inner.to_str())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(written | changes))
+    with pytest.raises(UserError, match=r"data\.tokenizer"):
+        tokenization.from_file(tmp_path).encode(["a" * 40 + "b"])
