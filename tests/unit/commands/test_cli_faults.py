@@ -13,6 +13,7 @@ from vitlab.cli import main
 from vitlab.console import Console
 from vitlab.files import write_json
 from vitlab.studies.status import Display, RunState, StudyStatus
+from vitlab.studies.store import StudyFiles
 from vitlab.terminal import ShownControls, shown_controls
 
 STEERS = "\x1b[2J\x07\x00\x9b\u202e\u2066"
@@ -20,10 +21,14 @@ SHOWN = r"\u001b[2J\u0007\u0000\u009b\u202e\u2066"
 
 
 @pytest.fixture
-def deep(tmp_path):
-    """A study whose list of runs is nested deeper than Python reads."""
+def deep(tmp_path, monkeypatch):
+    """A study that cannot be read for a reason that nobody foresaw."""
+
+    def fail(self):
+        raise RecursionError("too deep")
+
     study = make_study(tmp_path / "study", models={"a": "vit"}, sizes=(100,), seeds=(0,), failed=0)
-    study.cells_path.write_text("[" * 100_000)
+    monkeypatch.setattr(StudyFiles, "cells", fail)
     return str(study.folder)
 
 
