@@ -104,11 +104,11 @@ def find_pictures(root: Path, cells: Iterable[str]) -> tuple[dict[str, str], dic
             composed = composed or {normalize("NFC", path): path for path, *_ in stat_files(root)}
             path = os.path.join(root, composed.get(normalize("NFC", os.path.normpath(cell)), cell))
         if not os.path.isfile(path):
-            wrong[cell] = f"no picture '{cell:.80}' in data.root={root}; correct the name, or delete the row"
+            wrong[cell] = f"no picture '{cell}' in data.root={root}; correct the name, or delete the row"
             continue
         found[cell] = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
         if found[cell].split(os.sep)[0] == os.pardir:
-            wrong[cell] = f"the picture '{cell:.80}' lies outside data.root={root}; copy it there, or delete the row"
+            wrong[cell] = f"the picture '{cell}' lies outside data.root={root}; copy it there, or delete the row"
     return found, wrong
 
 
@@ -131,7 +131,7 @@ def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
             problems.append((number, wrong[image]))
         image = found.get(image, image)
         if not caption:
-            problems.append((number, f"no caption for '{image:.80}'; write one, or delete the row"))
+            problems.append((number, f"no caption for '{image}'; write one, or delete the row"))
         by_name.setdefault(image, []).append(caption)
     raise_problems(config, problems)
     return {image: tuple(captions) for image, captions in by_name.items()}
@@ -179,14 +179,14 @@ def read_pictures(config: ImageTableConfig) -> list[Row]:
         if file in wrong:
             problems.append((number, wrong[file]))
         elif (first := lines.setdefault(found[file], number)) != number:
-            problems.append((number, f"'{file:.80}' is in row {first} too; give each picture one row"))
+            problems.append((number, f"'{file}' is in row {first} too; give each picture one row"))
         if config.target == "class" and not label:
-            problems.append((number, f"no label of '{file:.80}'; write one, or delete the row"))
+            problems.append((number, f"no label of '{file}'; write one, or delete the row"))
         elif config.target == "number" and read_number(label) is None:
             what = f"is not a number below {LARGEST:g}"
-            problems.append((number, f"{config.label}={label:.80}: {what}; correct it, or delete the row"))
+            problems.append((number, f"{config.label}={label}: {what}; correct it, or delete the row"))
         if config.split and parts.get(split) not in PARTS:
-            problems.append((number, f"{config.split}={split:.80}: {choices_text(split, ('train', 'val', 'test'))}"))
+            problems.append((number, f"{config.split}={split}: {choices_text(split, ('train', 'val', 'test'))}"))
     raise_problems(config, problems)
     return [row for _, row in rows]
 
@@ -205,7 +205,7 @@ def read_targets(
     names_of = split_labels(f"data.label={config.label}", {*cells} - {""}, several)
     if joined := sorted(cell for cell, names in names_of.items() if len(names) > 1 and not (several and ";" in cell)):
         meant = f"{len(names_of[joined[0]])} labels" if several else "one class; several labels are data=imagelabels"
-        warnings.warn(f"data.label={config.label}: '{joined[0]:.80}' is read as {meant}", stacklevel=1)
+        warnings.warn(f"data.label={config.label}: '{joined[0]}' is read as {meant}", stacklevel=1)
     listed = [names_of.get(cell, []) if several else [cell] for cell in cells]
     classes = tuple(sorted({name for names in listed for name in names}))
     if len(classes) < 2:
@@ -244,7 +244,7 @@ def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[
             return parts
         if several and (open_ := [text for text in joined if fewer or alone.issuperset(parts[text])]):
             advice = "write ';' between labels, and behind a label that holds one"
-            raise UserError(f"{source}: '{open_[0]:.80}' may be one label or several by '{separator}'; {advice}")
+            raise UserError(f"{source}: '{open_[0]}' may be one label or several by '{separator}'; {advice}")
     return {text: [text] for text in texts}
 
 
