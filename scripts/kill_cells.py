@@ -60,8 +60,10 @@ def wait_for_claims(folder: Path, process: subprocess.Popen) -> list[Claim]:
 
 
 def read_table(folder: Path) -> list[dict[str, Any]]:
-    """results.csv without times."""
-    return [{key: value for key, value in row.items() if key not in TIMES} for row in StudyFiles(folder).rows()]
+    """The results of all runs without times."""
+    return [
+        {key: value for key, value in row.items() if key not in TIMES} for row in StudyFiles(folder).finished_rows()
+    ]
 
 
 def list_logged(folder: Path, what: str | tuple[str, ...]) -> dict[str, int]:

@@ -364,4 +364,4 @@ def test_printed_commands_work_with_a_relative_root(photos, tmp_path, monkeypatc
         done = commands.vitlab(*words)
         assert done.returncode == 0, done.stderr
     again = StudyFiles(started / "a b" / "study-again")
-    assert [row["run"] for row in again.rows()] == [row["run"] for row in study.rows()]
+    assert [row["run"] for row in again.finished_rows()] == [row["run"] for row in study.finished_rows()]

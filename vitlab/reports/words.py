@@ -5,13 +5,13 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vitlab.files import write_text
-from vitlab.formatting import DASH, finite, plural, whole, with_prefix
-from vitlab.studies.results import CHANCE, EQUAL, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
+from vitlab.formatting import DASH, finite, plural, whole
+from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.studies.stats import Estimate
-from vitlab.studies.store import predict_gain
+from vitlab.studies.store import LIMITS
 from vitlab.tasks.metrics import Metric
 
 WIDTH = 90  # characters of the first sentence
@@ -57,10 +57,16 @@ class Comparison:
         """`A leads`, `A ahead` where undecided, `A and B are level within 1 point`, `no model beats chance (10.0%)`."""
         if self.verdict == CHANCE:
             return f"no model beats chance ({self.metric.text(self.chance)})"
+        if self.is_tie:
+            return f"{join_names(sorted(self.tied[:2]))} are even"
         if self.verdict in (LEAD, UNDECIDED):
             return f"{self.ranking[0]} {'leads' if self.leader else 'ahead'}"
-        level = "equal" if self.verdict == EQUAL else f"level within {self.metric.describe_margin(self.margin)}"
-        return f"{join_names(sorted(self.tied))} are {level}"
+        return f"{join_names(sorted(self.tied))} are level within {self.metric.describe_margin(self.margin)}"
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether it is undecided and nobody is ahead: two models may both have a BLEU of 0."""
+        return self.verdict == UNDECIDED and self.gap.estimate.mean == 0
 
     @property
     def difference(self) -> str:
@@ -68,9 +74,10 @@ class Comparison:
 
     @property
     def seeds(self) -> str:
-        """`3 seeds`, `4 and 2 seeds`; nothing of one seed each, which the end of a headline speaks of."""
+        """`3 seeds`, `4 and 2 seeds`; of one seed each with an interval nothing, the end of a headline speaks of it."""
         counts = dict.fromkeys(self.gap.seeds)
-        return "" if [*counts] == [1] else f"{' and '.join(map(str, counts))} seeds"
+        one = "one seed" if self.gap.estimate.half_width is None else ""
+        return one if [*counts] == [1] else f"{' and '.join(map(str, counts))} seeds"
 
     @property
     def rival(self) -> str:
@@ -81,20 +88,21 @@ class Comparison:
     def by(self) -> str:
         """` by 2.0 ± 0.6 points` of a lead, with its seeds if undecided; `, difference 0.3 ± 0.4 points` if level."""
         if self.verdict == UNDECIDED:
-            of = f" of {self.rival}" if self.rival else ""
-            return f"{of} by {format_gap(self.gap.estimate, self.metric, self.seeds)}"
+            of = ", difference" if self.is_tie else f" of {self.rival} by" if self.rival else " by"
+            return f"{of} {format_gap(self.gap.estimate, self.metric, self.seeds)}"
         return {LEAD: f" by {self.difference}", LEVEL: f", difference {self.difference}"}.get(self.verdict, "")
 
     @property
     def lead(self) -> str:
         """`A by 2.0 ± 0.6 points`, `undecided: A ahead by 0.3 ± 1.9 points`, `level: 0.3 ± 0.4 points`."""
         of = f" of {self.rival}" if self.rival else ""
+        alone = "" if self.gap.estimate.half_width is not None else self.seeds
+        ahead = "even," if self.is_tie else f"{self.ranking[0]} ahead{of} by"
         return {
             CHANCE: "none beats chance",
             LEAD: f"{self.ranking[0]} by {self.difference}",
-            EQUAL: "equal",
             LEVEL: f"level: {self.difference}",
-            UNDECIDED: f"undecided: {self.ranking[0]} ahead{of} by {self.difference}",
+            UNDECIDED: f"undecided: {ahead} {format_gap(self.gap.estimate, self.metric, alone)}",
         }[self.verdict]
 
 
@@ -110,7 +118,7 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
         gaps = {name: results.gap(here[best], here[name], size) for name in others}
         unclear = [name for name in others if gaps[name].verdict != LEAD]
         verdicts = {gaps[name].verdict for name in unclear} or {LEAD}
-        verdict = verdicts.pop() if len(verdicts) == 1 and verdicts <= {LEAD, LEVEL, EQUAL} else UNDECIDED
+        verdict = verdicts.pop() if len(verdicts) == 1 and verdicts <= {LEAD, LEVEL} else UNDECIDED
         if not any(cell.beats_chance for cell in cells.values()):
             verdict = CHANCE
         chance = max((cell.chance for cell in cells.values() if cell.chance is not None), default=None)
@@ -193,32 +201,30 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
 
 
 def describe_limits(results: Results) -> str:
-    """`From 4,000 examples on both models are limited by 600 steps, not by the data; ...`; empty if none is."""
-    limited: list[dict[str, Any]] = []  # runs
+    """`From 4,000 examples on both models should gain more from more steps than from more data.`; empty if none should.
+
+    With accuracy, what twice the budget brought on Fashion-MNIST (docs/rules.md).
+    """
     places: dict[str, list[str]] = {}
+    budgets: set[str] = set()
     for model, cells in results.by_model.items():
         if here := [size for size, cell in cells.items() if cell.limit == "budget"]:
             places.setdefault(name_sizes(here, [*cells], results.metric.sized_by), []).append(model)
-            limited += [row for size in here for row in cells[size].rows]
-    if not limited:
+            budgets |= {str(row.get("budget") or "") for size in here for row in cells[size].rows}
+    if not places:
         return ""
     if len(places) == 1:
         ((where, models),) = places.items()
         count = len(results.by_model)
         every = "both models" if count == 2 else f"all {count} models"
         who = every if 1 < len(models) == count else join_names(models)
-        text = f"{where[0].upper()}{where[1:]} {who} {'is' if len(models) == 1 else 'are'}"
+        text = f"{where[0].upper()}{where[1:]} {who}"
     else:
-        text = f"{join_names([f'{join_names(models)} {where}' for where, models in places.items()])} are"
-    budgets = {str(row.get("budget") or "") for row in limited}
+        text = join_names([f"{join_names(models)} {where}" for where, models in places.items()])
+    text += " should gain more from more steps than from more data"
     unit, _, value = budgets.pop().partition("=")
-    if budgets or not value:
-        return f"{text} limited by the budget, not by the data."
-    amount = with_prefix(float(value), "FLOP") if unit == "flops" else f"{float(value):,.10g} {unit}"
-    text = f"{text} limited by {amount}, not by the data"
-    if (gain := predict_gain(limited)) is not None:
-        points = "1 point" if f"{gain:.2g}" == "1" else f"{gain:.2g} points"
-        text += f"; budget.{unit}={2 * float(value):.10g} is expected to bring about {points}"
+    if not budgets and value and results.metric.key == "accuracy":
+        text += f"; budget.{unit}={2 * float(value):.10g} may lower the error by about a fifth, as on Fashion-MNIST"
     return f"{text}."
 
 
@@ -350,7 +356,7 @@ class SizeTable(NamedTuple):
 
 
 def make_size_table(results: Results) -> SizeTable:
-    """A column per model, `84.2 ± 0.6% (data)`, in brackets what limits a cell; last the best model's lead."""
+    """A column per model, `84.2 ± 0.6% (more data)`, in brackets what would help; last the best model's lead."""
     metric, rows, by_model = results.metric, results.rows, results.by_model
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
@@ -364,7 +370,7 @@ def make_size_table(results: Results) -> SizeTable:
     ]
     note = describe_numbers(results, list(compared.values()))
     if any(cell.limit for cell in cells):
-        note += " (data), (budget): what limits the cell; (undecided): neither clearly."
+        note += f" ({LIMITS['data']}), ({LIMITS['budget']}): what would help more; ({LIMITS['undecided']}): not known."
     return SizeTable([f"training {metric.sized_by}s", *by_model, *[AGAINST] * bool(compared)], body, note)
 
 
@@ -372,7 +378,7 @@ def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
     if cell is None:
         return DASH
     spread = "" if cell.std is None else f" ± {metric.number(cell.std)}"
-    more = ", ".join(filter(None, [f"n={len(cell.rows)}" if with_count else "", cell.limit]))
+    more = ", ".join(filter(None, [f"n={len(cell.rows)}" if with_count else "", LIMITS.get(cell.limit, "")]))
     return f"{metric.number(cell.mean)}{spread}{'%' if metric.percent else ''}{f' ({more})' if more else ''}"
 
 

@@ -9,7 +9,7 @@ Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B boo
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,9 @@ class Range:
     value: float
     low: float
     high: float
+
+    def lower(self, by: float) -> "Range":
+        return Range(self.value - by, self.low - by, self.high - by)
 
 
 @dataclass(frozen=True)
@@ -222,19 +225,21 @@ def compare_candidates(
 
 
 def draw_means(hits: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """(B, ...) means of hits (..., N) over bootstrap draws of groups of pictures; wider by WIDER."""
-    tested = ~np.isnan(hits).reshape(-1, hits.shape[-1]).any(axis=0)
-    _, member = np.unique(groups[tested], return_inverse=True)
-    values, count = hits[..., tested].reshape(-1, tested.sum()), member.max() + 1
-    sums = np.stack([np.bincount(member, row, count) for row in values])
-    sizes = np.bincount(member, minlength=count)
+    """(B, ...) means of hits (..., N), NaN untested, over bootstrap draws of groups of pictures; wider by WIDER."""
+    tested = ~np.isnan(hits).reshape(-1, hits.shape[-1])
+    some = tested.any(axis=0)
+    values, tested = np.nan_to_num(hits).reshape(tested.shape)[:, some], tested[:, some]
+    _, member = np.unique(groups[some], return_inverse=True)
+    count = member.max() + 1
+    sums, sizes = (np.stack([np.bincount(member, row, count) for row in rows]) for rows in (values, tested))
     generator, found = np.random.default_rng(0), []
     for _ in range(DRAWS // 100):
         weights = generator.poisson(1.0, (100, count)).astype(np.float32)
-        found.append(weights @ sums.T / np.maximum(weights @ sizes, 1)[:, None])
-    means = values.mean(axis=1)
+        found.append(weights @ sums.T / np.maximum(weights @ sizes.T, 1))
+    means = values.sum(axis=1) / tested.sum(axis=1)
     drawn = means + WIDER * (np.concatenate(found) - means)
-    fewest = generator.gamma(0.5, 1 / tested.sum(), (DRAWS, 1))  # mistakes that so few pictures do not show
+    # mistakes that so few pictures do not show
+    fewest = generator.gamma(0.5, 1.0, (DRAWS, 1)) / tested.sum(axis=1)
     return (drawn - fewest).reshape(DRAWS, *hits.shape[:-1])
 
 
@@ -363,22 +368,28 @@ def judge(
 
     Of the floors within a standard error of the best, the one that KINDS lists first is named: it gains most from
     labels. What needs a network is named only where its lead over that floor is not chance, in view of how many were
-    tried. The best of several is partly the luckiest; its accuracy is lower by the bootstrap's estimate of that luck.
+    tried. What is named of several is partly the luckiest: its accuracy, also a trained network's, is lower by the
+    bootstrap's estimate of that luck.
     """
     size = len(labels) if held_out is None else int((~held_out).sum())
-    means = [float(np.nanmean(one.hits[0])) for one in outcomes]
-    drawn = draw_means(np.stack([one.hits[0] for one in outcomes]), groups)
+    every = [*(one.hits[0] for one in outcomes), *(one.hits for one in networks)]
+    means = np.nanmean(every, axis=1)
+    drawn = draw_means(np.stack(every), groups)
     plain = means + (drawn - drawn.mean(axis=0)) / WIDER
-    floors = [place for place, one in enumerate(outcomes) if one.candidate.is_floor][: CURVES[1]]
-    spread = (drawn[:, floors] - drawn[:, floors[:1]]).std(axis=0)
-    level = [place for place, one in zip(floors, spread, strict=True) if means[floors[0]] - means[place] <= one]
-    kept = min(level, key=lambda place: [*KINDS].index(outcomes[place].candidate.kind))
+    floors = np.array([place for place, one in enumerate(outcomes) if one.candidate.is_floor][: CURVES[1]])
+    spread = (drawn[:, floors, None] - drawn[:, None, floors]).std(axis=0)  # (F, F)
+    order = np.argsort([[*KINDS].index(outcomes[place].candidate.kind) for place in floors], kind="stable")
+
+    def name_floor(values: np.ndarray) -> np.ndarray:
+        """The place among `floors` that is named, from their accuracies (B, F)."""
+        best = values.argmax(axis=1)
+        level = values.max(axis=1, keepdims=True) - values <= spread[best]
+        return order[level[:, order].argmax(axis=1)]
+
+    kept = int(floors[name_floor(means[None, floors])[0]])
     floor = outcomes[kept]
-    luck = {}  # of the best of the floors, and of the best of all
-    for best, places in ((floors[0], floors), (int(np.argmax(means)), [*range(len(outcomes))])):
-        winners = np.take(places, plain[:, places].argmax(axis=1))
-        luck[best] = float((plain[:, places].max(axis=1) - np.take(means, winners)).mean())
-    tried = sum(not one.candidate.is_floor for one in outcomes) + len(networks)
+    needless = {place for place, one in enumerate(outcomes) if one.candidate.is_floor}  # of a network
+    tried = len(every) - len(needless)
 
     def lead_of(hits: np.ndarray) -> Range:
         gaps = hits - floor.hits[0]
@@ -386,23 +397,27 @@ def judge(
         low, high = np.quantile(draws, [0.05 / tried, 1 - 0.05 / tried])
         return Range(float(np.nanmean(gaps)), float(low), float(high))
 
+    leads = {place: lead_of(hits) for place, hits in enumerate(every) if place not in needless}
+    sure = [place for place, lead in leads.items() if lead.low > 0]
+    best = max(sure or range(len(every)), key=means.__getitem__)
+    # of the choice between the floors, and of the best of all: by how much what is chosen in a draw is better there
+    choices = {kept: floors[name_floor(plain[:, floors])], best: plain.argmax(axis=1)}
+    rows = np.arange(len(plain))
+    luck = {place: float((plain[rows, taken] - means[taken]).mean()) for place, taken in choices.items()}
     standings = []
     for place, one in enumerate(outcomes):
-        curve, lost, hits = fit_curve(one, groups), luck.get(place, 0.0), one.hits[0]
+        curve, hits = fit_curve(one, groups), one.hits[0]
         now, later = (curve.at(size), curve.at(2 * size)) if curve else (to_range(means[place], drawn[:, place]), None)
         if means[place] == 1:  # no mistake in n pictures: the rule of three
             now = later = Range(1.0, 1 - 3 / len(np.unique(groups)), 1.0)
-        now, later = (some and Range(*(end - lost for end in astuple(some))) for some in (now, later))
-        is_floor = one.candidate.is_floor
-        lead = None if is_floor else lead_of(hits)
-        standings.append(Standing(one.candidate.name, now, later, lead, curve, is_floor, hits, outcome=one))
-    for one in networks:
-        now = to_range(float(np.nanmean(one.hits)), draw_means(one.hits[None], groups)[:, 0])
-        standings.append(Standing(one.name, now, None, lead_of(one.hits), None, False, one.hits, network=one))
+        now, later = (some and some.lower(luck.get(place, 0.0)) for some in (now, later))
+        name, is_floor = one.candidate.name, one.candidate.is_floor
+        standings.append(Standing(name, now, later, leads.get(place), curve, is_floor, hits, outcome=one))
+    for place, one in enumerate(networks, len(outcomes)):
+        now = to_range(means[place], drawn[:, place]).lower(luck.get(place, 0.0))
+        standings.append(Standing(one.name, now, None, leads[place], None, False, one.hits, network=one))
+    chosen, best_floor = standings[best if sure else kept], standings[kept]
     standings.sort(key=lambda one: -one.now.value)
-    sure = [one for one in standings if one.lead is not None and one.lead.low > 0]
-    best_floor = next(one for one in standings if one.outcome is floor)
-    chosen = sure[0] if sure else best_floor
     largest = np.bincount(labels).argmax()
     above = draw_means((chosen.hits - np.where(np.isnan(chosen.hits), np.nan, labels == largest))[None], groups)
     share = float((labels == largest).mean())

@@ -7,7 +7,6 @@ size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from vitlab.config import UserError, first_line, read_yaml
 from vitlab.files import read_json
-from vitlab.formatting import finite, round_numbers
+from vitlab.formatting import finite
 from vitlab.studies.crossover import StudyFits
 from vitlab.studies.stats import (
     Estimate,
@@ -32,14 +31,14 @@ from vitlab.studies.stats import (
 )
 from vitlab.studies.status import StatusReader, StudyStatus
 from vitlab.studies.store import StudyFiles, limit_of
-from vitlab.tasks.metrics import Metric, main_metric
+from vitlab.tasks.metrics import LEAST, Metric, main_metric
 from vitlab.training.files import RunFiles
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FEW_DEGREES = 2  # of freedom: a spread known with fewer may be small by chance
-MARGIN = 1.0  # points, of perplexity percent: models whose difference surely is within it are level
+MARGIN = 1.0  # points, percent of a relative metric: models whose difference surely is within it are level
 FAMILY_NAMES = {
     "vit": "ViT",
     "resnet": "ResNet",
@@ -55,7 +54,7 @@ FAMILY_NAMES = {
 }
 
 Rows = list[dict[str, Any]]
-EQUAL, LEAD, LEVEL, UNDECIDED, CHANCE = "equal", "lead", "level", "undecided", "chance"  # verdicts
+LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdicts
 
 
 class Cell(NamedTuple):
@@ -128,7 +127,7 @@ class Results:
         """`train_size, best, other, difference, low, high, verdict, seeds`: each pair of models at each size.
 
         The difference and its 95% interval are in `Metric.compared` (a share for accuracy, a logarithm for
-        perplexity); verdict is lead, level (within the study's margin), undecided, equal (no interval) or chance.
+        perplexity); verdict is lead, level (within the study's margin), undecided or chance.
         """
         rows = []
         for size in self.sizes:
@@ -229,7 +228,7 @@ class Results:
         chance = chance if metric.key == "accuracy" else None
         key = "validation_loss" if metric.key == "perplexity" else f"validation_{metric.key}"
         seen = [value for row in rows if (value := finite(row.get(key))) is not None]
-        beats = chance is None or is_lead(replace(interval, mean=interval.mean - chance), metric)
+        beats = chance is None or (mean if interval.half_width is None else interval.low) > chance
         validation = float(np.mean(seen)) if seen else None
         return Cell(mean, std, tuple(rows), interval, chance, beats, validation, limit_of(rows), spread)
 
@@ -256,10 +255,8 @@ class Results:
         verdict = UNDECIDED
         if not any(cell.beats_chance for cell in cells.values()):
             verdict = CHANCE
-        elif is_lead(gap, metric):
+        elif gap.low > 0:
             verdict = LEAD
-        elif gap.half_width is None:
-            verdict = EQUAL
         elif max(-gap.low, gap.high) <= self.margin * metric.point:
             verdict = LEVEL
         return Gap(best, other, gap, verdict, (len(cells[best].rows), len(cells[other].rows)))
@@ -283,7 +280,7 @@ class Results:
             items = self.outcomes.get(row.get("run"))
             if items is not None and self.metric.relative:
                 mean = float(np.mean(items))
-                items = compared(mean) + (items - mean) / mean
+                items = compared(mean) + (items - mean) / max(mean, LEAST)
             values[row["seed"]] = compared(self.metric.value(row)) if items is None else items
         return values
 
@@ -415,13 +412,6 @@ def family_name(family: str) -> str:
     return FAMILY_NAMES.get(family, family)
 
 
-def is_lead(gap: Estimate, metric: Metric) -> bool:
-    """Whether the 95% interval says so; where there is none, whether the numbers as they are shown differ."""
-    if gap.half_width is None:
-        return gap.mean > 0 and metric.number(gap.mean) != metric.number(0.0)
-    return gap.clear and gap.mean > 0
-
-
 def smallest_tested(rows: Iterable[Mapping[str, Any]]) -> float | None:
     return min(filter(None, (finite(row.get("test_items")) for row in rows)), default=None)
 
@@ -429,18 +419,13 @@ def smallest_tested(rows: Iterable[Mapping[str, Any]]) -> float | None:
 def load_results(folder: str | Path) -> Results:
     """Read a study's results and write nothing.
 
-    The runs' folders are the truth: a finished run that results.csv lacks is here. Warns of damaged results; raises
-    UserError for a folder that is not a study and for a file that does not parse.
+    The runs' folders are the truth, results.csv is not read. Warns of damaged results; raises UserError for a folder
+    that is not a study.
     """
     files = StudyFiles(folder)
-    config = files.config()
-    listed = {row["run"]: row for row in files.rows()} if files.results_path.exists() else {}
-    found = {row["run"]: round_numbers(row) for row in files.finished_rows()}
+    config, rows = files.config(), files.finished_rows()
     for damage in filter(None, files.damaged.values()):
         warnings.warn(damage, stacklevel=2)
-    rows = [*listed.values()]
-    if found.keys() - listed.keys():
-        rows = files.sort_rows([*({**found, **listed}).values()])
     return Results(rows, config, files, {row["run"]: RunResults(files.run(row["run"])) for row in rows})
 
 

@@ -299,7 +299,7 @@ def read_outcomes(path: Path) -> Outcomes | None:
 
 @dataclass(frozen=True)
 class Target:
-    """`points` is the largest half-width of an interval, percent of perplexity; `max_runs` counts the whole study."""
+    """`points` is the largest half-width of an interval (of some metrics in percent); `max_runs` counts all runs."""
 
     points: float
     max_runs: int | None = None
@@ -324,7 +324,7 @@ def plan_round(
 ) -> tuple[list[Cell], str]:
     """The runs that the next round adds to the finished ones, none where it stops, and what it says.
 
-    `stopped` are cells, (variant, size), that get no more.
+    `stopped` are cells, (variant, size), that get no more; one without a result gets none, and is named.
     A cell lacks as many seeds as would do if its spread, moderated by that of the variant's other sizes, stayed; at
     most as many again as it has, for the spread is a guess.
     """
@@ -335,14 +335,17 @@ def plan_round(
     metric, wide = results.metric, {}
     until = target.points * metric.point
     cells = {(variant, size): cell for variant, of in results.by_model.items() for size, cell in of.items()}
+    trained: dict[tuple[str, int], set[int]] = {cell: set() for cell in sorted(stopped)}  # also seeds without a result
+    for row in rows:
+        trained.setdefault((row["model"], row["train_size"]), set()).add(row["seed"])
     for (variant, size), cell in cells.items():
-        seeds, count = {row["seed"] for row in cell.rows}, len(cell.rows)
+        seeds, count = trained[variant, size], len(cell.rows)
         width, missing, text = math.inf, 2, "one seed"  # one more would leave an interval of 12.7 standard errors
         if spread := results.floor_spread(cell.spread, cell.rows):
             more = range(max(2 - count, count))
             widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(count + n) for n in more]
             width, missing = widths[0], next((n for n in more if widths[n] <= until), len(more))
-            text = f"± {metric.width(width)} over {plural(len(seeds), 'seed')}"
+            text = f"± {metric.width(width)} over {plural(count, 'seed')}"
         if missing:  # the smallest seeds that it lacks: so the runs of several models are pairs
             lacking = islice((seed for seed in range(MOST_SEEDS) if seed not in seeds), missing)
             name = f"{variant} at {whole(size)}"
@@ -360,7 +363,10 @@ def plan_round(
         rest = [f"  {plural(sure, 'other cell')} sure enough"] if sure else []
         return added, "\n".join([head, *(one.line for one in widest), *rest])
     of_wide, of_open = (", ".join(one.name for one in some) for some in (wide.values(), open_cells))
-    if not wide:
+    unknown = ", ".join(f"{cell[0]} at {whole(cell[1])}" for cell in trained if cell not in cells)
+    if not cells:
+        text = f"no run has a result in {metric.name}."
+    elif not wide:
         text = f"every mean's 95% interval over seeds, on this test set, is within {aim}."
     elif not open_cells:
         text = f"runs failed at {of_wide}, where intervals are wider than {aim}."
@@ -368,6 +374,7 @@ def plan_round(
         text = f"{of_open} has {MOST_SEEDS} already, and is wider than {aim}."
     else:
         text = f"--max-runs {target.max_runs} is reached; wider than {aim} is {of_open}."
+    text += f" Without a result in {metric.name}: {unknown}." if cells and unknown else ""
     # how wide the test set itself leaves an accuracy
     tested = [(metric.value(row), row.get("test_items") or 0) for row in rows if metric.percent]
     tested = [(value, items) for value, items in tested if value is not None and items > 1]

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import median_high, median_low
 from typing import Any
 
 from vitlab.config import StudyConfig, UserError, first_line, identity, read_config, resolved
@@ -16,50 +16,57 @@ from vitlab.config.groups import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.formatting import finite, round_numbers
 from vitlab.studies.grid import list_study_changes, list_varied_keys, merge_variants, read_varied
-from vitlab.training.files import (
-    COLUMNS,
-    TEXT_COLUMNS,
-    RunFiles,
-    refuse_changes,
-    refuse_folder,
-)
+from vitlab.training.files import COLUMNS, RunFiles, refuse_changes, refuse_folder
 
-# ---- what limits a cell: its data or its budget (measured: docs/rules.md)
+# ---- what limits a run, its data or its budget: where the rule holds, and how often it was right (docs/rules.md)
 
 
-Rows = Sequence[Mapping[str, Any]]
+Row = dict[str, Any]
 DATA, BUDGET = 0.15, 0.3  # loss on training items over loss on validation items: below, above
-FALL = 0.2  # of the error by twice the budget, the median of cells of Fashion-MNIST that the budget limits
+RISE = 1.01  # a validation loss that ends by more than this factor above its lowest is past its minimum
+LIMITS = {"data": "more data", "undecided": "unclear", "budget": "more steps"}  # what would help a run, in words
+OTHERWISE = ("mixup", "cutmix", "class_weights", "freeze", "ema", "average")  # recipes that the rule was not tried on
 
 
-def limit_of(rows: Rows) -> str | None:
-    """`data`, `budget` or `undecided`: what limits the runs of one model, size and budget; None where nothing tells.
+def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
+    """`data`, `budget` or `undecided`: what limits a finished run; None where the rule does not hold.
 
     A model that fits its own training items hardly better than new ones has not used up its data; one that is right
-    in every validation item has nothing left to gain. Of a metric on other data, `fewshot_5@digits`, nothing tells.
+    in every validation item has nothing left to gain, one whose evaluations have got worse nothing from more steps.
     """
-    pairs = [(finite(row.get("train_sample_loss")), finite(row.get("validation_loss"))) for row in rows]
-    shares = [seen / unseen for seen, unseen in pairs if seen is not None and unseen]
-    if not shares or any("@" in str(row.get("metric")) for row in rows):
+    seen, unseen = (finite(result.get(key)) for key in ("train_sample_loss", "validation_loss"))
+    if seen is None or unseen is None:
         return None
-    share = fmean(shares)  # of the loss on validation items, the loss on the run's own training items
-    if all(row.get("validation_accuracy") == 1 for row in rows):
+    config = run.config()
+    recipe, kinds = config["recipe"], [(config.get(key) or {}).get("kind") for key in ("task", "model")]
+    smoothing, classes = recipe.get("label_smoothing") or 0.0, len(result.get("by_class") or ())
+    of_memory = kinds[0] == "classification" and kinds[1] != "color_histogram"  # it can learn its items by heart
+    if not of_memory or any(recipe.get(key) for key in OTHERWISE) or (smoothing and not classes):
+        return None
+    least = -math.log(1 - smoothing + smoothing / classes) if smoothing else 0.0  # of a model that fits smoothed labels
+    if unseen <= least or result.get("validation_accuracy") == 1:
         return "undecided"
-    return "budget" if share > BUDGET else "data" if share < DATA else "undecided"
+    share = (seen - least) / (unseen - least)
+    if share <= BUDGET:
+        return "data" if share < DATA else "undecided"
+    losses = [row["validation/loss"] for row in run.metrics() if "validation/loss" in row]
+    stopped = recipe.get("patience") and len(losses) < config["trainer"]["evaluations"]
+    worse = losses and losses[-1] > RISE * min(losses)
+    return "undecided" if stopped or worse or result.get("kept_step", result["steps"]) < result["steps"] else "budget"
 
 
-def predict_gain(rows: Rows) -> float | None:
-    """Points of error that twice the budget is expected to bring to runs that it limits; None without their errors."""
-    errors = [error for row in rows if (error := finite(row.get("error"))) is not None]
-    return 100 * FALL * fmean(errors) if errors else None
+def limit_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """What limits the runs of one model, size and budget: the middle one; `undecided` where the two there differ."""
+    found = sorted([*LIMITS].index(limit) for row in rows if (limit := row.get("limit")))
+    middle = {(*LIMITS,)[place] for place in (median_low(found), median_high(found))} if found else {None}
+    return middle.pop() if len(middle) == 1 else "undecided"
 
 
 # ---- files
 
 
-Row = dict[str, Any]
 Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
-FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
+FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that no two texts become the same
 
 
 class StudyFiles:
@@ -148,20 +155,6 @@ class StudyFiles:
     def run(self, name: str) -> RunFiles:
         return RunFiles(self.folder / name)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """results.csv with numbers as numbers; an empty cell is None. Raises UserError if it does not parse."""
-        try:
-            with self.results_path.open(newline="") as file:
-                reader = csv.DictReader(file)
-                rows = list(reader)
-            if not {*COLUMNS} <= {*(reader.fieldnames or ())}:
-                raise ValueError("columns are missing")
-        except (OSError, ValueError, csv.Error) as error:
-            raise UserError(
-                f"{self.results_path}: cannot read it ({error}); delete it, and `vitlab report` writes it again"
-            ) from None
-        return [{key: parse_cell(key, value) for key, value in row.items()} for row in rows]
-
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
         """One row per finished run; a task's own metrics follow the fixed columns."""
         rows = [round_numbers(row) for row in rows]
@@ -195,9 +188,10 @@ class StudyFiles:
         columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in ("id", "finished_at")}
         columns |= {"metric": metric} if (metric := (study.get("task") or {}).get("metric")) else {}
         columns |= {"holdout": "repeated"} if (study.get("data") or {}).get("holdout") == "repeated" else {}
-        columns |= {"limit": limit} if (limit := limit_of([columns])) else {}
+        of_own_data = "@" not in str(metric)  # `fewshot_5@digits` is of others
+        columns |= {"limit": limit} if of_own_data and (limit := limit_of_run(run, result)) else {}
         keys = [key for key in list_varied_keys(study) if key not in columns]
-        return {**columns, **(read_varied(run.config(), keys) if keys else {})}
+        return round_numbers({**columns, **(read_varied(run.config(), keys) if keys else {})})
 
     def sort_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """By the study's variants, then size and seed."""
@@ -244,20 +238,6 @@ def format_line(cells: Sequence[Any]) -> str:
     plain = [f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for cell in cells]
     csv.writer(text, lineterminator="\r\n").writerow(plain)
     return text.getvalue().removesuffix("\r\n") + "\n"
-
-
-def parse_cell(key: str, value: str | None) -> Any:
-    if not value:
-        return None
-    if value[0] == "'" and FORMULA.match(value):
-        return value[1:]
-    if key in TEXT_COLUMNS:
-        return value
-    try:
-        number = float(value)
-    except ValueError:
-        return value
-    return int(value) if math.isfinite(number) and value.lstrip("-").isdecimal() else number
 
 
 def find_trials(files: RunFiles) -> list[RunFiles]:

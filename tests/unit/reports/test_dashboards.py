@@ -12,7 +12,7 @@ from wandb_workspaces.reports.v2 import internal as report_internal
 from wandb_workspaces.workspaces import internal as workspace_internal
 
 from tests.unit.reports.fake_wandb import KEY, wandb_server
-from tests.unit.reports.written_study import make_study
+from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
 from vitlab.files import write_json
 
@@ -123,7 +123,7 @@ def test_the_workspace_shows_the_runs_of_this_study_alone(written):
 
 def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(written):
     read = report_of(written)
-    assert read.description.startswith("ResNet leads at every size up to 59")
+    assert read.description.startswith("ResNet ahead at every size up to 59 (undecided")
     text = next(block.text for block in read.blocks if isinstance(block, wr.MarkdownBlock))
     assert text.strip() == (written.folder / "tables" / "results.md").read_text().strip()
     assert set(panels_of(read)) == set(panels_of(workspace_of(written)))
@@ -133,9 +133,8 @@ def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(writte
 
 
 def test_the_metric_of_the_study_decides_the_panels(study, offline):
-    rows = [{**row, "accuracy": None, "error": None, "perplexity": 9.5} for row in study.rows()]
-    study.write_rows(rows)
-    for row in rows:
+    change_results(study, lambda _: {"accuracy": None, "error": None, "perplexity": 9.5})
+    for row in study.finished_rows():
         run = study.run(row["run"])
         run.metrics_path.write_text(
             run.metrics_path.read_text().replace("validation/accuracy", "validation/perplexity")

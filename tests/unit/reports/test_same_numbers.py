@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from tests.unit.reports.html_page import read_script_data
-from tests.unit.reports.written_study import make_study
+from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
 from vitlab.commands.scale import show
 from vitlab.formatting import whole
@@ -23,18 +23,18 @@ def uneven(study):
     lost = {"resnet_nano-n32000-s1", "vit_nano-n500-s0"}
     for run in lost:
         shutil.rmtree(study.folder / run)
-    return [row for row in study.rows() if row["run"] not in lost]
 
 
 def repeated(study):
     """Each seed draws 6,000 test items out of 38,000; no interval is right that takes them for different ones."""
-    return [{**row, "holdout": "repeated", "test_items": 6000, "train_items": 32000} for row in study.rows()]
+    study.write_config({**study.config(), "data": {"name": "glyphs", "kind": "glyphs", "holdout": "repeated"}})
+    change_results(study, lambda _: {"test_items": 6000, "train_items": 32000})
 
 
 @pytest.mark.parametrize("change", [uneven, repeated])
 def test_every_place_shows_the_interval_of_the_table_of_gaps(tmp_path, change, capsys, monkeypatch):
     study = make_study(tmp_path / "study", models=MODELS, seeds=(0, 1, 2), failed=0)
-    study.write_rows(change(study))
+    change(study)
     results = load_results(study.folder)
     gaps, best = {}, {}
     for gap in results.gaps.itertuples():

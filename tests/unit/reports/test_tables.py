@@ -34,13 +34,13 @@ def test_markdown_has_a_row_per_size_and_a_column_per_model():
     ]
 
 
-def test_what_limits_a_cell_stands_in_it():
+def test_what_would_help_a_cell_stands_in_it():
     rows = [{**one, **losses(limit)} for one, limit in zip(ROWS, ("budget", "budget", "data"), strict=True)]
     lines = format_markdown(results_of(rows)).splitlines()
-    assert lines[2] == "| 53 | \N{EN DASH} | 25.0% (n=1, data) |"
-    assert lines[3] == "| 1,009 | 60.0 ± 14.1% (n=2, budget) | \N{EN DASH} |"
-    assert lines[-1].endswith("(data), (budget): what limits the cell; (undecided): neither clearly.")
-    assert r"25.0\% (n=1, data) \\" in format_latex(results_of(rows))
+    assert lines[2] == "| 53 | \N{EN DASH} | 25.0% (n=1, more data) |"
+    assert lines[3] == "| 1,009 | 60.0 ± 14.1% (n=2, more steps) | \N{EN DASH} |"
+    assert lines[-1].endswith("(more data), (more steps): what would help more; (unclear): not known.")
+    assert r"25.0\% (n=1, more data) \\" in format_latex(results_of(rows))
 
 
 def test_latex_has_the_same_cells():
@@ -66,7 +66,7 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
     one_seed = format_markdown(results_of(rows[::2], right))
     assert "over held-out examples; other seeds are not covered" in one_seed
     right[rows[1]["run"]] = right[rows[0]["run"]][::-1]
-    assert "| undecided: b ahead by 0.0 ± 9." in format_markdown(
+    assert "| undecided: even, 0.0 ± 9." in format_markdown(
         results_of([rows[0], {**rows[1], "model": "b", "seed": 0}], right)
     )
     assert "| none beats chance |" in format_markdown(results_of([{**one, "chance": 0.8} for one in rows], right))

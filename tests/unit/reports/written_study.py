@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from vitlab.files import write_json, write_text
 from vitlab.reports import encode_picture
 from vitlab.studies.grid import name_run
-from vitlab.studies.store import StudyFiles
+from vitlab.studies.store import StudyFiles, collect
 from vitlab.training.files import write_analysis
 
 SIZES = (500, 2000, 8000, 32000)
@@ -47,6 +47,14 @@ def make_study(folder, *, name="quick", models=MODELS, sizes=SIZES, seeds=SEEDS,
     samples = [{"size": n, "pictures": [*map(encode_picture, letters(12, seed=n))], "texts": []} for n in sizes]
     write_json(study.figures / "samples.json", samples)
     return study
+
+
+def change_results(study, change):
+    """Write `change(row)`, a dict, into result.json of every finished run, and results.csv again."""
+    for row in study.finished_rows():
+        run = study.run(row["run"])
+        write_json(run.result_path, run.result() | change(row))
+    collect(study)
 
 
 def letters(count, seed):

@@ -82,6 +82,25 @@ def test_now_and_twice_the_labels_lie_in_their_intervals():
     assert inside >= 0.75 * 2 * total
 
 
+def judge_drawn(seed, networks, count=150):
+    """Three floors of 60% and trained networks of 85%, which differ by chance alone."""
+    random = np.random.default_rng(seed)
+    drawn = [advice.Candidate(kind, "pixels") for kind in advice.FLOOR]
+    floors = [advice.Outcome(one, np.array([count]), (random.random((1, count)) < 0.6) * 1.0, None) for one in drawn]
+    floors.sort(key=lambda one: -one.hits.mean())
+    hits = [(random.random(count) < 0.85) * 1.0 for _ in range(networks)]
+    trained = [advice.Network(f"n{place}", one, 1, 10, False, 1.0) for place, one in enumerate(hits)]
+    return advice.judge(floors, trained, np.arange(count) % 2, np.arange(count), None).chosen
+
+
+@pytest.mark.parametrize("networks", [0, 3])
+def test_what_is_named_of_several_that_are_equal_is_lowered_by_its_luck(networks):
+    """A trained network too, and a floor that is named though another is best within a standard error."""
+    chosen = [judge_drawn(seed, networks) for seed in range(6)]
+    assert all(one.is_floor is not bool(networks) for one in chosen)
+    assert all(0.003 < one.hits.mean() - one.now.value < 0.04 for one in chosen)
+
+
 def test_labels_for_a_target_and_what_is_out_of_reach():
     curve = advice.Curve(1000, 0.2, 0.5, np.full(100, 0.2), np.linspace(0.4, 0.6, 100))
     assert curve.labels_for(0.9).value == pytest.approx(4000)

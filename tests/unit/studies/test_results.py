@@ -1,6 +1,9 @@
 """The results of a study, loaded once from its folder."""
 
+import json
+import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,30 +13,47 @@ from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.commands.scale import show
 from vitlab.config import TrainConfig, compose, resolved
+from vitlab.files import write_json
 from vitlab.reports.pages import study as study_page
-from vitlab.reports.words import headline, say_result
+from vitlab.reports.words import headline, make_size_table, say_result
 from vitlab.studies.results import Results, load_results
 from vitlab.studies.stats import Target, plan_round
-from vitlab.studies.store import limit_of, predict_gain
+from vitlab.studies.store import limit_of_run
+from vitlab.tasks.metrics import find_metric
+from vitlab.training.files import RunFiles
+
+TEN = {str(name): [1, 2] for name in range(10)}
+UNSEEN = {"validation_loss": 0.3}
+OTHER_RECIPES = {"mixup": 0.2, "cutmix": 1.0, "class_weights": "balanced", "freeze": "body", "ema": 0.9, "average": 2}
 
 
-@pytest.mark.parametrize("lost", ["all rows", "one row"])
-def test_results_csv_is_rebuilt_from_the_folders_of_the_runs(tmp_path, lost, capsys):
+@pytest.mark.parametrize("left", ["nothing", "fewer rows", "other rows", "no table"])
+def test_results_are_those_of_the_runs_folders_whatever_results_csv_says(tmp_path, left, capsys):
     study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
     assert main(["report", str(study.folder)]) == 0
-    rows, page = study.rows(), study.report_path.read_text()
-    if lost == "all rows":
+    rows, page, table = study.finished_rows(), study.report_path.read_text(), study.results_path.read_bytes()
+    if left == "nothing":
         study.results_path.unlink()
+    elif left == "no table":
+        study.results_path.write_text("broken")
     else:
-        study.write_rows([rows[0], *rows[2:]])
-    left = study.results_path.read_bytes() if study.results_path.exists() else None
+        study.write_rows(rows[2:] if left == "fewer rows" else [{**row, "accuracy": 0.1} for row in rows])
+    before = study.results_path.read_bytes() if left != "nothing" else None
     assert main(["sync", str(study.folder)]) == 0
     assert capsys.readouterr().out.count("its offline files are gone") == 4
     assert load_results(study.folder).rows == rows
-    assert (study.results_path.read_bytes() if study.results_path.exists() else None) == left, "a reader writes nothing"
+    assert (study.results_path.read_bytes() if left != "nothing" else None) == before, "a reader writes nothing"
     assert main(["report", str(study.folder)]) == 0
-    assert study.report_path.read_text() == page
-    assert study.rows() == rows
+    assert (study.report_path.read_text(), study.results_path.read_bytes()) == (page, table)
+
+
+def test_a_run_that_was_changed_deleted_or_completed_since_the_table_counts_as_it_is(tmp_path):
+    study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
+    first, gone, *_ = (study.run(row["run"]) for row in study.finished_rows())
+    write_json(first.result_path, first.result() | {"accuracy": 0.25, "fewshot_5": 0.5})
+    shutil.rmtree(gone.folder)
+    rows = load_results(study.folder).rows
+    assert (len(rows), rows[0]["accuracy"], rows[0]["fewshot_5"]) == (3, 0.25, 0.5)
 
 
 def test_the_copy_of_a_runs_folder_is_not_another_run(tmp_path):
@@ -88,7 +108,7 @@ def test_recipes_that_were_tuned_on_few_other_data_are_named_with_the_words_that
 ):
     study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
     study.write_config({**study.config(), "data": {"name": "digits", "image_size": 24}, "tune": tune})
-    for row in study.rows():
+    for row in study.finished_rows():
         words = [f"model={row['model']}", "data=digits", f"recipe.tuned_on={tuned_on}"]
         study.run(row["run"]).write_config(resolved(compose(TrainConfig, words)))
     results = load_results(study.folder)
@@ -168,6 +188,36 @@ def test_a_size_of_one_seed_has_the_spread_of_the_others_and_says_so():
     assert "One seed at 16,000: its spread is that of other sizes." in say_result(results)
 
 
+@pytest.mark.parametrize(
+    ("key", "columns"),
+    [("bleu", {}), ("rouge_l", {}), ("f1", {}), ("mae", {}), ("pearson", {}), ("accuracy", {"holdout": "repeated"})],
+)
+def test_one_seed_without_an_interval_leads_nowhere(key, columns):
+    """Also where each seed has test items of its own."""
+    rows = [
+        {"run": model, "model": model, "family": model, "train_size": 400, "seed": 0, key: value, "metric": key}
+        | {"test_items": 100, "train_items": 400, **columns}
+        for model, value in (("a", 0.2), ("b", 0.7))
+    ]
+    results = Results(rows)
+    results.run_files = {row["run"]: SimpleNamespace(outcomes=None) for row in rows}
+    (gap,) = results.gaps.itertuples()
+    assert gap.verdict == "undecided"
+    first, *_, last = said = say_result(results)
+    assert "undecided" in first.lower()
+    assert "leads" not in first
+    assert re.search(r" ahead by .*\(.*one seed\)", " ".join(said))
+    assert last == "One seed, no interval."
+    assert re.fullmatch(r"undecided: . ahead by .*\(.*one seed\)", make_size_table(results).body[0][-1])
+
+
+def test_models_of_the_same_number_are_even():
+    rows = [{"run": m, "model": m, "train_size": 400, "seed": 0, "bleu": 0.0, "metric": "bleu"} for m in "ab"]
+    results = Results(rows, outcomes={})
+    assert say_result(results)[0] == "In BLEU, a and b are even at 400 (undecided)."
+    assert make_size_table(results).body[0][-1] == "undecided: even, 0 BLEU (one seed)"
+
+
 def test_no_mistakes_are_not_certainty():
     rows = make_rows({"a": (1.0,), "b": (1.0,)}, seeds=2, spread=0, sizes=(100,))
     results = Results(rows, outcomes={})
@@ -226,35 +276,107 @@ def test_chance_is_beaten_by_the_interval_that_the_table_shows():
 # ---- what limits a cell
 
 
-def row(seen, unseen, **more):
-    return {"model": "vit", "train_size": 100, "train_sample_loss": seen, "validation_loss": unseen, **more}
-
-
-PERFECT = row(0.4, 0.4, validation_accuracy=1.0)
+def limit_of_one(tmp_path, recipe=None, losses=(2.0, 1.0), task="classification", model="vit", **columns):
+    """`limit_of_run` of a run that was evaluated with these losses."""
+    run = RunFiles(tmp_path / "run")
+    config = {"task": {"kind": task}, "model": {"kind": model}, "trainer": {"evaluations": 2}, "recipe": recipe or {}}
+    run.write_config(config)
+    rows = [{"step": 50 * place, "validation/loss": loss} for place, loss in enumerate(losses, 1)]
+    run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return limit_of_run(run, {"train_sample_loss": 0.5, "validation_loss": 1.0, "steps": 100, **columns})
 
 
 @pytest.mark.parametrize(
-    ("rows", "limit"),
+    ("columns", "limit"),
     [
-        ([row(0.47, 0.62)], "budget"),
-        ([row(0.26, 0.62)], "budget"),
-        ([row(0.13, 0.62)], "undecided"),
-        ([row(0.05, 0.62)], "data"),
-        ([row(0.0, 0.62)], "data"),
-        ([row(0.1, 1.0), row(0.4, 1.0)], "undecided"),  # by the mean of the runs
-        ([{"model": "vit", "train_size": 100}], None),
-        ([row(None, 0.4), row(0.3, 0.4)], "budget"),
-        ([PERFECT], "undecided"),  # no budget makes it better
-        ([PERFECT, row(0.4, 0.4, validation_accuracy=0.99)], "budget"),
+        ({"train_sample_loss": 0.31}, "budget"),
+        ({"train_sample_loss": 0.29}, "undecided"),
+        ({"train_sample_loss": 0.16}, "undecided"),
+        ({"train_sample_loss": 0.14}, "data"),
+        ({"train_sample_loss": 0.0}, "data"),
+        ({"train_sample_loss": None}, None),
+        ({"validation_loss": None}, None),
+        ({"validation_accuracy": 1}, "undecided"),  # no budget makes it better
+        ({"validation_accuracy": 0.99}, "budget"),
+        ({"validation_loss": 0.0}, "undecided"),
+        ({"losses": (1.0, 1.005)}, "budget"),
+        ({"losses": (1.0, 1.02)}, "undecided"),  # more steps made it worse
+        ({"losses": ()}, "budget"),
+        ({"kept_step": 50}, "undecided"),  # the best weights are not the last
+        ({"kept_step": 100}, "budget"),
+        ({"recipe": {"patience": 1}, "losses": (1.0,)}, "undecided"),  # it ended before its budget
+        ({"recipe": {"patience": 1}}, "budget"),
+        # of 10 classes smoothed by .1 a model that has learned each by heart has a loss of .0943
+        ({"recipe": {"label_smoothing": 0.1}, "train_sample_loss": 0.0943, "validation_loss": 0.3}, None),
+        ({"recipe": {"label_smoothing": 0.1}, "by_class": TEN, "train_sample_loss": 0.0943, **UNSEEN}, "data"),
+        ({"recipe": {"label_smoothing": 0.1}, "by_class": TEN, "train_sample_loss": 0.2, **UNSEEN}, "budget"),
+        ({"recipe": {"label_smoothing": 0.1}, "by_class": TEN, "validation_loss": 0.09}, "undecided"),
+        ({"recipe": {"label_smoothing": 0.0, "mixup": 0.0, "freeze": None}}, "budget"),
+        *(({"recipe": {key: value}}, None) for key, value in OTHER_RECIPES.items()),
+        *(
+            ({"task": task}, None)
+            for task in ("text_classification", "language", "seq2seq", "regression", "multilabel")
+        ),
+        ({"model": "color_histogram"}, None),  # it cannot learn its items by heart
     ],
 )
-def test_a_model_that_fits_its_own_items_no_better_than_others_is_limited_by_the_budget(rows, limit):
-    assert limit_of(rows) == limit
+def test_what_limits_a_run_is_said_where_the_rule_holds(columns, limit, tmp_path):
+    assert limit_of_one(tmp_path, **columns) == limit
 
 
-def test_gain_is_a_fifth_of_the_error_in_points():
-    assert predict_gain([row(0.4, 0.5, error=0.2), row(0.4, 0.5, error=0.1)]) == pytest.approx(3.0)
-    assert predict_gain([row(0.4, 0.5)]) is None
+@pytest.mark.parametrize(
+    ("limits", "limit"),
+    [
+        ("bbd", "budget"),  # one of three seeds turns no cell
+        ("bud", "undecided"),
+        ("bd", "undecided"),
+        ("bu", "undecided"),
+        ("ddub", "undecided"),
+        ("dddb", "data"),
+        ("b-", "budget"),
+        ("--", None),
+    ],
+)
+def test_the_middle_run_says_what_limits_a_cell(limits, limit):
+    words = {"b": "budget", "d": "data", "u": "undecided", "-": None}
+    rows = [{"model": "vit", "train_size": 100, "seed": seed, "accuracy": 0.5} for seed in range(len(limits))]
+    rows = [{**row, "limit": words[letter]} for row, letter in zip(rows, limits, strict=True)]
+    assert Results(rows, outcomes={}).by_model["vit"][100].limit == limit
+
+
+# ---- metrics without bounds
+
+
+def errors_of(key, factor, seeds=3):
+    curves = {"a": (3.0, 2.0), "b": (3.3, 2.1)}
+    return [
+        {"model": model, "train_size": size, "seed": seed, "accuracy": None, "metric": key}
+        | {key: factor * value * (1 + 0.03 * seed)}
+        for model, values in curves.items()
+        for size, value in zip((100, 200), values, strict=True)
+        for seed in range(seeds)
+    ]
+
+
+@pytest.mark.parametrize("key", ["mae", "loss", "bits_per_byte", "perplexity"])
+def test_an_error_without_bounds_is_compared_by_ratios_so_its_unit_does_not_matter(key):
+    texts, rounds = [], []
+    for factor in (1.0, 400.0):
+        rows = errors_of(key, factor)
+        texts.append(say_result(Results(rows, {}, outcomes={})))
+        rounds.append(plan_round(rows, Target(1.0)))
+    assert texts[0] == texts[1]
+    assert rounds[0] == rounds[1]
+    assert find_metric(key).describe_margin(1) == "1%"
+
+
+def test_an_error_of_0_has_a_place_on_the_scale_of_ratios():
+    rows = [
+        {**row, "run": f"{row['model']}{row['train_size']}{row['seed']}", "loss": 0.0} for row in errors_of("loss", 1)
+    ]
+    results = Results(rows, outcomes={row["run"]: np.zeros(9) for row in rows})
+    assert np.isfinite(results.cells["mean"]).all()
+    assert say_result(results)
 
 
 def test_the_headline_says_how_much_more_compute_a_family_needs_for_the_same_accuracy():

@@ -67,6 +67,20 @@ def test_rounds_stop_at_the_largest_number_of_runs_the_widest_cells_first():
     assert "--max-runs 21 is reached; wider than ± 0.2 points is vit at 250" in texts[-1]
 
 
+def test_a_cell_without_a_result_is_named_and_not_counted_as_certain():
+    rows = [{**row, "accuracy": None} for row in draw([("vit", 250, 0), ("vit", 250, 1)])]
+    assert plan_round(rows, Target(1.0)) == ([], "No more seeds: no run has a result in accuracy.")
+    rows += draw([("resnet", 4000, seed) for seed in range(9)])
+    text = plan_round(rows, Target(1.0), {("vit", 1000)})[1]
+    assert "is within ± 1.0 points. Without a result in accuracy: vit at 1,000, vit at 250." in text
+
+
+def test_a_seed_that_ended_without_a_result_is_not_asked_for_again():
+    rows = draw([("vit", 250, seed) for seed in range(4)])
+    added, _ = plan_round([*rows[:3], {**rows[3], "accuracy": None}], Target(0.5))
+    assert [seed for *_, seed in added] == [4, 5, 6]
+
+
 def test_one_seed_tells_nothing_and_gets_more_unless_its_runs_fail():
     rows = draw([("vit", 250, 0)])
     added, text = plan_round(rows, Target(1.0))

@@ -56,24 +56,31 @@ def fail_to_write(path):
 # ---- results.csv
 
 
+def read_csv(files):
+    with files.results_path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 @pytest.mark.parametrize("text", NASTY)
 def test_results_come_back_as_they_were_whatever_names_hold(text, tmp_path):
     files = StudyFiles(tmp_path)
-    rows = [row(study=text, model=text, note=f"{text}x"), row(run="other", data=text)]
-    files.write_rows(rows)
-    assert files.rows() == [rows[0], {**rows[1], "note": None}]
+    files.write_rows([row(study=text, model=text, note=f"{text}x"), row(run="other", data=text)])
+    first, second = read_csv(files)
+    assert (first["study"], first["model"], first["note"]) == (text, text, f"{text}x")
+    assert (second["data"], second["note"]) == (text, "")
 
 
 @pytest.mark.parametrize(
     "text", ["=cmd|' /C calc'!A0", "+1", "-2", "@SUM(A1)", "\t=1", "'=1", "''=1", "'quoted'", "1=1"]
 )
-def test_a_name_is_no_formula_of_a_spreadsheet_and_reads_back(text, tmp_path):
+def test_a_name_is_no_formula_of_a_spreadsheet_and_stays_another_than_others(text, tmp_path):
     files = StudyFiles(tmp_path)
     files.write_rows([row(model=text, note=text, bleu=-3)])
     line = (tmp_path / "results.csv").read_text().splitlines()[1]
     cells = next(csv.reader([line]))
     assert not any(cell[:1] in "=+-@\t" for cell in cells if cell and cell != "-3")
-    assert [(found["model"], found["note"], found["bleu"]) for found in files.rows()] == [(text, text, -3)]
+    written = f"'{text}" if text.lstrip("'")[0] in "=+-@\t" else text
+    assert [(found["model"], found["note"], found["bleu"]) for found in read_csv(files)] == [(written, written, "-3")]
 
 
 def test_shares_have_six_decimals_and_other_floats_six_digits_in_both_files(tmp_path):
@@ -83,7 +90,6 @@ def test_shares_have_six_decimals_and_other_floats_six_digits_in_both_files(tmp_
     files.write_rows([row(**values)])
     assert "0.4425,0.333333,3.70016,0.000123457" in files.results_path.read_text()
     assert round_numbers(row(**values)) == row(**rounded)
-    assert files.rows()[0].items() >= rounded.items()
 
 
 def test_the_fixed_columns_come_first_then_the_tasks_metrics(tmp_path):
@@ -91,17 +97,7 @@ def test_the_fixed_columns_come_first_then_the_tasks_metrics(tmp_path):
     files.write_rows([row(f1=0.5), row(bleu=3.5)])
     header = (tmp_path / "results.csv").read_text().partition("\n")[0].split(",")
     assert header == [*COLUMNS, "f1", "bleu"]
-    assert [(r["f1"], r["bleu"]) for r in files.rows()] == [(0.5, None), (None, 3.5)]
-
-
-@pytest.mark.parametrize(
-    "content", [None, b"study,run\ns,r\n", b"\xff\xfe,\n1\n"], ids=["none", "few columns", "binary"]
-)
-def test_a_results_file_that_does_not_parse_says_what_to_do(content, tmp_path):
-    if content is not None:
-        (tmp_path / "results.csv").write_bytes(content)
-    with pytest.raises(UserError, match=r"results\.csv: cannot read it \(.*delete it, and `vitlab report`"):
-        StudyFiles(tmp_path).rows()
+    assert [(r["f1"], r["bleu"]) for r in read_csv(files)] == [("0.5", ""), ("", "3.5")]
 
 
 # ---- study.yaml and cells.json

@@ -94,7 +94,7 @@ def test_a_study_trains_its_runs_on_two_devices(tmp_path):
     words += [f"set=[{','.join([*SMALL, 'trainer.accelerator=cpu', TWO, 'recipe.batch_size=24'])}]"]
     done = vitlab("scale", *words, "wandb.mode=off", "--out", tmp_path / "study")
     assert done.returncode == 0, done.stderr
-    (row,) = StudyFiles(tmp_path / "study").rows()
+    (row,) = StudyFiles(tmp_path / "study").finished_rows()
     assert (row["steps"], row["status"]) == (6, "finished")
 
 

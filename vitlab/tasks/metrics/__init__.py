@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 IMAGES, TEXTS, TAGS, CHOICES, NUMBERS = "images", "texts", "tags", "choices", "numbers"
 LABELS, MEASURES = "labels", "measures"
 CLASSES = (IMAGES, TEXTS, TAGS)  # which mean the same in every item; those of CHOICES do not
+LEAST = 1e-12  # of a relative metric, whose logarithm is taken: an error may be 0
 MOST_CONFUSED = 5000  # classes for which all pairs of them are counted: 200 MB
 
 
@@ -43,7 +44,7 @@ class Metric:
     sized_by: str = "example"  # what the sizes of the training sets that it is compared over count
     loss: str = "cross-entropy, nats"  # what is made small where this is measured
     point: float = 0.01  # what a margin of 1 is, in `compared`: a percentage point, or 1% of a relative metric
-    relative: bool = False  # compared by ratios, since its spread grows with it
+    relative: bool = False  # compared by ratios, since its spread grows with it, and its unit with the data
     priority: int = 500  # a study is about the metric with the lowest one of those that its runs have
     is_compared: bool = True  # shown beside others in tables of runs
     is_error: bool = False  # a positive number that falls as a power of the data: laws describe it as it stands
@@ -59,7 +60,7 @@ class Metric:
 
     def compared(self, value: float) -> float:
         """On the scale that differences and their intervals are taken on."""
-        return math.log(value) if self.relative else value
+        return math.log(max(value, LEAST)) if self.relative else value
 
     def width(self, value: float) -> str:
         """Half an interval in `compared`: `2.3 points`, or `2.3%` of a relative metric."""

@@ -21,7 +21,7 @@ NUMBER: dict[str, Any] = {  # of one output
 }
 WORSE: dict[str, Any] = {"higher_is_better": False, "is_error": True, "of": (MEASURES,), **NUMBER}
 TEXT: dict[str, Any] = {"gap_unit": "in correlation", "of": (NUMBERS,), **NUMBER}
-RELATIVE: dict[str, Any] = {"higher_is_better": False, "gap_unit": "in perplexity", "relative": True}
+RELATIVE: dict[str, Any] = {"higher_is_better": False, "relative": True}
 METRICS = (
     Metric("accuracy", "accuracy", **POINTS, priority=0, gives_error=True, of=EVERY, detailed=False),
     # the mean over the labels of the area under precision against recall, as of VOC and COCO
@@ -64,7 +64,7 @@ METRICS = (
     Metric("calibration_error", "calibration error", False, False, priority=620, is_compared=False, of=EVERY),
     # over the standard deviation of the test targets: 1 is what always says their mean
     Metric("nrmse", "normalised RMSE", priority=20, gives_error=True, **WORSE),
-    Metric("mae", "mean absolute error", priority=30, **WORSE),
+    Metric("mae", "mean absolute error", relative=True, priority=30, **WORSE),
     Metric("r2", "R2", priority=40, of=(MEASURES,), **NUMBER),
     Metric("pearson", "Pearson correlation", priority=50, **TEXT),
     Metric("spearman", "Spearman correlation", priority=60, **TEXT),
@@ -73,7 +73,7 @@ METRICS = (
     Metric("bleu", "BLEU", gap_unit="BLEU", point=1.0, priority=20),  # 0 to 100 (Papineni et al., 2002)
     Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L", priority=30),  # Lin, 2004
     Metric("perplexity", "perplexity", priority=110, **RELATIVE),
-    Metric("bits_per_byte", "bits per byte", higher_is_better=False, gap_unit="bits", priority=120, is_error=True),
+    Metric("bits_per_byte", "bits per byte", priority=120, is_error=True, **RELATIVE),
     Metric("unigram_perplexity", "unigram perplexity", priority=130, **RELATIVE),  # of the frequencies of tokens
     Metric("masked_accuracy", "masked accuracy", priority=140, **POINTS),
     Metric("next_sentence_accuracy", "next-sentence accuracy", priority=150, **POINTS),
@@ -81,7 +81,7 @@ METRICS = (
     Metric("rouge1", "ROUGE-1", gap_unit="ROUGE-1", priority=170),
     Metric("rouge2", "ROUGE-2", gap_unit="ROUGE-2", priority=180),
     Metric("rouge_l_lead", "ROUGE-L of the first words", gap_unit="ROUGE-L", priority=190),  # of the source
-    Metric("loss", "loss", higher_is_better=False, gap_unit="nats", priority=1000, is_error=True),
+    Metric("loss", "loss", priority=1000, is_error=True, **RELATIVE),
 )
 
 

@@ -37,7 +37,9 @@ def draw(rows):
 def test_the_line_is_the_mean_and_the_band_its_standard_deviation(tmp_path):
     study = make_study(tmp_path / "quick", sizes=(500, 2000))
     figures = {figure.choice: figure for figure in metric.draw(load_results(study.folder))}
-    values = [one["accuracy"] for one in study.rows() if one["model"] == "vit_nano" and one["train_size"] == 500]
+    values = [
+        one["accuracy"] for one in study.finished_rows() if one["model"] == "vit_nano" and one["train_size"] == 500
+    ]
     assert len(values) == 2
     mean, std = statistics.fmean(values), statistics.stdev(values)
     (band,) = read_points(figures["accuracy"], "bands", model="vit_nano", x=500)

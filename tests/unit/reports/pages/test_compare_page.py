@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET
 from tests.unit.reports.html_page import Page, read_script_data
-from tests.unit.reports.written_study import make_study
+from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
 from vitlab.files import write_json
 from vitlab.reports.pages.compare import write_compare_page
@@ -47,7 +47,7 @@ def test_runs_that_are_chosen_in_the_report_are_compared(browser, few_runs, comp
     browser.run("document.getElementById('compare').click()")
     browser.page.wait_for_function(f"{TITLE} === '2 runs compared'")
     assert browser.run("location.href").endswith(f"/compare.html#{FOUR},{RESNET}")
-    rows = {row["run"]: row for row in few_runs.rows()}
+    rows = {row["run"]: row for row in few_runs.finished_rows()}
     means = read_table(browser, "means")
     assert means["vit_nano, 60 examples"][1] == f"{100 * rows[FOUR]['accuracy']:.1f}%"
     settings = read_table(browser, "settings")
@@ -147,8 +147,8 @@ def split_study(study, folder, sha="a" * 64):
         {"vit_nano": "vit", "resnet_nano": "resnet"}.items(), ("a" * 64, sha), strict=True
     ):
         part = make_study(folder / model[:3], models={model: family}, seeds=(0, 1, 2), failed=0)
-        part.write_rows([{**row, "test_items": 2000} for row in part.rows()])
-        for row in part.rows():
+        change_results(part, lambda _: {"test_items": 2000})
+        for row in part.finished_rows():
             write_json(part.run(row["run"]).data_path, {"sha256": contents})
         parts.append(part.folder)
     return parts

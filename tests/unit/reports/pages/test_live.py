@@ -31,11 +31,11 @@ def test_the_page_is_written_between_two_events_but_not_again_at_once(tmp_path):
 
 def test_what_goes_wrong_in_the_report_leaves_the_study_alone(tmp_path):
     study = make_study(tmp_path / "quick", **SMALL)
-    study.results_path.write_text("broken")
+    next(study.folder.glob("*-n*/config.yaml")).write_text("recipe: [")
     with LiveReport(study) as live:
         live.update(changed=True)
         live.update(changed=False)
-        assert "results.csv: cannot read it" in (study.folder / "report.log").read_text()
+        assert "config.yaml: is damaged or was cut" in (study.folder / "report.log").read_text()
 
 
 def test_a_study_that_ends_early_leaves_a_page_that_no_longer_reloads(tmp_path):

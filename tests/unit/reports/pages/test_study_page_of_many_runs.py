@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.reports.chromium import Browser
 from tests.unit.reports.html_page import read_script_data
-from tests.unit.reports.written_study import make_study
+from tests.unit.reports.written_study import change_results, make_study
 from vitlab.files import write_text
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
@@ -31,13 +31,14 @@ def page(tmp_path_factory):
         tmp_path_factory.mktemp("studies") / "hundred", name=SCRIPT, models=MODELS, seeds=SEEDS, failed=0
     )
     logged = [metrics(seed) for seed in SEEDS]
-    rows = study.rows()
+    rows = study.finished_rows()
     for row in rows:
         write_text(study.run(row["run"]).metrics_path, logged[row["seed"]])
-        row["data"] = IMAGE
-        row["wall_s"] = 30.0 + row["train_size"] / 400 + row["seed"]
-        row["train_flops"] *= row["train_size"]
-    study.write_rows(rows)
+    costs = lambda row: {  # noqa: E731
+        "wall_s": 30.0 + row["train_size"] / 400 + row["seed"],
+        "train_flops": row["train_flops"] * row["train_size"],
+    }
+    change_results(study, lambda row: {"data": IMAGE, **costs(row)})
     assert len(rows) == 100
     return write_report(load_results(study.folder))
 
