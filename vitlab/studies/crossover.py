@@ -478,13 +478,19 @@ class StudyFits:
         slopes = describe_slopes(self.by_model[model], f" {self.unit}s", " by")
         return self.warn(f"each doubling of the data lowers the {self.error_name} by {slopes}", model)
 
+    @property
+    def between(self) -> Crossover | None:
+        """The crossover of two models; None where there are more."""
+        return next(iter(self.crossovers.values())) if len(self.crossovers) == 1 else None
+
     def describe_headline(self) -> str:
         """Of two models where their curves cross, or that they are not seen to; else nothing."""
-        if len(self.crossovers) != 1:
+        if self.between is None:
             return ""
         ((pair, crossing),) = self.crossovers.items()
-        text = self.warn(describe_crossover(crossing, unit=self.unit), *pair)
-        return f"{text[0].upper()}{text[1:]}."
+        names = pair if crossing.claim == "sure" else ()
+        text = self.warn(describe_crossover(crossing, *names, unit=self.unit), *pair)
+        return f"{text}." if names else f"{text[0].upper()}{text[1:]}."
 
     def describe_crossovers(self) -> list[str]:
         """A sentence for each pair of models."""

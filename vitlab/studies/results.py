@@ -253,13 +253,13 @@ class Results:
         spreads = [*(cells[model].spread for model in pair), self.find_spreads(first, second).get(size)]
         fewer = min(rows, key=len)
         gap = paired_difference(*map(self.values_of, rows), spreads, self.overlap(fewer), self.floor(fewer))
+        # who is best of several is told from each other one
+        gap = replace(gap, comparisons=sum(size in of for of in self.by_model.values()) - 1)
         verdict = UNDECIDED
         if not any(cell.beats_chance for cell in cells.values()):
             verdict = CHANCE
-        elif is_lead(gap, metric):
+        elif gap.low > 0:
             verdict = LEAD
-        elif gap.half_width is None:
-            verdict = EQUAL
         elif max(-gap.low, gap.high) <= self.margin * metric.point:
             verdict = LEVEL
         return Gap(best, other, gap, verdict, (len(cells[best].rows), len(cells[other].rows)))

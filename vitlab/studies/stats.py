@@ -8,7 +8,7 @@ test items. Both are taken as random and crossed. Coverage, measured: docs/rules
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,15 +30,39 @@ Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its valu
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95% confidence interval, `mean` ± `half_width`; None where nothing tells how sure it is.
+    """A mean with its standard `error`, which is None where nothing tells how sure the mean is.
 
-    The interval covers other seeds where there are two `seeds` or more, and other test items where `items` is not 0.
+    The error is known with some `degrees` of freedom, and is over other seeds where there are two `seeds` or more, over
+    other test items where `items` is not 0. A 95% interval reaches `floor` at least. With more `comparisons`, as of the
+    best of several models with each other one, the intervals of all of them hold at once with 95% (Bonferroni).
     """
 
     mean: float
-    half_width: float | None
+    error: float | None
+    degrees: float
     seeds: int
     items: int = 0
+    floor: float = 0.0
+    comparisons: int = 1
+
+    @property
+    def half_width(self) -> float | None:
+        """How far the interval reaches to either side of the mean."""
+        if self.error is None:
+            return None
+        left_out = (1 - CONFIDENCE) / self.comparisons
+        return max(quantile(self.degrees, 1 - left_out) * self.error, self.floor * math.log(left_out, 1 - CONFIDENCE))
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value of a mean of 0, times the comparisons; 1 where nothing tells."""
+        if self.error is None or self.mean == 0:
+            return 1.0
+        from scipy.special import stdtr
+
+        by_error = 2 * float(stdtr(self.degrees, -abs(self.mean) / self.error)) if self.error else 0.0
+        by_floor = (1 - CONFIDENCE) ** (abs(self.mean) / self.floor) if self.floor else 0.0
+        return min(1.0, self.comparisons * max(by_error, by_floor))
 
     @property
     def low(self) -> float:
@@ -137,15 +161,13 @@ def combine_parts(
     """From the variances of a mean over seeds, over items, and the rest that both hold, by Satterthwaite's rule."""
     items, known = len(by_item), math.isfinite(over_seeds)
     if items == 1:
-        return Estimate(mean, max(quantile(degrees) * math.sqrt(over_seeds), floor) if known else None, seeds)
+        return Estimate(mean, math.sqrt(over_seeds) if known else None, degrees, seeds, floor=floor)
     parts = np.array([over_seeds if known else 0.0, by_item.var(ddof=1) / items, rest])
     variance = max(parts[0], parts[2]) + parts[1] - parts[2]  # the component of the seeds is not below 0
-    half_width = 0.0
-    if variance > 0:
-        known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
-        of_all = variance**2 / (parts**2 / known_with).sum()
-        half_width = quantile(min(of_all, MOST_DEGREES * degrees) if known else of_all) * math.sqrt(variance)
-    return Estimate(mean, max(half_width, floor), seeds, items)
+    known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
+    of_all = variance**2 / (parts**2 / known_with).sum() if variance > 0 else math.inf
+    of_all = min(of_all, MOST_DEGREES * degrees) if known else of_all
+    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor)
 
 
 def estimate_mean(
@@ -223,11 +245,35 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     return spreads
 
 
-def quantile(degrees: float) -> float:
-    """How many standard errors a 95% interval reaches to either side."""
+def quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
+    """How many standard errors an interval reaches to either side."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(degrees, (1 + confidence) / 2))
+
+
+def adjust_p_values(values: Sequence[float]) -> list[float]:
+    """p-values of several questions such that one below 0.05 holds for all of them at once (Holm, 1979)."""
+    order = np.argsort(values)
+    times = len(values) - np.arange(len(values))
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.maximum.accumulate(np.minimum(np.asarray(values)[order] * times, 1))
+    return adjusted.tolist()
+
+
+def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) -> int | None:
+    """How many more seeds would leave 0 out of a difference's interval, if the difference and its spread stayed.
+
+    None where nothing tells, and where more than `most` would be needed, as where the test items limit it.
+    """
+    if gap.error is None or not spread:
+        return None
+    of_items = max(gap.error**2 - spread.std**2 / gap.seeds, 0.0)
+    for more in range(1, most + 1):
+        error = math.sqrt(spread.std**2 / (gap.seeds + more) + of_items)
+        if replace(gap, error=error, degrees=gap.degrees + more).clear:
+            return more
+    return None
 
 
 # ---- what a run gave on each test item
