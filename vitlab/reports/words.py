@@ -116,7 +116,7 @@ def describe_compute(results: Results) -> str:
     """`At 90% accuracy ViT needs 1.8 (1.3 to 2.6) times the compute of ResNet.`; empty without a frontier of each."""
     if results.compute is None:
         return ""
-    ours, other, level, (ratio, low, high) = results.compute
+    ours, other, level, ratio, low, high = results.compute
     ends = f"{low:.2g} to {high:.2g}" if math.isfinite(high) else f"at least {low:.2g}"
     times = f"at most {high:.2g}" if not low else ends if math.isnan(ratio) else f"{ratio:.2g} ({ends})"
     who, whom = family_name(ours), family_name(other)

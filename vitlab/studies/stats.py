@@ -24,7 +24,7 @@ from vitlab.tasks.metrics import Metric
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
 MOST_SEEDS = 1000  # of a cell
-Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: cost, the metric of each seed
+Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: mean cost, the metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
 
@@ -427,32 +427,50 @@ def plan_round(
 
 # ---- compute at equal accuracy
 
-RESAMPLES = 400
+COMPUTE_LEVEL = 0.9  # of the interval
+FEWEST_SEEDS = 3  # of every cell
 
 
-def compare_costs(ours: Costs, other: Costs, level: float) -> tuple[float, float, float]:
-    """How many times the other family's cost ours is at a level of the metric (higher is better), and its 90% interval.
+def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float] | None:
+    """A level of the metric, how many times the other family's cost ours is for it, and the ratio's 90% interval.
 
-    Costs are read off the frontiers of the means, between two points by their logarithm, as in Dosovitskiy et al.,
-    2021, figure 5. The interval is a bootstrap over seeds; an end is infinite where a draw does not reach the level. A
-    family that is above the level at its least cost may need less: then only one end is known, the other one is 0 or
-    infinite, and the ratio is NaN.
+    The level is the highest whole percent that the means of both reach, or tenth of one where both may need less for
+    that (higher is better). Costs are read off the frontiers of the means, between two points by their logarithm, as
+    in Dosovitskiy et al., 2021, figure 5. The interval is Student's on the log scale, by the jackknife over seeds, the
+    level chosen again without each. A family that is above the level at its least cost may need less: then only one
+    end is known, the other one is 0 or infinite, and the ratio is NaN. None below three seeds, or with no end known.
     """
-    random = np.random.default_rng(0)
+    seeds = min(len(values) for family in (ours, other) for _, values in family)
+    if seeds < FEWEST_SEEDS:
+        return None
 
-    def find_cost(family: Costs, draw: bool) -> tuple[float, float]:
-        """The least and the largest cost that it may be."""
-        pick = (lambda values: random.choice(values, len(values))) if draw else np.asarray
-        costs, means = zip(*sorted((cost, float(np.mean(pick(values)))) for cost, values in family), strict=True)
+    def find_cost(family: Costs, level: float, without: int | None) -> tuple[float, float]:
+        """The least and the largest log cost that it may be."""
+        left = [(cost, np.delete(values, [] if without is None else without)) for cost, values in family]
+        costs, means = zip(*sorted((cost, values.mean()) for cost, values in left), strict=True)
         best = dict(zip(costs, np.maximum.accumulate(means), strict=True))  # the last of each cost
         levels, first = np.unique([*best.values()], return_index=True)
-        cost = math.exp(np.interp(level, levels, np.log([*best])[first], right=math.inf))
-        return (cost if level >= levels[0] else 0.0), cost
+        cost = float(np.interp(level, levels, np.log([*best])[first], right=math.inf))
+        return (cost if level >= levels[0] else -math.inf), cost
 
-    drawn = np.array([[find_cost(family, True) for family in (ours, other)] for _ in range(RESAMPLES)])
-    costs = np.array([[find_cost(family, False) for family in (ours, other)], *drawn])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lows, highs = costs[:, 0, 0] / costs[:, 1, 1], costs[:, 0, 1] / costs[:, 1, 0]
-    # no mean of a number and infinity
-    low, high = (float(np.nanquantile(of[1:], q, method="nearest")) for of, q in ((lows, 0.05), (highs, 0.95)))
-    return float(lows[0]) if lows[0] == highs[0] else math.nan, low, high
+    def find_ratio(without: int | None) -> tuple[float, float, float]:
+        """The level, and the least and the largest log ratio."""
+        best = [max(np.delete(of, [] if without is None else without).mean() for _, of in f) for f in (ours, other)]
+        for steps in (100, 1000):
+            level = math.floor(steps * min(best) + 1e-9) / steps
+            (least, most), (other_least, other_most) = (find_cost(f, level, without) for f in (ours, other))
+            if least > -math.inf or other_least > -math.inf:
+                break
+        return level, least - other_most, most - other_least
+
+    level, *ratios = find_ratio(None)
+    ends = []
+    for place, (ratio, sign) in enumerate(zip(ratios, (-1, 1), strict=True), start=1):
+        without = np.array([find_ratio(seed)[place] for seed in range(seeds)])
+        finite = math.isfinite(ratio) and np.isfinite(without).all()
+        error = math.sqrt((seeds - 1) * without.var()) if finite else math.inf
+        ends.append((ratio if finite else 0.0) + sign * quantile(seeds - 1, COMPUTE_LEVEL) * error)
+    if not np.isfinite(ends).any():
+        return None
+    low, high = math.exp(ends[0]), math.exp(min(ends[1], 700)) if math.isfinite(ends[1]) else math.inf
+    return level, math.exp(ratios[0]) if ratios[0] == ratios[1] else math.nan, low, high

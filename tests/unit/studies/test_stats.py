@@ -165,3 +165,20 @@ def test_a_family_that_needs_twice_the_compute_is_read_off_the_frontiers():
     assert (ratio, low < 2 < high) == (pytest.approx(2), True)
     assert compare_costs(ours, [(1e9, [0.95, 0.95])], 0.9) == (math.inf,) * 3
     assert compare_costs(ours, [*other, (1e9, [0.8, 0.82])], 0.75)[2] == math.inf, "it may need less than its least"
+
+
+def test_the_ratio_of_costs_has_an_interval_from_three_seeds_on():
+    rng, truth, inside = np.random.default_rng(0), 0.5, 0
+    curve = {1: 0.5, 2: 0.62, 4: 0.7, 8: 0.78}
+    for _ in range(100):
+        ours, other = (
+            [(cost * times, mean + 0.005 * rng.standard_normal(3)) for cost, mean in curve.items()] for times in (1, 2)
+        )
+        _, ratio, low, high = compare_costs(ours, other)
+        inside += low <= truth <= high
+        assert low < ratio < high
+    assert 80 <= inside <= 97  # of 90
+    assert compare_costs([(1, [0.5, 0.5]), (2, [0.8, 0.8])], [(1, [0.4, 0.4]), (2, [0.9, 0.9])]) is None
+    level, ratio, low, high = compare_costs([(1, [0.5] * 3), (2, [0.6] * 3)], [(1, [0.8] * 3), (2, [0.9] * 3)])
+    assert (level, low, high) == (0.6, pytest.approx(2), math.inf), "the other one may reach it for less than its least"
+    assert math.isnan(ratio)
