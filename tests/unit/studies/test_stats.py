@@ -159,12 +159,13 @@ def test_what_a_run_generated_right_is_kept_under_its_metric(tmp_path):
 
 
 def test_a_family_that_needs_twice_the_compute_is_read_off_the_frontiers():
-    other = [(cost, [value, value + 0.02]) for cost, value in ((1e9, 0.5), (2e9, 0.7), (4e9, 0.8))]
-    ours = [(2 * cost, values) for cost, values in other] + [(3e9, [0.1, 0.1])]  # a bad cell is not on the frontier
-    ratio, low, high = compare_costs(ours, other, 0.75)
-    assert (ratio, low < 2 < high) == (pytest.approx(2), True)
-    assert compare_costs(ours, [(1e9, [0.95, 0.95])], 0.9) == (math.inf,) * 3
-    assert compare_costs(ours, [*other, (1e9, [0.8, 0.82])], 0.75)[2] == math.inf, "it may need less than its least"
+    other = [(cost, [value, value + 0.01, value + 0.02]) for cost, value in ((1e9, 0.5), (2e9, 0.7), (4e9, 0.8))]
+    ours = [(2 * cost, values) for cost, values in other] + [(3e9, [0.1] * 3)]  # a bad cell is not on the frontier
+    assert compare_costs(ours, other) == pytest.approx((0.81, 2, 2, 2))
+    _, ratio, low, high = compare_costs(ours, [*other, (1e9, [0.8, 0.82, 0.84])])
+    assert math.isnan(ratio)
+    assert low > 2
+    assert high == math.inf, "it may need less than its least"
 
 
 def test_the_ratio_of_costs_has_an_interval_from_three_seeds_on():
