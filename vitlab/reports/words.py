@@ -145,7 +145,7 @@ def say_result(results: Results) -> list[str]:
         text = f"{join_names(names)} have no training-set size in common yet, so nothing can be compared."
         return shorten([text], names)
     crossing, *more = results.fits.describe_headline(), describe_end(results, comparisons), describe_leads(comparisons)
-    sure = results.fits.between is not None and results.fits.between.claim == "sure"
+    sure = results.fits.between is not None and results.fits.between[1].claim == "sure"
     written = [crossing, *more] if sure else [*more, crossing]
     prefix = "" if metric.key == "accuracy" else f"In {metric.name}: "
     said = shorten([f"{prefix}{written[0]}", *filter(None, written[1:])], names)

@@ -53,7 +53,7 @@ def test_who_leads_over_the_whole_range_or_at_the_largest_size():
 
 def test_a_sure_crossover_comes_first():
     found = all_told(rows_of({"vit": near(0.4, 0.6, 0.9, 0.98), "resnet": near(0.7, 0.8, 0.85, 0.96)}))
-    assert found[0].startswith("vit passes resnet at 4,")
+    assert found[0].startswith("ViT passes ResNet at 4,")
     assert found[0].endswith("inside the data.")
     assert found[1:3] == [
         "ViT leads with 32,000 examples, by 2.0 ± 0.0 points.",
@@ -89,7 +89,10 @@ def test_best_model_of_each_family_at_each_size():
     families = {"vit_s": "vit", "vit_l": "vit"}
     models = {"vit_s": near(0.50, 0.60, 0.65, 0.70), "vit_l": near(0.30, 0.50, 0.70, 0.90)}
     models["resnet"] = near(0.6, 0.7, 0.75, 0.8)
-    assert told(rows_of(models, families)).startswith("ViT leads with 32,000 examples, by 10.0 ± 0.")
+    first, second, third, *_ = all_told(rows_of(models, families))
+    assert first.startswith("ViT passes ResNet at 11,000 training examples (90% interval 1")
+    assert second.startswith("ViT leads with 32,000 examples, by 10.0 ± 0.")
+    assert third == "ResNet leads at 500, 2,000 and 8,000 examples; ViT leads at 32,000 examples."
     del models["resnet"]
     assert "vit_l leads with 32,000 examples, by 20.0 ± 0." in " ".join(all_told(rows_of(models, families)))
 
