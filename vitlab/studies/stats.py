@@ -23,6 +23,7 @@ from vitlab.tasks.metrics import Metric
 
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
+OF_P = 2  # the same of p-values, which go together over sizes and so ask for farther tails
 MOST_SEEDS = 1000  # of a cell
 Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: mean cost, the metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
@@ -44,6 +45,7 @@ class Estimate:
     items: int = 0
     floor: float = 0.0
     comparisons: int = 1
+    seed_degrees: float = math.inf  # of freedom of the spread over seeds
 
     @property
     def half_width(self) -> float | None:
@@ -60,7 +62,8 @@ class Estimate:
             return 1.0
         from scipy.special import stdtr
 
-        by_error = 2 * float(stdtr(self.degrees, -abs(self.mean) / self.error)) if self.error else 0.0
+        degrees = min(self.degrees, OF_P * self.seed_degrees)
+        by_error = 2 * float(stdtr(degrees, -abs(self.mean) / self.error)) if self.error else 0.0
         by_floor = (1 - CONFIDENCE) ** (abs(self.mean) / self.floor) if self.floor else 0.0
         return min(1.0, self.comparisons * max(by_error, by_floor))
 
@@ -166,8 +169,10 @@ def combine_parts(
     variance = max(parts[0], parts[2]) + parts[1] - parts[2]  # the component of the seeds is not below 0
     known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
     of_all = variance**2 / (parts**2 / known_with).sum() if variance > 0 else math.inf
-    of_all = min(of_all, MOST_DEGREES * degrees) if known else of_all
-    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor)
+    if not known:
+        return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor)
+    of_all = min(of_all, MOST_DEGREES * degrees)
+    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor, seed_degrees=degrees)
 
 
 def estimate_mean(
