@@ -2,21 +2,19 @@
 
 import math
 import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
-from vitlab.studies.stats import Estimate
+from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.studies.store import LIMITS
 from vitlab.tasks.metrics import Metric
 
-WIDTH = 90  # characters of the first sentence
+WIDTH = 110  # characters of the first sentence
 NAME_WIDTH = 20  # of a model there, if it is too long
-MOST_CLAIMS = 4  # of a sentence; more changes of the order are counted
 AGAINST = "best vs. runner-up"
 TABLES = ("tables/results.md", "tables/results.tex")
 LATEX = {
@@ -36,73 +34,37 @@ MARKDOWN = {character: f"\\{character}" for character in "\\`*_[]<>|~&$"}  # wha
 class Comparison:
     """The contenders at one training-set size, by their names.
 
-    `gap` is from the best to the next, or to the first that the best is not clearly ahead of.
+    `best` is the best one on validation items where more than two are compared and all kept these, else on test items.
+    `gap` is between it and the next on test items, or the first that it is not clearly ahead of; `p` is of the best
+    one being no better than some other one.
     """
 
     size: int
-    ranking: tuple[str, ...]  # best mean first
-    gap: Gap
+    best: str
+    next: str
     tied: tuple[str, ...]  # the best and those that it is not clearly ahead of; empty where it leads
-    verdict: str  # of the tied; `LEAD` where there are none
+    gap: Gap
+    verdict: str
+    p: float
     chance: float | None  # the accuracy of always choosing the largest class
     metric: Metric
-    margin: float  # in points, within which models are level
-
-    @property
-    def leader(self) -> str | None:
-        return self.ranking[0] if self.verdict == LEAD else None
-
-    @property
-    def claim(self) -> str:
-        """`A leads`, `A ahead` where undecided, `A and B are level within 1 point`, `no model beats chance (10.0%)`."""
-        if self.verdict == CHANCE:
-            return f"no model beats chance ({self.metric.text(self.chance)})"
-        if self.is_tie:
-            return f"{join_names(sorted(self.tied[:2]))} are even"
-        if self.verdict in (LEAD, UNDECIDED):
-            return f"{self.ranking[0]} {'leads' if self.leader else 'ahead'}"
-        return f"{join_names(sorted(self.tied))} are level within {self.metric.describe_margin(self.margin)}"
-
-    @property
-    def is_tie(self) -> bool:
-        """Whether it is undecided and nobody is ahead: two models may both have a BLEU of 0."""
-        return self.verdict == UNDECIDED and self.gap.estimate.mean == 0
 
     @property
     def difference(self) -> str:
         return format_gap(self.gap.estimate, self.metric)
 
     @property
-    def seeds(self) -> str:
-        """`3 seeds`, `4 and 2 seeds`; of one seed each with an interval nothing, the end of a headline speaks of it."""
-        counts = dict.fromkeys(self.gap.seeds)
-        one = "one seed" if self.gap.estimate.half_width is None else ""
-        return one if [*counts] == [1] else f"{' and '.join(map(str, counts))} seeds"
-
-    @property
-    def rival(self) -> str:
-        """The model that an undecided best one is not clearly ahead of, if that is not the runner-up; else empty."""
-        return self.tied[1] if self.verdict == UNDECIDED and self.tied[1] != self.ranking[1] else ""
-
-    @property
-    def by(self) -> str:
-        """` by 2.0 ± 0.6 points` of a lead, with its seeds if undecided; `, difference 0.3 ± 0.4 points` if level."""
-        if self.verdict == UNDECIDED:
-            of = ", difference" if self.is_tie else f" of {self.rival} by" if self.rival else " by"
-            return f"{of} {format_gap(self.gap.estimate, self.metric, self.seeds)}"
-        return {LEAD: f" by {self.difference}", LEVEL: f", difference {self.difference}"}.get(self.verdict, "")
-
-    @property
     def lead(self) -> str:
         """`A by 2.0 ± 0.6 points`, `undecided: A ahead by 0.3 ± 1.9 points`, `level: 0.3 ± 0.4 points`."""
-        of = f" of {self.rival}" if self.rival else ""
-        alone = "" if self.gap.estimate.half_width is not None else self.seeds
-        ahead = "even," if self.is_tie else f"{self.ranking[0]} ahead{of} by"
+        ahead, behind = (self.best, self.next) if self.gap.estimate.mean >= 0 else (self.next, self.best)
+        of = f" of {behind}" if len(self.tied) > 2 or ahead != self.best else ""
+        one = "" if self.gap.estimate.half_width is not None else " (one seed)"
+        who = f"{ahead} ahead{of} by" if self.gap.estimate.mean else "even,"
         return {
             CHANCE: "none beats chance",
-            LEAD: f"{self.ranking[0]} by {self.difference}",
+            LEAD: f"{self.best} by {self.difference}",
             LEVEL: f"level: {self.difference}",
-            UNDECIDED: f"undecided: {ahead} {format_gap(self.gap.estimate, self.metric, alone)}",
+            UNDECIDED: f"undecided{one}: {who} {self.difference}",
         }[self.verdict]
 
 
@@ -110,21 +72,34 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
     """Each size at which two contenders (name -> size -> model) or more have a result, the smallest size first."""
     compared, metric = {}, results.metric
     for size in results.sizes:
-        here = {name: by_size[size] for name, by_size in contenders.items() if size in by_size}
-        if len(here) < 2:
+        cells = {name: results.by_model[of[size]][size] for name, of in contenders.items() if size in of}
+        if len(cells) < 2:
             continue
-        cells = {name: results.by_model[model][size] for name, model in here.items()}
-        best, *others = sorted(here, key=lambda name: metric.lead(cells[name].mean, 0.0), reverse=True)
-        gaps = {name: results.gap(here[best], here[name], size) for name in others}
-        unclear = [name for name in others if gaps[name].verdict != LEAD]
-        verdicts = {gaps[name].verdict for name in unclear} or {LEAD}
-        verdict = verdicts.pop() if len(verdicts) == 1 and verdicts <= {LEAD, LEVEL} else UNDECIDED
-        if not any(cell.beats_chance for cell in cells.values()):
-            verdict = CHANCE
-        chance = max((cell.chance for cell in cells.values() if cell.chance is not None), default=None)
-        tied = (best, *unclear) if unclear else ()
-        ranking, gap = (best, *others), gaps[(unclear or others)[0]]
-        compared[size] = Comparison(size, ranking, gap, tied, verdict, chance, metric, results.margin)
+        by_test = sorted(cells, key=lambda name: metric.lead(cells[name].mean, 0.0), reverse=True)
+        kept = {name: cell.validation for name, cell in cells.items() if cell.validation is not None}
+        best = by_test[0]
+        if len(kept) == len(cells) > 2:
+            best = max(kept, key=lambda name: metric.lead(kept[name], 0.0))
+        gaps = {}
+        for name in [name for name in by_test if name != best]:
+            gap = results.gap(contenders[best][size], contenders[name][size], size)
+            if gap.best != contenders[best][size]:  # the other one is better on test items
+                gap = gap._replace(estimate=replace(gap.estimate, mean=-gap.estimate.mean))
+            gaps[name] = gap
+        unclear = [name for name, gap in gaps.items() if gap.verdict != LEAD or gap.estimate.mean < 0]
+        verdicts = {UNDECIDED if gaps[name].verdict == LEAD else gaps[name].verdict for name in unclear} or {LEAD}
+        rival = (unclear or [*gaps])[0]
+        compared[size] = Comparison(
+            size=size,
+            best=best,
+            next=rival,
+            tied=(best, *unclear) if unclear else (),
+            gap=gaps[rival],
+            verdict=verdicts.pop() if len(verdicts) == 1 else UNDECIDED,
+            p=max(gap.estimate.p if gap.estimate.mean > 0 else 1.0 for gap in gaps.values()),
+            chance=max((cell.chance for cell in cells.values() if cell.chance is not None), default=None),
+            metric=metric,
+        )
     return compared
 
 
@@ -134,15 +109,14 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 def headline(results: Results) -> tuple[str, str]:
     """What the study found in at most WIDTH characters, then the rest: numbers, crossover, what limits the cells."""
     first, *rest = say_result(results)
-    more = results.fits.describe_headline(), describe_compute(results), describe_limits(results)
-    return first, " ".join(filter(None, [*rest, *more]))
+    return first, " ".join(filter(None, [*rest, describe_compute(results), describe_limits(results)]))
 
 
 def describe_compute(results: Results) -> str:
     """`At 90% accuracy ViT needs 1.8 (1.3 to 2.6) times the compute of ResNet.`; empty without a frontier of each."""
     if results.compute is None:
         return ""
-    ours, other, level, (ratio, low, high) = results.compute
+    ours, other, level, ratio, low, high = results.compute
     ends = f"{low:.2g} to {high:.2g}" if math.isfinite(high) else f"at least {low:.2g}"
     times = f"at most {high:.2g}" if not low else ends if math.isnan(ratio) else f"{ratio:.2g} ({ends})"
     who, whom = family_name(ours), family_name(other)
@@ -170,14 +144,14 @@ def say_result(results: Results) -> list[str]:
     if not comparisons:
         text = f"{join_names(names)} have no training-set size in common yet, so nothing can be compared."
         return shorten([text], names)
-    whole_order, last = (describe_order(some, results.sizes) for some in (comparisons, comparisons[-1:]))
-    claims = "; ".join(describe_claims(comparisons))
-    choices = [[whole_order], [claims, last], [last, claims] if len(comparisons) > 1 else [last]]
-    prefix = "" if metric.key == "accuracy" else f"in {metric.name}, "
-    written = [[f"{prefix}{first}.", *(f"{text}." for text in rest)] for first, *rest in choices]
-    starts = ("in ", "the ", "no ", "nobody ", "undecided")  # a name keeps its letters
-    written = [[f"{t[0].upper()}{t[1:]}" if t.startswith(starts) else t for t in some] for some in written]
-    said = next((some for some in written if len(some[0]) <= WIDTH), None) or shorten(written[-1], names)
+    crossing, *more = results.fits.describe_headline(), describe_end(results, comparisons), describe_leads(comparisons)
+    sure = results.fits.between is not None and results.fits.between[1].claim == "sure"
+    written = [crossing, *more] if sure else [*more, crossing]
+    first = written[0]
+    if metric.key != "accuracy":
+        lower = first.startswith(("Undecided", "No model"))
+        first = f"In {metric.name}, {first[0].lower() if lower else first[0]}{first[1:]}"
+    said = shorten([first, *filter(None, written[1:])], names)
     if single := [one for one in comparisons if min(one.gap.seeds) == 1]:
         where = f"One seed at {join_names([whole(one.size) for one in single])}: its spread is that of other sizes."
         if len(single) == len(comparisons):
@@ -185,19 +159,62 @@ def say_result(results: Results) -> list[str]:
             where = "One seed: the interval does not cover others." if has_interval else "One seed, no interval."
         said = [*said, where]
     if results.by_family and len(results.contenders) < len(results.by_model):
-        items = "test items, which flatters a family of several" if results.chosen_on_test else "validation items"
-        said = [*said, f"The best model of a family is the best on {items}."]
+        items = "test items, which flatters a family of several" if results.chosen_on_test else "validation"
+        said = [*said, f"Each family is shown by its best model on {items}."]
     return said
 
 
+def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
+    """Who leads at which size: of all sizes together one is wrong in at most 5% of studies of equal models."""
+    adjusted = adjust_p_values([one.p for one in comparisons])
+    return {
+        one.size: one.best for one, p in zip(comparisons, adjusted, strict=True) if one.verdict == LEAD and p < 0.05
+    }
+
+
+def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
+    """What holds at the largest size: `A leads at every size from 500 to 8,000, by 2.0 ± 0.6 points there.`"""
+    last, leads, first = comparisons[-1], find_leads(comparisons), comparisons[0]
+    metric, at = last.metric, f"with {plural(last.size, last.metric.sized_by)}"
+    everywhere = f"at every size from {whole(first.size)} to {whole(last.size)}" if first is not last else at
+    if last.verdict == CHANCE:
+        return f"No model beats chance ({metric.text(last.chance)}) {at}."
+    if last.size in leads:
+        where = everywhere if {*leads.values()} == {last.best} and len(leads) == len(comparisons) else at
+        there = " there" if where is everywhere and first is not last else ""
+        return f"{last.best} leads {where}, by {last.difference}{there}."
+    if last.verdict == LEVEL:
+        margin = metric.describe_margin(results.margin)
+        where = everywhere if all(one.verdict == LEVEL for one in comparisons) else at
+        return f"{join_names(sorted(last.tied))} are level within {margin} {where}."
+    gap = last.gap.estimate
+    apart = "" if gap.half_width is not None else "one seed each, "
+    text = f"Undecided between {last.best} and {last.next}: {apart}{format_gap(gap, metric)} {at}"
+    spread = results.find_spreads(last.gap.best, last.gap.other).get(last.size)
+    if last.verdict == UNDECIDED and (missing := count_missing_seeds(gap, spread)):
+        text += f"; {plural(missing, 'more seed')} each would settle it"
+    return f"{text}."
+
+
+def describe_leads(comparisons: Sequence[Comparison]) -> str:
+    """`ResNet leads at 1,000 and 2,000 examples; ViT leads at 8,000 examples.`; empty where the last says it all."""
+    leads, sizes, unit = find_leads(comparisons), [one.size for one in comparisons], comparisons[-1].metric.sized_by
+    if not leads or ({*leads.values()} == {leads.get(sizes[-1])} and len(leads) in (1, len(sizes))):
+        return ""
+    by_name: dict[str, list[float]] = {}
+    for size, name in leads.items():
+        by_name.setdefault(name, []).append(size)
+    return "; ".join(f"{name} leads {name_sizes(of, sizes, unit)}" for name, of in by_name.items()) + "."
+
+
 def shorten(sentences: list[str], names: list[str]) -> list[str]:
-    """Long names lose their middle, where the first sentence is too long; then the full one follows."""
+    """Cut the middle out of long names where the first sentence is too long; then the full one follows."""
     first = sentences[0]
     for name in sorted(names, key=len, reverse=True):
         if len(first) > WIDTH and len(name) > NAME_WIDTH:
             first = first.replace(name, f"{name[: NAME_WIDTH // 2]}…{name[1 - NAME_WIDTH // 2 :]}")
     first = textwrap.shorten(first, WIDTH, placeholder=" …")
-    return sentences if first == sentences[0] else [first, *(sentences[1:] or sentences)]
+    return sentences if first == sentences[0] else [first, *sentences]
 
 
 def describe_limits(results: Results) -> str:
@@ -243,79 +260,6 @@ def describe_model(model: str, by_size: Mapping[int, Cell], metric: Metric, verb
     size = plural(last, f"training {metric.sized_by}")
     text = f"{model}{verb} {metric.text(by_size[last].mean)} {metric.name} with {size}"
     return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")
-
-
-def describe_order(comparisons: list[Comparison], sizes: list[int]) -> str:
-    """Who leads where: a claim per span of neighbouring sizes; at the end the gap to the next best."""
-    last = comparisons[-1]
-    if len(comparisons) == 1:
-        where = f"at {plural(last.size, f'training {last.metric.sized_by}')}"
-        return f"{'undecided: ' if last.verdict == UNDECIDED else ''}{last.claim}{last.by} {where}"
-    spans, claims = find_spans(comparisons), describe_claims(comparisons)
-    if len(spans) == 1:
-        compared = "" if len(comparisons) == sizes.index(last.size) + 1 else " compared,"
-        text = f"{last.claim} at every size{compared} up to {whole(last.size)}"
-        return f"{text}; {describe_gaps(comparisons)}" if last.leader else describe_span(text, last)
-    at = f" at {whole(last.size)}"
-    if len(spans) > MOST_CLAIMS:
-        final = f"{last.claim}{last.by}{at}" if last.leader else describe_span(f"{last.claim}{at}", last)
-        return f"{claims[0]}; {final}"
-    final = f"{last.claim} {place(spans[-1], comparisons)}"
-    final += f",{last.by}{at if len(spans[-1]) > 1 else ''}" if last.leader else describe_span("", last)
-    return "; ".join([*claims[:-1], final])
-
-
-def find_spans(comparisons: list[Comparison]) -> list[list[Comparison]]:
-    """Neighbouring sizes with the same claim."""
-    return [list(span) for _, span in groupby(comparisons, key=lambda one: one.claim)]
-
-
-def describe_claims(comparisons: list[Comparison]) -> list[str]:
-    """A claim per span without its numbers: `A leads up to 2,000`, `B ahead from 8,000 (undecided)`; of many one."""
-    spans = find_spans(comparisons)
-    if len(spans) > MOST_CLAIMS:
-        leaders = [leader for leader, _ in groupby(one.leader for one in comparisons if one.leader)]
-        if len(leaders) > 1:
-            return [f"the lead changes {plural(len(leaders) - 1, 'time')} over {len(comparisons)} sizes"]
-        who, where = (leaders[0], "some") if leaders else ("nobody", "any")
-        return [f"{who} leads at {where} of {len(comparisons)} sizes"]
-    doubts = [" (undecided)" if span[-1].verdict == UNDECIDED else "" for span in spans]
-    return [f"{span[-1].claim} {place(span, comparisons)}{doubt}" for span, doubt in zip(spans, doubts, strict=True)]
-
-
-def describe_span(text: str, last: Comparison) -> str:
-    """A claim that is no lead, with the difference at its largest size: `A ahead (undecided: 2 ± 4 points at 500)`."""
-    if last.verdict == UNDECIDED:
-        over = f" over {last.rival}" if last.rival else ""
-        where = f"{last.difference}{over} at {whole(last.size)}"
-        return f"{text} (undecided: {', '.join(filter(None, [where, last.seeds]))})"
-    return f"{text} ({last.by.lstrip(', ')})" if last.by else text
-
-
-def place(span: list[Comparison], comparisons: list[Comparison]) -> str:
-    """Where a span lies among all sizes compared: `at 500`, `up to 2,000`, `from 8,000`."""
-    first, last = span[0], span[-1]
-    if first is last:
-        return f"at {whole(first.size)}"
-    if first is comparisons[0]:
-        return f"{'at every size ' if last is comparisons[-1] else ''}up to {whole(last.size)}"
-    return f"from {whole(first.size)}" + ("" if last is comparisons[-1] else f" to {whole(last.size)}")
-
-
-def describe_gaps(comparisons: list[Comparison]) -> str:
-    """How the leader's distance to the next best moves with the size: `the gap shrinks from 38.2 to 8.1 points`."""
-    name = "the gap" if all(len(comparison.ranking) == 2 for comparison in comparisons) else "the gap to the next best"
-    metric, last = comparisons[-1].metric, comparisons[-1].difference
-    gaps = [comparison.gap.estimate.mean for comparison in comparisons]
-    first, lowest, highest = (format_difference(gap, metric) for gap in (gaps[0], min(gaps), max(gaps)))
-    if lowest == highest:
-        return f"{name} stays at {last}"
-    slack = 0.05 * (max(gaps) - min(gaps))  # a step of so little against the trend does not break it
-    steps = [after - before for before, after in pairwise(gaps)]
-    for verb, against in (("shrinks", max(steps)), ("grows", -min(steps))):
-        if against <= slack:
-            return f"{name} {verb} from {first} to {last}"
-    return f"{name} varies between {lowest} and {highest}" + ("" if metric.relative else f" {metric.gap_unit}")
 
 
 def join_names(names: list[str]) -> str:
@@ -396,7 +340,9 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
         over = " and ".join(["seeds"] * over_seeds + ["held-out examples"] * over_items)
         alone = "" if over_seeds else "; other seeds are not covered"
-        interval = f"95% interval over {over}{alone}"
+        several = max(gap.comparisons for gap in gaps) + 1
+        at_once = f", for {several} models at once" if several > 2 else ""
+        interval = f"95% interval over {over}{at_once}{alone}"
         of = f"percent of the higher {metric.name} ({interval})" if metric.relative else f"± half of the {interval}"
         texts.append(f"Differences: {of}.")
     if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:

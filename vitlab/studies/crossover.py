@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.formatting import DASH, amount, duration, finite, round_numbers, significant, whole
-from vitlab.studies.fit import FEWEST, FEWEST_AVERAGED, LARGEST_MISS, LEVEL, MEAN, Fit, ends, fit_points
-from vitlab.tasks.metrics import Metric
+from vitlab.formatting import DASH, amount, duration, finite, plural, round_numbers, significant, whole
+from vitlab.studies.fit import (
+    DRAWS,
+    FEWEST,
+    FEWEST_AVERAGED,
+    LARGEST_MISS,
+    LEVEL,
+    MEAN,
+    Fit,
+    ends,
+    fit_points,
+)
+from vitlab.studies.stats import adjust_p_values
 
 if TYPE_CHECKING:
     from vitlab.studies.results import Cell, Results
@@ -25,14 +35,17 @@ if TYPE_CHECKING:
 
 REACH = 10.0  # times the largest size: how far beyond the data a crossover, or an error, is sought
 NEAR = 2.0  # times the largest size: what p_none is about
-CLEAR = 0.95  # level of the interval of a difference that makes one model's lead clear
+CLEAR = 0.95  # level of the intervals of differences that make one model's lead clear
 SURE, LIKELY = 0.9, 0.5  # shares of the draws with a crossover that a claim of one needs
 EARLY = 0.1  # share of the draws with another order at the smallest sizes from which on a sentence says so
 GRID = 60  # sizes at which two laws are compared
 
+NEXT_RUN = 0.3  # share of a crossover's variance that a run must take away to be named
+MOST_PAIRS = 10  # that sentences name
+ITEMS = 4096  # test items that are drawn at a time
 CAME_TRUE = 0.35  # of 84 likely crossovers on published curves (LCDB) whose data went on for 8x: docs/rules.md
 
-ON_BUDGET = "limited by the budget: "  # before what rests on such cells
+ON_BUDGET = "with too few steps: "  # before what rests on such cells
 NO_LEADER = "neither is clearly ahead at any size"
 OPEN_ORDER = f"their order changes, but {NO_LEADER}"
 
@@ -84,10 +97,10 @@ def crossover(
     sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
     if not len(sizes):
         return Crossover(reason="their training-set sizes do not overlap")
-    lines = first.read_means(sizes) - second.read_means(sizes)
+    lines = first.read_means(sizes) - second.read_means(sizes, role=1)
     differences, draws = lines[0], lines[1:]
     none = Crossover(largest=float(np.exp(sizes[-1])))
-    lows, highs = ends(draws, CLEAR)
+    lows, highs = ends(draws, 1 - (1 - CLEAR) / len(sizes))  # of all sizes at once
     leading = (lows > 0) | (highs < 0)
     for size, leads_there in (leads or {}).items():
         leading[np.isclose(sizes, np.log(size))] = leads_there
@@ -104,7 +117,7 @@ def crossover(
     if not turns and not hold:
         return replace(none, reason="the data have none, and no law fits well enough to look further")
     grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
-    beyond = first.draw_log_errors(grid) - second.draw_log_errors(grid) if hold else np.full((1, GRID), np.nan)
+    beyond = first.draw_log_errors(grid) - second.draw_log_errors(grid, role=1) if hold else np.full((1, GRID), np.nan)
     if turns:  # read off the data; a draw that does not cross there crosses where its laws do, at infinity if nowhere
         i, j = turns[-1]
         lead, ahead, between = np.sign(differences[i]), differences[j] > 0, slice(i, j + 1)
@@ -119,7 +132,7 @@ def crossover(
         if len(crossed := np.flatnonzero(fitted[:-1] * fitted[1:] < 0)):
             i = crossed[-1]
             place = max(path[i] + (path[i + 1] - path[i]) * fitted[i] / (fitted[i] - fitted[i + 1]), grid[0])
-        within = first.draw_log_errors(sizes) - second.draw_log_errors(sizes)
+        within = first.draw_log_errors(sizes) - second.draw_log_errors(sizes, role=1)
         drawn = np.concatenate([within, beyond[:, 1:]], axis=1)[:, clear[-1] :]
         places = np.maximum(find_change(path, drawn * (np.sign(fitted[0]) or 1.0)), grid[0])
     places = np.array(places)
@@ -183,8 +196,8 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
     ahead, behind = (second, first) if crossing.ahead else (first, second)
     low, high = rounded(crossing.low), crossing.high and rounded(crossing.high)
     if crossing.claim == "likely":
-        verb = f"{ahead} may pass {behind}" if first else "the curves may cross"
-        return f"{verb} between {low} and {high} training {unit}s ({CAME_TRUE:.0%} of such claims came true)"
+        what = f"that {ahead} passes {behind} between" if first else "a crossover between"
+        return f"{what} {low} and {high} training {unit}s is possible ({CAME_TRUE:.0%} of such claims came true)"
     verb = f"{ahead} passes {behind}" if first else "the curves cross"
     end = f"to {high}" if high else f"up, open within {REACH:g}x of the data"
     where = "inside the data" if crossing.inside else f"extrapolated by a factor of {significant(crossing.factor, 2)}"
@@ -226,13 +239,13 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
     if not (first.holds and second.holds):
         return Multiplier(error, reason="the laws do not fit both well enough")
     if size is not None:
-        levels = second.read_means(np.log([size]))[:, 0]
+        levels = second.read_means(np.log([size]), role=1)[:, 0]
     elif (error := error or find_common_error(first, second)) is not None:
         levels = np.array([np.log(error)])
     else:
         return Multiplier(reason="they reach no error in common inside their data")
     none = Multiplier(error or float(np.exp(levels[0])))
-    needs = [find_needed(first, levels), np.log(size) if size is not None else find_needed(second, levels)]
+    needs = [find_needed(first, levels), np.log(size) if size is not None else find_needed(second, levels, role=1)]
     for name, fit, places in zip(("first", "second"), (first, second), needs, strict=True):
         places, (low, high) = np.atleast_1d(places), fit.runs.log_sizes[[0, -1]]
         if places[0] < low:
@@ -259,14 +272,14 @@ def find_common_error(first: Fit, second: Fit) -> float | None:
     return next((one for one in (float(f"{error:.2g}"), float(error)) if lowest <= one <= highest), None)
 
 
-def find_needed(fit: Fit, levels: np.ndarray) -> np.ndarray:
+def find_needed(fit: Fit, levels: np.ndarray, role: int = 0) -> np.ndarray:
     """(1 + draws): the log size from which on the error is at a level, of the curve and of its draws.
 
     It is sought up to ten times beyond the data on either side: minus infinity where it is below, infinity if nowhere.
     """
     x = fit.runs.log_sizes
     grid = np.union1d(x, np.linspace(x[0] - np.log(REACH), x[-1] + np.log(REACH), GRID))
-    lines = fit.read_means(grid) - levels[:, None]
+    lines = fit.read_means(grid, role) - levels[:, None]
     first, last = np.searchsorted(grid, x[[0, -1]])
     places = find_turn(grid[first : last + 1], lines[:, first : last + 1])
     for outside, part in ((lines[:, last] > 0, slice(last, None)), (lines[:, first] <= 0, slice(first + 1))):
@@ -392,6 +405,13 @@ def list_params(fits: Mapping[str, Fit]) -> Iterator[list[Any]]:
 # ---- a study
 
 
+def find_clear_leads(results: "Results", one: Mapping[int, str], other: Mapping[int, str]) -> dict[float, bool]:
+    """Whether one of two contenders (size -> model) leads clearly, by the size; of all sizes at once (Holm)."""
+    shared = sorted(one.keys() & other.keys())
+    found = adjust_p_values([results.gap(one[size], other[size], size).estimate.p for size in shared])
+    return {size: p < 0.05 for size, p in zip(shared, found, strict=True)}
+
+
 class StudyFits:
     """The laws of all models of a study with runs at enough sizes (`by_model`), and where each pair of them crosses.
 
@@ -400,6 +420,9 @@ class StudyFits:
     headline and the table rest on. Runs with an error of 0 count as half an error over the test items, where their
     number is known. Cells that the budget limits are left out of the fit of a model that has FEWEST_AVERAGED sizes
     without them (`left_out`: of some model); the laws of the models `on_budget` rest on them.
+
+    `between` is the crossover of two contenders by their names: the two models, or the two families, each of which is
+    at every size its best model on validation items, chosen again in each draw.
     """
 
     def __init__(self, results: "Results"):
@@ -407,6 +430,7 @@ class StudyFits:
         self.unit, self.left_out = metric.sized_by, False
         self.by_model: dict[str, Fit] = {}
         self.crossovers: dict[tuple[str, str], Crossover] = {}
+        self.between: tuple[tuple[str, str], Crossover] | None = None
         self.on_budget: set[str] = set()
         self.costs: dict[tuple[str, float], list[float]] = defaultdict(list)  # wall_s of runs, by model and size
         if metric.percent:
@@ -420,32 +444,107 @@ class StudyFits:
         for row in results.rows:
             if (cost := finite(row.get("wall_s"))) is not None:
                 self.costs[row["model"], row["train_size"]].append(cost)
+        self._of_items = self._draw_items(results)
         for model, cells in results.by_model.items():
-            self._fit(model, cells, metric)
+            self._fit(results, model, cells)
         for first, second in combinations(self.by_model, 2):
-            shared = results.by_model[first].keys() & results.by_model[second].keys()
-            leads = {size: results.gap(first, second, size).estimate.clear for size in sorted(shared)}
+            leads = find_clear_leads(results, *(dict.fromkeys(results.by_model[m], m) for m in (first, second)))
             self.crossovers[first, second] = crossover(self.by_model[first], self.by_model[second], leads=leads)
+        if len(self.by_model) == 2:
+            ((pair, found),) = self.crossovers.items()
+            self.between = tuple(results.name_of(results.families[m] if results.by_family else m) for m in pair), found
+        elif results.by_family and len(results.contenders) == 2:
+            fits = {name: self._fit_family(results, by_size) for name, by_size in results.contenders.items()}
+            if all(fits.values()):
+                leads = find_clear_leads(results, *results.contenders.values())
+                self.between = tuple(map(results.name_of, fits)), crossover(*fits.values(), leads=leads)
 
-    def _fit(self, model: str, cells: "Mapping[int, Cell]", metric: Metric) -> None:
+    def _errors(
+        self, results: "Results", cells: "Mapping[int, Cell]"
+    ) -> list[tuple[dict[str, Any], float, str | None]]:
+        """The row, the error and the limit of each run whose error is above 0: a loss may be below any bound."""
         kept = []
         for row, limit in ((row, cell.limit) for cell in cells.values() for row in cell.rows):
-            # a loss may be below any bound, an error of 0 is of few test items
-            error = self.to_error(metric.value(row))
+            error = self.to_error(results.metric.value(row))
             error = round_numbers({self.error_name: error})[self.error_name]  # as in results.csv, for `vitlab fit`
-            error = error or 0.5 / (finite(row.get("test_items")) or math.inf)
+            error = error or 0.5 / (finite(row.get("test_items")) or math.inf)  # of few test items
             if error > 0:
                 kept.append((row, error, limit))
-        chances = [finite(row.get("chance")) for row, *_ in kept] if metric.key == "accuracy" else []
+        return kept
+
+    def _fit(self, results: "Results", model: str, cells: "Mapping[int, Cell]") -> None:
+        kept = self._errors(results, cells)
+        chances = [finite(row.get("chance")) for row, *_ in kept] if results.metric.key == "accuracy" else []
         points = np.array([(row["train_size"], error, row["seed"]) for row, error, _ in kept]).reshape(-1, 3).T
         of_data = points[:, [limit != "budget" for *_, limit in kept]]
         fewer, enough = of_data.size < points.size, len(set(of_data[0])) >= FEWEST_AVERAGED
         if enough or len(set(points[0])) >= FEWEST:
             guessed = [1 - chance for chance in chances if chance is not None][-1:]
-            self.by_model[model] = fit_points(*(of_data if enough else points), *guessed)
+            points = of_data if enough else points
+            noise = [self._of_items.get((model, int(size)), np.zeros(DRAWS)) for size in np.unique(points[0])]
+            floor = results.floor([row for row, *_ in kept])
+            fit = fit_points(*points, *guessed)
+            self.by_model[model] = replace(fit, of_items=np.stack(noise, axis=1), floor=floor)
         self.left_out |= fewer and enough
         if fewer and not enough:
             self.on_budget.add(model)
+
+    def _draw_items(self, results: "Results") -> dict[tuple[str, int], np.ndarray]:
+        """What other test items would change the log error of each cell by, (DRAWS,), to first order.
+
+        All cells have the same items, which weigh as much in all of them in one draw. Empty where runs kept none.
+        """
+        cells = {(model, size): cell for model, of in results.by_model.items() for size, cell in of.items()}
+        kept = {key: [results.outcomes.get(row.get("run")) for row in cell.rows] for key, cell in cells.items()}
+        if len(shapes := {np.shape(items) for of in kept.values() for items in of}) != 1 or () in shapes:
+            return {}
+        means = np.stack([np.mean(items, axis=0) for items in kept.values()])
+        values = means.mean(axis=1, keepdims=True)
+        step = 1e-4 * np.maximum(np.abs(values), 1e-2)
+        logs = [
+            np.vectorize(lambda value: math.log(max(self.to_error(value), 1e-9)))(values + s * step) for s in (1, -1)
+        ]
+        influences = (means - values) * np.clip((logs[0] - logs[1]) / (2 * step), -1e3, 1e3)
+        random, drawn = np.random.default_rng(0), 0.0
+        for start in range(0, means.shape[1], ITEMS):
+            some = influences[:, start : start + ITEMS].astype(np.float32)
+            drawn = drawn + some @ random.standard_normal((some.shape[1], DRAWS // 2), dtype=np.float32)
+        drawn = drawn / means.shape[1]
+        return dict(zip(kept, np.concatenate([drawn, -drawn], axis=1).clip(-2, 2), strict=True))
+
+    def _fit_family(self, results: "Results", by_size: Mapping[int, str]) -> Fit | None:
+        """The laws of a family's best model at each size; its draws choose by validation errors with the noise of them.
+
+        None with too few sizes, or where a model of the family has no law.
+        """
+        models = [
+            model
+            for model in results.by_model
+            if results.families[model] in {results.families[m] for m in by_size.values()}
+        ]
+        if len(by_size) < FEWEST or not {*models} <= self.by_model.keys():
+            return None
+        kept = self._errors(results, {size: results.by_model[model][size] for size, model in by_size.items()})
+        fit = fit_points(*np.array([(row["train_size"], error, row["seed"]) for row, error, _ in kept]).T)
+        columns = []
+        for size, log_mean in zip(by_size, fit.runs.log_means, strict=True):
+            drawn, seen = [], []
+            for model in models:
+                if size not in results.by_model[model]:
+                    continue
+                own = self.by_model[model]
+                place = np.flatnonzero(np.isclose(own.runs.log_sizes, math.log(size)))
+                noise = own.noise_of_means[:, place[0]] if len(place) else np.zeros(DRAWS)
+                cell = results.by_model[model][size]
+                error = math.log(max(self.to_error(cell.mean), 1e-9))
+                drawn.append(error + noise)
+                seen.append(
+                    (error if cell.validation is None else math.log(max(self.to_error(cell.validation), 1e-9))) + noise
+                )
+            best = np.argmin(seen, axis=0)
+            columns.append(np.take_along_axis(np.stack(drawn), best[None], axis=0)[0] - log_mean)
+        fit.__dict__["noise_of_means"] = np.stack(columns, axis=1)
+        return fit
 
     @property
     def holding(self) -> dict[str, Fit]:
@@ -472,36 +571,48 @@ class StudyFits:
         return self.warn(f"each doubling of the data lowers the {self.error_name} by {slopes}", model)
 
     def describe_headline(self) -> str:
-        """Of two models where their curves cross, or that they are not seen to; else nothing."""
-        if len(self.crossovers) != 1:
+        """Where the curves of two contenders cross, or that they are not seen to; of more, or fewer, nothing."""
+        if self.between is None:
             return ""
-        ((pair, crossing),) = self.crossovers.items()
-        text = self.warn(describe_crossover(crossing, unit=self.unit), *pair)
-        return f"{text[0].upper()}{text[1:]}."
+        names, crossing = self.between
+        sure = crossing.claim == "sure"
+        text = describe_crossover(crossing, *(names if sure else ()), unit=self.unit)
+        text = self.warn(text, *self.by_model)
+        return f"{text if sure else text[0].upper() + text[1:]}."
 
     def describe_crossovers(self) -> list[str]:
-        """A sentence for each pair of models."""
-        described = {pair: describe_crossover(one, *pair, self.unit) for pair, one in self.crossovers.items()}
-        return [f"{self.warn(text, *pair)}." for pair, text in described.items()]
+        """A sentence for each pair of models, of more than MOST_PAIRS those that cross first."""
+        order = sorted(self.crossovers, key=lambda pair: ("sure", "likely", "none").index(self.crossovers[pair].claim))
+        said = [self.warn(describe_crossover(self.crossovers[p], *p, self.unit), *p) + "." for p in order[:MOST_PAIRS]]
+        left = len(order) - len(said)
+        return [*said, f"{plural(left, 'more pair')}: figures/crossovers.csv."] if left else said
 
     def describe_multipliers(self) -> list[str]:
-        """A sentence for each pair of models with an error that both reach inside their data."""
+        """A sentence for each pair of models with an error that both reach inside their data, of at most MOST_PAIRS."""
+        if len(self.crossovers) > MOST_PAIRS:
+            return []
         found = {pair: data_multiplier(*(self.by_model[model] for model in pair)) for pair in self.crossovers}
         shown = {pair: one for pair, one in found.items() if one.ratio is not None}
         return [f"{describe_multiplier(one, *pair, self.error_name)}." for pair, one in shown.items()]
 
-    def describe_next_runs(self) -> list[str]:
-        """For each crossover whose interval is finite, up to three runs that would narrow it most for their time."""
-        sentences = []
-        for pair, crossing in self.crossovers.items():
-            costs = {(pair.index(model), size): fmean(s) for (model, size), s in self.costs.items() if model in pair}
-            texts = [
-                f"{pair[run.model]} with {whole(run.size)} ({duration(run.cost)}, {run.gain:.0%} less variance)"
-                for run in rank_next_runs(*(self.by_model[model] for model in pair), crossing, costs)
-            ]
-            if texts:
-                names = " and ".join(pair)
-                sentences.append(
-                    f"To narrow the crossover of {names} most for the time, add a seed of {', '.join(texts)}."
-                )
-        return sentences
+    def list_crossovers(self) -> Iterator[list[Any]]:
+        """A header, then a row for each pair of models."""
+        keys = ("size", "low", "high", "inside", "p_none", "claim", "reason")
+        yield ["a", "b", *keys]
+        for pair, one in self.crossovers.items():
+            yield [*pair, *(vars(one)[key] for key in keys)]
+
+    def describe_next_runs(self) -> str:
+        """Of two models the run that would narrow their crossover most for its time, if by NEXT_RUN or more."""
+        if len(self.crossovers) != 1:
+            return ""
+        ((pair, crossing),) = self.crossovers.items()
+        costs = {(pair.index(model), size): fmean(s) for (model, size), s in self.costs.items() if model in pair}
+        runs = rank_next_runs(*(self.by_model[model] for model in pair), crossing, costs)
+        best = next((run for run in runs if run.gain >= NEXT_RUN), None)
+        if best is None:
+            return ""
+        return (
+            f"Best next run: a seed of {pair[best.model]} with {whole(best.size)} ({duration(best.cost)}) takes "
+            f"{best.gain:.0%} off the variance of where they cross."
+        )

@@ -1,6 +1,5 @@
 """Scaling laws of one model's errors at several training-set sizes: least squares on many curves at once, intervals."""
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from vitlab.config import UserError, choices_text
+from vitlab.data.split import draw
 from vitlab.studies.stats import moderated_spreads
 
 STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
@@ -17,16 +17,19 @@ SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
 SHARES = (0.0, 0.5, 0.9)  # of the lowest error, e_inf to start from
 STEPS, TOLERANCE = 100, 1e-6  # of the least squares; the latter of the sum of squares, relative
 SHORT, KEPT = 10, 3  # steps from all starts; how many go on
-DRAWS = 600
+DRAWS = 2400
+POOL = 100  # residuals that are drawn from, at most
 FIRST_FOLD = 4  # sizes of the first fold; 3 of a curve with 4 sizes
 MOST_FOLDS = 6
 FEWEST = 3  # sizes of a fit
 LEVEL = 0.9  # of intervals
 LARGEST_MISS = float(np.log(1.5))  # RMSE of the log error, on the data or held out, above which a law is not drawn
+STRIDE = np.uint64(0x9E3779B97F4A7C15)  # from draw to draw, as in SplitMix64
 MEAN = "mean"  # the name of the mean of several laws
 AVERAGED = ("m2", "m3", "m4")
 FEWEST_AVERAGED = 4  # sizes
 HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
+HIGHEST_CEILING = 10.0  # times the highest error: of an e_0 that is not known
 LARGEST_LOG = 700.0  # whose exponential is still a number
 CLEARLY = 20.0  # times the squares around the best line of the other direction: what makes a curve rise or fall
 NO_NOISE = 1e-12  # squared log errors that rounding explains
@@ -63,11 +66,10 @@ class Law:
     def of(cls, log_sizes: np.ndarray, log_errors: np.ndarray, chance: float | None) -> "Law":
         """By mean log errors (N) of ascending sizes.
 
-        e_0 is chance where it is known and some error is below it, else from the highest error to 1, of losses to ten
-        times it.
+        e_0 is chance where it is known and some error is below it, else from the highest error to ten times it.
         """
         highest, lowest = np.exp(log_errors.max()), np.exp(log_errors.min())
-        ends = (highest, 1.0 if highest <= 1 else 10 * highest)
+        ends = (highest, HIGHEST_CEILING * highest)
         if chance is not None and chance > lowest:
             ends = (chance, chance)
         curve = (log_sizes[0], log_sizes[-1], log_sizes.mean(), log_errors.mean(), lowest, *ends)
@@ -380,6 +382,8 @@ class Fit:
     weights: np.ndarray = field(repr=False)  # (N) of each size in the least squares
     rmse_holdout: float | None = None
     drift: float = field(default=0.0, repr=False)
+    of_items: np.ndarray | float = field(default=0.0, repr=False, compare=False)  # (DRAWS, N), see `noise_of_means`
+    floor: float = field(default=0.0, repr=False)  # error that no mistake in the test items leaves open
     held_back: np.ndarray = field(default_factory=lambda: np.empty((2, 0)), repr=False, compare=False)
     drawn: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
@@ -431,14 +435,15 @@ class Fit:
         return max(misses, self.rmse_holdout or 0.0) <= LARGEST_MISS
 
     @cached_property
-    def noise(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Of log errors: standard deviation by size (N), standardised residuals (runs), degrees of freedom.
+    def noise(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], float]:
+        """Of log errors: standard deviation by size (N), residuals with hashes of their runs, degrees of freedom.
 
         By the scatter of seeds, else by the distance from the laws; where neither tells, all draws are NaN. The scatter
         is n / (n - 1) times the mean square of seeds within sizes, pooled as far as sizes agree. The standardised
         residuals of all sizes are resampled together: three seeds show too little of their distribution.
         """
         runs, place = self.runs, self.runs.place
+        names = hash_runs(runs.keys)
         if runs.repeated:
             sizes = np.exp(runs.log_sizes)
             by_size = np.split(runs.log_errors, np.cumsum(runs.counts)[:-1])
@@ -448,36 +453,46 @@ class Fit:
             misses = runs.log_errors - runs.means[place]
             misses = np.divide(misses, deviations[place], out=np.zeros_like(misses), where=spreads != {})
             scaled = misses * np.sqrt(runs.counts / np.maximum(runs.counts - 1, 1))[place]
-            residuals = np.resize(scaled[runs.counts[place] > 1], len(scaled))
+            residuals, names = scaled[runs.counts[place] > 1], names[runs.counts[place] > 1]
         elif self.laws:
             residuals = runs.log_errors - self.log_errors(runs.log_sizes)[place]
             freedom = float(max(1, len(residuals) - min(law.free for law in self.laws)))
             deviations = np.full(len(runs.counts), np.sqrt((residuals**2).sum() / freedom))
         else:
             deviations, residuals, freedom = np.full(len(runs.counts), np.nan), np.zeros(len(place)), 1.0
-        residuals = residuals - residuals.mean()
+        pool = names.argsort()[:POOL]
+        names, residuals = names[pool], residuals[pool] - residuals[pool].mean()
         size = np.sqrt((residuals**2).mean())
-        return deviations, residuals / size if size > 1e-12 else residuals * 0, freedom
+        return deviations, (residuals / size if size > 1e-12 else residuals * 0, names), freedom
 
-    def draw_noise(self, purpose: int, draws: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Residuals (draws, number) with replacement, and by how much a deviation is larger in each draw (draws, 1).
+    def draw_noise(self, purpose: str, draws: int, runs: Sequence[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals (draws, runs) with replacement, and by how much a deviation is larger in each draw (draws, 1).
 
         By the root of freedom / chi-squared, so that draws scatter as Student's t: the deviation was itself estimated.
-        Random numbers are the same for all models with runs of these sizes and seeds.
+        Each residual draws a lot for each run, by the sizes and seeds of both, and the smallest is taken: models that
+        have the same runs share all draws, and a run more or less changes no others.
         """
-        generator = np.random.default_rng([zlib.crc32(repr(self.runs.keys).encode()), purpose])
-        _, residuals, freedom = self.noise
-        chosen = residuals[generator.integers(len(residuals), size=(draws, number))]
-        return chosen, np.sqrt(freedom / generator.chisquare(freedom, draws))[:, None]
+        from scipy.special import chdtri
+
+        _, (residuals, names), freedom = self.noise
+        counter = np.arange(draws, dtype=np.uint64)[:, None] * STRIDE
+        chosen = [
+            draw(draw(names + name, "pair") + counter, purpose).argmin(1) for name in draw(hash_runs(runs), "run")
+        ]
+        levels = (draw(counter, f"{purpose} spread") + 0.5) / 2.0**64
+        return residuals[np.stack(chosen, axis=1)], np.sqrt(freedom / chdtri(freedom, levels))
 
     @cached_property
     def noise_of_means(self) -> np.ndarray:
-        """(draws, sizes): what the mean log error of each size is off by, of as many residuals as a size has runs."""
+        """(draws, sizes): what the mean log error of each size is off by, of as many residuals as a size has runs.
+
+        `of_items` adds what other test items would change.
+        """
         counts = self.runs.counts
-        chosen, larger = self.draw_noise(0, DRAWS // 2, counts.sum())
+        chosen, larger = self.draw_noise("means", DRAWS // 2, self.runs.keys)
         chosen = np.concatenate([chosen, -chosen])  # no draw without its mirror image: fewer draws do
         sums = np.add.reduceat(chosen, np.concatenate([[0], np.cumsum(counts)[:-1]]), axis=1)
-        return np.tile(larger, (2, 1)) * self.noise[0] * sums / counts
+        return np.tile(larger, (2, 1)) * self.noise[0] * sums / counts + self.of_items
 
     @cached_property
     def theta_draws(self) -> list[np.ndarray]:
@@ -493,24 +508,24 @@ class Fit:
         """(N): the mean of the laws."""
         return mean_log_errors(self.laws, log_sizes) if self.laws else np.full(len(log_sizes), np.nan)
 
-    def draw_log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
+    def draw_log_errors(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
         """(draws, N): the laws with other noise in the data and, beyond the data, a drift with each doubling.
 
-        Kept, since a model is compared with all others of a study at the same sizes. Each model has its own drift.
+        Two models that are compared have a `role` each, and so drifts of their own. Kept, since a model is compared
+        with all others of a study at the same sizes.
         """
-        key = log_sizes.tobytes()
+        key = bytes([role]) + log_sizes.tobytes()
         if key not in self.drawn:
             drawn = np.full((DRAWS, len(log_sizes)), np.nan)
             for k, (law, thetas) in enumerate(zip(self.laws, self.theta_draws, strict=True)):
                 drawn[k :: len(self.laws)] = law.evaluate(thetas, log_sizes)[0]
-            own = [zlib.crc32(repr(self.runs.keys).encode()), zlib.crc32(self.runs.log_errors.tobytes())]
-            half = np.random.default_rng(own).standard_t(DRIFT_DEGREES, DRAWS // 2)
+            half = np.random.default_rng(role).standard_t(DRIFT_DEGREES, DRAWS // 2)
             drift = self.drift * np.concatenate([half, -half])
             doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
             self.drawn[key] = drawn + drift[:, None] * doublings
         return self.drawn[key]
 
-    def read_means(self, log_sizes: np.ndarray) -> np.ndarray:
+    def read_means(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
         """The log mean error at log sizes (N), then draws of it, (1 + draws, N).
 
         It is the measured one at sizes that were measured. Between two of them it follows the laws where they hold,
@@ -522,7 +537,7 @@ class Fit:
         if not self.holds:
             return np.vstack([means @ shares, drawn @ shares])
         curve = self.log_errors(log_sizes) + (means - self.log_errors(x)) @ shares
-        return np.vstack([curve, self.draw_log_errors(log_sizes) + (drawn - self.draw_log_errors(x)) @ shares])
+        return np.vstack([curve, self.draw_log_errors(log_sizes, role) + (drawn - self.draw_log_errors(x)) @ shares])
 
     def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
         """The error at each size, in the shape of `sizes`."""
@@ -535,14 +550,23 @@ class Fit:
         log_sizes = np.log(sizes.ravel())
         logs = self.draw_log_errors(log_sizes)
         if one_run:  # with the noise of the nearest size; the same draws for each, however many are asked for at once
-            chosen, larger = self.draw_noise(1, DRAWS, 1)
+            chosen, larger = self.draw_noise("run", DRAWS, [(0.0, 0)])
             nearest = np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1)
             logs = logs + larger * self.noise[0][nearest] * chosen
-        return np.exp(np.minimum(ends(logs), LARGEST_LOG)).reshape(2, *sizes.shape)
+        low, high = np.exp(np.minimum(ends(logs), LARGEST_LOG))
+        value = np.exp(self.log_errors(log_sizes))
+        reach = np.maximum(low * 0, np.minimum(low, value - self.floor)), np.maximum(high, value + self.floor)
+        return np.stack(reach).reshape(2, *sizes.shape)
 
     def prediction_interval(self, sizes: Sequence[float] | float) -> np.ndarray:
         """(2, ...): where the error of one new run at each size falls with 90%, low and high."""
         return self.interval(sizes, one_run=True)
+
+
+def hash_runs(runs: Sequence[tuple[float, int]]) -> np.ndarray:
+    """uint64 (N,): a hash of the size and the seed of each run."""
+    sizes, seeds = (np.array(of) for of in zip(*runs, strict=True))
+    return draw(sizes.astype(np.float64).view(np.uint64) + draw(seeds.astype(np.uint64), "seed"), "size")
 
 
 def mean_log_errors(laws: Sequence[Law], log_sizes: np.ndarray) -> np.ndarray:

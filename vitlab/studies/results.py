@@ -7,6 +7,7 @@ size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
@@ -53,6 +54,7 @@ FAMILY_NAMES = {
     "histogram": "Color histogram",
 }
 
+COMPUTE = ("train_flops", "tune_flops", "finetune_flops")  # columns
 Rows = list[dict[str, Any]]
 LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdicts
 
@@ -158,27 +160,22 @@ class Results:
         return main_metric(self.rows)
 
     @cached_property
-    def compute(self) -> tuple[str, str, float, tuple[float, float, float]] | None:
-        """Two families, a level of the metric, and `compare_costs` of their training FLOPs for it.
+    def compute(self) -> tuple[str, str, float, float, float, float] | None:
+        """Two families, and `compare_costs` of their compute: of training, tuning and fine-tuning.
 
-        The level is the highest whole percent that both reach with every seed, or tenth of one where both may need less
-        for that. None unless the metric is a share and two families have several costs.
+        None unless the metric is a share and two families have several costs.
         """
         costs: dict[str, list[tuple[float, list[float]]]] = {}
         for model, by_size in self.by_model.items():
             for cell in by_size.values():
-                cost, values = cell.rows[0].get("train_flops") or 0.0, [self.metric.value(row) for row in cell.rows]
-                costs.setdefault(self.families[model], []).append((cost, values))
+                spent = [sum(finite(row.get(key)) or 0.0 for key in COMPUTE) for row in cell.rows]
+                values = [self.metric.value(row) for row in cell.rows]
+                costs.setdefault(self.families[model], []).append((float(np.mean(spent)), values))
         several = {family: points for family, points in costs.items() if len({cost for cost, _ in points}) > 1}
         if len(several) != 2 or not (self.metric.percent and self.metric.higher_is_better):
             return None
-        reached = min(max(min(values) for _, values in points) for points in several.values())
-        for steps in (100, 1000):
-            level = math.floor(steps * reached) / steps
-            ratio, low, high = compare_costs(*several.values(), level)
-            if low > 0 or high < math.inf:
-                return (*several, level, (ratio, low, high))
-        return None
+        found = compare_costs(*several.values())
+        return found and (*several, *found)
 
     @property
     def margin(self) -> float:
@@ -252,6 +249,8 @@ class Results:
         spreads = [*(cells[model].spread for model in pair), self.find_spreads(first, second).get(size)]
         fewer = min(rows, key=len)
         gap = paired_difference(*map(self.values_of, rows), spreads, self.overlap(fewer), self.floor(fewer))
+        # who is best of several is told from each other one
+        gap = replace(gap, comparisons=sum(size in of for of in self.by_model.values()) - 1)
         verdict = UNDECIDED
         if not any(cell.beats_chance for cell in cells.values()):
             verdict = CHANCE

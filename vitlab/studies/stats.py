@@ -8,7 +8,7 @@ test items. Both are taken as random and crossed. Coverage, measured: docs/rules
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,22 +23,49 @@ from vitlab.tasks.metrics import Metric
 
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
+OF_P = 2  # the same of p-values, which go together over sizes and so ask for farther tails
 MOST_SEEDS = 1000  # of a cell
-Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: cost, the metric of each seed
+Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: mean cost, the metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95% confidence interval, `mean` ± `half_width`; None where nothing tells how sure it is.
+    """A mean with its standard `error`, which is None where nothing tells how sure the mean is.
 
-    The interval covers other seeds where there are two `seeds` or more, and other test items where `items` is not 0.
+    The error is known with some `degrees` of freedom, and is over other seeds where there are two `seeds` or more, over
+    other test items where `items` is not 0. A 95% interval reaches `floor` at least. With more `comparisons`, as of the
+    best of several models with each other one, the intervals of all of them hold at once with 95% (Bonferroni).
     """
 
     mean: float
-    half_width: float | None
+    error: float | None
+    degrees: float
     seeds: int
     items: int = 0
+    floor: float = 0.0
+    comparisons: int = 1
+    seed_degrees: float = math.inf  # of freedom of the spread over seeds
+
+    @property
+    def half_width(self) -> float | None:
+        """How far the interval reaches to either side of the mean."""
+        if self.error is None:
+            return None
+        left_out = (1 - CONFIDENCE) / self.comparisons
+        return max(quantile(self.degrees, 1 - left_out) * self.error, self.floor * math.log(left_out, 1 - CONFIDENCE))
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value of a mean of 0, times the comparisons; 1 where nothing tells."""
+        if self.error is None or self.mean == 0:
+            return 1.0
+        from scipy.special import stdtr
+
+        degrees = min(self.degrees, OF_P * self.seed_degrees)
+        by_error = 2 * float(stdtr(degrees, -abs(self.mean) / self.error)) if self.error else 0.0
+        by_floor = (1 - CONFIDENCE) ** (abs(self.mean) / self.floor) if self.floor else 0.0
+        return min(1.0, self.comparisons * max(by_error, by_floor))
 
     @property
     def low(self) -> float:
@@ -137,15 +164,15 @@ def combine_parts(
     """From the variances of a mean over seeds, over items, and the rest that both hold, by Satterthwaite's rule."""
     items, known = len(by_item), math.isfinite(over_seeds)
     if items == 1:
-        return Estimate(mean, max(quantile(degrees) * math.sqrt(over_seeds), floor) if known else None, seeds)
+        return Estimate(mean, math.sqrt(over_seeds) if known else None, degrees, seeds, floor=floor)
     parts = np.array([over_seeds if known else 0.0, by_item.var(ddof=1) / items, rest])
     variance = max(parts[0], parts[2]) + parts[1] - parts[2]  # the component of the seeds is not below 0
-    half_width = 0.0
-    if variance > 0:
-        known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
-        of_all = variance**2 / (parts**2 / known_with).sum()
-        half_width = quantile(min(of_all, MOST_DEGREES * degrees) if known else of_all) * math.sqrt(variance)
-    return Estimate(mean, max(half_width, floor), seeds, items)
+    known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
+    of_all = variance**2 / (parts**2 / known_with).sum() if variance > 0 else math.inf
+    if not known:
+        return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor)
+    of_all = min(of_all, MOST_DEGREES * degrees)
+    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor, seed_degrees=degrees)
 
 
 def estimate_mean(
@@ -223,11 +250,35 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     return spreads
 
 
-def quantile(degrees: float) -> float:
-    """How many standard errors a 95% interval reaches to either side."""
+def quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
+    """How many standard errors an interval reaches to either side."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(degrees, (1 + confidence) / 2))
+
+
+def adjust_p_values(values: Sequence[float]) -> list[float]:
+    """p-values of several questions such that one below 0.05 holds for all of them at once (Holm, 1979)."""
+    order = np.argsort(values)
+    times = len(values) - np.arange(len(values))
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.maximum.accumulate(np.minimum(np.asarray(values)[order] * times, 1))
+    return adjusted.tolist()
+
+
+def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) -> int | None:
+    """How many more seeds would leave 0 out of a difference's interval, if the difference and its spread stayed.
+
+    None where nothing tells, and where more than `most` would be needed, as where the test items limit it.
+    """
+    if gap.error is None or not spread:
+        return None
+    of_items = max(gap.error**2 - spread.std**2 / gap.seeds, 0.0)
+    for more in range(1, most + 1):
+        error = math.sqrt(spread.std**2 / (gap.seeds + more) + of_items)
+        if replace(gap, error=error, degrees=gap.degrees + more).clear:
+            return more
+    return None
 
 
 # ---- what a run gave on each test item
@@ -388,32 +439,50 @@ def plan_round(
 
 # ---- compute at equal accuracy
 
-RESAMPLES = 400
+COMPUTE_LEVEL = 0.9  # of the interval
+FEWEST_SEEDS = 3  # of every cell
 
 
-def compare_costs(ours: Costs, other: Costs, level: float) -> tuple[float, float, float]:
-    """How many times the other family's cost ours is at a level of the metric (higher is better), and its 90% interval.
+def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float] | None:
+    """A level of the metric, how many times the other family's cost ours is for it, and the ratio's 90% interval.
 
-    Costs are read off the frontiers of the means, between two points by their logarithm, as in Dosovitskiy et al.,
-    2021, figure 5. The interval is a bootstrap over seeds; an end is infinite where a draw does not reach the level. A
-    family that is above the level at its least cost may need less: then only one end is known, the other one is 0 or
-    infinite, and the ratio is NaN.
+    The level is the highest whole percent that the means of both reach, or tenth of one where both may need less for
+    that (higher is better). Costs are read off the frontiers of the means, between two points by their logarithm, as
+    in Dosovitskiy et al., 2021, figure 5. The interval is Student's on the log scale, by the jackknife over seeds, the
+    level chosen again without each. A family that is above the level at its least cost may need less: then only one
+    end is known, the other one is 0 or infinite, and the ratio is NaN. None below three seeds, or with no end known.
     """
-    random = np.random.default_rng(0)
+    seeds = min(len(values) for family in (ours, other) for _, values in family)
+    if seeds < FEWEST_SEEDS:
+        return None
 
-    def find_cost(family: Costs, draw: bool) -> tuple[float, float]:
-        """The least and the largest cost that it may be."""
-        pick = (lambda values: random.choice(values, len(values))) if draw else np.asarray
-        costs, means = zip(*sorted((cost, float(np.mean(pick(values)))) for cost, values in family), strict=True)
+    def find_cost(family: Costs, level: float, without: int | None) -> tuple[float, float]:
+        """The least and the largest log cost that it may be."""
+        left = [(cost, np.delete(values, [] if without is None else without)) for cost, values in family]
+        costs, means = zip(*sorted((cost, values.mean()) for cost, values in left), strict=True)
         best = dict(zip(costs, np.maximum.accumulate(means), strict=True))  # the last of each cost
         levels, first = np.unique([*best.values()], return_index=True)
-        cost = math.exp(np.interp(level, levels, np.log([*best])[first], right=math.inf))
-        return (cost if level >= levels[0] else 0.0), cost
+        cost = float(np.interp(level, levels, np.log([*best])[first], right=math.inf))
+        return (cost if level >= levels[0] else -math.inf), cost
 
-    drawn = np.array([[find_cost(family, True) for family in (ours, other)] for _ in range(RESAMPLES)])
-    costs = np.array([[find_cost(family, False) for family in (ours, other)], *drawn])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lows, highs = costs[:, 0, 0] / costs[:, 1, 1], costs[:, 0, 1] / costs[:, 1, 0]
-    # no mean of a number and infinity
-    low, high = (float(np.nanquantile(of[1:], q, method="nearest")) for of, q in ((lows, 0.05), (highs, 0.95)))
-    return float(lows[0]) if lows[0] == highs[0] else math.nan, low, high
+    def find_ratio(without: int | None) -> tuple[float, float, float]:
+        """The level, and the least and the largest log ratio."""
+        best = [max(np.delete(of, [] if without is None else without).mean() for _, of in f) for f in (ours, other)]
+        for steps in (100, 1000):
+            level = math.floor(steps * min(best) + 1e-9) / steps
+            (least, most), (other_least, other_most) = (find_cost(f, level, without) for f in (ours, other))
+            if least > -math.inf or other_least > -math.inf:
+                break
+        return level, least - other_most, most - other_least
+
+    level, *ratios = find_ratio(None)
+    ends = []
+    for place, (ratio, sign) in enumerate(zip(ratios, (-1, 1), strict=True), start=1):
+        without = np.array([find_ratio(seed)[place] for seed in range(seeds)])
+        finite = math.isfinite(ratio) and np.isfinite(without).all()
+        error = math.sqrt((seeds - 1) * without.var()) if finite else math.inf
+        ends.append((ratio if finite else 0.0) + sign * quantile(seeds - 1, COMPUTE_LEVEL) * error)
+    if not np.isfinite(ends).any():
+        return None
+    low, high = math.exp(ends[0]), math.exp(min(ends[1], 700)) if math.isfinite(ends[1]) else math.inf
+    return level, math.exp(ratios[0]) if ratios[0] == ratios[1] else math.nan, low, high

@@ -159,9 +159,27 @@ def test_what_a_run_generated_right_is_kept_under_its_metric(tmp_path):
 
 
 def test_a_family_that_needs_twice_the_compute_is_read_off_the_frontiers():
-    other = [(cost, [value, value + 0.02]) for cost, value in ((1e9, 0.5), (2e9, 0.7), (4e9, 0.8))]
-    ours = [(2 * cost, values) for cost, values in other] + [(3e9, [0.1, 0.1])]  # a bad cell is not on the frontier
-    ratio, low, high = compare_costs(ours, other, 0.75)
-    assert (ratio, low < 2 < high) == (pytest.approx(2), True)
-    assert compare_costs(ours, [(1e9, [0.95, 0.95])], 0.9) == (math.inf,) * 3
-    assert compare_costs(ours, [*other, (1e9, [0.8, 0.82])], 0.75)[2] == math.inf, "it may need less than its least"
+    other = [(cost, [value, value + 0.01, value + 0.02]) for cost, value in ((1e9, 0.5), (2e9, 0.7), (4e9, 0.8))]
+    ours = [(2 * cost, values) for cost, values in other] + [(3e9, [0.1] * 3)]  # a bad cell is not on the frontier
+    assert compare_costs(ours, other) == pytest.approx((0.81, 2, 2, 2))
+    _, ratio, low, high = compare_costs(ours, [*other, (1e9, [0.8, 0.82, 0.84])])
+    assert math.isnan(ratio)
+    assert low > 2
+    assert high == math.inf, "it may need less than its least"
+
+
+def test_the_ratio_of_costs_has_an_interval_from_three_seeds_on():
+    rng, truth, inside = np.random.default_rng(0), 0.5, 0
+    curve = {1: 0.5, 2: 0.62, 4: 0.7, 8: 0.78}
+    for _ in range(100):
+        ours, other = (
+            [(cost * times, mean + 0.005 * rng.standard_normal(3)) for cost, mean in curve.items()] for times in (1, 2)
+        )
+        _, ratio, low, high = compare_costs(ours, other)
+        inside += low <= truth <= high
+        assert low < ratio < high
+    assert 80 <= inside <= 97  # of 90
+    assert compare_costs([(1, [0.5, 0.5]), (2, [0.8, 0.8])], [(1, [0.4, 0.4]), (2, [0.9, 0.9])]) is None
+    level, ratio, low, high = compare_costs([(1, [0.5] * 3), (2, [0.6] * 3)], [(1, [0.8] * 3), (2, [0.9] * 3)])
+    assert (level, low, high) == (0.6, pytest.approx(2), math.inf), "the other one may reach it for less than its least"
+    assert math.isnan(ratio)

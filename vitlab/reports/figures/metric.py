@@ -31,10 +31,11 @@ from vitlab.reports.figures import (
     panels,
     with_legend,
 )
-from vitlab.reports.words import describe_model, join_names
+from vitlab.reports.words import describe_model
 from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
 from vitlab.studies.fit import Fit
 from vitlab.studies.results import Results, family_name
+from vitlab.studies.store import LIMITS
 
 PLACE = 1
 BEYOND = 2.0  # times the largest size: how far laws are drawn
@@ -94,7 +95,7 @@ def find_points(
         rows = results.by_model[cell.model][cell.train_size].rows
         places.append(fmean(map(x, rows)))
         spread = f" ± {metric.number(cell.std)} over {cell.n} seeds" if cell.n > 1 else ""
-        limit = f"limit: {cell.limit}" if isinstance(cell.limit, str) else ""
+        limit = LIMITS.get(cell.limit, "")
         heading = f"{cell.model}, {plural(cell.train_size, f'training {metric.sized_by}')}"
         texts.append(describe(heading, f"{metric.text(cell.mean)}{spread}", price(places[-1]), limit))
         links.append(folder_link(rows[0]["run"]) if cell.n == 1 else "")
@@ -137,7 +138,7 @@ def describe_points(results: Results, cells: pd.DataFrame) -> str:
     if cells.n.max() > (most := max(3, min(MOST_RUNS, ALL_RUNS // len(cells)))):
         text = f"{text[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
     if cells.limit.eq("budget").any():
-        text += " Hollow, thick: limited by the budget."
+        text += " Hollow, thick: more steps would help more than more data."
     return text + ("" if results.metric.higher_is_better else " Lower is better.")
 
 
@@ -145,27 +146,27 @@ def describe_points(results: Results, cells: pd.DataFrame) -> str:
 
 
 def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], float]) -> Figure:
-    """A model has one line with one band: its law where it holds, dashed beyond the data, else its means."""
+    """A model has one line through its means with the band of their 95% intervals, and beyond the data its law."""
     metric, found, as_error = results.metric, results.fits, choice == "error"
     log = as_error or not metric.percent
     cells, runs = find_points(results, y, log=log)
     sizes = sorted(set(results.runs.train_size))
-    means = cells[~cells.model.isin([*found.holding])]
-    lines = pd.concat([*find_laws(found, as_error, metric.percent, sizes[-1]), find_bands(means, y, log)])
+    lines = pd.concat([find_bands(cells, y), *find_laws(found, as_error, metric.percent, sizes[-1])])
     crossings, ends = find_crossovers(found, sizes[-1]), find_ends(results, y)
     domain = find_domain([*cells.y, *runs.y, *lines.y], [*lines.low, *lines.high], log=log, percent=metric.percent)
-    lines[["low", "high"]] = lines[["low", "high"]].clip(*domain)
+    lines[["low", "high"]] = lines[["low", "high"]].clip(*domain)  # an interval may reach beyond what an axis has
     reach = find_domain([*sizes, *lines.x, *crossings.low, *crossings.high], log=True, percent=False)
     across = axis(alt.X, "x", f"training {metric.sized_by}s", reach, log=True, ticks=sizes)
     up = axis(alt.Y, "y", f"held-out {label}", domain, log=log, percent=metric.percent)
     look = by_look("model", style := looks(results.families))
     dash = alt.StrokeDash("beyond:N", scale=alt.Scale(domain=[False, True], range=[SOLID, DASHED]), legend=None)
-    banded = alt.Chart(lines.dropna(subset="low")[["model", "beyond", "x", "low", "high"]])
+    thin = alt.StrokeWidth("beyond:N", scale=alt.Scale(domain=[False, True], range=[2, 1]), legend=None)
+    banded = alt.Chart(lines.dropna(subset="low")[["model", "x", "low", "high"]])
     of_model = [
-        mark_band(banded, up, len(style)).encode(x=across, color=look["color"], detail="beyond:N"),
+        mark_band(banded, up, len(style)).encode(x=across, color=look["color"]),
         alt.Chart(lines[["model", "beyond", "x", "y", "text"]], name="lines")
         .mark_line(point="transparent")
-        .encode(x=across, y=up, color=look["color"], strokeDash=dash, tooltip="text:N"),
+        .encode(x=across, y=up, color=look["color"], strokeDash=dash, strokeWidth=thin, tooltip="text:N"),
         *layer_points(cells, runs, x=across, y=up, **look),
         *layer_texts(ends[(ends.y > 0) | (not log)], x=across, y=up),
     ]
@@ -177,7 +178,7 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
             *layer_crossovers(crossings, across, numbers=len(found.crossovers) == 1),
             *with_legend("model", style, of_model),
         ),
-        caption=f"{describe_lines(found, means)} {describe_points(results, cells)}".strip(),
+        caption=f"{describe_lines(found, lines)} {describe_points(results, cells)}".strip(),
         alt=" ".join(describe_model(m, by_size, metric) for m, by_size in results.by_model.items() if by_size),
         files=[*FILES, *([("laws.csv", "figures/laws.csv")] if found.by_model else [])],
         choice=choice,
@@ -185,28 +186,20 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
 
 
 def find_laws(found: StudyFits, as_error: bool, percent: bool, largest: float) -> Iterator[pd.DataFrame]:
-    """The law of each model that holds with its 90% band: within the sizes of its fit, and beyond them."""
+    """The law of each model that holds, beyond the sizes of its fit."""
     for model, fit in found.holding.items():
-        first, last = (float(np.exp(fit.runs.log_sizes[i])) for i in (0, -1))
-        for beyond, begin, end in ((False, first, last), (True, last, max(BEYOND * last, largest))):
-            sizes = np.geomspace(begin, end, LAW_POINTS)
-            values = np.stack([fit.predict(sizes), *fit.interval(sizes)])
-            values = values if as_error else found.to_metric(values)
-            if percent:  # a steep law leaves 0..1 just below the sizes that it was fitted to
-                values = np.clip(values, 1e-6 if as_error else 0.0, 1.0)
-            heights = {"y": values[0], "low": values[1:].min(axis=0), "high": values[1:].max(axis=0)}
-            text = f"{model}: {found.describe_law(model)}"
-            yield pd.DataFrame({"model": model, "beyond": beyond, "x": sizes, **heights, "text": text})
+        sizes = np.geomspace(fit.largest, max(BEYOND * fit.largest, largest), LAW_POINTS)
+        heights = fit.predict(sizes) if as_error else found.to_metric(fit.predict(sizes))
+        if percent:
+            heights = np.clip(heights, 1e-6 if as_error else 0.0, 1.0)
+        text = f"{model}: {found.describe_law(model)}"
+        yield pd.DataFrame({"model": model, "beyond": True, "x": sizes, "y": heights, "text": text})
 
 
-def find_bands(means: pd.DataFrame, y: Callable[[float], float], log: bool) -> pd.DataFrame:
-    """The means of models without a law, with a band of one standard deviation."""
-    ends = np.sort(np.stack([y(means["mean"] + way * means["std"].fillna(0.0)) for way in (-1, 1)]), axis=0)
-    banded = means.model.isin(means.model[means.n > 1]) & means.y.notna()
-    low = np.maximum(ends[0], means.y / 2) if log else ends[0]
-    frame = means[["model", "x", "y", "text"]].assign(beyond=False, low=low, high=ends[1])
-    frame.loc[~banded, ["low", "high"]] = math.nan
-    return frame
+def find_bands(cells: pd.DataFrame, y: Callable[[float], float]) -> pd.DataFrame:
+    """The means, with the ends of their 95% intervals where something tells them."""
+    ends = np.sort(np.stack([y(cells.low), y(cells.high)]), axis=0)
+    return cells[["model", "x", "y", "text"]].assign(beyond=False, low=ends[0], high=ends[1])
 
 
 def find_crossovers(found: StudyFits, largest: float) -> pd.DataFrame:
@@ -250,16 +243,12 @@ def find_ends(results: Results, y: Callable[[float], float]) -> pd.DataFrame:
     return pd.DataFrame(ends, columns=["model", "x", "y", "text", "above"]).astype({"above": bool})
 
 
-def describe_lines(found: StudyFits, means: pd.DataFrame) -> str:
+def describe_lines(found: StudyFits, lines: pd.DataFrame) -> str:
     """What lines, bands and the upright line of the figure are."""
-    texts = []
-    if found.holding:
-        fitted = " that the data limit" if found.left_out else ""
-        texts.append(f"Lines: laws fitted to the points{fitted}, dashed beyond them, with 90% bands.")
-    several = bool((means.n > 1).any())
-    if len(means) and (several or texts):
-        which = f"Lines of {join_names([*dict.fromkeys(means.model)])}" if texts else "Lines"
-        texts.append(f"{which}: means over seeds{', with bands of one standard deviation' if several else ''}.")
+    texts = [f"Lines: means{', with bands of their 95% intervals' if lines.low.notna().any() else ''}."]
+    if lines.beyond.any():
+        fitted = " (fitted to the points that the data limit)" if found.left_out else ""
+        texts.append(f"Thin dashed: fitted laws{fitted}.")
     if any(crossing.size for crossing in found.crossovers.values()):
         texts.append("Upright dotted line: a crossover, in the strip of its 90% interval.")
     return " ".join(texts)

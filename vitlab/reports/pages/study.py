@@ -50,9 +50,11 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
                 figures.append([figure])
         write_tables(results)
         if results.fits.by_model:
-            lines = io.StringIO()
-            csv.writer(lines, lineterminator="\n").writerows(list_params(results.fits.by_model))
-            write_text(results.files.figures / "laws.csv", lines.getvalue())
+            tables = {"laws": list_params(results.fits.by_model), "crossovers": results.fits.list_crossovers()}
+            for name, rows in tables.items():
+                lines = io.StringIO()
+                csv.writer(lines, lineterminator="\n").writerows(rows)
+                write_text(results.files.figures / f"{name}.csv", lines.getvalue())
         attention = write_attention_pages(results)
         write_compare_page({results.name: results}, results.files.folder / "compare.html", compared)
         write_text(results.files.report_path, render_page(results, figures, attention, running))

@@ -142,7 +142,7 @@ def test_one_file_has_one_name(tmp_path):
         load(inside)
     said = [line.partition("row ")[2].split(" in ")[0] for line in caught.value.problems]
     assert said[:4] == [f"{row}: '{name}' is" for row, name in enumerate(names[1:5], start=3)]
-    assert said[4] == f"7: no picture '{'x' * 80}'"
+    assert said[4] == f"7: no picture '{'x' * 300}'"
     assert len(said) == 5
 
 
