@@ -25,6 +25,7 @@ DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, an
   vitlab fit runs/quick/results.csv
   vitlab fit runs/text_quick/results.csv --y loss --out fits
   vitlab fit benchmark.csv --x "Seen Examples" --y Loss --group Task,Model --up-to 1e8 --json
+results.csv of a study gives the laws and crossovers of its report, which leave out cells that more steps would help.
 Equal sizes are runs of several seeds, told apart by the column `seed` where there is one. Crossovers are sought within
 groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest.
 A column that rises with the data is refused: a law is of what falls."""
@@ -49,14 +50,23 @@ def fit(words: Sequence[str]) -> int:
     parser.add_out("fits.json and the figure, as SVG and PNG, go here")
     args = parser.parse_args(words)
     limit = math.inf if args.up_to is None else args.up_to
-    points = read_points(args.csv, args.x, args.y, [name.strip() for name in args.group.split(",")], limit)
+    of_study = None
+    default = (args.x, args.group, args.law, args.up_to) == ("train_size", "model", "auto", None)
+    if default and args.csv.name == "results.csv" and (args.csv.parent / "study.yaml").is_file():
+        from vitlab.studies.results import load_results
+
+        found = load_results(args.csv.parent).fits
+        of_study = found if found.by_model and found.error_name == args.y else None
+    points = {}
+    if of_study is None:
+        points = read_points(args.csv, args.x, args.y, [name.strip() for name in args.group.split(",")], limit)
     if args.out is not None:
         refuse_unwritable(args.out)
     from vitlab.data.opening import progress_bar
     from vitlab.studies.crossover import crossover, data_multiplier
     from vitlab.studies.fit import fit_points
 
-    fits, compared = {}, []
+    fits, compared = {(name,): fit for name, fit in of_study.by_model.items()} if of_study else {}, []
     with progress_bar(Console(stderr=True)) as progress:
         for name, some in points.items():
             progress("fitting", len(fits), len(points))
@@ -74,8 +84,9 @@ def fit(words: Sequence[str]) -> int:
             pairs = sorted(pairs, key=lambda pair: max(map(lost.__getitem__, pair)))[:MOST_COMPARED]
         for a, b in pairs:
             progress("looking for crossovers", len(compared), len(pairs))
-            found = crossover(fits[a], fits[b]), data_multiplier(fits[a], fits[b])
-            compared.append(((", ".join(a), ", ".join(b)), *found))
+            names = ", ".join(a), ", ".join(b)
+            crossing = of_study.crossovers[names] if of_study else crossover(fits[a], fits[b])
+            compared.append((names, crossing, data_multiplier(fits[a], fits[b])))
     document = {
         "groups": {", ".join(name): describe_fit(fit) for name, fit in fits.items()},
         "crossovers": [
@@ -140,7 +151,7 @@ def read_points(
     """`sizes`, `errors`, `seeds` and `chance` of each group, in the order of the file. Raises UserError.
 
     Rows without a y are left out. A row with fewer cells, or with more that are not empty, is refused: its cells may be
-    under the wrong names. So is a group with fewer than FEWEST sizes up to the limit.
+    under the wrong names. A group with fewer than FEWEST sizes up to the limit is left out, and named on stderr.
     """
     import pandas as pd  # 0.5 s: the help does without
 
@@ -194,13 +205,17 @@ def read_points(
         columns = {"sizes": size[lines], "errors": error[lines], "seeds": seed[lines]}
         points[name] = {**columns, "chance": chance[-1] if chance else None}
     within = f" within --up-to {amount(limit)}" if limit < math.inf else ""
-    problems = problems or [
-        f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}{within}; a law needs {FEWEST} or more"
+    raise_all(cut_lines(problems, 20))
+    few = {
+        name: f"{path}, {', '.join(name)}: {plural(sizes, 'different size')}{within}; a law needs {FEWEST} or more"
         for name, of_group in points.items()
         if (sizes := len({size for size in of_group["sizes"] if size <= limit})) < FEWEST
-    ]
-    raise_all(cut_lines(problems, 20))
-    return points
+    }
+    if len(few) == len(points):
+        raise UserError(cut_lines([*few.values()], 20))
+    for line in cut_lines([*few.values()], 20):
+        print(f"vitlab: left out: {line}", file=sys.stderr)
+    return {name: of_group for name, of_group in points.items() if name not in few}
 
 
 def as_number(text: str) -> float:

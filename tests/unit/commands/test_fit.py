@@ -4,7 +4,10 @@ import re
 import numpy as np
 import pytest
 
+from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
+from vitlab.studies.results import load_results
+from vitlab.studies.store import collect
 
 
 @pytest.fixture
@@ -201,3 +204,33 @@ def test_models_that_never_beat_guessing_are_fitted_and_a_file_is_no_folder(tmp_
     assert run_json(capsys, path)["groups"]["a"]["points"] == 6
     assert main(["fit", str(path), "--out", str(path)]) == 2
     assert f"--out {path}: cannot write there" in capsys.readouterr().err
+
+
+def test_a_study_has_the_laws_and_crossovers_of_its_report(tmp_path, capsys):
+    study = make_study(tmp_path / "study", sizes=(500, 1000, 2000, 4000, 8000), seeds=(0, 1, 2), failed=0)
+    collect(study)
+    document, fits = run_json(capsys, study.results_path), load_results(study.folder).fits
+    assert [*document["groups"]] == [*fits.by_model]
+    for name, fit in fits.by_model.items():
+        for size, values in document["groups"][name]["predict"].items():
+            assert values == [fit.predict(float(size)), *fit.prediction_interval(float(size))]
+    for one in document["crossovers"]:
+        crossing = fits.crossovers[one["a"], one["b"]]
+        assert [one[key] for key in ("size", "low", "high", "claim")] == [
+            crossing.size,
+            crossing.low,
+            crossing.high,
+            crossing.claim,
+        ]
+
+
+def test_a_group_with_too_few_sizes_is_left_out(tmp_path, capsys):
+    rows = [
+        f"{size},{model},{0.9 * size**-0.3}" for model, sizes in (("a", (1, 2, 4, 8)), ("b", (1, 2))) for size in sizes
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["train_size,model,error", *rows]))
+    assert main(["fit", str(tmp_path / "t.csv"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [*json.loads(out)["groups"]] == ["a"]
+    assert "left out" in err
+    assert "b: 2 different sizes; a law needs 3 or more" in err
