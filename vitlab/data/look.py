@@ -1,9 +1,7 @@
 """A look at a folder of labelled pictures: its splits, classes, sizes, faults and copies. Imports no torch.
 
-A copy has the same bytes, or looks the same: encoded again, resized or a little brighter. Candidates have perceptual
-hashes a few bits apart (after Zauner, 2010, "Implementation and Benchmarking of Perceptual Image Hash Functions");
-simple drawings share such hashes, so the edges and the colours of thumbnails decide. Copies that are cropped, turned
-or mirrored are not found.
+A copy has the same bytes, or its thumbnail is nearly the same: encoded again, resized or a little brighter. Copies that
+are cropped, turned or mirrored are not found.
 """
 
 import hashlib
@@ -125,25 +123,15 @@ def shrink(image: Image.Image, bits: int = decode.BITS) -> np.ndarray:
     return pixels.reshape(SIDE, FINE, SIDE, FINE, 3).mean(axis=(1, 3)).astype(np.float16)
 
 
-FREQUENCIES = 8  # of the hash, in each direction: 64 bits
-NOISE = 0.1  # of the spectrum's root mean square: below this the sign of a coefficient is chance,
-GRAIN = 8.0  # as it is below this, which JPEG makes of plain ground
-NEAR = 12  # the most bits that the hashes of a copy and its original differ by
-ALIKE = 0.92  # the least correlation of their edges,
-CONTRAST = 1.5  # and the largest ratio of the strengths of these;
-SMOOTH = 1.0, 0.3  # or what their levels differ by: at most so many, and so much of their standard deviation
-COARSE = 4  # side of the grid of mean colours in which they may differ
-BRIGHTER = 1.12  # by a factor of at most this
-APART = 3.2  # and besides by so many levels of 255, root mean square
-CLIPPED = 243.0  # levels: what is brighter in both pictures is not compared, a brighter copy ends at 255
+ALIKE = 0.992  # the least likeness of a copy
+BRIGHTER = 1.12  # the largest ratio of the brightness of a copy and of its original
 FLAT = 2.0  # levels, standard deviation: below this a thumbnail is a single colour, and only equal bytes count
-BLOCK = 64  # pictures that are compared with all before them at a time
-GREY = np.array([0.299, 0.587, 0.114], np.float32)  # brightness of red, green and blue, ITU-R BT.601
+BLOCK = 256  # pictures that are compared with all before them at a time
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Places of two pictures, the first before the second; the correlation of their edges; whether bytes are equal."""
+    """Places of two pictures, the first before the second; how alike they are, 1 at most; whether bytes are equal."""
 
     first: int
     second: int
@@ -151,107 +139,35 @@ class Pair:
     identical: bool
 
 
-def find_pairs(
-    thumbnails: np.ndarray,
-    digests: np.ndarray,
-    splits: np.ndarray,
-    progress: Progress = lambda *_: None,
-) -> list[Pair]:
+def find_pairs(pictures: Sequence[Picture], splits: Sequence[int], progress: Progress = lambda *_: None) -> list[Pair]:
     """A pair for each picture with a copy before it: of the copies in the first split that has any, the likest.
 
-    thumbnails: (N, S, S, 3), levels from 0 to 255. digests: uint64 (N,), equal for equal bytes. splits: (N,), numbers
-    that never fall. So N pictures make N - 1 pairs at most, and a held-out picture is paired with one in training
-    where it can be. Takes N^2 / 2 comparisons of 64 bits, and a few matrix products over the candidates.
+    splits: numbers that never fall. So N pictures make N - 1 pairs at most, and a held-out picture is paired with one
+    in training where it can be; pairs across splits come first, then the likest. Likeness is 1 minus the squared
+    difference of two thumbnails, both made equally bright, as a share of their variances.
     """
-    count, pairs = len(thumbnails), []
-    hashes, spread = np.zeros(count, np.uint64), np.zeros(count, np.float32)
-    colours = np.zeros((count, 3 * COARSE**2), np.float32)
-    for start in range(0, count, BLOCK):  # only these are kept of each picture, beside its thumbnail
-        rows = slice(start, start + BLOCK)
-        some = thumbnails[rows].astype(np.float32)
-        hashes[rows], colours[rows] = hash_thumbnails(some), mean_colours(some)
-        spread[rows] = some.std(axis=(1, 2)).max(axis=1)  # of the levels of the color that varies most
-    is_flat = spread < FLAT
+    count, pairs, parts = len(pictures), [], np.array(splits)
+    digests = np.array([picture.digest for picture in pictures], np.uint64)
+    looks = np.array([picture.thumbnail for picture in pictures], np.float32).reshape(count, SIDE**2, 3)
+    means, is_flat = np.maximum(looks.mean(axis=(1, 2)), 1), looks.std(axis=1).max(axis=1, initial=0) < FLAT
+    looks = looks / means[:, None, None] - 1
+    spread, looks = np.maximum(SIDE**2 * looks.var(axis=1).sum(axis=1), 1e-6), looks.reshape(count, 3 * SIDE**2)
+    squares = (looks**2).sum(axis=1)
+    least = np.where(is_flat, np.inf, squares - (1 - ALIKE) * spread) / 2  # of two copies: their product is no less
     for start in range(0, count, BLOCK):
-        rows = np.arange(start, min(start + BLOCK, count))
-        before = np.arange(rows[-1])
-        same = digests[rows, None] == digests[before]
-        near = np.bitwise_count(hashes[rows, None] ^ hashes[before]) <= NEAR
-        near &= ~(is_flat[rows, None] | is_flat[before])
-        candidates = (near | same) & (before < rows[:, None])
-        inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
-        left, right = rows[inside[0][:, 0]], before[inside[1][0]]
-        candidates[inside] &= same[inside] | (compare(colours[left], colours[right]) <= APART)  # it takes least
-        inside = np.ix_(candidates.any(axis=1), candidates.any(axis=0))
-        left, right = rows[inside[0][:, 0]], before[inside[1][0]]
-        progress("comparing pictures", start + len(rows), count)
-        if not len(left):
-            continue
-        these, those = (thumbnails[places].astype(np.float32) for places in (left, right))
-        likeness = correlate(find_edges(these), find_edges(those))
-        smooth = np.minimum(SMOOTH[0], SMOOTH[1] * spread[left])[:, None]
-        alike = compare(these.reshape(len(left), -1), those.reshape(len(right), -1)) <= smooth
-        likeness[same[inside]] = 1
-        is_copy = candidates[inside] & (same[inside] | alike | (likeness >= ALIKE))
-        best = np.where(is_copy, likeness - 3 * splits[right], -np.inf).argmax(axis=1)  # a likeness is -1 to 1
+        rows, before = slice(start, start + BLOCK), slice(start + BLOCK)
+        products, ratios = looks[rows] @ looks[before].T, means[rows, None] / means[before]
+        is_copy = (products >= least[rows, None] + least[before]) & (ratios <= BRIGHTER) & (ratios >= 1 / BRIGHTER)
+        is_copy = np.tril(is_copy | (digests[rows, None] == digests[before]), start - 1)
         for row in np.flatnonzero(is_copy.any(axis=1)):
-            one, other = int(right[best[row]]), int(left[row])
-            pairs.append(Pair(one, other, float(likeness[row, best[row]]), bool(digests[one] == digests[other])))
-    return pairs
-
-
-def hash_thumbnails(thumbnails: np.ndarray) -> np.ndarray:
-    """uint64 (N,) of thumbnails float32 (N, S, S, 3): which low frequencies of the brightness are clearly positive.
-
-    The hash of Zauner sets half of the bits, by the median; of a symmetric drawing half of the coefficients are near
-    zero, and their bits would be chance.
-    """
-    side = thumbnails.shape[1]
-    places, frequencies = np.arange(side) + 0.5, np.arange(1, FREQUENCIES + 1)
-    waves = np.cos(np.pi / side * np.outer(frequencies, places)).astype(np.float32)
-    spectrum = waves @ (thumbnails @ GREY) @ waves.T
-    # pictures have less of high frequencies, which would never count
-    weights = np.sqrt(np.hypot(frequencies[:, None], frequencies)).astype(np.float32)
-    weighted = spectrum * weights
-    least = np.maximum(NOISE * np.sqrt((weighted**2).mean(axis=(1, 2), keepdims=True)), GRAIN * weights)
-    bits = (weighted > least).reshape(len(thumbnails), FREQUENCIES**2)
-    return np.packbits(bits, axis=1).view(np.uint64)[:, 0]
-
-
-def find_edges(thumbnails: np.ndarray) -> np.ndarray:
-    """float32 (N, 6 S (S - 1)) of thumbnails float32 (N, S, S, 3): the differences of neighbours."""
-    count, side = thumbnails.shape[:2]
-    down, across = (np.diff(thumbnails, axis=axis).reshape(count, 3 * side * (side - 1)) for axis in (1, 2))
-    return np.concatenate([down, across], axis=1)
-
-
-def mean_colours(thumbnails: np.ndarray) -> np.ndarray:
-    """float32 (N, 3 COARSE^2) of thumbnails float32 (N, S, S, 3): mean colours."""
-    count, side = thumbnails.shape[:2]
-    cells = thumbnails.reshape(count, COARSE, side // COARSE, COARSE, side // COARSE, 3)
-    return cells.mean(axis=(2, 4)).reshape(count, 3 * COARSE**2)
-
-
-def correlate(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(A, B) of edges (A, D) and (B, D): their cosines, 0 where their lengths differ by more than CONTRAST."""
-    lengths, others = (np.maximum(np.linalg.norm(edges, axis=1), 1e-6) for edges in (left, right))
-    ratios = lengths[:, None] / others
-    cosines = left @ right.T / lengths[:, None] / others
-    return np.where((ratios <= CONTRAST) & (ratios >= 1 / CONTRAST), cosines, 0)
-
-
-def compare(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(A, B) of levels (A, D) and (B, D): what they differ by when one is as bright as the other, root mean square.
-
-    Infinite where that takes a factor above BRIGHTER. What is CLIPPED in both is left out, without a loop over pairs.
-    """
-    bright, others = ((levels >= CLIPPED).astype(np.float32) for levels in (left, right))
-    squares = (left**2).sum(axis=1)[:, None] - (bright * left**2) @ others.T
-    other_squares = (right**2).sum(axis=1) - bright @ (others * right**2).T
-    products = left @ right.T - (bright * left) @ (others * right).T
-    factors = np.where(other_squares >= 1, products / np.maximum(other_squares, 1), 1)
-    rest = np.sqrt(np.maximum(squares - factors * products, 0) / left.shape[1])
-    return np.where((factors <= BRIGHTER) & (factors >= 1 / BRIGHTER), rest, np.inf)
+            second, firsts = start + int(row), np.flatnonzero(is_copy[row])
+            same = digests[firsts] == digests[second]
+            shares = (squares[second] + squares[firsts] - 2 * products[row, firsts]) / (spread[second] + spread[firsts])
+            likeness = np.where(same, 1, 1 - np.maximum(shares, 0))
+            best = np.argmax(likeness + same - 3 * parts[firsts])
+            pairs.append(Pair(int(firsts[best]), second, float(likeness[best]), bool(same[best])))
+        progress("comparing pictures", min(start + BLOCK, count), count)
+    return sorted(pairs, key=lambda pair: (splits[pair.first] == splits[pair.second], -pair.likeness))
 
 
 FEW = 10  # training pictures: a class with fewer is named
@@ -308,17 +224,9 @@ def look_at(root: Path, progress: Progress = lambda *_: None) -> Look:
         places=places,
         unreadable=[picture for picture in read if picture.error],
         skipped=skipped,
-        pairs=pair_pictures(pictures, [list(listed).index(part) for part, _ in places], progress),
+        pairs=find_pairs(pictures, [list(listed).index(part) for part, _ in places], progress),
         problems=imagefolder.find_problems(root, listed),
     )
-
-
-def pair_pictures(pictures: list[Picture], splits: list[int], progress: Progress) -> list[Pair]:
-    """The copies among pictures, those across splits first, then the likest first."""
-    thumbnails = np.array([picture.thumbnail for picture in pictures], np.float16).reshape(-1, SIDE, SIDE, 3)
-    digests = np.array([picture.digest for picture in pictures], np.uint64)
-    pairs = find_pairs(thumbnails, digests, np.array(splits), progress)
-    return sorted(pairs, key=lambda pair: (splits[pair.first] == splits[pair.second], -pair.likeness))
 
 
 def list_skipped(root: Path, used: set[str]) -> list[dict[str, Any]]:

@@ -8,22 +8,16 @@ from PIL import Image
 
 from tests.unit.data.drawn import KINDS, copy, draw_many, encode
 from vitlab.data import look
-from vitlab.data.look import find_pairs, shrink
+from vitlab.data.look import Picture, find_pairs, shrink
 
 WAYS = ("encoded", "resized", "brighter")
 COUNT = 120
 
 
-def thumbnail(content):
-    return shrink(Image.open(io.BytesIO(content)))
-
-
-def stack(contents):
-    return np.stack([thumbnail(content) for content in contents])
-
-
-def numbers(count):
-    return np.arange(count, dtype=np.uint64)
+def read(contents, digests=None):
+    thumbnails = [shrink(Image.open(io.BytesIO(content))) for content in contents]
+    digests = digests or range(len(thumbnails))
+    return [Picture("", digest=digest, thumbnail=one) for digest, one in zip(digests, thumbnails, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -32,28 +26,28 @@ def originals():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_95_percent_of_planted_copies_and_under_2_percent_others(originals, way):
+def test_90_percent_of_planted_copies_and_under_2_percent_others(originals, way):
     count = len(originals)
-    thumbnails = np.concatenate([stack(map(encode, originals)), stack(copy(image, way) for image in originals)])
-    pairs = find_pairs(thumbnails, numbers(2 * count), np.repeat([0, 1], count))
+    contents = [*map(encode, originals), *(copy(image, way) for image in originals)]
+    pairs = find_pairs(read(contents), [0] * count + [1] * count)
     found = [pair for pair in pairs if pair.second - pair.first == count]
     assert not any(pair.identical for pair in pairs)
     for place in range(len(KINDS)):
         of_kind = [pair for pair in found if pair.first // COUNT == place]
-        assert len(of_kind) >= 0.95 * COUNT, KINDS[place]
+        assert len(of_kind) >= 0.9 * COUNT, KINDS[place]
     assert len(pairs) - len(found) < 0.02 * len(pairs)
 
 
 def test_pictures_of_one_kind_are_no_copies(originals):
-    pairs = find_pairs(stack(map(encode, originals)), numbers(len(originals)), np.zeros(len(originals), int))
+    pairs = find_pairs(read(map(encode, originals)), [0] * len(originals))
     assert len(pairs) < 0.02 * len(originals)
 
 
 def test_plain_grounds_are_copies_only_by_their_bytes():
     grounds = [Image.new("RGB", (64, 64), (level,) * 3) for level in (0, 0, 127, 128, 255)]
-    thumbnails = stack(map(encode, grounds))
-    assert find_pairs(thumbnails, numbers(5), np.zeros(5, int)) == []
-    (pair,) = find_pairs(thumbnails, np.array([7, 7, 1, 2, 3], np.uint64), np.zeros(5, int))
+    contents = list(map(encode, grounds))
+    assert find_pairs(read(contents), [0] * 5) == []
+    (pair,) = find_pairs(read(contents, [7, 7, 1, 2, 3]), [0] * 5)
     assert (pair.first, pair.second, pair.likeness, pair.identical) == (0, 1, 1, True)
 
 
@@ -64,7 +58,7 @@ def test_a_shape_of_another_colour_or_place_is_no_copy():
         return encode(image)
 
     looks = [square(30, "red"), square(30, "green"), square(30, "black"), square(34, "red"), square(30, (255, 60, 60))]
-    assert find_pairs(stack(looks), numbers(5), np.zeros(5, int)) == []
+    assert find_pairs(read(looks), [0] * 5) == []
 
 
 def test_a_picture_is_paired_once_with_the_first_split_that_has_a_copy(originals, monkeypatch):
@@ -73,11 +67,20 @@ def test_a_picture_is_paired_once_with_the_first_split_that_has_a_copy(originals
     contents = [other, encode(image), copy(image, "resized"), encode(image, 91), encode(image, 93)]
     for block in (1, 2, 256):
         monkeypatch.setattr(look, "BLOCK", block)
-        pairs = find_pairs(stack(contents), numbers(5), np.array([0, 0, 0, 1, 1]))
-        assert [pair.second for pair in pairs] == [2, 3, 4]
+        pairs = find_pairs(read(contents), [0, 0, 0, 1, 1])
+        assert {pair.second for pair in pairs[:2]} == {3, 4}, "across splits first"
+        assert [pair.second for pair in pairs[2:]] == [2]
         assert {pair.first for pair in pairs} == {1}, "in training, though 3 and 4 are closer to each other"
 
 
+def test_skies_of_other_colours_and_other_exposures_of_one_scene_are_no_copies():
+    ramp, noise = np.linspace(0, 1, 96)[:, None, None], np.random.default_rng(0).normal(0, 3, (96, 96, 3))
+    skies = [(60, 120, 200), (100, 120, 200), (60, 160, 200), (60, 120, 240)]
+    grounds = [np.array(sky) + 40 * ramp + noise for sky in skies]
+    looks = [Image.fromarray(ground.clip(0, 255).astype(np.uint8)) for ground in [*grounds, 0.5 * grounds[0]]]
+    assert find_pairs(read(map(encode, looks)), [0] * 5) == []
+
+
 def test_one_picture_and_none():
-    assert find_pairs(np.zeros((0, 16, 16, 3), np.uint8), numbers(0), np.zeros(0, int)) == []
-    assert find_pairs(np.zeros((1, 16, 16, 3), np.uint8), numbers(1), np.zeros(1, int)) == []
+    assert find_pairs([], []) == []
+    assert find_pairs([Picture("", thumbnail=np.zeros((16, 16, 3), np.float16))], [0]) == []
