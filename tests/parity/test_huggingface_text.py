@@ -1,4 +1,4 @@
-"""BERT, GPT-2, GPT-NeoX and ESM against transformers', tiny random models saved to disk: the same outputs."""
+"""BERT and GPT-2 against transformers', tiny random models saved to disk: the same outputs."""
 
 import json
 
@@ -8,10 +8,8 @@ from torch import nn
 from transformers import (
     BertConfig,
     BertForPreTraining,
-    EsmForMaskedLM,
     GPT2Config,
     GPT2LMHeadModel,
-    GPTNeoXForCausalLM,
 )
 
 from vitlab.config.errors import UserError
@@ -144,50 +142,22 @@ def test_a_bert_without_heads_gets_new_ones_and_says_so(their_bert, tmp_path):
     torch.testing.assert_close(mine(tokens, mask)[mask], expected[mask], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gpt_nano", "bert_nano"])
-def test_the_own_nano_models_are_read_by_hugging_face(name, tmp_path):
-    """Rotary positions: as GPT-NeoX, and as ESM, which has no segments."""
-    mine = randomized(build_model(name, vocabulary=V, length=LENGTH, **SIZES))
-    left_out = save_huggingface(mine, tmp_path)
-    tokens, mask = batch()
-    tokens = tokens.clamp(min=1)  # 0 is the padding of ESM
-    with torch.no_grad():
-        if name == "gpt_nano":
-            theirs = GPTNeoXForCausalLM.from_pretrained(tmp_path).eval()
-            logits = mine(tokens, mask)
-        else:
-            theirs = EsmForMaskedLM.from_pretrained(tmp_path).eval()
-            logits = mine.masked_logits(mine(tokens, mask))
-        expected = theirs(tokens.where(mask, 0), attention_mask=mask.long()).logits
-    assert logits.std() > 0.1
-    torch.testing.assert_close(logits[mask], expected[mask], rtol=1e-5, atol=1e-5)
-    assert [part.partition(".")[0] for part in left_out[::2]] == (
-        [] if name == "gpt_nano" else ["pooler", "next_sentence"]
-    )
-
-
-def test_a_gpt_neox_folder_is_read_back(tmp_path):
-    mine = randomized(language_model(V, length=LENGTH, width=D, depth=DEPTH, heads=HEADS, positions="rotary"))
-    save_huggingface(mine, tmp_path / "own")
-    GPTNeoXForCausalLM.from_pretrained(tmp_path / "own").save_pretrained(tmp_path / "theirs")
-    for folder in ("own", "theirs"):
-        again, report = load_huggingface(tmp_path / folder)
-        assert not [*report.missing, *report.unused], report
-        assert all(torch.equal(value, again.state_dict()[key]) for key, value in mine.state_dict().items())
-
-
 @pytest.mark.parametrize(
     ("build", "says"),
     [
         (
-            lambda: language_model(V, length=LENGTH, **SIZES, positions="sincos"),
-            "GPT2LMHeadModel needs text.embed.positions",
+            lambda: language_model(V, length=LENGTH, **SIZES, positions="sincos", segments=2),
+            "GPT2LMHeadModel has no model.positions=sincos model.segments=2;",
         ),
-        (lambda: bert(V, length=LENGTH, **SIZES, mlp="relu"), "BertForPreTraining has no model.mlp=relu"),
+        (lambda: build_model("gpt_nano", vocabulary=V), "GPT2LMHeadModel has no model.positions=rotary;"),
         (
-            lambda: build_model("lstm_nano", vocabulary=V),
-            "transformers has no RecurrentEncoder; export to a .safetensors",
+            lambda: build_model("bert_nano", vocabulary=V),
+            "BertForPreTraining has no model.norm_first=true model.positions=rotary;",
         ),
+        (lambda: bert(V, length=LENGTH, **SIZES, segments=0), "BertForPreTraining has no model.segments=0;"),
+        (lambda: bert(V, length=LENGTH, **SIZES, mlp="relu"), "BertForPreTraining has no model.mlp=relu"),
+        (lambda: build_model("lstm_nano", vocabulary=V), "GPT2LMHeadModel has no model.kind=lstm; export to a .safe"),
+        (lambda: build_model("gru_seq2seq_nano"), "transformers has no RecurrentEncoderDecoder; export to a .sa"),
     ],
 )
 def test_a_model_that_transformers_does_not_have_is_not_written(build, says, tmp_path):
@@ -199,6 +169,7 @@ def test_a_model_that_transformers_does_not_have_is_not_written(build, says, tmp
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
+        ({"model_type": "gpt_neox"}, "config.json has model_type=gpt_neox; choices: vit, bert, gpt2, t5"),
         ({"tie_word_embeddings": False}, "config.json has tie_word_embeddings=False; vitlab's models have"),
         ({"hidden_act": "silu"}, "unknown activation silu; did you mean"),
         ({"num_attention_heads": 5}, r"cannot build a model of config.json's sizes \(.*heads=5: does not divide"),

@@ -407,13 +407,11 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     if loaded.shape["head"] == "seq2seq":
         ids |= {"decoder_start_token_id": tokenizer.decoder_start, "eos_token_id": tokenizer.end}
         tokenizer = tokenizer.closing()
-    left_out = save_huggingface(loaded.model, folder, **ids)
+    save_huggingface(loaded.model, folder, **ids)
     tokenizer.save(folder / "tokenizer.json")
     names = {f"{role}_token": tokenizer.inner.id_to_token(ids[f"{role}_token_id"]) for role in ("bos", "eos", "pad")}
     # without a class AutoTokenizer would take the architecture's own
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
-    if left_out:
-        print(f"not in the folder: {', '.join(left_out)}", file=sys.stderr)
 
 
 def describe_use(loaded: "LoadedRun") -> dict[str, str]:

@@ -26,18 +26,20 @@ def build(config: ModelConfig, **shape: Any) -> "nn.Module":
     """A model for inputs of a shape.
 
     Images: num_classes, image_size (height, width), channels; images (B, channels, height, width) -> logits
-    (B, num_classes). Text: vocabulary, length (maximum number of tokens) and head (see `vitlab.models.text`). Raises
-    UserError for a configuration that cannot be built.
+    (B, num_classes). Text: vocabulary, length (maximum number of tokens) and head (see `vitlab.models.text`). The model
+    has the configuration as `vitlab_config`. Raises UserError for a configuration that cannot be built.
     """
     module = implementation("vitlab.models", MODULES.get(config.kind, config.kind), "build")
     try:
-        return module.build(config, **shape)
+        model = module.build(config, **shape)
     except UserError:
         raise
     except ValueError as error:
         raise UserError(f"model={config.name}: {error}") from error
     except (RuntimeError, MemoryError) as error:  # torch raises them for too little memory
         raise UserError(f"model={config.name}: cannot be built: {first_line(error)}") from error
+    model.vitlab_config = config
+    return model
 
 
 def build_model(

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vitlab.config import UserError
+from vitlab.config.schema.models import ModelConfig
 
 BLOCKS = r"^(?:.*\.)?blocks\.(\d+)"  # the layers of a module that does not name them
 HEADS = ("head", "head_dist")
@@ -63,6 +64,8 @@ class Interface:
 
 class Model(Interface, nn.Module):
     """The base class of models."""
+
+    vitlab_config: ModelConfig  # that `vitlab.models.build` made it of
 
 
 class Foreign(Interface):

@@ -341,7 +341,7 @@ def read_options(module: nn.Module) -> dict[str, Any]:
         case ViT():
             return {"pool": module.pool}
         case TextEncoder():
-            return {"causal": module.causal, "positions": name_positions(module)}
+            return {"causal": module.causal, "positions": module.embed.positions_name}
         case Block(mixer=mixer):
             same = isinstance(mixer, Attention) and mixer.in_timm  # the same layer, perhaps written otherwise
             return {"mixer": Attention.kind if same else getattr(mixer, "kind", type(mixer).__module__)}
@@ -354,17 +354,6 @@ def read_options(module: nn.Module) -> dict[str, Any]:
         case Mlp() | timm.layers.Mlp() | timm.layers.GluMlp() | timm.layers.SwiGLU():
             return {"mlp": mlp_name(module)}
     return {}
-
-
-def name_positions(text: TextEncoder) -> str:
-    """The `positions` of a model of text."""
-    if text.rotary is not None:
-        return "rotary"
-    if text.relative is not None:
-        return "relative"
-    if text.embed.positions is None:
-        return "none"
-    return "learned" if isinstance(text.embed.positions, nn.Parameter) else "sincos"
 
 
 def format_options(options: Mapping[str, Any], prefix: str = "") -> str:

@@ -51,7 +51,7 @@ def load_weights(
 ) -> LoadReport:
     """Load weights into a model, in place; the report says what was resized, new, missing or unused.
 
-    source: `timm:NAME`, a run's folder, a Hugging Face folder with a ViT, BERT, GPT-2, GPT-NeoX or T5, a file
+    source: `timm:NAME`, a run's folder, a Hugging Face folder with a ViT, BERT, GPT-2 or T5, a file
     (.safetensors; .pt, .pth, .bin or .ckpt, read without unpickling), or a state dict in this project's or timm's
     names. `head` and `classes` (the names of the model's classes) decide what happens to the classifier, see
     `vitlab.models.weights.fit`. `mean` and `std` normalise the model's images: the report says where timm's

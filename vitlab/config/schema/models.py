@@ -3,7 +3,7 @@
 Imports no torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
@@ -211,16 +211,20 @@ ACTIVATIONS = {  # in a config.json, here
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a config.json of one `model_type` may say, and which model it is here."""
+class Architecture:
+    """A `model_type` of transformers: its config.json, its weights, and which model it is here."""
 
+    model_class: str
+    prefix: str  # of the body's weights, which have none in a file of the body alone
     sizes: Mapping[str, str]  # keys of config.json -> keys of the model here
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of config.json that allow one value here
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # keys that a config.json may lack
+    # weights, or what their names begin with, there -> here, with `{i}` for the layer; here queries, keys and values
+    # are joined
+    names: Mapping[str, str]
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of config.json that it may lack, with one value here
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # others that it may lack
     model: Mapping[str, Any] = field(default_factory=dict)  # keys that all models of this type have here
-    activations: tuple[str, ...] = ("gelu", "gelu_tanh", "quick_gelu", "relu")
+    choices: Mapping[str, Container[Any]] = field(default_factory=dict)  # of keys that may have some values here
     rates: tuple[tuple[str, str], ...] = ()  # keys of config.json, which it may lack, and here; the last one counts
-    fixed_by_default: bool = True  # a config.json without a key of `fixed` means the value there
 
 
 ENCODER_SIZES = {
@@ -231,25 +235,62 @@ ENCODER_SIZES = {
     "hidden_act": "mlp",
     "layer_norm_eps": "norm_eps",
 }
-TEXT_SIZES = {
-    "vocab_size": "published_vocabulary",
-    "max_position_embeddings": "published_length",
-    **ENCODER_SIZES,
-}
 ENCODER_RATES = (("hidden_dropout_prob", "dropout"), ("attention_probs_dropout_prob", "attention_dropout"))
-VIT = Settings(
+PLAIN_MLPS = ("gelu", "gelu_tanh", "quick_gelu", "relu")
+
+
+def encoder_names(theirs: str, here: str, attention: str, norm1: str, norm2: str) -> dict[str, str]:
+    """The names of layers with BERT's parts: separate queries, keys and values, an intermediate and an output layer."""
+    parts = {f"attention.{attention}.{name}.": f"mixer.{name[0]}." for name in ("query", "key", "value")}
+    parts |= {"attention.output.dense.": "mixer.proj.", f"{norm1}.": "norm1.", f"{norm2}.": "norm2."}
+    parts |= {"intermediate.dense.": "mlp.fc1.", "output.dense.": "mlp.fc2."}
+    return {f"{theirs}.encoder.layer.{{i}}.{part}": f"{here}blocks.{{i}}.{own}" for part, own in parts.items()}
+
+
+VIT = Architecture(
+    model_class="ViTForImageClassification",
+    prefix="vit.",
     sizes={
         **ENCODER_SIZES,
         "image_size": "published_image_size",
         "patch_size": "patch_size",
         "num_channels": "published_channels",
     },
+    names={
+        "vit.embeddings.cls_token": "cls_token",
+        "vit.embeddings.position_embeddings": "pos_embed",
+        "vit.embeddings.patch_embeddings.projection.": "patch_embed.proj.",
+        **encoder_names("vit", "encoder.", "attention", "layernorm_before", "layernorm_after"),
+        "vit.layernorm.": "encoder.norm.",
+        "vit.pooler.dense.": "pre_logits.0.",  # of a ViTModel
+        "classifier.": "head.",
+    },
     fixed={"qkv_bias": True, "pooler_act": "tanh"},
     model={"kind": "vit", "recipe": "vit_finetune"},
+    choices={"mlp": PLAIN_MLPS},
     rates=ENCODER_RATES,
 )
-BERT = Settings(
-    sizes={**TEXT_SIZES, "type_vocab_size": "segments"},
+BERT = Architecture(
+    model_class="BertForPreTraining",
+    prefix="bert.",
+    sizes={
+        **ENCODER_SIZES,
+        "vocab_size": "published_vocabulary",
+        "max_position_embeddings": "published_length",
+        "type_vocab_size": "segments",
+    },
+    names={
+        "bert.embeddings.word_embeddings.": "text.embed.tokens.",
+        "bert.embeddings.position_embeddings.weight": "text.embed.positions",
+        "bert.embeddings.token_type_embeddings.": "text.embed.segments.",
+        "bert.embeddings.LayerNorm.": "text.embed.norm.",
+        **encoder_names("bert", "text.encoder.", "self", "attention.output.LayerNorm", "output.LayerNorm"),
+        "bert.pooler.dense.": "pooler.",
+        "cls.predictions.transform.dense.": "transform.",
+        "cls.predictions.transform.LayerNorm.": "norm.",
+        "cls.predictions.bias": "bias",
+        "cls.seq_relationship.": "next_sentence.",
+    },
     fixed={
         "tie_word_embeddings": True,
         "position_embedding_type": "absolute",
@@ -257,10 +298,13 @@ BERT = Settings(
         "add_cross_attention": False,
     },
     model={"kind": "text", "family": "bert", "recipe": "bert_finetune", "causal": False, "norm_first": False},
-    activations=("gelu",),  # the head has the same one
+    # the head has the same activation
+    choices={"mlp": ("gelu",), "segments": range(1, LARGEST_LAYER + 1), "pool": ("token", "mean")},
     rates=ENCODER_RATES,
 )
-GPT2 = Settings(
+GPT2 = Architecture(
+    model_class="GPT2LMHeadModel",
+    prefix="transformer.",
     sizes={
         "vocab_size": "published_vocabulary",
         "n_positions": "published_length",
@@ -271,6 +315,17 @@ GPT2 = Settings(
         "activation_function": "mlp",
         "layer_norm_epsilon": "norm_eps",
     },
+    names={
+        "transformer.wte.": "text.embed.tokens.",
+        "transformer.wpe.weight": "text.embed.positions",
+        "transformer.h.{i}.ln_1.": "text.encoder.blocks.{i}.norm1.",
+        "transformer.h.{i}.attn.c_attn.": "text.encoder.blocks.{i}.mixer.qkv.",
+        "transformer.h.{i}.attn.c_proj.": "text.encoder.blocks.{i}.mixer.proj.",
+        "transformer.h.{i}.ln_2.": "text.encoder.blocks.{i}.norm2.",
+        "transformer.h.{i}.mlp.c_fc.": "text.encoder.blocks.{i}.mlp.fc1.",
+        "transformer.h.{i}.mlp.c_proj.": "text.encoder.blocks.{i}.mlp.fc2.",
+        "transformer.ln_f.": "text.encoder.norm.",
+    },
     fixed={
         "tie_word_embeddings": True,
         "add_cross_attention": False,
@@ -279,33 +334,49 @@ GPT2 = Settings(
     },
     defaults={"n_inner": None},  # four times the width
     model={"kind": "text", "family": "gpt", "recipe": "gpt_finetune", "scaled_residuals": True},
+    choices={"mlp": PLAIN_MLPS, "pool": ("token", "mean")},
     rates=(("embd_pdrop", "dropout"), ("resid_pdrop", "dropout"), ("attn_pdrop", "attention_dropout")),
 )
-GPT_NEOX = Settings(
-    sizes=TEXT_SIZES,
-    fixed={
-        "tie_word_embeddings": True,
-        "use_parallel_residual": False,
-        "attention_bias": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+T5_PARTS = {  # of a layer
+    "mixer": {
+        "layer_norm": "norm1",
+        "SelfAttention.q": "mixer.q",
+        "SelfAttention.k": "mixer.k",
+        "SelfAttention.v": "mixer.v",
+        "SelfAttention.o": "mixer.proj",
     },
-    model={"kind": "text", "family": "gpt", "recipe": "gpt_finetune", "positions": "rotary"},
-    rates=(("hidden_dropout", "dropout"), ("attention_dropout", "attention_dropout")),
-    fixed_by_default=False,
-)
-ESM = Settings(  # written only
-    sizes={key: value for key, value in TEXT_SIZES.items() if key != "hidden_act"},
-    fixed={
-        "position_embedding_type": "rotary",
-        "tie_word_embeddings": False,
-        "token_dropout": False,
-        "emb_layer_norm_before": False,
-        "pad_token_id": 0,
+    "cross": {
+        "layer_norm": "norm_cross",
+        "EncDecAttention.q": "cross.q",
+        "EncDecAttention.k": "cross.k",
+        "EncDecAttention.v": "cross.v",
+        "EncDecAttention.o": "cross.proj",
     },
-    activations=("gelu",),
-    rates=ENCODER_RATES,
-)
-T5 = Settings(
+    "mlp": {
+        "layer_norm": "norm2",
+        "DenseReluDense.wi": "mlp.fc1",
+        "DenseReluDense.wi_0": "mlp.fc1_g",
+        "DenseReluDense.wi_1": "mlp.fc1_x",
+        "DenseReluDense.wo": "mlp.fc2",
+    },
+}
+
+
+def t5_names(theirs: str, here: str, *parts: str) -> dict[str, str]:
+    """The names of T5's encoder or decoder, whose layers have these parts."""
+    return {
+        f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight": f"{here}.relative.bias",
+        f"{theirs}.final_layer_norm.": f"{here}.encoder.norm.",
+    } | {
+        f"{theirs}.block.{{i}}.layer.{place}.{name}.": f"{here}.encoder.blocks.{{i}}.{own}."
+        for place, part in enumerate(parts)
+        for name, own in T5_PARTS[part].items()
+    }
+
+
+T5 = Architecture(
+    model_class="T5ForConditionalGeneration",
+    prefix="",
     sizes={
         "vocab_size": "published_vocabulary",
         "d_model": "width",
@@ -317,6 +388,12 @@ T5 = Settings(
         "feed_forward_proj": "mlp",
         "layer_norm_epsilon": "norm_eps",
     },
+    names={
+        **t5_names("encoder", "text", "mixer", "mlp"),
+        **t5_names("decoder", "decoder", "mixer", "cross", "mlp"),
+        "shared.": "text.embed.tokens.",
+        "lm_head.": "output.",
+    },
     fixed={"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
     defaults={"feed_forward_proj": "relu", "num_decoder_layers": None},  # as many layers as the encoder
     model={
@@ -327,10 +404,10 @@ T5 = Settings(
         "bias": False,
         "published_length": 512,  # of its training; relative positions have no limit
     },
-    activations=("gelu", "relu", "geglu_tanh", "swiglu"),
+    choices={"mlp": ("gelu", "relu", "geglu_tanh", "swiglu"), "share_embeddings": ("all", "inputs")},
     rates=(("dropout_rate", "attention_dropout"), ("dropout_rate", "dropout")),
 )
-READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "t5": T5}
+READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "t5": T5}
 
 
 def is_folder(path: str | Path) -> bool:
@@ -365,10 +442,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     problems = [
         f"{folder}: config.json has {key}={config.get(key)}; vitlab's models have {key}={value}"
         for key, value in settings.fixed.items()
-        if config.get(key, value if settings.fixed_by_default else None) != value
+        if config.get(key, value) != value
     ]
     activation = config[next(theirs for theirs, here in settings.sizes.items() if here == "mlp")]
-    activations = [name for name, here in ACTIVATIONS.items() if here in settings.activations]
+    activations = [name for name, here in ACTIVATIONS.items() if here in settings.choices["mlp"]]
     if activation not in activations:
         problems.append(f"{folder}: unknown activation {activation}; {choices_text(str(activation), activations)}")
     raise_all(problems)
@@ -384,14 +461,10 @@ def read_model(folder: Path) -> dict[str, Any]:
     model |= {here: config[theirs] for theirs, here in settings.rates if theirs in config}
     if settings is VIT:
         model["published_num_classes"] = count_classes(config)
-    if settings is T5:
-        model["share_embeddings"] = "all" if scales_output(config) else "inputs"
+    if settings is T5:  # in the paper and not in version 1.1, its output layer is tied and scaled
+        scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
+        model["share_embeddings"] = "all" if scaled else "inputs"
     return {"name": folder.resolve().name, **settings.model, **model, "init": str(folder)}
-
-
-def scales_output(config: Mapping[str, Any]) -> bool:
-    """Whether a T5 has a tied and scaled output layer, as in the paper and not in version 1.1."""
-    return config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
 
 
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
