@@ -78,20 +78,17 @@ class PictureFilesConfig(ImageDataConfig):
 
 @dataclass(frozen=True)
 class FolderConfig(PictureFilesConfig):
-    kind: str = setting("imagefolder", fixed=True)
     root: str = setting(MISSING, path=True)
 
 
 @dataclass(frozen=True)
 class TorchvisionConfig(ImageDataConfig):
-    kind: str = setting("torchvision", fixed=True)
     root: str = setting("data", path=True)
     download: bool = setting(True, affects=NO_EFFECT)
 
 
 @dataclass(frozen=True)
 class WebDatasetConfig(PictureFilesConfig):
-    kind: str = setting("webdataset", fixed=True)
     train: Any = setting(None, path=True)
     validation: Any = setting(None, path=True)
     test: Any = setting(None, path=True)
@@ -109,20 +106,13 @@ class CaptionedConfig(ImageDataConfig):
 
 
 @dataclass(frozen=True)
-class CaptionedGlyphsConfig(CaptionedConfig):
-    kind: str = setting("captioned_glyphs", fixed=True)
-
-
-@dataclass(frozen=True)
 class CaptionsConfig(CaptionedConfig, PictureFilesConfig):
-    kind: str = setting("captions", fixed=True)
     root: str = setting(MISSING, path=True)
     path: str = setting(MISSING, path=True)
 
 
 @dataclass(frozen=True)
 class ImageTableConfig(PictureFilesConfig):
-    kind: str = setting("imagetable", fixed=True)
     root: str = setting(MISSING, path=True)
     path: str = setting(MISSING, path=True)
     file: str = "file"
@@ -142,15 +132,8 @@ class FileConfig(TextDataConfig):
     test_path: Optional[str] = setting(None, path=True)
 
 
-TextFileConfig, TableConfig, ConllConfig, SquadConfig = (
-    make_dataclass(f"{kind}Config", [("kind", str, setting(kind, fixed=True))], bases=(FileConfig,), frozen=True)
-    for kind in ("textfile", "table", "conll", "squad")
-)
-
-
 @dataclass(frozen=True)
 class ParallelConfig(TextDataConfig):
-    kind: str = setting("parallel", fixed=True)
     source: str = setting(MISSING, path=True)
     target: str = setting(MISSING, path=True)
     validation_source: Optional[str] = setting(None, path=True)
@@ -161,6 +144,5 @@ class ParallelConfig(TextDataConfig):
 
 @dataclass(frozen=True)
 class HuggingFaceConfig(TextDataConfig):
-    kind: str = setting("huggingface", fixed=True)
     files: Any = setting(None, path=True)
     test_files: Any = setting(None, path=True)
