@@ -129,8 +129,7 @@ def declared_type(parent: DictConfig, key: str) -> Any:
         return Any
     declared = OmegaConf.get_type(parent).__dataclass_fields__[key].type
     if get_origin(declared) in (Union, UnionType) and type(None) in get_args(declared):
-        rest = tuple(member for member in get_args(declared) if member is not type(None))
-        return rest[0] if len(rest) == 1 else Union[rest]
+        return Union[tuple(member for member in get_args(declared) if member is not type(None))]
     return declared
 
 

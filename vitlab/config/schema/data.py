@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, make_dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
 from vitlab.config.schema.fields import (
@@ -23,16 +22,10 @@ from vitlab.config.schema.fields import (
 TRAINING = f"{WEIGHTS} {COST}"  # but not what the cache holds
 
 
-def collect_augment_config() -> type:
-    """The dataclass of `data.augment`: the fields that the modules of `vitlab.data.augment` declare."""
-    package = "vitlab.data.augment"
-    folder = Path(__file__).parents[2].joinpath(*package.split(".")[1:])
-    modules = [import_module(f"{package}.{path.stem}") for path in sorted(folder.glob("[!_]*.py"))]
-    parts = [part for part in (vars(module).get("Config") for module in modules) if part is not None]
-    return make_dataclass("AugmentConfig", [], bases=tuple(parts), frozen=True)
-
-
-AugmentConfig = collect_augment_config()
+AUGMENTATIONS = import_module("vitlab.data.augment").list_augmentations()  # each declares keys of `data.augment`
+AugmentConfig = make_dataclass(
+    "AugmentConfig", [], bases=tuple(vars(one)["Config"] for one in AUGMENTATIONS if "Config" in vars(one)), frozen=True
+)
 
 
 @dataclass(frozen=True)
