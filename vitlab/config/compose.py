@@ -261,8 +261,7 @@ def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> 
         lacks = {"models", "sizes", "seeds"} & {*missing}
         if problems or lacks or not Path(path).read_text().endswith("\n"):
             raise UserError(f"{path}: is damaged or was cut, it lacks {', '.join(missing)}; {RESTORE}")
-    if problems:
-        raise UserError(f"{path}: {line}" for line in problems)
+    raise_all(f"{path}: {line}" for line in problems)
     return OmegaConf.to_container(config, resolve=True)
 
 

@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config.errors import UserError, choices_text, raise_all, to_text
 from vitlab.config.schema import StudyConfig
-from vitlab.config.schema.fields import Choice, base_classes, default_of, find_class, own_class
+from vitlab.config.schema.fields import default_of, find_class, kinds
 
 Loader, Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
 
@@ -129,8 +129,7 @@ def declared_type(parent: DictConfig, key: str) -> Any:
         return Any
     declared = OmegaConf.get_type(parent).__dataclass_fields__[key].type
     if get_origin(declared) in (Union, UnionType) and type(None) in get_args(declared):
-        rest = tuple(member for member in get_args(declared) if member is not type(None))
-        return rest[0] if len(rest) == 1 else Union[rest]
+        return Union[tuple(member for member in get_args(declared) if member is not type(None))]
     return declared
 
 
@@ -311,14 +310,13 @@ def choose_class(group: str, kind: str, values: dict[str, Any]) -> type:
 
     A kind without one of its own has the keys of the YAML file named after it, or else of `values`, by their types.
     """
-    declared = read(group, kind, group) if kind in names(group) and group != "recipe" else values
-    base = find_class(group, kind, declared.get("modality"))
-    if group == "recipe" or (group == "model" and base.kind != MISSING) or base is own_class(group, kind, base):
-        return base
-    keys = {field.name for field in dataclasses.fields(base)}
+    declared = read(group, kind, group) if kind in names(group) else values
+    found = find_class(group, kind, declared.get("modality"))
+    if found not in kinds().values() or (group in ("model", "recipe") and found is not kinds()["model", ""]):
+        return found
+    keys = {field.name for field in dataclasses.fields(found)}
     extra = [(name, *infer_field(value)) for name, value in declared.items() if name not in keys]
-    label = kind.rpartition(".")[2].title().replace("_", "")
-    return dataclasses.make_dataclass(f"{label}Config", extra, bases=(base,), frozen=True)
+    return dataclasses.make_dataclass(f"{kind}Config", extra, bases=(found,), frozen=True)
 
 
 def infer_field(value: Any) -> tuple[Any, Any]:
@@ -366,17 +364,17 @@ def list_keys(parent: type, path: str = "", values: dict[str, Any] | None = None
 
 def list_kind_keys(group: str) -> Iterator[tuple[str, list[Key]]]:
     """The keys of all kinds of a group by the kind, "" for those that all have."""
-    base = base_classes().get(group, Choice)
+    base = kinds()[group, ""]
     common = {field.name for field in dataclasses.fields(base)}
     yield "", list(list_keys(base))
     if group == "recipe":
         return
-    kinds: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, dict[str, Any]] = {}
     for name in names(group):
         by_kind = read(group, name, group)
-        if name == by_kind["kind"] or by_kind["kind"] not in kinds:
-            kinds[by_kind["kind"]] = by_kind
-    for kind, by_kind in sorted(kinds.items()):
+        if name == by_kind["kind"] or by_kind["kind"] not in chosen:
+            chosen[by_kind["kind"]] = by_kind
+    for kind, by_kind in sorted(chosen.items()):
         file = config_dir() / group / f"{kind}.yaml"
         values, comments = (by_kind, file.read_text()) if file.is_file() else ({}, "")
         keys = list_keys(choose_class(group, kind, by_kind), values=values, comments=comments)

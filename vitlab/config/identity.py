@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vitlab.config.schema import TrainConfig
-from vitlab.config.schema.fields import WEIGHTS, affecting, find_class, select
+from vitlab.config.schema.fields import WEIGHTS, affecting, select
 
 
 def flatten(settings: Mapping[str, Any], path: str = "", choices: bool = False) -> Iterator[tuple[str, Any]]:
@@ -65,8 +65,7 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     if (chosen or tune) and (metric := config["task"].get("metric")) is not None:  # and choices go by it
         settings["task"]["metric"] = metric
     if contents_known and "." not in config["data"]["kind"]:
-        data_class = find_class("data", config["data"]["kind"], config["data"].get("modality"))
-        settings["data"] = select(settings["data"], data_class, lambda field: not field.metadata["path"])
+        settings |= select({"data": settings["data"]}, TrainConfig, lambda field: not field.metadata["path"])
     return {**settings, PARTS: count_parts(config.get("trainer") or {})}
 
 

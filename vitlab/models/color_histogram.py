@@ -3,25 +3,15 @@
 Swain and Ballard, "Color indexing" (1991), with soft bins, so that a gradient is not needed below the linear layer.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vitlab.config.schema.fields import setting
-from vitlab.config.schema.models import ModelConfig
+from vitlab.config.schema.models import ColorHistogramConfig
 from vitlab.models.base import Model
 
 SIDE = 16  # pixels of an image that are looked at, in each direction: evenly spaced ones
 REACH = 2.2  # the outer bins, in standard deviations of all pixels
-
-
-@dataclass(frozen=True)
-class Config(ModelConfig):
-    kind: str = setting("color_histogram", fixed=True)
-    family: str = "histogram"
-    bins: int = setting(6, least=2, most=32)  # of a channel; bins ** channels in all
 
 
 class ColorHistogram(Model):
@@ -52,7 +42,9 @@ class ColorHistogram(Model):
         return self.head(self.features(images))
 
 
-def build(config: Config, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ColorHistogram:
+def build(
+    config: ColorHistogramConfig, *, num_classes: int, image_size: tuple[int, int], channels: int
+) -> ColorHistogram:
     if config.bins**channels > 2**15:
         raise ValueError(f"model.bins={config.bins}: {config.bins}^{channels} bins of {channels} channels; give fewer")
     return ColorHistogram(channels=channels, num_classes=num_classes, bins=config.bins)

@@ -12,6 +12,7 @@ from tests.configurations import problem, train
 from vitlab.config import UserError, groups, identity, resolved
 from vitlab.config.groups import list_keys, read_comments
 from vitlab.config.schema import StudyConfig
+from vitlab.config.schema.fields import import_class
 from vitlab.studies.grid import compose_study
 
 OWN = """
@@ -37,7 +38,7 @@ def own_module(tmp_path, monkeypatch):
     yield str(tmp_path / "slim.yaml")
     for name in ("mine", "mine.slim"):
         sys.modules.pop(name, None)
-    groups.own_class.cache_clear()
+    import_class.cache_clear()
 
 
 def test_a_dataclass_of_an_own_module_has_its_ranges_and_keys_checked(own_module):

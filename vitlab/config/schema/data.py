@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, make_dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
 from vitlab.config.schema.fields import (
@@ -23,16 +22,10 @@ from vitlab.config.schema.fields import (
 TRAINING = f"{WEIGHTS} {COST}"  # but not what the cache holds
 
 
-def collect_augment_config() -> type:
-    """The dataclass of `data.augment`: the fields that the modules of `vitlab.data.augment` declare."""
-    package = "vitlab.data.augment"
-    folder = Path(__file__).parents[2].joinpath(*package.split(".")[1:])
-    modules = [import_module(f"{package}.{path.stem}") for path in sorted(folder.glob("[!_]*.py"))]
-    parts = [part for part in (vars(module).get("Config") for module in modules) if part is not None]
-    return make_dataclass("AugmentConfig", [], bases=tuple(parts), frozen=True)
-
-
-AugmentConfig = collect_augment_config()
+AUGMENTATIONS = import_module("vitlab.data.augment").list_augmentations()  # each declares keys of `data.augment`
+AugmentConfig = make_dataclass(
+    "AugmentConfig", [], bases=tuple(vars(one)["Config"] for one in AUGMENTATIONS if "Config" in vars(one)), frozen=True
+)
 
 
 @dataclass(frozen=True)
@@ -78,20 +71,17 @@ class PictureFilesConfig(ImageDataConfig):
 
 @dataclass(frozen=True)
 class FolderConfig(PictureFilesConfig):
-    kind: str = setting("imagefolder", fixed=True)
     root: str = setting(MISSING, path=True)
 
 
 @dataclass(frozen=True)
 class TorchvisionConfig(ImageDataConfig):
-    kind: str = setting("torchvision", fixed=True)
     root: str = setting("data", path=True)
     download: bool = setting(True, affects=NO_EFFECT)
 
 
 @dataclass(frozen=True)
 class WebDatasetConfig(PictureFilesConfig):
-    kind: str = setting("webdataset", fixed=True)
     train: Any = setting(None, path=True)
     validation: Any = setting(None, path=True)
     test: Any = setting(None, path=True)
@@ -109,20 +99,13 @@ class CaptionedConfig(ImageDataConfig):
 
 
 @dataclass(frozen=True)
-class CaptionedGlyphsConfig(CaptionedConfig):
-    kind: str = setting("captioned_glyphs", fixed=True)
-
-
-@dataclass(frozen=True)
 class CaptionsConfig(CaptionedConfig, PictureFilesConfig):
-    kind: str = setting("captions", fixed=True)
     root: str = setting(MISSING, path=True)
     path: str = setting(MISSING, path=True)
 
 
 @dataclass(frozen=True)
 class ImageTableConfig(PictureFilesConfig):
-    kind: str = setting("imagetable", fixed=True)
     root: str = setting(MISSING, path=True)
     path: str = setting(MISSING, path=True)
     file: str = "file"
@@ -142,15 +125,8 @@ class FileConfig(TextDataConfig):
     test_path: Optional[str] = setting(None, path=True)
 
 
-TextFileConfig, TableConfig, ConllConfig, SquadConfig = (
-    make_dataclass(f"{kind}Config", [("kind", str, setting(kind, fixed=True))], bases=(FileConfig,), frozen=True)
-    for kind in ("textfile", "table", "conll", "squad")
-)
-
-
 @dataclass(frozen=True)
 class ParallelConfig(TextDataConfig):
-    kind: str = setting("parallel", fixed=True)
     source: str = setting(MISSING, path=True)
     target: str = setting(MISSING, path=True)
     validation_source: Optional[str] = setting(None, path=True)
@@ -161,6 +137,5 @@ class ParallelConfig(TextDataConfig):
 
 @dataclass(frozen=True)
 class HuggingFaceConfig(TextDataConfig):
-    kind: str = setting("huggingface", fixed=True)
     files: Any = setting(None, path=True)
     test_files: Any = setting(None, path=True)

@@ -70,88 +70,75 @@ class Choice:
 
 
 PACKAGE = Path(__file__).resolve().parents[2]
-FOLDERS = {  # of the modules of a group's kinds
-    "model": ["models"],
-    "data": ["data/images", "data/text"],
-    "task": ["tasks"],
-    "mixer": ["models/mixers"],
-    "analysis": ["analysis"],
+FOLDERS = {  # of the modules of a group's kinds, of data by their modality
+    "model": "models",
+    "mixer": "models/mixers",
+    "image": "data/images",
+    "text": "data/text",
+    "task": "tasks",
+    "analysis": "analysis",
 }
 
 
 @cache
-def base_classes() -> dict[str, type[Choice]]:
-    """The dataclass that all kinds of a group derive from; of other groups that is Choice."""
+def kinds() -> dict[tuple[str, str], type[Choice]]:
+    """The dataclass of each (group, kind); that of the kind "" is the base of all others of its group."""
     from vitlab.config import schema
-    from vitlab.config.schema import data, models  # 26 dataclasses, 50 ms that `vitlab list` need not wait for
+    from vitlab.config.schema import data, models  # 50 ms that `vitlab list` need not wait for
 
     return {
-        "model": models.ModelConfig,
-        "data": data.DataConfig,
-        "task": schema.TaskConfig,
-        "analysis": schema.AnalysisConfig,
-        "recipe": schema.RecipeConfig,
-    }
-
-
-@cache
-def shipped_classes() -> dict[tuple[str, str], type[Choice]]:
-    """The dataclasses of this package that are of one kind, by group and kind."""
-    from vitlab.config import schema
-    from vitlab.config.schema import data, models
-
-    members = [member for module in (models, data, schema) for member in vars(module).values()]
-    classes = [member for member in members if isinstance(member, type) and issubclass(member, Choice)]
-    return {
-        (group, member.kind): member
-        for group, base in base_classes().items()
-        for member in classes
-        if issubclass(member, base) and member.kind != MISSING
+        ("model", ""): models.ModelConfig,
+        ("model", "vit"): models.ViTConfig,
+        ("model", "timm"): models.TimmConfig,
+        ("model", "resnet"): models.ResNetConfig,
+        ("model", "color_histogram"): models.ColorHistogramConfig,
+        ("model", "text"): models.TextConfig,
+        ("model", "encoder_decoder"): models.EncoderDecoderConfig,
+        ("model", "captioner"): models.CaptionerConfig,
+        ("model", "lstm"): models.LSTMConfig,
+        ("model", "recurrent"): models.RecurrentConfig,
+        ("data", ""): data.DataConfig,
+        ("data", "image"): data.ImageDataConfig,  # of all kinds of this modality that are not here
+        ("data", "text"): data.TextDataConfig,
+        ("data", "imagefolder"): data.FolderConfig,
+        ("data", "torchvision"): data.TorchvisionConfig,
+        ("data", "webdataset"): data.WebDatasetConfig,
+        ("data", "captioned_glyphs"): data.CaptionedConfig,
+        ("data", "captions"): data.CaptionsConfig,
+        ("data", "imagetable"): data.ImageTableConfig,
+        **{("data", kind): data.FileConfig for kind in ("textfile", "table", "conll", "squad")},
+        ("data", "parallel"): data.ParallelConfig,
+        ("data", "huggingface"): data.HuggingFaceConfig,
+        ("recipe", ""): schema.RecipeConfig,
+        # of these kinds there are modules of the same name, which need not be imported
+        **dict.fromkeys([("task", ""), ("task", "text_classification")], schema.TaskConfig),
+        **dict.fromkeys([("analysis", ""), ("analysis", "alignment")], schema.AnalysisConfig),
+        **dict.fromkeys([("mixer", ""), ("mixer", "attention"), ("probe", "")], Choice),
     }
 
 
 def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
-    """The dataclass of a kind: the schema's, the one named `Config` in the kind's module, or that of the group.
+    """The dataclass of a kind: that of `kinds`, the one named `Config` in the kind's module, or that of the group.
 
     Raises UserError for a `Config` that is none.
     """
-    base = base_classes().get(group, Choice)
-    if found := shipped_classes().get((group, kind)) or own_class(group, kind, base):
-        return found
-    if group != "data":
-        return base
-    from vitlab.config.schema import data
-
-    return data.TextDataConfig if modality == "text" else data.ImageDataConfig
+    base = "" if group != "data" else "text" if modality == "text" else "image"
+    return kinds().get((group, kind)) or import_class(group, kind, FOLDERS.get(base or group)) or kinds()[group, base]
 
 
 @cache
-def own_class(group: str, kind: str, base: type[Choice]) -> type[Choice] | None:
-    """The `Config` of the module of a kind, this package's or a user's own, which may import what it likes."""
-    name = kind if "." in kind else find_module(group, kind)
-    if name is None:
+def import_class(group: str, kind: str, folder: str | None) -> type[Choice] | None:
+    """The `Config` of a kind's module, which may import what it likes: a user's own, or a new one of this package."""
+    if "." not in kind and not (folder and (PACKAGE / folder / f"{kind}.py").is_file()):
         return None
     try:
-        module = importlib.import_module(name)
+        module = importlib.import_module(kind if "." in kind else f"vitlab/{folder}/{kind}".replace("/", "."))
     except Exception:  # whoever builds the choice says why
         return None
-    config_class = getattr(module, "Config", None)
-    if config_class is None:
-        return None
-    if not (
-        isinstance(config_class, type) and dataclasses.is_dataclass(config_class) and issubclass(config_class, base)
-    ):
-        raise UserError(f"kind={kind}: its Config is not a frozen dataclass with the base {base.__name__}")
-    return config_class
-
-
-def find_module(group: str, kind: str) -> str | None:
-    """The module of this package for a kind, if it defines a `Config`; it is not imported, which may take seconds."""
-    for folder in FOLDERS.get(group, ()):
-        path = PACKAGE / folder / f"{kind}.py"
-        if path.is_file() and "\nclass Config(" in path.read_text():
-            return f"vitlab.{folder.replace('/', '.')}.{kind}"
-    return None
+    own, base = getattr(module, "Config", None), kinds()[group, ""]
+    if own is None or (isinstance(own, type) and dataclasses.is_dataclass(own) and issubclass(own, base)):
+        return own
+    raise UserError(f"kind={kind}: its Config is not a frozen dataclass with the base {base.__name__}")
 
 
 def select(settings: Mapping[str, Any], parent: type, wanted: Callable[[Field], bool]) -> dict[str, Any]:

@@ -59,7 +59,6 @@ class ViTConfig(TransformerConfig):
     A run has the images and classes of its data; `describe` and `build_model` take the published ones.
     """
 
-    kind: str = setting("vit", fixed=True)
     family: str = "vit"
     published_image_size: Optional[Extent] = setting(None, least=1, most=LARGEST_IMAGE, affects=NO_EFFECT)
     published_channels: Optional[int] = setting(None, least=1, most=LARGEST_LAYER, affects=NO_EFFECT)
@@ -84,7 +83,6 @@ class ViTConfig(TransformerConfig):
 class TimmConfig(ModelConfig):
     """Any model of timm, by its name there."""
 
-    kind: str = setting("timm", fixed=True)
     timm_name: str = MISSING
     pretrained: bool = False
     # auto: ImageNet's stem (stride 4) from 65 pixels up, else a 3x3 convolution of stride 1, as is usual for CIFAR
@@ -96,10 +94,15 @@ class TimmConfig(ModelConfig):
 class ResNetConfig(ModelConfig):
     """A basic-block ResNet of any width and depth with a stride-1 stem, for small images."""
 
-    kind: str = setting("resnet", fixed=True)
     family: str = "resnet"
     layers: list[int] = setting([1, 1, 1], least=1, most=LARGEST_DEPTH)  # blocks per stage
     widths: list[int] = setting([16, 32, 64], least=1, most=LARGEST_LAYER)  # channels of each stage
+
+
+@dataclass(frozen=True)
+class ColorHistogramConfig(ModelConfig):
+    family: str = "histogram"
+    bins: int = setting(6, least=2, most=32)  # of a channel; bins ** channels in all
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,6 @@ class TextModelConfig(ModelConfig):
 class TextConfig(TextModelConfig, TransformerConfig):
     """A transformer over tokens: causal as GPT, or seeing both sides as BERT."""
 
-    kind: str = setting("text", fixed=True)
     family: str = "transformer"
     causal: bool = True
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "gelu_tanh"
@@ -133,7 +135,6 @@ class TextConfig(TextModelConfig, TransformerConfig):
 class EncoderDecoderConfig(TextModelConfig, TransformerConfig):
     """A transformer that reads a source and writes a target (Vaswani et al., 2017)."""
 
-    kind: str = setting("encoder_decoder", fixed=True)
     family: str = "transformer"
     depth: int = setting(6, least=1, most=LARGEST_DEPTH)
     decoder_depth: Optional[int] = setting(None, least=1, most=LARGEST_DEPTH)  # depth when not given
@@ -153,7 +154,6 @@ class EncoderDecoderConfig(TextModelConfig, TransformerConfig):
 class CaptionerConfig(TransformerConfig):
     """A vision transformer that a decoder of text looks at; the options are the decoder's."""
 
-    kind: str = setting("captioner", fixed=True)
     family: str = "captioner"
     encoder: Any = setting("vit_nano", group="model")  # of images: a model of kind vit
     depth: int = setting(6, least=1, most=LARGEST_DEPTH)
@@ -167,7 +167,6 @@ class CaptionerConfig(TransformerConfig):
 class LSTMConfig(TextModelConfig):
     """A stack of recurrent layers over tokens, in both directions unless causal."""
 
-    kind: str = setting("lstm", fixed=True)
     family: str = "lstm"
     cell: Literal["lstm", "gru", "rnn"] = "lstm"  # rnn: Elman's, with tanh
     causal: bool = True
@@ -182,7 +181,6 @@ class LSTMConfig(TextModelConfig):
 class RecurrentConfig(TextModelConfig):
     """A recurrent encoder-decoder: Bahdanau et al.'s (2015) encoder, the decoder theirs or Luong et al.'s (2015)."""
 
-    kind: str = setting("recurrent", fixed=True)
     family: str = "rnn"
     cell: Literal["gru", "lstm", "rnn"] = "gru"  # rnn: Elman's, with tanh
     depth: int = setting(1, least=1, most=LARGEST_DEPTH)
