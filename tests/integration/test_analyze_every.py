@@ -17,9 +17,9 @@ from vitlab.config import TrainConfig, compose, load
 from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies import experiment
-from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoints import read_checkpoint
-from vitlab.training.run import Run, prepare
+from vitlab.training.loop import Interrupted
+from vitlab.training.run import Run
 
 STEPS, EVERY = 14, 4
 SHORT = [*TINY, f"budget.steps={STEPS}", "train_size=50", "wandb.mode=off"]
@@ -84,7 +84,7 @@ def test_it_looks_at_the_weights_that_are_evaluated(ema, tmp_path):
     interrupted(config, tmp_path / "run", at=4)
     state = read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert state["global_step"] == 4
-    run = Run(prepare(config, open_data(config.data)), tmp_path / "other")
+    run = Run(config, open_data(config.data), tmp_path / "other")
     run.model.load_state_dict({key.removeprefix("model."): value for key, value in state["state_dict"].items()})
     expected = examine(run.model, run.task, load("analysis", "attention_distance"), 4).rows
     assert [row for row in found(tmp_path / "run") if row["step"] == 4] == expected

@@ -47,7 +47,7 @@ def test_a_run_that_resumes_has_no_need_of_its_source(pretrained, tmp_path):
     from tests.integration.test_train import assert_same_training
     from vitlab.config import TrainConfig, compose
     from vitlab.studies.experiment import train_run
-    from vitlab.training.callbacks import Interrupted
+    from vitlab.training.loop import Interrupted
 
     source = tmp_path / "source"
     source.symlink_to(pretrained)

@@ -16,8 +16,8 @@ from vitlab.config.identity import subset_seed
 from vitlab.data.opening import open_data
 from vitlab.data.split import training_items
 from vitlab.studies.experiment import train_run
-from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.loop import Interrupted
 
 DROPPED = ("wall_s", "train/images_per_s")  # of metrics.jsonl: they depend on the machine's mood
 RANDOM = ["model.dropout=0.2", "model.drop_path=0.2", "data.augment.shift=2", "data.augment.flip=true"]

@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitlab.config import TrainConfig, compose
 from vitlab.studies.experiment import train_run
-from vitlab.training.callbacks import Interrupted
+from vitlab.training.loop import Interrupted
 from vitlab.training.module import TrainingModule
 
 webdataset = pytest.importorskip("webdataset")

@@ -88,8 +88,8 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
     with status_line("loading torch, lightning and timm"):
         from vitlab.reports.wandb import RunReporter
         from vitlab.studies.experiment import run_experiment
-        from vitlab.training.callbacks import Diverged, Interrupted
         from vitlab.training.distributed import is_lost_rank, join_ranks
+        from vitlab.training.loop import Diverged, Interrupted
 
     console, stopping = Console(stderr=True), Stopping()
     run = RunState(folder.name, config.model.name, 0, "running")

@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import wraps
 from pathlib import Path
@@ -28,8 +28,6 @@ from vitlab.studies.store import find_trials
 from vitlab.training.files import RunFiles
 
 if TYPE_CHECKING:
-    from lightning.pytorch.loggers import Logger
-
     from vitlab.analysis.capture import Findings
     from vitlab.training.run import Run
 
@@ -122,16 +120,10 @@ class Tracker:
         if config.wandb.log_code and not self.trial_of:
             self.run.log_code(str(Path(vitlab.__file__).parent), name="vitlab-code")
 
-    @property
-    def loggers(self) -> list[Any]:
-        """Lightning's logger, which logs its rows here; none in mode `off`."""
-        from lightning.pytorch.loggers import WandbLogger
-
-        return [] if self.mode == "off" else [WandbLogger(experiment=self)]
-
     @harmless
-    def log(self, values: dict[str, Any]) -> None:
-        self.run.log(values)
+    def log(self, row: dict[str, Any]) -> None:
+        """Log a row of metrics.jsonl."""
+        self.run.log({STEP if key == "step" else key: value for key, value in row.items()})
 
     @harmless
     def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
@@ -143,7 +135,7 @@ class Tracker:
         if self.mode == "online" and not self.fresh:
             return
         for row in rows:
-            self.run.log({STEP if key == "step" else key: value for key, value in row.items()})
+            self.log(row)
         for step, path in sorted((int(path.parent.name), path) for path in self.figures.glob("[0-9]*/*.png")):
             if step <= last_step:
                 self.log_picture(path, step)
@@ -227,11 +219,11 @@ class RunReporter:
 
     tracker: Tracker | None = None
 
-    def on_start(self, run: "Run") -> Sequence["Logger"]:
+    def on_start(self, run: "Run") -> Callable[[dict[str, Any]], None]:
         of_model = {"family": run.prepared.family, "params": run.prepared.params}
         self.tracker = Tracker(run.config, run.files, **of_model, trial_of=run.trial_of)
         self.tracker.replay(run.files.metrics(), min(run.resumed_step, run.last_step - 1))  # the end is analysed again
-        return self.tracker.loggers
+        return self.tracker.log
 
     def on_analysis(
         self, run: "Run", config: AnalysisConfig, findings: "Findings", rows: list[dict[str, Any]], step: int

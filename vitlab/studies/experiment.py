@@ -35,13 +35,13 @@ from vitlab.studies.stats import Outcomes, write_outcomes
 from vitlab.studies.status import read_progress
 from vitlab.studies.store import find_missing_parts, find_trials
 from vitlab.tasks.base import Task
-from vitlab.training.callbacks import Diverged, Interrupted, score
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
-from vitlab.training.run import Run, count_finetuning_steps, make_result, prepare, prepare_model
+from vitlab.training.loop import Diverged, Hooks, Interrupted, score
+from vitlab.training.run import Run, count_finetuning_steps, make_result, prepare
 from vitlab.training.settings import HERE, Placement
-from vitlab.training.train import Hooks, compare_splits, keep_process_settings, test, train
+from vitlab.training.train import compare_splits, keep_process_settings, test, train
 
 FINETUNE = "finetune"  # the kind of the probe that trains
 MOST_CLASSES = 1000  # whose right answers a result counts
@@ -100,7 +100,7 @@ def run_experiment(
         ranks.leave()
     if not lacking or not (ranks.is_main or "training" in lacking):
         return files.result()
-    run = Run(prepare(config, data, placement), files.folder, ranks, trial_of)
+    run = Run(config, data, files.folder, placement, ranks, trial_of)
     if ranks.is_main:
         return complete(run, lacking, observer, Hooks(progress, stop, claim.check))
     with suppress(Diverged) if trial_of else nullcontext():
@@ -166,7 +166,7 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
     refuse_probes(run)
     if run.init is not None:
         print(run.init, file=sys.stderr)
-    hooks = replace(hooks, loggers=observer.on_start(run) if observer else ())
+    hooks = replace(hooks, log=observer.on_start(run) if observer else None)
     try:
         result = try_settings(run, hooks) if run.trial_of else measure(run, hooks)
         hooks.check_claim()
@@ -240,7 +240,7 @@ def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, fl
     began = time.monotonic()
     chosen = {name: load("probe", name.partition("@")[0]) for name in names}
     frozen = [name for name, config in chosen.items() if config.kind != FINETUNE]
-    numbers = probes.measure(run.placed_model(), run.task, frozen, run.prepared.indices, run.settings.workers)
+    numbers = probes.measure(run.placed_model(), run.task, frozen, run.indices, run.settings.workers)
     for name, config in chosen.items():
         numbers |= {} if name in frozen else finetune(run, name.partition("@")[2], config, hooks)
     return {**numbers, "probe_s": round(time.monotonic() - began, 2)} if names else {}
@@ -253,7 +253,7 @@ def refuse_probes(run: Run) -> None:
             probes.open_task(data, run.task)
         if (config := load("probe", probe)).kind == FINETUNE:
             for child in list_finetunings(run, data, config):
-                prepare_model(child, open_data(child.data)).count_steps(child.train_size)
+                prepare(child, open_data(child.data)).count_steps(child.train_size)
 
 
 def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:
@@ -317,7 +317,7 @@ def try_settings(run: Run, hooks: Hooks) -> dict[str, Any]:
 def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Mapping[str, Any]) -> TrainConfig:
     """The configuration with the values of the best trial, once all are trained; with those that were chosen before.
 
-    The best has the highest `vitlab.training.callbacks.score` on the validation data; of equal ones it is the first.
+    The best has the highest `vitlab.training.loop.score` on the validation data; of equal ones it is the first.
     `options` are those of `run_experiment`. Raises Diverged when all trials do, Interrupted.
     """
     ranks: Ranks = options["ranks"]

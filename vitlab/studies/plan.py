@@ -35,12 +35,12 @@ from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import BATCH, Task, evaluate
-from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.load import initialise
-from vitlab.training.run import PreparedModel, Run, count_finetuning_steps, format_budget, prepare, prepare_model
+from vitlab.training.loop import Hooks, Interrupted
+from vitlab.training.run import Prepared, Run, count_finetuning_steps, format_budget, prepare
 from vitlab.training.settings import Placement, evaluation_context
-from vitlab.training.train import Hooks, keep_process_settings, train
+from vitlab.training.train import keep_process_settings, train
 
 ENOUGH = 2  # times that training examples are seen: with fewer the steps limit a model
 WARMUP = 3  # steps that are not timed: the first ones are slower
@@ -67,7 +67,7 @@ class Plan:
     task: Task
     sizes: list[int]
     specs: list[Spec]
-    by_variant: dict[str, PreparedModel]
+    by_variant: dict[str, Prepared]
     jobs: int
     count: Callable[[int, int], int]  # the items of a training set, by its size and seed
 
@@ -76,7 +76,7 @@ class Plan:
         """The resolved configuration of each."""
         return {name: resolved(model.config) for name, model in self.by_variant.items()}
 
-    def model_of(self, spec: Spec) -> PreparedModel:
+    def model_of(self, spec: Spec) -> Prepared:
         return self.by_variant[spec.variant]
 
     def steps(self, spec: Spec) -> int:
@@ -124,7 +124,7 @@ class Plan:
         """How often each run is trained: once for each setting of `tune`."""
         return len(list_settings(self.config.tune))
 
-    def trainings(self, model: PreparedModel) -> int:
+    def trainings(self, model: Prepared) -> int:
         """How often a run of a model is trained in all: its best trial may not serve as the run."""
         return self.trials + (bool(self.config.tune) and not can_reuse_best_trial(model.config))
 
@@ -212,9 +212,9 @@ def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, se
     return Placement(executor.cpus, {**device, **settled}, here=False)
 
 
-def plan_model(config: TrainConfig, data: Any, placement: Placement) -> PreparedModel:
+def plan_model(config: TrainConfig, data: Any, placement: Placement) -> Prepared:
     """What runs of a variant share; their analyses and first weights fit, too. Raises UserError."""
-    prepared = prepare_model(config, data, placement)
+    prepared = prepare(config, data, placement)
     for name in config.analyses:
         module_of(load("analysis", name))  # raises UserError for a module that is not an analysis
     source = source_of(config.init)
@@ -224,7 +224,7 @@ def plan_model(config: TrainConfig, data: Any, placement: Placement) -> Prepared
     return prepared
 
 
-def choose_jobs(by_variant: dict[str, PreparedModel], runs: int) -> int:
+def choose_jobs(by_variant: dict[str, Prepared], runs: int) -> int:
     """The default of --jobs: as many runs as there are GPUs for, else as the cores have room for with their threads."""
     devices = max(plan.config.trainer.devices for plan in by_variant.values())
     if any(plan.settled["accelerator"] == "gpu" for plan in by_variant.values()):
@@ -303,7 +303,7 @@ def time_run(plan: Plan, spec: Spec, stop: Callable[[], bool] = lambda: False) -
             trainer = replace(config.trainer, devices=1, nodes=1, evaluations=1)
             config = replace(config, trainer=trainer, budget=BudgetConfig(steps=LENGTH))
             placement = Placement(plan.cores, plan.model_of(spec).settled)
-            run = Run(prepare(config, open_data(config.data), placement), Path(folder))
+            run = Run(config, open_data(config.data), Path(folder), placement)
             start = time.perf_counter() - began
             step = time_training(run, stop)
             validation, test = (time_evaluation(run, detailed) for detailed in (False, True))

@@ -30,10 +30,10 @@ from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_cl
 from vitlab.studies.experiment import list_trials, run_experiment
 from vitlab.studies.grid import compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
-from vitlab.training.callbacks import Diverged, Interrupted
 from vitlab.training.distributed import ALONE, Ranks, is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
 from vitlab.training.launch import KILLED, DeviceLost
+from vitlab.training.loop import Diverged, Interrupted
 from vitlab.training.settings import Placement
 
 LOG = "log.txt"

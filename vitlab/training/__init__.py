@@ -1,1 +1,1 @@
-"""One run, from a configuration to a result: the LightningModule, optimizers, schedules, callbacks, files."""
+"""One run, from a configuration to a result: the LightningModule, optimizers, schedules, the loop, files."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import socket
 import tempfile
 import warnings
@@ -227,6 +228,13 @@ class RunFiles:
     def contents(self) -> str | None:
         """The SHA-256 of the data that the run began with; None where it is not known. Raises UserError."""
         return read_json(self.data_path, lambda data: data["sha256"])
+
+    def add_metrics(self, row: Mapping[str, Any]) -> None:
+        """Append a row to metrics.jsonl. Values that are not finite become null."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.metrics_path.open("a") as file:
+            file.write(json.dumps(finite) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for one that a crash has cut."""

@@ -25,7 +25,7 @@ class TrainingModule(L.LightningModule):
     built for, `classes` are the names of its classes; `width` is the model's, for the schedule noam.
 
     `train/loss` is in the trainer's `callback_metrics` at every `log_every_n_steps`, the task's metrics as
-    `validation/NAME` after every validation; with `log_to_loggers` in its loggers too.
+    `validation/NAME` after every validation; in its loggers too.
     """
 
     def __init__(
@@ -39,7 +39,6 @@ class TrainingModule(L.LightningModule):
         shape: dict[str, Any],
         classes: Sequence[str],
         width: int | None = None,
-        log_to_loggers: bool = True,
         part: Part | None = None,
         accumulate: int = 1,
     ):
@@ -52,7 +51,6 @@ class TrainingModule(L.LightningModule):
         self.shape = shape
         self.classes = classes
         self.width = width
-        self.log_to_loggers = log_to_loggers
         self.part = part or Part()
         self.accumulate = accumulate
         self.loss: Tensor | None = None  # of the last step, on its device
@@ -115,7 +113,7 @@ class TrainingModule(L.LightningModule):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         every = self.trainer.log_every_n_steps  # 0: never
         if every and self.global_step % every == 0:  # self.log is slow: 0.4 ms a call
-            self.log("train/loss", self.loss, logger=self.log_to_loggers)
+            self.log("train/loss", self.loss)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         return batch if device.type == "cpu" else super().transfer_batch_to_device(batch, device, dataloader_idx)
@@ -147,7 +145,7 @@ class TrainingModule(L.LightningModule):
         self.validation = {name: float(value) for name, value in self.metrics.compute().items()}
         self.evaluated_step = self.global_step
         named = {f"validation/{name}": value for name, value in self.validation.items()}
-        self.log_dict(named, logger=self.log_to_loggers)
+        self.log_dict(named)
 
     def configure_optimizers(self) -> dict[str, Any]:
         # with a scaled loss a fused optimizer would scale gradients back by itself, after they were clipped

@@ -1,6 +1,6 @@
 """A run: what a configuration comes to with its data on this machine, the model in its folder, what it says of itself.
 
-`prepare` finds every problem and changes nothing.
+`Run` finds every problem and changes nothing before `write_start`.
 """
 
 import contextlib
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as L
-import numpy as np
 import torch
 from torch import nn
 
@@ -42,7 +41,7 @@ from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.load import fingerprint, initialise, refuse_other_source, refuse_tokenizer
 from vitlab.training.optim import build_optimizer, freeze_body, refuse_endless_warmup, refuse_stale_average
-from vitlab.training.settings import HERE, Placement, Settings, resolve
+from vitlab.training.settings import HERE, Placement, resolve
 
 LARGEST_STEPS = 2**40  # as budget.steps
 
@@ -95,12 +94,12 @@ def leaves_unused(config: ModelConfig, task: Task) -> bool:
 
 
 @dataclass(frozen=True)
-class PreparedModel:
+class Prepared:
     """What runs of a configuration share, whatever the size of their training set and their seed."""
 
     config: TrainConfig
     task: Task
-    settings: Settings
+    settings: TrainerConfig  # without `auto`
     family: str
     params: int
     flops_per_example: int  # of a training step; of a frozen body there is no backward pass
@@ -124,17 +123,7 @@ class PreparedModel:
         return steps
 
 
-@dataclass(frozen=True)
-class Prepared(PreparedModel):
-    """A run that can train."""
-
-    data: Any
-    train_size: int  # in the unit of the training split: examples, tokens or documents
-    indices: np.ndarray  # of the training items, int64
-    steps: int
-
-
-def prepare_model(config: TrainConfig, data: Any, placement: Placement = HERE) -> PreparedModel:
+def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prepared:
     """The model and its costs, found without weights. Raises UserError."""
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     model = make_meta_model(config.model, task, frozen=config.recipe.freeze is not None)
@@ -146,59 +135,60 @@ def prepare_model(config: TrainConfig, data: Any, placement: Placement = HERE) -
     family, params = models.family(config.model, model), counting.parameters(model)
     example = task.example()
     flops = counting.flops(model, task.shape, lambda model: task.loss(model, example))[1]
-    return PreparedModel(config, task, chosen, family, params, flops)
-
-
-def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prepared:
-    """A run on data that are open, to be trained at a place. Raises UserError with what does not fit."""
-    model = prepare_model(config, data, placement)
-    split = model.task.train
-    if problems := size_problems([config.train_size], split, model.task.strata, data.name, "train_size"):
-        raise UserError(problems)
-    train_size = resolve_size(config.train_size, split.total)
-    indices = training_items(split, train_size, subset_seed(resolved(config)))
-    model.task.train_on(indices)
-    return Prepared(
-        **vars(model), data=data, train_size=train_size, indices=indices, steps=model.count_steps(len(indices))
-    )
+    return Prepared(config, task, chosen, family, params, flops)
 
 
 class Run:
-    """A prepared run in a folder. Writes nothing before `write_start`. Raises UserError where it holds another run.
+    """A run on open data in a folder. Writes nothing before `write_start`. Raises UserError for what does not fit.
 
-    The model has its first weights, by the run's seed or from the source that the configuration names.
+    The model has its first weights, by the run's seed or from the source that the configuration names. `ranks` are the
+    processes that train it, `trial_of` is the name of the run that a trial of `tune` is for.
     """
 
-    def __init__(self, prepared: Prepared, folder: str | Path, ranks: Ranks = ALONE, trial_of: str = ""):
-        self.prepared, self.trial_of = prepared, trial_of  # the name of the run that a trial of `tune` is for
-        self.config, self.task, self.settings = prepared.config, prepared.task, prepared.settings
-        self.files = RunFiles(folder)
-        self.ranks = ranks  # the processes that train it
-        self.contents = contents(self.config.data, prepared.data)
+    def __init__(
+        self,
+        config: TrainConfig,
+        data: Any,
+        folder: str | Path,
+        placement: Placement = HERE,
+        ranks: Ranks = ALONE,
+        trial_of: str = "",
+    ):
+        self.prepared = prepare(config, data, placement)
+        self.config, self.task, self.settings = config, self.prepared.task, self.prepared.settings
+        self.files, self.ranks, self.trial_of = RunFiles(folder), ranks, trial_of
+        split = self.task.train
+        if problems := size_problems([config.train_size], split, self.task.strata, data.name, "train_size"):
+            raise UserError(problems)
+        self.train_size = resolve_size(config.train_size, split.total)  # in the unit of the split
+        self.indices = training_items(split, self.train_size, subset_seed(resolved(config)))
+        self.task.train_on(self.indices)
+        self.steps = self.prepared.count_steps(len(self.indices))
+        self.contents = contents(config.data, data)
         refuse_tokenizer(
             self.files,
             self.task.tokenizer,
-            f"--out {folder}: its run was trained with another tokenizer: the texts of data={prepared.data.name} or "
+            f"--out {folder}: its run was trained with another tokenizer: the texts of data={data.name} or "
             "data.tokenizer have changed since; give another --out, or delete that folder",
         )
-        self.files.refuse_other_parts(resolved(self.config))
-        self.files.refuse_other_data(prepared.data.name, self.contents)
+        self.files.refuse_other_parts(resolved(config))
+        self.files.refuse_other_data(data.name, self.contents)
         torch.set_num_threads(self.settings.threads)
         keep_freed_memory()
         if self.settings.accelerator == "gpu":
             torch.set_float32_matmul_precision("high")
-        L.seed_everything(self.config.seed, verbose=False)
-        self.model = models.build(self.config.model, **self.task.shape)
+        L.seed_everything(config.seed, verbose=False)
+        self.model = models.build(config.model, **self.task.shape)
         self.init = self.load_initial_weights()
-        if self.config.recipe.freeze:
+        if config.recipe.freeze:
             freeze_body(self.model)
         self.resumed_step, stopped_early = 0, False
         if self.files.checkpoint_path.exists():
             state = read_checkpoint(self.files.checkpoint_path)
             self.resumed_step = int(state["global_step"])
-            stopped_early = state.get("callbacks", {}).get("Selection", {}).get("stopped", False)
+            stopped_early = state.get("callbacks", {}).get("Loop", {}).get("stopped", False)
         # fewer steps than the budget's once it has stopped early
-        self.last_step = self.resumed_step if stopped_early else prepared.steps
+        self.last_step = self.resumed_step if stopped_early else self.steps
 
     def load_initial_weights(self) -> LoadReport | None:
         """Load the weights that the configuration starts from, unless the run resumes or is finished."""
@@ -226,7 +216,7 @@ class Run:
 
     def write_steps(self) -> None:
         """Write what the run trains on, and its steps with those of the fine-tuning by its probes."""
-        steps = self.prepared.steps + count_finetuning_steps(self.config)
+        steps = self.steps + count_finetuning_steps(self.config)
         write_json(self.files.data_path, {"sha256": self.contents, "steps": steps})
 
     @property
@@ -250,6 +240,10 @@ class Run:
         self.set_memory_format()
 
 
+SETTINGS = (  # of a result
+    *("accelerator", "precision", "memory_format", "threads", "workers", "compile", "deterministic"),
+    *("devices", "nodes", "accumulate"),
+)
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
 # dense bfloat16 operations a second, from NVIDIA's data sheets; the first name that fits counts
 PEAKS = {
@@ -284,8 +278,8 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "model": config.variant,
         "family": run.prepared.family,
         "data": config.data.name,
-        "train_size": run.prepared.train_size,
-        "train_items": len(run.prepared.indices),
+        "train_size": run.train_size,
+        "train_items": len(run.indices),
         "unit": SIZED_BY.get(run.task.train.unit, run.task.train.unit),
         "seed": config.seed,
         "budget": format_budget(config.budget),
@@ -299,7 +293,7 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "precision": run.settings.precision,
         "status": "finished",
         "id": identity(resolved(config), run.contents),
-        "settings": asdict(run.settings),
+        "settings": {key: vars(run.settings)[key] for key in SETTINGS},
         "environment": about,
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -13,7 +13,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -38,20 +38,6 @@ AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 @dataclass(frozen=True)
-class Settings:
-    accelerator: str
-    precision: str
-    memory_format: str
-    threads: int
-    workers: int
-    compile: bool
-    deterministic: bool
-    devices: int  # on each of `nodes`
-    nodes: int
-    accumulate: int
-
-
-@dataclass(frozen=True)
 class Placement:
     """Where a run trains: the cores that it has (none: all of this machine), and the settings that its study chose.
 
@@ -66,7 +52,7 @@ class Placement:
 HERE = Placement()
 
 
-def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement: Placement = HERE) -> Settings:
+def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement: Placement = HERE) -> TrainerConfig:
     """The trainer's configuration with each `auto` replaced, for a model and where it trains.
 
     Raises UserError for what this machine does not have.
@@ -93,8 +79,7 @@ def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement:
         "threads": 1 if sum(p.numel() for p in model.parameters()) < LARGE else share,
         "workers": 0 if cached else share,
     }
-    given = {field.name: vars(config)[field.name] for field in fields(Settings)}
-    return Settings(**{key: auto[key] if value == "auto" else value for key, value in given.items()})
+    return replace(config, **{key: value for key, value in auto.items() if vars(config)[key] == "auto"})
 
 
 def choose_accelerator(accelerator: str) -> str:

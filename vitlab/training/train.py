@@ -1,24 +1,22 @@
 """Training: a prepared run, Lightning's Trainer as this program uses it, and what others do while it trains."""
 
-import json
 import logging
 import math
 import os
 import random
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import lightning.pytorch as L
 import numpy as np
 import torch
-from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
+from torch.utils.data import DataLoader
 
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.split import examples
@@ -26,23 +24,13 @@ from vitlab.files import replacing
 from vitlab.models.counting import checkpointed
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import evaluate
-from vitlab.training.callbacks import (
-    Checkpointing,
-    Clock,
-    Measurements,
-    OwnSignals,
-    PeriodicAnalysis,
-    Reporting,
-    Selection,
-    refuse_not_finite,
-)
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import PATIENCE, Ranks
-from vitlab.training.files import Progress, RunFiles
+from vitlab.training.loop import NO_HOOKS, Hooks, Loop, refuse_not_finite
 from vitlab.training.module import TrainingModule
-from vitlab.training.optim import build_averages
+from vitlab.training.optim import Averaging, build_averages
 from vitlab.training.run import Run, leaves_unused
-from vitlab.training.settings import Settings, evaluation_context
+from vitlab.training.settings import evaluation_context
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -115,90 +103,42 @@ def keep_process_settings() -> Iterator[None]:
         os.environ.update(variables)
 
 
-def build_trainer(
-    settings: Settings,
-    check_claim: Callable[[], None],
-    ranks: Ranks,
-    *,
-    unused: bool,
-    callbacks: Sequence[L.Callback],
-    **options: Any,
-) -> L.Trainer:
-    """A trainer on these settings; `check_claim` is that of its checkpoints, `options` are Lightning's.
-
-    `unused`: the loss does not depend on all parameters of the model.
-    """
+def build_trainer(run: Run, loop: Loop, averages: Sequence[Averaging]) -> L.Trainer:
+    """The trainer of a run: Lightning's, which writes no files of its own."""
     # advice on hardware, loaders and srun, which this program decides on
     LOG.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(lightning\.pytorch\.(trainer|loops|utilities)|torchmetrics)\..*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers|The `srun` command is available on your")
+    config, settings, strategy = run.config, run.settings, "auto"
+    if run.ranks.size > 1:  # buffers are those of synchronised BatchNorm, the same everywhere
+        unused = leaves_unused(config, run.task)
+        strategy = DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
     return L.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
         num_nodes=settings.nodes,
-        # buffers are those of synchronised BatchNorm, the same everywhere
-        strategy=DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
-        if ranks.size > 1
-        else "auto",
-        sync_batchnorm=ranks.size > 1 and settings.accelerator == "gpu",
+        strategy=strategy,
+        sync_batchnorm=run.ranks.size > 1 and settings.accelerator == "gpu",
         use_distributed_sampler=False,  # the loaders know of the devices
         precision=settings.precision,
         deterministic=settings.deterministic,
         max_epochs=-1,
+        max_steps=run.last_step,
         check_val_every_n_epoch=None,
+        val_check_interval=max(1, math.ceil(run.steps / config.trainer.evaluations)),
         num_sanity_val_steps=0,
-        plugins=[AtomicCheckpointIO(check_claim), Place(ranks)],
-        callbacks=[OwnSignals(), *callbacks],
+        log_every_n_steps=0,  # `loop` does
+        plugins=[AtomicCheckpointIO(loop.hooks.check_claim), Place(run.ranks)],
+        callbacks=[*averages, loop],
+        logger=False,
+        enable_checkpointing=False,  # `loop` writes them
         enable_progress_bar=False,
         enable_model_summary=False,
-        **options,
+        default_root_dir=run.files.folder,
     )
 
 
-class JsonLines(Logger):
-    """Appends a JSON object per line to metrics.jsonl, `step` first. Values that are not finite become null."""
-
-    name, version = "metrics", ""
-
-    def __init__(self, files: RunFiles, check_claim: Callable[[], None]):
-        super().__init__()
-        self.check_claim = check_claim
-        files.folder.mkdir(parents=True, exist_ok=True)
-        self.file = files.metrics_path.open("a")
-
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """config.yaml holds them."""
-
-    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        self.check_claim()
-        row = {"step": step, **metrics}
-        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        self.file.write(json.dumps(finite) + "\n")
-        self.file.flush()
-
-
-class Endless:
-    """A loader without a length, so that Lightning ends at max_steps, at whatever step the loader begins."""
-
-    def __init__(self, loader: Iterable[Any]):
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.loader)
-
-
 SAMPLE = 2000  # training items, at most, on which a trained model is measured
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """What others do while a run trains, on rank 0; their order has no effect."""
-
-    progress: Callable[[Progress], None] | None = None
-    stop: Callable[[], bool] | None = None  # asked after each step whether training is to stop there
-    check_claim: Callable[[], None] = lambda: None  # before a file is written; raises where another process trains it
-    analyze: Callable[[int], None] | None = None  # every `trainer.analyze_every` steps, with the weights evaluated
-    loggers: Sequence[Logger] = ()  # of the rows of metrics.jsonl
 
 
 class Trained(NamedTuple):
@@ -214,69 +154,44 @@ class Tested(NamedTuple):
     texts: list[str] | None  # that a task generated
 
 
-def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
+def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
     """Train on every rank, from last.ckpt where there is one, with evaluations on the validation data.
 
     Raises Interrupted when `hooks.stop` says so, Diverged for a loss or a metric that is not finite.
     """
-    config, settings, ranks = run.config, run.settings, run.ranks
-    recipe, batch_size = config.recipe, config.recipe.batch_size
+    recipe, batch_size = run.config.recipe, run.config.recipe.batch_size
     run.set_memory_format()
-    if settings.compile:
+    if run.settings.compile:
         run.model.compile()
     module = build_module(run)
-    clock = Clock()
-    averages = build_averages(recipe, run.prepared.steps, run.device)
-    show_average = averages[0].show_average if averages else nullcontext
-    measurements = Measurements(clock, config.trainer.log_every, batch_size)
-    selection = Selection(recipe, run.task.metric, show_average)
-    lines = JsonLines(run.files, hooks.check_claim) if ranks.is_main else None
-    trainer = build_trainer(
-        settings,
-        hooks.check_claim,
-        ranks,
-        unused=ranks.size > 1 and leaves_unused(config, run.task),
-        max_steps=run.last_step,
-        val_check_interval=max(1, math.ceil(run.prepared.steps / config.trainer.evaluations)),
-        log_every_n_steps=config.trainer.log_every,
-        logger=[lines, *hooks.loggers] if lines else False,
-        callbacks=[
-            clock,  # the others read it
-            *averages,  # and show these; Lightning calls Checkpointing last
-            measurements,
-            selection,
-            PeriodicAnalysis(hooks.analyze, config.trainer.analyze_every, clock, show_average),
-            Reporting(hooks.progress, measurements),
-            Checkpointing(run.files.checkpoint_path, config.trainer.checkpoint_every, clock, hooks.stop, ranks.agree),
-        ],
-        default_root_dir=run.files.folder,
-    )
+    averages = build_averages(recipe, run.steps, run.device)
+    loop = Loop(run, hooks, averages[0].show_average if averages else nullcontext)
+    trainer = build_trainer(run, loop, averages)
     batches, validation = build_loaders(run)
     resumed_from = run.files.checkpoint_path if run.resumed_step else None
     try:
-        with checkpointed(run.model) if config.trainer.checkpoint_activations else nullcontext():
-            trainer.fit(module, Endless(batches), validation, ckpt_path=resumed_from, weights_only=True)
-        for average in averages:
-            average.on_train_end(trainer, module)  # a run resumed at its last step skips it
-        if module.evaluated_step != trainer.global_step:  # resumed at its end
-            trainer.validate(module, validation, verbose=False)
+        with checkpointed(run.model) if run.settings.checkpoint_activations else nullcontext():
+            trainer.fit(module, batches, validation, ckpt_path=resumed_from, weights_only=True)
     finally:
-        if lines:
-            lines.file.close()
+        batches.close()  # ends its workers
+    for average in averages:
+        average.on_train_end(trainer, module)  # a run resumed at its last step skips it
+    if module.evaluated_step != trainer.global_step:  # resumed at its end
+        trainer.validate(module, validation, verbose=False)
     run.last_step = trainer.global_step
     columns = {
-        "train_loss": measurements.train_loss,
-        "images_per_s": round(clock.steps_timed * batch_size / clock.train_s, 1) if clock.train_s else None,
-        "wall_s": round(clock.wall_s, 2),
+        "train_loss": loop.train_loss,
+        "images_per_s": round(loop.steps_timed * batch_size / loop.train_s, 1) if loop.train_s else None,
+        "wall_s": round(loop.wall_s, 2),
     }
-    if not selection.keep:
+    if recipe.keep != "best":
         return Trained(module.validation, columns)
-    run.model.load_state_dict(selection.weights)
-    if ranks.is_main:
-        state = {"state_dict": module.state_dict(), "global_step": selection.step}
+    run.model.load_state_dict(loop.weights)
+    if run.ranks.is_main:
+        state = {"state_dict": module.state_dict(), "global_step": loop.kept_step}
         module.on_save_checkpoint(state)
         AtomicCheckpointIO(hooks.check_claim).save_checkpoint(state, run.files.best_path)
-    return Trained(selection.metrics, {"kept_step": selection.step, **columns})
+    return Trained(loop.metrics, {"kept_step": loop.kept_step, **columns})
 
 
 def build_module(run: Run) -> TrainingModule:
@@ -285,33 +200,35 @@ def build_module(run: Run) -> TrainingModule:
         run.model,
         run.task,
         run.config.recipe,
-        steps=run.prepared.steps,
+        steps=run.steps,
         seed=run.config.seed,
         shape=run.task.shape,
         classes=run.task.classes,
         width=vars(run.config.model).get("width"),
-        log_to_loggers=False,  # Measurements writes the rows
         part=run.ranks.part,
-        accumulate=run.config.trainer.accumulate,
+        accumulate=run.settings.accumulate,
     )
 
 
-def build_loaders(run: Run) -> tuple[Any, Any]:
-    """This rank's part of the training batches that are left, and of the validation data."""
+def build_loaders(run: Run) -> tuple[Generator[Any], DataLoader]:
+    """This rank's part of the training batches that are left, and of the validation data.
+
+    Those have no length, so that Lightning ends at max_steps, at whatever step they begin.
+    """
     recipe = run.config.recipe
     shared = {"workers": run.settings.workers, "device": run.device, "part": run.ranks.part}
     batches = train_loader(
         run.task.train,
-        run.prepared.indices,
+        run.indices,
         batch_size=recipe.batch_size,
-        steps=run.prepared.steps,
+        steps=run.steps,
         seed=run.config.seed,
         start=run.resumed_step,
         repeats=recipe.repeats,
         **shared,
     )
     together = run.task.eval_batch_size or max(recipe.batch_size, 256)
-    return batches, eval_loader(run.task.validation, batch_size=together, **shared)
+    return iter(batches), eval_loader(run.task.validation, batch_size=together, **shared)
 
 
 def test(run: Run) -> Tested:
@@ -343,7 +260,7 @@ def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
     doubling of the steps, over the last quarter.
     """
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
-    split, indices = run.task.train, run.prepared.indices
+    split, indices = run.task.train, run.indices
     sample = indices[examples(split.labels[indices], min(SAMPLE, len(run.task.validation)))]
     model = run.placed_model().eval()
     fitted = evaluate(model, run.task, split, autocast, run.settings.workers, indices=sample).compute()

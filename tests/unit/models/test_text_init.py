@@ -13,10 +13,10 @@ from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.config.errors import UserError
 from vitlab.data.text.tokenization import train
 from vitlab.training import train as training
-from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_weights, refuse_tokenizer
-from vitlab.training.run import Run, prepare
+from vitlab.training.loop import Interrupted
+from vitlab.training.run import Run
 
 SIZES = {"width": 24, "depth": 2}
 BODIES = {
@@ -109,7 +109,7 @@ SHORT = ["trainer.accelerator=cpu", "trainer.evaluations=1", "budget.steps=6", "
 def train_run(folder, data, *words, stop=None):
     model = ["model=bert_nano", "model.depth=1", "model.pool=token", "model.width=24", "model.heads=3"]
     config = compose(TrainConfig, [*model, *SHORT, *words])
-    run = Run(prepare(config, data), folder)
+    run = Run(config, data, folder)
     run.write_start()
     return run, training.train(run, training.Hooks(stop=stop)).columns
 

@@ -10,8 +10,8 @@ import vitlab as api
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.opening import open_data
 from vitlab.studies.experiment import train_run
-from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import RunFiles
+from vitlab.training.loop import Interrupted
 
 RATES = [1e-6, 0.05, 0.01]
 

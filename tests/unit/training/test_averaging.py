@@ -14,8 +14,8 @@ from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
 from vitlab.training import optim
-from vitlab.training.callbacks import Checkpointing, Interrupted
 from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.loop import Interrupted, Loop
 
 DECAY = 0.7
 WORDS = [*TINY, "trainer.evaluations=4", "train_size=40", "recipe.batch_size=16", "wandb.mode=off", "analyses=[]"]
@@ -41,13 +41,13 @@ def test_the_average_is_the_one_by_hand_and_is_what_counts(tmp_path, monkeypatch
     words = [*WORDS, "model=resnet_nano", f"budget.steps={STEPS}"]  # BatchNorm's statistics are averaged too
     plain = compose(TrainConfig, [*words, "trainer.evaluations=1", "trainer.checkpoint_every=0"])
     path = []  # the weights after each step, of training without an average: the average does not change them
-    save = Checkpointing.save
+    save = Loop.save
 
     def keep(self, trainer):
         save(self, trainer)
         path.append(weights(tmp_path / "plain"))
 
-    monkeypatch.setattr(Checkpointing, "save", keep)
+    monkeypatch.setattr(Loop, "save", keep)
     train_run(plain, tmp_path / "plain")
     monkeypatch.undo()
     assert len(path) == STEPS

@@ -10,8 +10,8 @@ import vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
 from vitlab.tasks.images import Classification, update_class_metrics
-from vitlab.training.callbacks import Diverged
-from vitlab.training.run import Run, prepare
+from vitlab.training.loop import Diverged
+from vitlab.training.run import Run
 from vitlab.training.train import train
 
 DOCS = Path(__file__).parents[3] / "docs" / "training.md"
@@ -41,7 +41,7 @@ def test_the_documented_trainer_and_loader_fill_the_metrics_that_callbacks_monit
 def prepare_run(folder, *words):
     tiny = ["data=digits", "model.depth=1", "budget.steps=4", "trainer.evaluations=2", "train_size=128", *words]
     config = compose(TrainConfig, tiny)
-    return Run(prepare(config, open_data(config.data)), folder)
+    return Run(config, open_data(config.data), folder)
 
 
 def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):

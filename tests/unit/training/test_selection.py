@@ -6,8 +6,8 @@ import torch
 import vitlab as api
 from vitlab.config import TrainConfig, compose
 from vitlab.studies.experiment import train_run
-from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import RunFiles
+from vitlab.training.loop import Interrupted
 from vitlab.training.module import TrainingModule
 
 LOSSES = [3.0, 2.0, 1.0, 1.5, 1.2, 0.5]  # of the evaluations, every second step

@@ -14,7 +14,7 @@ from vitlab.hardware import count_cores
 from vitlab.models import build_model
 from vitlab.studies.experiment import train_run
 from vitlab.training import settings
-from vitlab.training.callbacks import Interrupted
+from vitlab.training.loop import Interrupted
 from vitlab.training.settings import LARGE, Placement, evaluation_context, resolve
 from vitlab.training.train import PROCESS, VARIABLES
 

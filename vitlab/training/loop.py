@@ -1,0 +1,222 @@
+"""What a training does around its steps: times, rows, analyses, progress, the best weights, checkpoints."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from lightning.pytorch.utilities.seed import isolate_rng
+
+from vitlab.config.schema import RecipeConfig
+from vitlab.tasks.metrics import Metric
+from vitlab.training.files import Progress
+from vitlab.training.run import Run
+
+REPORT_EVERY = 0.3  # seconds between two reports of progress
+
+
+class Interrupted(Exception):
+    """Training was asked to stop; its checkpoint is written."""
+
+
+class Diverged(Exception):
+    """The training loss, or a metric, is not finite."""
+
+
+def refuse_not_finite(name: str, value: float, step: int, recipe: RecipeConfig) -> None:
+    """Raise Diverged for a value that is not finite."""
+    if not math.isfinite(value):
+        raise Diverged(
+            f"the {name} is {value} at step {step}: try a lower recipe.lr (now {recipe.lr:g}) or gradient clipping "
+            f"with recipe.clip_norm (now {recipe.clip_norm})"
+        )
+
+
+def score(metrics: Mapping[str, float], metric: Metric) -> tuple[float, float]:
+    """How good an evaluation is, larger is better: by the task's metric, of equal ones the lower loss."""
+    return metric.lead(metrics[metric.key], 0.0), -metrics["loss"]
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What others do while a run trains, on rank 0; their order has no effect."""
+
+    progress: Callable[[Progress], None] | None = None
+    stop: Callable[[], bool] | None = None  # asked after each step whether training is to stop there
+    check_claim: Callable[[], None] = lambda: None  # before a file is written; raises where another process trains it
+    analyze: Callable[[int], None] | None = None  # every `trainer.analyze_every` steps, with the weights evaluated
+    log: Callable[[dict[str, Any]], None] | None = None  # each row of metrics.jsonl
+
+
+NO_HOOKS = Hooks()
+STATE = ("train_s", "steps_timed", "losses", "train_loss", "evaluated", "waited", "kept_step", "metrics", "weights")
+
+
+class Loop(L.Callback):
+    """Does all of this in the order written here, after the weights were averaged. Raises Diverged and Interrupted.
+
+    `show_average(module)` is a context in which the module has the weights that are evaluated. Best weights, counts and
+    the decision to stop are part of last.ckpt, so that a run that is killed anywhere goes on to the same end; with
+    Lightning's EarlyStopping and ModelCheckpoint it would not.
+    """
+
+    def __init__(self, run: Run, hooks: Hooks, show_average: Callable[..., AbstractContextManager]):
+        self.run, self.hooks, self.show_average = run, hooks, show_average
+        self.recipe, self.settings = run.config.recipe, run.settings
+        self.handler = signal.getsignal(signal.SIGTERM)
+        # seconds of the run and of its training steps alone, summed over interruptions
+        self.started = self.mark = time.perf_counter()  # mark: when the current step began to wait for its batch
+        self.train_s, self.steps_timed = 0.0, 0
+        self.timed = (0.0, 0)  # both at the last row
+        self.losses: list[torch.Tensor] = []  # since the last row
+        self.train_loss = math.nan  # their mean, in the last row
+        self.reported = -math.inf  # when progress was
+        self.first: tuple[float, int] | None = None  # time and step from which the pace is measured
+        self.evaluated = 0  # the last step that was
+        self.waited = 0  # evaluations since the best
+        self.kept_step = 0  # of the best
+        self.metrics: dict[str, float] = {}
+        self.weights: dict[str, torch.Tensor] = {}  # on the CPU; empty unless they are kept
+
+    @property
+    def wall_s(self) -> float:
+        return time.perf_counter() - self.started
+
+    @property
+    def stopped(self) -> bool:
+        return self.recipe.patience is not None and self.waited >= self.recipe.patience
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"wall_s": self.wall_s, "stopped": self.stopped, **{name: vars(self)[name] for name in STATE}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.started -= state["wall_s"]
+        vars(self).update({name: state[name] for name in STATE})
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.keep_handler()
+        self.losses = [loss.to(module.device) for loss in self.losses]
+        self.timed = (self.train_s, self.steps_timed)
+        # `saved_at` goes on during analyses, as `started` does not: a kill would lose those too
+        self.mark = self.saved_at = time.perf_counter()
+
+    def keep_handler(self) -> None:
+        """Keep this program's handler of SIGTERM: Lightning's ends a run within an evaluation, without a checkpoint."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self.handler)
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
+        step, every = trainer.global_step, self.settings.analyze_every
+        self.count_time()
+        self.steps_timed += 1
+        self.losses.append(module.loss)
+        if step % self.settings.log_every == 0 or step == module.steps:
+            self.write_row(step, module)
+        if self.hooks.analyze and every and step % every == 0 and step < module.steps:
+            began = time.perf_counter()
+            with self.show_average(module), isolate_rng():
+                self.hooks.analyze(step)
+            passed = time.perf_counter() - began  # counts neither for the run nor for its steps
+            self.started, self.mark = self.started + passed, self.mark + passed
+        self.report(step, trainer, module)
+        # else this step's evaluation is still to come: a run resumed from here would miss it
+        if step % trainer.val_check_batch or module.evaluated_step == step:
+            due = time.perf_counter() - self.saved_at >= self.settings.checkpoint_every
+            stopping, due = self.run.ranks.agree(self.hooks.stop is not None and self.hooks.stop(), due)
+            if stopping or due:
+                self.save(trainer)
+            if stopping:
+                raise Interrupted
+
+    def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.keep_handler()
+        self.wait_for_gpu(module)
+
+    def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Keep the weights of the best evaluation (`keep`); end training after `patience` ones without a better."""
+        step, metrics = module.evaluated_step, module.validation
+        for name, value in metrics.items():
+            refuse_not_finite(f"validation {name}", value, step, self.recipe)
+        self.add_row({"step": step, **{f"validation/{name}": value for name, value in metrics.items()}})
+        if step > self.evaluated:  # else a finished training that is started again
+            self.evaluated, metric = step, self.run.task.metric
+            self.waited += 1
+            if not self.metrics or score(metrics, metric) > score(self.metrics, metric):
+                self.waited, self.kept_step, self.metrics = 0, step, dict(metrics)
+                if self.recipe.keep == "best":
+                    with self.show_average(module):
+                        state = module.model.state_dict()
+                        self.weights = {key: value.detach().cpu().clone() for key, value in state.items()}
+            if self.stopped:
+                trainer.should_stop = True
+        self.mark = time.perf_counter()
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.wait_for_gpu(module)
+        if self.losses:  # it stopped early, between two rows
+            self.write_row(trainer.global_step, module)
+        self.save(trainer)
+
+    def count_time(self) -> None:
+        """Count the time since the mark as training."""
+        now = time.perf_counter()
+        self.train_s, self.mark = self.train_s + now - self.mark, now
+
+    def wait_for_gpu(self, module: L.LightningModule) -> None:
+        """Count what a GPU has still to do of the steps so far, before something else uses it."""
+        if module.device.type == "cuda" and self.steps_timed:
+            torch.cuda.synchronize(module.device)
+            self.count_time()
+
+    def write_row(self, step: int, module: L.LightningModule) -> None:
+        """Write the mean loss since the last row, rate, norms, speed."""
+        batch_size = self.recipe.batch_size
+        self.train_loss = torch.stack(self.losses).mean().item()
+        self.losses.clear()
+        refuse_not_finite("loss", self.train_loss, step, self.recipe)
+        seconds, steps = self.train_s - self.timed[0], self.steps_timed - self.timed[1]
+        self.timed = (self.train_s, self.steps_timed)
+        with torch.no_grad():
+            norm = torch.stack(torch._foreach_norm(list(module.model.parameters()))).norm().item()
+        row = {
+            "step": step,
+            "examples_seen": step * batch_size,
+            "wall_s": round(self.wall_s, 3),
+            "train/loss": self.train_loss,
+            "train/lr": module.rate,
+            "train/grad_norm": float(module.grad_norm),
+            "train/param_norm": norm,
+            "train/images_per_s": round(steps * batch_size / seconds, 1) if seconds else None,
+        }
+        self.add_row(row)
+
+    def add_row(self, row: dict[str, Any]) -> None:
+        if self.run.ranks.is_main:
+            self.hooks.check_claim()
+            self.run.files.add_metrics(row)
+            if self.hooks.log:
+                self.hooks.log(row)
+
+    def report(self, step: int, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Report progress every `REPORT_EVERY` seconds at most, with the loss of the last row: a step's own would wait
+        for a GPU.
+        """
+        now = time.perf_counter()
+        if self.first is None:
+            self.first = (now, step)  # the first step is slow and would spoil the pace
+        if self.hooks.progress and (now - self.reported >= REPORT_EVERY or step in (module.steps, trainer.max_steps)):
+            self.reported = now
+            pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
+            left = None if pace is None else pace * (module.steps - step)
+            loss = None if math.isnan(self.train_loss) else self.train_loss
+            self.hooks.progress(Progress(step, module.steps, left, loss, dict(module.validation)))
+
+    def save(self, trainer: L.Trainer) -> None:
+        trainer.save_checkpoint(self.run.files.checkpoint_path)
+        self.mark = self.saved_at = time.perf_counter()
