@@ -7,14 +7,13 @@ import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
 from torch.profiler import ProfilerActivity, profile
-from torchmetrics import MetricCollection
 
 from tests import classified
 from tests.unit.tasks.test_text_tasks import FOR, batch_of, built, task_of
 from vitlab import models
-from vitlab.tasks.images import build_class_metrics, update_class_metrics
+from vitlab.tasks.base import Classes, collect
 from vitlab.tasks.measures import BalancedAccuracy, Matthews
-from vitlab.tasks.metrics import TEXTS, build_metrics
+from vitlab.tasks.metrics import IMAGES, TEXTS
 
 
 def weighted_mean(outcomes):
@@ -53,9 +52,10 @@ def test_uneven_classes_are_seen_by_balanced_accuracy_macro_f1_and_chance():
     labels = rng.choice(4, 500, p=[0.6, 0.2, 0.15, 0.05])
     logits = torch.randn(500, 5, generator=torch.Generator().manual_seed(0))  # no item is of the fifth class
     logits[:, 0] += 1.5
-    metrics = MetricCollection(build_class_metrics(5, detailed=True), compute_groups=False)
+    objective = Classes(IMAGES, 5)
+    metrics = collect(objective.metrics(detailed=True))
     for part in (slice(0, 300), slice(300, None)):
-        update_class_metrics(metrics, logits[part], torch.from_numpy(labels[part]))
+        objective.update(metrics, logits[part], torch.from_numpy(labels[part]))
     found, predicted = metrics.compute(), logits.argmax(1).numpy()
     assert 4 in predicted
     assert found["macro_f1"].item() == pytest.approx(f1_score(labels, predicted, average="macro"))
@@ -74,9 +74,8 @@ def test_metrics_of_many_classes_need_no_array_of_all_pairs_for_each_item(key, r
     request.addfinalizer(partial(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()))
     torch.use_deterministic_algorithms(True)
     items, classes = 67, 211
-    metrics = [*build_metrics(TEXTS, classes, detailed=True)]
+    metric = Classes(TEXTS, classes).metrics(detailed=True)[key]
     logits, labels = torch.randn(items, classes), torch.randint(classes, (items,))
-    (metric,) = (metric for name, metric in metrics if name == key)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         metric.update(logits, labels)
         metric.compute()
