@@ -1,6 +1,6 @@
 """Metrics of single items and of uneven classes: against the collection's own means, and against scikit-learn."""
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -11,9 +11,10 @@ from torch.profiler import ProfilerActivity, profile
 from tests import classified
 from tests.unit.tasks.test_text_tasks import FOR, batch_of, built, task_of
 from vitlab import models
-from vitlab.tasks.base import Classes, collect
+from vitlab.tasks import base, metrics
+from vitlab.tasks.base import Classes, Numbers, collect
 from vitlab.tasks.measures import BalancedAccuracy, Matthews
-from vitlab.tasks.metrics import IMAGES, TEXTS
+from vitlab.tasks.metrics import IMAGES, MEASURES, TEXTS
 
 
 def weighted_mean(outcomes):
@@ -80,3 +81,17 @@ def test_metrics_of_many_classes_need_no_array_of_all_pairs_for_each_item(key, r
         metric.update(logits, labels)
         metric.compute()
     assert max(event.cpu_memory_usage for event in profiler.events()) < 10 * 8 * classes**2
+
+
+def test_a_module_in_the_folder_adds_a_metric_in_one_file(tmp_path, monkeypatch):
+    make = "make=lambda outputs: __import__('torchmetrics').MeanAbsoluteError()"
+    entry = f"Metric('distance', 'distance', {make}, of=('measures',), classes=(1, 1))"
+    (tmp_path / "own.py").write_text(f"from vitlab.tasks.metrics import Metric\nMETRICS = ({entry},)\n")
+    monkeypatch.setattr(metrics, "__path__", paths := [*metrics.__path__, str(tmp_path)])
+    monkeypatch.setattr(metrics.__spec__, "submodule_search_locations", paths)
+    monkeypatch.setattr(metrics, "list_metrics", fresh := cache(metrics.list_metrics.__wrapped__))
+    monkeypatch.setattr(base, "list_metrics", fresh)
+    found = Numbers(MEASURES).metrics(detailed=True)["distance"]
+    found.update(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0]))
+    assert found.compute() == 2.5
+    assert metrics.find_metric("distance").text(2.5) == "2.50"
