@@ -25,8 +25,7 @@ from vitlab.data.base import Split, take_items
 from vitlab.models.base import as_model
 from vitlab.studies import experiment
 from vitlab.tasks import metrics
-from vitlab.tasks.base import collect
-from vitlab.tasks.images import build_class_metrics, build_item_metrics, update_class_metrics, update_item_metrics
+from vitlab.tasks.base import Classes, Labels, Numbers, collect
 from vitlab.training.checkpoints import load_run
 from vitlab.training.files import RunFiles
 from vitlab.training.predict import KINDS
@@ -131,16 +130,12 @@ def family(name):
 
 def measure(of, outputs):
     """All metrics of a kind in two updates; gives them."""
-    is_classes = of in (*metrics.CLASSES, metrics.CHOICES)
-    made = collect(build_class_metrics(outputs, True, of) if is_classes else build_item_metrics(of, outputs, True))
-    made.to(CUDA)
+    one = Labels(outputs) if of == metrics.LABELS else Numbers(of) if of in NUMBERS else Classes(of, outputs)
+    one.scale = (0.0, 1.0)
+    made = collect(one.metrics(detailed=True)).to(CUDA)
     for size in (9, 5):
-        if is_classes:
-            update_class_metrics(made, torch.randn(size, outputs).cuda(), torch.randint(outputs, (size,)).cuda())
-        else:
-            shape = (size, outputs)[: 2 if of == metrics.LABELS else 1]
-            numbers = torch.rand(size).cuda(), torch.rand(shape).cuda(), torch.rand(shape).round().cuda()
-            update_item_metrics(made, *numbers)
+        targets = torch.randint(outputs if one.dtype == torch.int64 else 2, (size, *one.shape), dtype=one.dtype)
+        one.update(made, torch.randn(size, outputs).cuda(), targets.cuda())
     assert all(place_of(value) == CUDA for value in made.compute().values())
     return {f"metric {name}" for name in made}
 

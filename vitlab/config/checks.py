@@ -310,6 +310,7 @@ MIXES = ("class_weights", "mixup", "cutmix", "random_erasing")
 EXCLUDED = {  # the keys of a recipe that do not go with these data, and why
     "text": ("is only for images", (*MIXES, "repeats", "rand_augment.layers")),
     "captions": ("a caption does not say what it makes of a picture", MIXES),
+    "targets": ("is for images of one class each", (*MIXES, "label_smoothing")),
 }
 
 

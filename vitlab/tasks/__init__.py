@@ -8,8 +8,7 @@ from typing import Any
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import TaskConfig
 from vitlab.registry import implementation
-from vitlab.tasks.metrics import list_metrics
-from vitlab.tasks.metrics.answers import PROBES
+from vitlab.tasks.metrics import PROBES, list_metrics
 
 MODULES = {  # of kinds that share one; others have the module of their name
     **dict.fromkeys(("classification", "multilabel", "regression"), "images"),

@@ -1,4 +1,7 @@
-"""What the training loop asks of a task, what the tasks share, and a model's metrics on a split of a task's data."""
+"""What the training loop asks of a task, what the tasks share, and a model's metrics on a split of a task's data.
+
+An `Objective` says what is predicted of each item of a `TargetTask`, of images or of texts: classes, labels or numbers.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -11,11 +14,13 @@ from torch import Generator, Tensor, nn
 
 from vitlab.config import UserError
 from vitlab.config.checks import find_excluded
+from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig
-from vitlab.data.base import Split, TextData
+from vitlab.data.base import NO_TAG, Split, TextData
 from vitlab.data.loader import eval_loader
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.tasks import evaluation_metrics
+from vitlab.tasks.metrics import CHOICES, IMAGES, LABELS, MEASURES, MOST_CONFUSED, TAGS, TEXTS, list_metrics
 
 if TYPE_CHECKING:
     import torchmetrics
@@ -118,10 +123,16 @@ def refuse_several_parts(data: TextData) -> None:
         )
 
 
-def sum_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """(..., C), (...) -> the sum over the targets but those of IGNORE_INDEX; 0 where there are no others."""
+def sum_cross_entropy(
+    logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, weight: Tensor | None = None
+) -> Tensor:
+    """(..., C), (...) -> the sum over the targets but those of IGNORE_INDEX; 0 where there are no others.
+
+    The targets may be shares of the classes too (B, C).
+    """
     options = {"ignore_index": IGNORE_INDEX, "label_smoothing": label_smoothing, "reduction": "sum"}
-    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), **options)
+    weight = None if weight is None else weight.to(logits.device)
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(0, logits.ndim - 2), weight=weight, **options)
 
 
 def count_nats(logits: Tensor, targets: Tensor) -> Tensor:
@@ -132,9 +143,170 @@ def count_nats(logits: Tensor, targets: Tensor) -> Tensor:
 
 def refuse_image_recipe(recipe: RecipeConfig) -> None:
     """Raise UserError for a recipe with augmentation that is only for images."""
-    problems = list(find_excluded(recipe, "text"))
-    if problems:
-        raise UserError(problems)
+    raise_all(find_excluded(recipe, "text"))
+
+
+class Objective:
+    """What is predicted of each item, by as many outputs: the loss and the metrics.
+
+    `of` is that of the metrics (`vitlab.tasks.metrics`).
+    """
+
+    dtype, shape = torch.float32, ()  # of one item's targets
+    scale: tuple[float, float] | None = None  # as a task has it
+
+    def __init__(self, of: str, outputs: int = 1):
+        self.of, self.outputs = of, outputs
+
+    def learn(self, train: Split, indices: np.ndarray) -> None:
+        """Take what the loss must know of the training items at `indices`. Raises UserError for too few."""
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The sum over the items."""
+
+    def metrics(self, detailed: bool = False) -> "dict[str, torchmetrics.Metric]":
+        """The loss and those that fit; `detailed` adds outcomes (see `ItemOutcomes`)."""
+        from vitlab.tasks.measures import ItemOutcomes, Mean
+
+        fitting = (metric for metric in list_metrics() if metric.fits(self.of, self.outputs, detailed))
+        metrics = {metric.key: metric.make(self.outputs) for metric in fitting} | {"loss": Mean()}
+        return metrics | ({"outcomes": ItemOutcomes()} if detailed else {})
+
+    def update(self, metrics: "torchmetrics.MetricCollection", logits: Tensor, targets: Tensor) -> None:
+        """Add items to loss and outcomes by their losses, to the others by what is predicted."""
+        losses, *answers = self.judge(logits, targets)
+        for name, metric in metrics.items():
+            metric.update(*([losses] if name in ("loss", "outcomes") else answers))
+
+    def judge(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss of each item (B,), what is predicted, and the targets as metrics take them."""
+
+
+class Classes(Objective):
+    """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count.
+
+    `of` is IMAGES, TEXTS, TAGS (a class of each token that carries one) or CHOICES (their order means nothing). A
+    `weighted` loss weighs each class by how rare it is.
+    """
+
+    dtype = torch.int64
+    weights: Tensor | None = None  # (classes,): items / (classes * items of the class); their mean over the items is 1
+
+    def __init__(self, of: str, outputs: int, label_smoothing: float = 0.0, weighted: bool = False):
+        super().__init__(of, outputs)
+        self.label_smoothing, self.weighted = label_smoothing, weighted
+
+    def learn(self, train: Split, indices: np.ndarray) -> None:
+        if self.weighted:
+            counts = np.bincount(train.labels[indices], minlength=self.outputs)
+            weights = counts.sum() / ((counts > 0).sum() * np.maximum(counts, 1))
+            self.weights = torch.from_numpy(weights).float()
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return sum_cross_entropy(logits, labels, self.label_smoothing, self.weights)
+
+    def metrics(self, detailed: bool = False) -> "dict[str, torchmetrics.Metric]":
+        """Those of a choice among classes, of texts f1 and matthews too.
+
+        Of tags over the tokens that carry one: a word counts once, an entity of several words as often as it has
+        words, so f1 is the mean over tags, also over two, and not that of whole entities. `detailed` adds reliability
+        (see `Reliability`), outcomes (which items are right) and, up to MOST_CONFUSED classes that mean the same in
+        every item, confusion_matrix (C, C), a row per true class.
+        """
+        from vitlab.tasks.measures import BINS, Confusion, MacroF1, Reliability
+
+        metrics = super().metrics(detailed)
+        if self.of == TAGS:
+            metrics["f1"] = MacroF1(self.outputs)
+        if detailed:
+            metrics["reliability"] = Reliability(self.outputs, n_bins=BINS, validate_args=False)
+        if detailed and self.of != CHOICES and self.outputs <= MOST_CONFUSED:
+            metrics["confusion_matrix"] = Confusion(self.outputs)
+        return metrics
+
+    def update(self, metrics: "torchmetrics.MetricCollection", logits: Tensor, labels: Tensor) -> None:
+        counted = labels != NO_TAG
+        if "outcomes" in metrics:
+            metrics["outcomes"].update(logits.argmax(dim=-1) == labels, counted if labels.ndim > 1 else None)
+        logits, labels = logits[counted], labels[counted]
+        for name, metric in metrics.items():
+            if name == "loss":
+                # a mean takes one value per example, so that a short last batch weighs what it should
+                metric.update(F.cross_entropy(logits, labels, reduction="none"))
+            elif name in ("calibration_error", "reliability"):
+                metric.update(logits.softmax(dim=1), labels)  # it would take logits in 0..1 for probabilities
+            elif name != "outcomes":
+                metric.update(logits, labels)
+
+
+class Labels(Objective):
+    """Several labels each, targets (B, outputs): binary cross-entropy, the mean over the labels."""
+
+    def __init__(self, outputs: int):
+        super().__init__(LABELS, outputs)
+        self.shape = (outputs,)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / self.outputs
+
+    def judge(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
+        return losses, logits, targets.long()
+
+
+class Numbers(Objective):
+    """A number each, targets (B,): mean squared error of standardised targets.
+
+    The model gives (target - mean) / std, with `scale` that of the run's own training targets, so that a recipe's rate
+    fits any unit; always to say their mean has the loss 1 on them. `of` is MEASURES, or NUMBERS, which are measured as
+    standardised.
+    """
+
+    def learn(self, train: Split, indices: np.ndarray) -> None:
+        targets = train.targets[indices]
+        self.scale = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
+        if not self.scale[1]:
+            raise UserError(f"train_size={len(targets)}: the targets of these are all {targets[0]:g}; give more")
+
+    def standardise(self, targets: Tensor) -> Tensor:
+        """float32; computed in float64, for numbers far from 0."""
+        return ((targets.double() - self.scale[0]) / self.scale[1]).float()
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(logits[:, 0].float(), self.standardise(targets), reduction="sum")
+
+    def judge(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        predicted, (mean, std) = logits[:, 0], self.scale
+        losses = F.mse_loss(predicted, self.standardise(targets), reduction="none")
+        return losses, predicted * std + mean if self.of == MEASURES else predicted, targets
+
+
+class TargetTask(Task):
+    """A task with an objective; `answer` gives the logits, float32, and the targets of a prepared batch."""
+
+    def __init__(self, objective: Objective, data: Any, *splits: Split):
+        self.objective, (self.train, self.validation, self.test) = objective, splits
+        self.classes = () if isinstance(objective, Numbers) else data.classes
+        self.strata = data.classes if objective.of in (IMAGES, TEXTS, CHOICES) else ()
+        self.train_on(np.arange(len(self.train)))
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        return self.objective.scale
+
+    def train_on(self, indices: np.ndarray) -> None:
+        super().train_on(indices)
+        self.objective.learn(self.train, indices)
+
+    def logits(self, model: nn.Module, batch: Any) -> Tensor:
+        """What the model says of each item of a prepared batch, float32 (B, outputs), or (B, N, outputs) of tags."""
+        return self.answer(model, batch)[0]
+
+    def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
+        return collect(self.objective.metrics(detailed))
+
+    def update(self, metrics: "torchmetrics.MetricCollection", model: nn.Module, batch: Any) -> None:
+        self.objective.update(metrics, *self.answer(model, batch))
 
 
 BATCH = 256

@@ -5,17 +5,29 @@ BLEU and chrF are sacrebleu's, ROUGE and the scores of answers torchmetrics'.
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor, distributed
-from torchmetrics import MeanMetric, Metric, PearsonCorrCoef
-from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score, MultilabelAveragePrecision
+from torchmetrics import MeanAbsoluteError, MeanMetric, Metric, PearsonCorrCoef, SpearmanCorrCoef
+from torchmetrics.classification import (
+    MulticlassAccuracy,
+    MulticlassCalibrationError,
+    MulticlassF1Score,
+    MultilabelAveragePrecision,
+)
 from torchmetrics.functional.text import squad
 from torchmetrics.functional.text.rouge import rouge_score
 from torchmetrics.utilities import dim_zero_cat
+
+from vitlab.tasks.metrics import BINS
+
+Accuracy = partial(MulticlassAccuracy, average="micro", validate_args=False)
+Calibration = partial(MulticlassCalibrationError, n_bins=BINS, norm="l1", validate_args=False)
+Spearman = SpearmanCorrCoef
 
 
 class Mean(MeanMetric):
@@ -66,12 +78,27 @@ class SecondClassF1(MulticlassF1Score):
 class Pearson(PearsonCorrCoef):
     """Pearson's correlation; 0 where one side is constant, which leaves it undefined."""
 
+    def __init__(self, outputs: int):
+        super().__init__(outputs)
+        self.set_dtype(torch.float64)
+
     def compute(self) -> Tensor:
         return super().compute().nan_to_num(0.0)
 
 
+class AbsoluteError(MeanAbsoluteError):
+    """The mean absolute error, summed in float64."""
+
+    def __init__(self, outputs: int):
+        super().__init__(outputs)
+        self.set_dtype(torch.float64)
+
+
 class AveragePrecision(MultilabelAveragePrecision):
     """The mean of the average precision over the labels that some item has."""
+
+    def __init__(self, outputs: int):
+        super().__init__(outputs, average="none", validate_args=False)
 
     def compute(self) -> Tensor:
         with warnings.catch_warnings():
@@ -87,7 +114,7 @@ class NormalisedError(Metric):
     Of torchmetrics' sums of squares nothing is left where the spread is small beside the numbers, or below 1e-4.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int):
         super().__init__()
         for name in ("predicted", "targets"):
             self.add_state(name, [], dist_reduce_fx="cat")
@@ -139,6 +166,10 @@ class MacroF1(ClassCounts):
     def compute(self) -> Tensor:
         there = self.true + self.chosen
         return (2 * self.right / there)[there > 0].mean()
+
+
+def make_f1(classes: int) -> Metric:
+    return SecondClassF1() if classes == 2 else MacroF1(classes)
 
 
 class Confusion(Metric):

@@ -14,90 +14,39 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from vitlab.config import UserError
+from vitlab.config.checks import find_excluded
+from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import NO_TAG, TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
-from vitlab.tasks.base import Task, TokenInputs, collect, refuse_image_recipe, sum_cross_entropy
-from vitlab.tasks.images import Numbers, build_class_metrics, update_class_metrics
+from vitlab.tasks.base import Classes, Numbers, Objective, TargetTask, TokenInputs, collect
 from vitlab.tasks.metrics import CHOICES, NUMBERS, TAGS, TEXTS
 
 if TYPE_CHECKING:
-    from torchmetrics import Metric, MetricCollection
-
-
-class Classes:
-    """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count.
-
-    `of` is TEXTS, TAGS (a class of each token that carries one) or CHOICES (their order means nothing).
-    """
-
-    dtype = torch.int64  # of targets
-    scale = None  # as a task has it
-
-    def __init__(self, of: str, outputs: int, label_smoothing: float):
-        self.of, self.outputs = of, outputs
-        self.label_smoothing = label_smoothing
-
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(..., C), (...) -> the sum over the items with a label; 0 where none has one."""
-        return sum_cross_entropy(logits, labels, self.label_smoothing)
-
-    def metrics(self, detailed: bool) -> "dict[str, Metric]":
-        metrics = build_class_metrics(self.outputs, detailed, self.of)
-        if self.of == TAGS:  # the mean over classes, also over two: neither is the one sought
-            from vitlab.tasks.measures import MacroF1
-
-            metrics["f1"] = MacroF1(self.outputs)
-        return metrics
-
-    def update(self, metrics: "MetricCollection", logits: Tensor, labels: Tensor) -> None:
-        update_class_metrics(metrics, logits, labels, labels != NO_TAG)
-
+    from torchmetrics import MetricCollection
 
 # tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
 # choices or numbers (B,), tags (B, N)
 Batch = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 
-class TextClassification(Task):
+class TextClassification(TargetTask):
     item = "text"
 
-    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        refuse_image_recipe(recipe)
-        problems = list(list_problems(config, data))
-        if problems:
-            raise UserError(problems)
-        texts = data.train
-        self.tokenizer = data.tokenizer
-        self.auxiliary_lm = config.auxiliary_lm
-        self.tagged = texts.tags is not None
-        self.choices = len(texts.parts) - 1 if len(texts.parts) > 2 else 0
-        self.sequences = self.choices or 1 + config.both_orders
-        if texts.targets is not None and not self.tagged:
-            self.objective = Numbers(NUMBERS, texts.targets)
-        else:
-            of = CHOICES if self.choices else TAGS if self.tagged else TEXTS
-            self.objective = Classes(of, self.choices or len(data.classes), recipe.label_smoothing)
-        self.classes = () if isinstance(self.objective, Numbers) else data.classes
-        self.strata = data.classes if isinstance(self.objective, Classes) and not self.tagged else ()
-        self.eval_batch_size = recipe.batch_size
-        outputs = 1 if self.choices else self.objective.outputs
+    def __init__(
+        self, recipe: RecipeConfig, data: TextData, objective: Objective, auxiliary_lm: float = 0.0, both_orders=False
+    ):
+        self.tokenizer, self.eval_batch_size, self.auxiliary_lm = data.tokenizer, recipe.batch_size, auxiliary_lm
+        self.tagged, self.choices = objective.of == TAGS, objective.of == CHOICES
+        self.sequences = objective.outputs if self.choices else 1 + both_orders
+        outputs = 1 if self.choices else objective.outputs
         self.shape = {**data.shape, "num_classes": outputs, "head": "token" if self.tagged else "sequence"}
-        self.train, self.validation, self.test = (
-            frame_texts(split, data.tokenizer, data.length, both_orders=config.both_orders)
+        splits = (
+            frame_texts(split, data.tokenizer, data.length, both_orders=both_orders)
             for split in (data.train, data.validation, data.test)
         )
-
-    @property
-    def scale(self) -> tuple[float, float] | None:
-        return self.objective.scale
-
-    def train_on(self, indices: np.ndarray) -> None:
-        super().train_on(indices)
-        if isinstance(self.objective, Numbers):
-            self.objective.standardise_by(self.train.targets[indices])
+        super().__init__(objective, data, *splits)
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         planes, targets = batch
@@ -150,22 +99,6 @@ class TextClassification(Task):
         logits = logits.unflatten(0, (-1, self.sequences))
         return logits[..., 0] if self.choices else logits.sum(dim=1), targets
 
-    def metrics(self, detailed: bool = False) -> "MetricCollection":
-        """loss; of classes accuracy, f1 and matthews, of choices accuracy, of numbers pearson and spearman.
-
-        Of tags over the tokens that carry one: a word counts once, an entity of several words as often as it has
-        words, so f1 is the mean over tags and not that of whole entities. `detailed` adds what
-        `build_class_metrics` says.
-        """
-        return collect(self.objective.metrics(detailed))
-
-    def update(self, metrics: "MetricCollection", model: nn.Module, batch: Batch) -> None:
-        self.objective.update(metrics, *self.answer(model, batch))
-
-    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What the model says of each item of a prepared batch, float32 (B, outputs), or (B, N, outputs) of tags."""
-        return self.answer(model, batch)[0]
-
     def answer(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """The logits of a prepared batch, and its targets."""
         return self.combine_sequences(model(*trim_padding(model, *flatten_sequences(batch))).float(), batch)
@@ -178,19 +111,6 @@ class SpanExtraction(TextClassification):
     """Where the answer to a question begins and ends in a text: BERT's `start question separator text end`, two logits
     a token (Devlin et al., 2019, section 4.2). A question without an answer has it at the first token (section 4.3).
     """
-
-    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        refuse_image_recipe(recipe)
-        if data.train.tags is None or len(data.train.parts) != 2:
-            raise UserError(
-                f"data={data.name}: has no answers within texts; give data=facts, or data=squad data.path=FILE"
-            )
-        self.tokenizer, self.eval_batch_size = data.tokenizer, recipe.batch_size
-        self.tagged, self.sequences, self.choices, self.auxiliary_lm = True, 1, 0, 0.0
-        self.shape = {**data.shape, "num_classes": 2, "head": "token"}
-        self.train, self.validation, self.test = (
-            frame_texts(split, data.tokenizer, data.length) for split in (data.train, data.validation, data.test)
-        )
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         """The targets are marks (B, N): 0 of the text and of the first token, 1 within the answer, NO_TAG elsewhere; 2
@@ -294,6 +214,10 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
 def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
     """Why a data set does not fit this task, one line per problem."""
     texts, parts = data.train, len(data.train.parts)
+    if config.kind == "span_extraction":
+        if texts.tags is None or parts != 2:
+            yield f"data={data.name}: has no answers within texts; give data=facts, or data=squad data.path=FILE"
+        return
     if texts.tags is not None and parts > 1:
         yield f"data={data.name}: has answers within texts; give task=span_extraction"
         return
@@ -322,5 +246,14 @@ def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
 
 
 def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> TextClassification:
-    kind = SpanExtraction if config.kind == "span_extraction" else TextClassification
-    return kind(config, recipe, data, data_config)
+    raise_all([*find_excluded(recipe, "text"), *list_problems(config, data)])
+    texts = data.train
+    if config.kind == "span_extraction":
+        return SpanExtraction(recipe, data, Classes(TAGS, 2))
+    if texts.targets is not None and texts.tags is None:
+        objective: Objective = Numbers(NUMBERS)
+    elif len(texts.parts) > 2:
+        objective = Classes(CHOICES, len(texts.parts) - 1, recipe.label_smoothing)
+    else:
+        objective = Classes(TEXTS if texts.tags is None else TAGS, len(data.classes), recipe.label_smoothing)
+    return TextClassification(recipe, data, objective, config.auxiliary_lm, config.both_orders)

@@ -4,7 +4,7 @@ Shapes: N items, C classes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from vitlab.data.opening import open_data
 from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import read_json, write_json
-from vitlab.tasks.base import collect_logits
-from vitlab.tasks.text_classification import find_spans
+from vitlab.tasks.base import Classes, collect_logits
+from vitlab.tasks.images import ImageTask
+from vitlab.tasks.metrics import TEXTS
+from vitlab.tasks.text_classification import TextClassification, find_spans
 from vitlab.training.checkpoints import load_run, place_run
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import LARGE
@@ -75,8 +77,10 @@ class Predictor:
         if self.reads_text:
             self.tokenizer = from_file(self.files.tokenizer_path)
             columns, shape = vars(self.run.config.data).get("text"), self.run.shape
-            if isinstance(columns, list) and len(columns) > 1:
-                raise UserError(f"{folder}: reads {len(columns)} texts at once; predict is for single ones")
+            both_orders = vars(self.run.config.task).get("both_orders", False)
+            count = len(columns) if isinstance(columns, list) else 1 + both_orders
+            if count > 1:
+                raise UserError(f"{folder}: reads {count} texts at once; predict is for single ones")
             tags = shape["head"] == "token" and not self.fills
             if tags or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
                 raise UserError(f"{folder}: gives no class of a whole text, so predict is not for it")
@@ -85,8 +89,11 @@ class Predictor:
             self.calibrate()
 
     def build_task(self, data: Any) -> Any:
-        config = self.run.config
-        return tasks.build_unmeasured(config.task, recipe=config.recipe, data=data, data_config=config.data)
+        """A task that shows the model these data, which need no targets; only the outputs are looked at."""
+        config, objective = self.run.config, Classes(TEXTS, self.run.shape["num_classes"])
+        if self.reads_text:
+            return TextClassification(config.recipe, data, objective)
+        return ImageTask(config.recipe, data, config.data, objective)
 
     def calibrate(self) -> None:
         """Take the temperature from RUN/calibration.json, or fit it on the validation data and write it there."""
@@ -152,12 +159,12 @@ class Predictor:
         question, _, passage = (part.strip() for part in text.partition(SEPARATOR))
         if not (question and passage):
             return [Prediction(text, error=f"has no question and text; write QUESTION {SEPARATOR} TEXT")]
-        config = self.run.config.data
-        encoded = encode_examples(Examples(([question], [passage]), [0], spans=[(0, 0)]), self.tokenizer, iter)
+        config = self.run.config
+        encoded = encode_examples(Examples(([question], [passage]), spans=[(0, 0)]), self.tokenizer, iter)
         if not len(encoded):
             return [Prediction(text, error="it has no tokens")]
-        data = TextData(config.name, (), config.length, self.tokenizer, encoded, encoded, encoded)
-        task = self.build_task(data)
+        data = TextData(config.data.name, (), config.data.length, self.tokenizer, encoded, encoded, encoded)
+        task = tasks.build_unmeasured(config.task, recipe=config.recipe, data=data, data_config=config.data)
         tokens, labels = torch.as_tensor(task.test.read(np.arange(1))), torch.zeros(1, dtype=torch.int64)
         batch = task.prepare((tokens.to(self.device), labels.to(self.device)))
         with self.autocast:
@@ -176,17 +183,9 @@ class Predictor:
         images, errors = read_pictures(paths, *form)
         if not len(images):
             return errors, None
-        classes = self.run.classes
-        targets = {
-            "multilabel": np.zeros((len(images), len(classes)), np.float32),
-            "regression": np.arange(len(images), dtype=np.float32),
-        }
-        labels, kind = np.zeros(len(images), np.int64), self.run.config.task.kind
-        split = Split(labels, images.__getitem__, targets=targets.get(kind))
-        # a task asks training targets to differ; nothing trains here
-        train = replace(split, targets=np.arange(2, dtype=np.float32)) if kind == "regression" else split
-        data = ImageData(self.run.config.data.name, classes, (height, width), images.shape[1], train, split, split)
-        return errors, data
+        split = Split(np.zeros(len(images), np.int64), images.__getitem__)
+        name, classes = self.run.config.data.name, self.run.classes
+        return errors, ImageData(name, classes, (height, width), images.shape[1], split, split, split)
 
     def read_texts(self, texts: Sequence[str]) -> tuple[dict[int, str], TextData | None]:
         """Why texts cannot be read, by their places, and the others as the test texts of a data set."""
@@ -195,12 +194,8 @@ class Predictor:
         errors = dict.fromkeys({*range(len(texts))} - {*rows}, "it has no tokens")
         if not rows:
             return errors, None
-        chosen = [texts[place] for place in rows]
-        numbers = [0.0] * len(rows) if self.is_number else None
-        encoded = encode_examples(Examples((chosen,), [0] * len(rows), numbers), self.tokenizer, iter)
-        train = replace(encoded, targets=np.arange(2, dtype=np.float32)) if self.is_number else encoded
-        data = TextData(config.name, self.run.classes, config.length, self.tokenizer, train, encoded, encoded)
-        return errors, data
+        encoded = encode_examples(Examples(([texts[place] for place in rows],)), self.tokenizer, iter)
+        return errors, TextData(config.name, self.run.classes, config.length, self.tokenizer, encoded, encoded, encoded)
 
     def describe(self, text: str, logits: np.ndarray) -> Prediction:
         if self.is_number:

@@ -17,7 +17,9 @@ from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.reports import figures
 from vitlab.reports.figures import images
-from vitlab.tasks.images import Classification
+from vitlab.tasks.base import Classes
+from vitlab.tasks.images import ImageTask
+from vitlab.tasks.metrics import IMAGES
 from vitlab.training.predict import fit_temperature, soften
 
 
@@ -25,7 +27,7 @@ def task(classes):
     config = compose(TrainConfig)
     none = Split(np.zeros(0, dtype=np.int64), None)
     data = ImageData("made", tuple(f"class {i}" for i in range(classes)), (1, 1), 1, none, none)
-    return Classification(config.task, config.recipe, data, config.data)
+    return ImageTask(config.recipe, data, config.data, Classes(IMAGES, classes))
 
 
 def measured(probabilities, labels, detailed=True):

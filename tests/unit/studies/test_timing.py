@@ -11,7 +11,7 @@ from vitlab.config import UserError
 from vitlab.studies import plan as timing
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import estimate_run, plan_study
-from vitlab.tasks.images import Classification
+from vitlab.tasks.images import ImageTask
 
 STEP, EVALUATION = 0.1, 0.4  # seconds
 WORDS = ["models=[vit_nano]", "sizes=[40]", "seeds=[0]", "wandb.mode=off", "analyses=[]", "set=[recipe.batch_size=4]"]
@@ -36,8 +36,8 @@ def slow(before, seconds):
 
 
 def test_planted_delays_are_found_where_they_are(make_plan, monkeypatch):
-    monkeypatch.setattr(Classification, "loss", slow(Classification.loss, STEP))
-    monkeypatch.setattr(Classification, "update", slow(Classification.update, EVALUATION))
+    monkeypatch.setattr(ImageTask, "loss", slow(ImageTask.loss, STEP))
+    monkeypatch.setattr(ImageTask, "update", slow(ImageTask.update, EVALUATION))
     plan = make_plan("budget.steps=1000", "trainer.accumulate=2", "trainer.checkpoint_activations=true")
     monkeypatch.setitem(vars(plan.task.test), "read", None)  # what is forecast looks at no test data
     found = timing.time_run(plan, plan.specs[0])

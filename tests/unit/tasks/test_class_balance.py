@@ -16,7 +16,7 @@ def test_balanced_weights_are_those_of_the_training_subset():
     one = task("recipe.class_weights=balanced")
     one.loss(Fixed(), (torch.rand(2, 3, 7, 11), torch.tensor([0, 3])))  # as the forecast of a run's operations asks
     one.train_on(np.array([0, 1, 5, 10, 15, 16]))  # labels 0 3 0 0 0 3: two classes occur
-    assert one.balanced_weights.tolist() == pytest.approx([6 / (2 * 4), 3, 3, 6 / (2 * 2), 3])
+    assert one.objective.weights.tolist() == pytest.approx([6 / (2 * 4), 3, 3, 6 / (2 * 2), 3])
     images, labels = torch.rand(7, 3, 7, 11), torch.tensor([0, 3, 0, 3, 0, 0, 3])
     losses = F.cross_entropy(Fixed()(images), labels, reduction="none")
     wanted = (losses * torch.tensor([0.75, 1.5, 0.75, 1.5, 0.75, 0.75, 1.5])).sum()

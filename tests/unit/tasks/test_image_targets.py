@@ -16,7 +16,6 @@ from vitlab.models import build_model
 from vitlab.studies.stats import Outcomes
 from vitlab.tasks.measures import Mean, SumOfMeans
 from vitlab.tasks.metrics import find_metric
-from vitlab.tasks.metrics.answers import build
 from vitlab.training.run import find_error
 
 SIZE, LABELS = (7, 11), 3
@@ -132,7 +131,7 @@ def test_data_and_recipes_that_do_not_fit(name, of, overrides, says):
 def test_a_batch_is_learned_by_heart(name, of):
     torch.manual_seed(0)
     one = task(name, of)
-    model = build_model("vit_nano", image_size=SIZE, num_classes=one.outputs, patch_size=[7, 11])
+    model = build_model("vit_nano", image_size=SIZE, num_classes=one.objective.outputs, patch_size=[7, 11])
     (batch,) = eval_loader(one.train, batch_size=64)
     found, first = learn_by_heart(one, model, one.prepare(batch), steps=60, rate=3e-3)
     assert found["loss"] < 0.2 * first
@@ -146,7 +145,7 @@ def test_a_constant_prediction_has_an_error_of_one_however_far_from_zero_the_num
     targets = around + spread * signs
     predicted = {"constant": targets.mean().expand(400), "half": around + spread * signs / 2}
     for name, error in (("constant", 1.0), ("half", 0.5)):
-        metrics = {key: build(key, 1) for key in ("nrmse", "r2", "mae", "pearson")}
+        metrics = {key: find_metric(key).make(1) for key in ("nrmse", "r2", "mae", "pearson")}
         for rows in torch.arange(400).split(90):
             for metric in metrics.values():
                 metric.update(predicted[name][rows], targets[rows])
@@ -159,7 +158,7 @@ def test_a_constant_prediction_has_an_error_of_one_however_far_from_zero_the_num
 def test_parts_of_the_numbers_reduce_to_the_whole():
     """As those of several devices do: lists are joined, sums are added."""
     targets, predicted = torch.randn(2, 50)
-    whole, parts = build("nrmse", 1), [build("nrmse", 1) for _ in range(2)]
+    whole, *parts = (find_metric("nrmse").make(1) for _ in range(3))
     whole.update(predicted, targets)
     for part, rows in zip(parts, torch.arange(50).split(30), strict=True):
         part.update(predicted[rows], targets[rows])

@@ -42,6 +42,12 @@ def test_marked_tokens_are_the_answer():
     assert (marks[~mask] == NO_TAG).all()
 
 
+def test_a_run_may_train_on_a_part_of_the_questions():
+    task, _, _ = build()
+    task.train_on(np.arange(5))
+    assert (task.training_indices.tolist(), task.scale, task.strata) == ([0, 1, 2, 3, 4], None, ())
+
+
 def test_an_answer_that_is_cut_off_counts_as_wrong():
     task, config, _ = build("data.length=16", "budget.steps=1")
     marks = whole(task)[3]

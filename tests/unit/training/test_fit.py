@@ -9,7 +9,7 @@ import torch
 import vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
-from vitlab.tasks.images import Classification, update_class_metrics
+from vitlab.tasks.base import Classes
 from vitlab.training.loop import Diverged
 from vitlab.training.run import Run
 from vitlab.training.train import train
@@ -45,11 +45,10 @@ def prepare_run(folder, *words):
 
 
 def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):
-    def update(task, metrics, model, batch):
-        images, labels = batch
-        update_class_metrics(metrics, model(images).index_fill(0, torch.tensor([1]), torch.nan), labels)
+    def update(objective, metrics, logits, labels, update=Classes.update):
+        update(objective, metrics, logits.index_fill(0, torch.tensor([1]), torch.nan), labels)
 
-    monkeypatch.setattr(Classification, "update", update)
+    monkeypatch.setattr(Classes, "update", update)
     run = prepare_run(tmp_path / "run")
     with pytest.raises(Diverged, match=r"the validation loss is nan at step 2: try a lower recipe\.lr"):
         train(run)

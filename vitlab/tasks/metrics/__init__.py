@@ -1,35 +1,32 @@
-"""What runs are measured by: one module for a metric or for several that are measured together, found by listing.
+"""What runs are measured by: `METRICS`, the columns of results.csv with their labels and units.
 
-A module has `METRICS`, a tuple of `Metric`: the columns of results.csv with their labels and units. Where they are of
-classes or numbers it has `build(key, outputs)` too, which gives a metric of torchmetrics that is updated with logits
-(B, outputs) and targets (B,); torch is imported inside, because commands that only print read the labels. `of` says
-what it is built for: IMAGES of image classification, LABELS (several of an image, targets (B, outputs)), MEASURES
-(numbers of images, in their own unit), TEXTS, TAGS, CHOICES and NUMBERS (standardised) of text. With `detailed` it is
-measured on the test set alone, and `is_compared` shows it in the report's table of runs. Shipped priorities are up to
-200 for what a study may be about; the default comes after them. A metric that keeps all pairs of classes says so by
-`classes=(2, MOST_CONFUSED)`.
+A metric is an entry of it, or of the `METRICS` of a module of one's own in this folder, which is found by listing. One
+of classes or numbers says what it is `of`: IMAGES of image classification, LABELS (several of an image, targets (B,
+outputs)), MEASURES (numbers of images, in their own unit), TEXTS, TAGS, CHOICES and NUMBERS (standardised) of text. Its
+`make(outputs)` gives a metric of torchmetrics that is updated with logits (B, outputs) and targets (B,), and imports
+torch inside, because commands that only print read the labels. Those of tokens and generated texts are computed by
+their tasks; the loss every task has. With `detailed` it is measured on the test set alone, and `is_compared` shows it
+in the report's table of runs. Shipped priorities are up to 200 for what a study may be about; the default comes after
+them. A metric that keeps all pairs of classes says so by `classes=(2, MOST_CONFUSED)`.
 """
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitlab.formatting import DASH, finite, significant
 from vitlab.registry import list_modules
-
-if TYPE_CHECKING:
-    import torchmetrics
 
 IMAGES, TEXTS, TAGS, CHOICES, NUMBERS = "images", "texts", "tags", "choices", "numbers"
 LABELS, MEASURES = "labels", "measures"
 CLASSES = (IMAGES, TEXTS, TAGS)  # which mean the same in every item; those of CHOICES do not
 LEAST = 1e-12  # of a relative metric, whose logarithm is taken: an error may be 0
 MOST_CONFUSED = 5000  # classes for which all pairs of them are counted: 200 MB
+BINS = 15  # of confidence
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,8 @@ class Metric:
     is_compared: bool = True  # shown beside others in tables of runs
     is_error: bool = False  # a positive number that falls as a power of the data: laws describe it as it stands
     gives_error: bool = False  # the column `error` of results.csv follows from it
-    of: tuple[str, ...] = ()  # what its `build` is for: IMAGES, LABELS, MEASURES, TEXTS, TAGS, CHOICES, NUMBERS
+    make: Callable[[int], Any] | None = None  # a fresh `torchmetrics.Metric` for so many outputs
+    of: tuple[str, ...] = ()  # what it is made for: IMAGES, LABELS, MEASURES, TEXTS, TAGS, CHOICES, NUMBERS
     classes: tuple[int, int] = (2, sys.maxsize)  # fewest and most classes for which it makes sense
     detailed: bool = True  # measured once, on the test data; False: at every evaluation too
 
@@ -97,15 +95,68 @@ class Metric:
         return value - other if self.higher_is_better else other - value
 
 
-@cache
-def list_metric_modules() -> tuple[ModuleType, ...]:
-    return tuple(import_module(f"{__name__}.{name}") for name in list_modules(__name__))
+def lazy(name: str, **options: Any) -> Callable[[int], Any]:
+    """How to make what has this name in vitlab.tasks.measures, which takes 8 s to import."""
+    return lambda outputs: vars(import_module("vitlab.tasks.measures"))[name](outputs, **options)
+
+
+PROBES = {"knn": "kNN accuracy", "linear_probe": "linear probe"}
+PROBES |= {f"fewshot_{shots}": f"{shots}-shot accuracy" for shots in (1, 5, 10, 25)}
+PROBES |= {f"finetune_{labels}": f"fine-tuned accuracy ({labels:,} labels)" for labels in (100, 1000)}
+POINTS: dict[str, Any] = {"percent": True, "gap_unit": "points"}
+EVERY = (*CLASSES, CHOICES)
+BESIDE: dict[str, Any] = {"is_compared": False, "of": EVERY}
+SIX: dict[str, Any] = {"classes": (6, sys.maxsize), **BESIDE}
+EACH: dict[str, Any] = {"detailed": False}
+PAIRS: dict[str, Any] = {"of": (TEXTS, TAGS), "classes": (2, MOST_CONFUSED), **EACH}
+SEVERAL: dict[str, Any] = {"loss": "binary cross-entropy, nats", "of": (LABELS,), "classes": (1, sys.maxsize), **EACH}
+NUMBER: dict[str, Any] = {"loss": "squared error of standardised numbers", "classes": (1, 1), **EACH}  # of one output
+WORSE: dict[str, Any] = {"higher_is_better": False, "is_error": True, "of": (MEASURES,), **NUMBER}
+TEXT: dict[str, Any] = {"gap_unit": "in correlation", "of": (NUMBERS,), **NUMBER}
+RELATIVE: dict[str, Any] = {"higher_is_better": False, "relative": True}
+METRICS = (
+    Metric("accuracy", "accuracy", **POINTS, priority=0, gives_error=True, make=lazy("Accuracy"), of=EVERY, **EACH),
+    # the mean over the labels of the area under precision against recall, as of VOC and COCO
+    Metric("map", "mAP", **POINTS, priority=10, gives_error=True, make=lazy("AveragePrecision"), **SEVERAL),
+    Metric("matthews", "Matthews correlation", gap_unit="in correlation", priority=40, make=lazy("Matthews"), **PAIRS),
+    # of the second of two classes (MRPC and QQP of GLUE: Wang et al., 2019), else the mean over the classes
+    Metric("f1", "F1", gap_unit="F1", priority=70, make=lazy("make_f1"), of=(TEXTS,), **EACH),
+    # the mean over the classes of the share that is right (Brodersen et al., 2010)
+    Metric("balanced_accuracy", "balanced accuracy", **POINTS, priority=90, make=lazy("BalancedAccuracy"), of=CLASSES),
+    Metric("macro_f1", "macro F1", **POINTS, priority=100, make=lazy("MacroF1"), of=CLASSES),
+    # of the most frequent class
+    Metric("chance", "chance", True, priority=600, make=lazy("LargestShare"), **BESIDE),
+    Metric("top5_accuracy", "top-5 accuracy", True, priority=610, make=lazy("Accuracy", top_k=5), **SIX),
+    # how far confidence is from accuracy, over bins (Guo et al., 2017)
+    Metric("calibration_error", "calibration error", False, False, priority=620, make=lazy("Calibration"), **BESIDE),
+    # over the standard deviation of the test targets: 1 is what always says their mean
+    Metric("nrmse", "normalised RMSE", priority=20, gives_error=True, make=lazy("NormalisedError"), **WORSE),
+    Metric("mae", "mean absolute error", relative=True, priority=30, make=lazy("AbsoluteError"), **WORSE),
+    Metric("r2", "R2", priority=40, make=lazy("R2"), of=(MEASURES,), **NUMBER),
+    Metric("pearson", "Pearson correlation", priority=50, make=lazy("Pearson"), **TEXT),
+    Metric("spearman", "Spearman correlation", priority=60, make=lazy("Spearman"), **TEXT),
+    *(Metric(key, name, **POINTS, priority=700, is_compared=False) for key, name in PROBES.items()),
+    Metric("exact_match", "exact match", priority=10, **POINTS),  # generated texts that are their reference
+    Metric("bleu", "BLEU", gap_unit="BLEU", point=1.0, priority=20),  # 0 to 100 (Papineni et al., 2002)
+    Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L", priority=30),  # Lin, 2004
+    Metric("perplexity", "perplexity", priority=110, **RELATIVE),
+    Metric("bits_per_byte", "bits per byte", priority=120, is_error=True, **RELATIVE),
+    Metric("unigram_perplexity", "unigram perplexity", priority=130, **RELATIVE),  # of the frequencies of tokens
+    Metric("masked_accuracy", "masked accuracy", priority=140, **POINTS),
+    Metric("next_sentence_accuracy", "next-sentence accuracy", priority=150, **POINTS),
+    Metric("chrf", "chrF", gap_unit="chrF", point=1.0, priority=160),  # 0 to 100 (Popovic, 2015)
+    Metric("rouge1", "ROUGE-1", gap_unit="ROUGE-1", priority=170),
+    Metric("rouge2", "ROUGE-2", gap_unit="ROUGE-2", priority=180),
+    Metric("rouge_l_lead", "ROUGE-L of the first words", gap_unit="ROUGE-L", priority=190),  # of the source
+    Metric("loss", "loss", priority=1000, is_error=True, **RELATIVE),
+)
 
 
 @cache
 def list_metrics() -> tuple[Metric, ...]:
     """All metrics, the one that a study is rather about first."""
-    return tuple(sorted((m for module in list_metric_modules() for m in module.METRICS), key=lambda m: m.priority))
+    modules = (import_module(f"{__name__}.{name}") for name in list_modules(__name__))
+    return tuple(sorted((*METRICS, *(m for module in modules for m in module.METRICS)), key=lambda m: m.priority))
 
 
 def find_metric(key: str) -> Metric:
@@ -113,14 +164,6 @@ def find_metric(key: str) -> Metric:
     name, _, data = key.partition("@")
     found = next(metric for metric in list_metrics() if metric.key == name)
     return replace(found, key=key, name=f"{found.name} on {data}") if data else found
-
-
-def build_metrics(of: str, outputs: int, detailed: bool) -> Iterator[tuple[str, "torchmetrics.Metric"]]:
-    """(key, metric) of all that fit."""
-    homes = {metric.key: module for module in list_metric_modules() for metric in module.METRICS}
-    for metric in list_metrics():
-        if metric.fits(of, outputs, detailed):
-            yield metric.key, homes[metric.key].build(metric.key, outputs)
 
 
 def main_metric(rows: list[dict[str, Any]]) -> Metric:
