@@ -40,7 +40,7 @@ WIDTH, HEIGHT = 560, 320  # of a single chart
 COLUMNS = 4  # panels beside each other at most
 LETTER, SYMBOL = 6.2, 34  # pixels of a legend's entry: a letter, and all around them
 # in JSON: a text longer than any name, but for pictures; an escape of a pair of halves, of what no SVG holds, or other
-LONG = re.compile(r'"(?!data:)((?:\\u....|\\.|[^"\\]){1000})(?:\\.|[^"\\])+"')
+STRING = re.compile(r'"(data:[^"]*|(?:\\u....|\\.|[^"\\]){0,1000})(?:\\.|[^"\\])*"')  # of JSON, and what is drawn of it
 UNDRAWABLE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(u(?:00[0189].|007f|d[89a-f]..|fff[ef])|[bf])|.)")
 ROOM = 0.25  # of the range of the values: how far bands widen an axis
 
@@ -278,5 +278,5 @@ def describe_chart(figure: Figure, folder: str | Path) -> tuple[str, str, Path]:
     text = json.dumps({**figure.spec, "title": title, "padding": 10, "background": "white"})
     text = text.replace('"point": "transparent"', '"point": false')  # only a page's can be pointed at
     # a user's NUL ends the process of the renderer, other characters that XML lacks end its reader
-    text = UNDRAWABLE.sub(lambda found: rf"\\{found[1]}" if found[1] else found[0], LONG.sub(r'"\1"', text))
+    text = UNDRAWABLE.sub(lambda found: rf"\\{found[1]}" if found[1] else found[0], STRING.sub(r'"\1"', text))
     return text, printable(figure.title), Path(folder) / figure.name

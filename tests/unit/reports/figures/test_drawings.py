@@ -242,3 +242,10 @@ def test_samples_of_a_size_are_what_it_adds_with_their_captions(tmp_path):
     assert not {*small["pictures"]} & {*large["pictures"]}
     assert len(small["texts"]) == 3
     assert all(small["texts"])
+
+
+def test_long_lists_of_numbers_are_drawn_whole(tmp_path):
+    chart = alt.Chart(alt.Data(values=[{"x": place / 7, "matrix": [place / 3] * 300} for place in range(9)]))
+    svg, png = save_figure(Figure("numbers", "numbers", chart.mark_point().encode(x="x:Q")), tmp_path)
+    assert svg.read_text().count('aria-roledescription="point"') == 9
+    assert png.stat().st_size
