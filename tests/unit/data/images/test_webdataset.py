@@ -119,7 +119,7 @@ def test_shards_at_an_address_are_downloaded_once(shards, cache):
         assert len(load(address).train) == 49
     assert log.read_text() == "one\n" * 5
     (line,) = problems("pipe:cat /nowhere/{1..3}.tar")
-    assert line == "data.train=pipe:cat /nowhere/1.tar: cannot download it: the command ended with code 1"
+    assert line.startswith("data.train=pipe:cat /nowhere/1.tar: cannot download it: the command ended with exit 1; ")
     assert "give pipe:COMMAND" in problems("s3://bucket/1.tar")[0]
     assert not [path for path in cache.rglob("*") if path.name.endswith(".tmp")]
 
@@ -159,7 +159,7 @@ def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
     assert after.train.keys.tolist() == before.train.keys.tolist()
     assert contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), after) != first
     os.unlink(last)
-    with pytest.raises(UserError, match=r"train-004\.tar: the file is missing; restore the shard"):
+    with pytest.raises(UserError, match=r"train-004\.tar: .* No such file .*; restore the shard"):
         after.train.read(rows)
     (line,) = problems(shards)
     assert line.endswith(f"1 of 5 shards not there: {last}")
@@ -228,21 +228,19 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
     assert refused(tmp_path, "g.tar", few[:2]) == "data.train: 2 samples; give 4 or more"
     whole = (tmp_path / "shards" / "train-000.tar").read_bytes()
     files = {
-        "cut.tar": (whole[:-9000], "is damaged, cut off or still being written at byte"),
-        "open.tar": (
-            whole.rstrip(b"\0") + bytes(-len(whole.rstrip(b"\0")) % 512),
-            "is damaged, cut off or still being written at byte",
-        ),
-        "small.tar": (gzip.compress(whole), "is compressed, so no image can be read by its place; decompress it"),
-        "text.tar": (b"hello " * 500, "is not a tar"),
-        "empty.tar": (b"", "is not a tar"),
+        "cut.tar": (whole[:-9000], "truncated header"),
+        "open.tar": (whole.rstrip(b"\0") + bytes(-len(whole.rstrip(b"\0")) % 512), "no end at byte"),
+        "small.tar": (gzip.compress(whole), "invalid header; give a whole tar that is not compressed"),
+        "text.tar": (b"hello " * 500, "invalid header"),
+        "empty.tar": (b"", "empty file"),
         "bare.tar": (bytes(10240), "holds no samples (files named KEY.EXTENSION)"),
-        "torn.tar": (whole[:5120] + b"\x07" * 512 + whole[5632:], "is damaged, cut off or still being written at byte"),
+        "torn.tar": (whole[:5120] + b"\x07" * 512 + whole[5632:], "no end at byte 5120: damaged"),
     }
     for name, (content, expected) in files.items():
         (tmp_path / name).write_bytes(content)
         (line,) = problems(str(tmp_path / name))
-        assert line.startswith(f"data=webdataset: {tmp_path / name}: {expected}")
+        assert line.startswith(f"data=webdataset: {tmp_path / name}: ")
+        assert expected in line
     assert problems(str(tmp_path / "none-*.tar")) == [f"data.train={tmp_path}/none-*.tar: no shard matches"]
     gap = shards.replace("004", "006")
     (line,) = problems(gap)
