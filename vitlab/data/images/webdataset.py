@@ -110,14 +110,14 @@ def list_shards(config: ImageDataConfig, part: str) -> dict[str, str | None]:
         with reading(f"data.{part}={pattern}", "mend the pattern"):
             sources = expand_urls(pattern)
         for source in sources:
-            address = source if re.match(r"(?!file:)[a-z0-9+]+:", source) else None
-            path = os.path.abspath(os.path.expanduser(re.sub("^file:(//)?", "", source)))
-            path = os.path.join(path, "*.tar") if os.path.isdir(path) else path
-            found = sorted(glob(path)) if has_magic(path) and not os.path.exists(path) else [path]
-            if address:
+            if address := source if re.match(r"(?!file:)[a-z0-9+]+:", source) else None:
                 digest = hashlib.sha256(source.encode(errors="surrogateescape")).hexdigest()[:16]
                 name = f"{digest}-{re.sub(r'[^A-Za-z0-9._-]', '_', source)[-60:]}"
                 found = [str(cache_root() / "shards" / name)]
+            else:
+                path = os.path.abspath(os.path.expanduser(re.sub("^file:(//)?", "", source)))
+                path = os.path.join(path, "*.tar") if os.path.isdir(path) else path
+                found = sorted(glob(path)) if has_magic(path) and not os.path.exists(path) else [path]
             if not found:
                 raise UserError(f"data.{part}={pattern}: no shard matches")
             for path in found:
@@ -251,12 +251,11 @@ def read_classes(given: Any) -> tuple[str, ...] | None:
 
 def name_classes(texts: list[str]) -> tuple[str, ...]:
     """The classes that training labels mean: numbers up to the largest, or the labels themselves."""
-    if not all(re.fullmatch(r"-?\d{1,9}", text) for text in texts):
+    numbers = [int(text[:20]) for text in texts if re.fullmatch(r"-?\d+", text)]  # longer ones are too large as well
+    if len(numbers) < len(texts):
         return tuple(sorted(texts))
-    numbers = [int(text) for text in texts]
-    for number in (min(numbers), max(numbers)):
-        if not 0 <= number < MOST:
-            raise UserError(f"data.train: a label is {number}; numbers of classes are 0 to {MOST - 1:,}")
+    wrong = [number for number in sorted({min(numbers), max(numbers)}) if not 0 <= number < MOST]
+    raise_all(f"data.train: a label is {number}; numbers of classes are 0 to {MOST - 1:,}" for number in wrong)
     return tuple(map(str, range(max(numbers) + 1)))
 
 

@@ -224,7 +224,10 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
         "give data.label=cls (and 59 more like it)"
     ]
     assert "a label is -1" in refused(tmp_path, "e.tar", [*few, sample(7, cls=-1)])
-    assert "its .json is not JSON with a field y" in refused(tmp_path, "f.tar", [sample(1, json="{}")], label="json.y")
+    assert "a label is 777777" in refused(tmp_path, "long.tar", [*few, sample(7, cls="7" * 5000)])
+    for text in ("{}", "[" * 9000, '{"y": "\\ud800"}', '{"y": true}', '{"y": 0.5}', "[1]"):
+        line = refused(tmp_path, "f.tar", [sample(1, json=text)], label="json.y")
+        assert "its .json is not JSON with a field y, a whole number or text" in line
     assert refused(tmp_path, "g.tar", few[:2]) == "data.train: 2 samples; give 4 or more"
     whole = (tmp_path / "shards" / "train-000.tar").read_bytes()
     files = {
@@ -234,7 +237,7 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
         "text.tar": (b"hello " * 500, "invalid header"),
         "empty.tar": (b"", "empty file"),
         "bare.tar": (bytes(10240), "holds no samples (files named KEY.EXTENSION)"),
-        "torn.tar": (whole[:5120] + b"\x07" * 512 + whole[5632:], "no end at byte 5120: damaged"),
+        "torn.tar": (whole[:5120] + b"\x07" * 512 + whole[5632:], "invalid header"),
     }
     for name, (content, expected) in files.items():
         (tmp_path / name).write_bytes(content)
