@@ -35,7 +35,6 @@ from vitlab.files import read_utf8, reading, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
 
 VERSION = 3  # of the decoding
-SPLITS = ("train", "validation", "test")
 SAMPLE = np.dtype(  # of an index: a hash of the key, the class, where the image is: its file, its first byte, its bytes
     [("keys", "u8"), ("labels", "i8"), ("offsets", "i8"), ("shards", "i4"), ("sizes", "u4")]
 )
@@ -45,11 +44,9 @@ SHOWN = 8  # problems of all shards
 SHOWN_MISSING = 3  # missing shards named in an error
 AT_ONCE = 4  # downloads
 
-Shards = dict[str, list]  # the path of each -> its size and the time of its last change (stat_files)
-
 
 def fingerprint(config: ImageDataConfig) -> list:
-    shards = [{path: stat_files(path) for path in list_shards(config, part)} for part in list_given(config)]
+    shards = [[(path, stat_files(path)) for path in list_shards(config, part)] for part in list_given(config)]
     return [VERSION, read_classes(config.classes), shards]
 
 
@@ -93,7 +90,7 @@ def list_given(config: ImageDataConfig) -> list[str]:
         raise UserError("data=webdataset needs the library 'webdataset': pip install 'vitlab[webdataset]'") from None
     if config.train is None:
         raise UserError("data.train is missing: give data.train=SHARDS, such as 'shards/train-{000000..000099}.tar'")
-    return [part for part in SPLITS if vars(config)[part] is not None]
+    return [part for part in ("train", "validation", "test") if vars(config)[part] is not None]
 
 
 def list_shards(config: ImageDataConfig, part: str) -> dict[str, str | None]:
@@ -104,7 +101,7 @@ def list_shards(config: ImageDataConfig, part: str) -> dict[str, str | None]:
     from webdataset.shardlists import expand_urls
 
     given, shards = vars(config)[part], {}
-    for pattern in given if isinstance(given, list) else [given]:
+    for pattern in given if given and isinstance(given, list) else [given]:
         if not isinstance(pattern, str) or not pattern:
             raise UserError(f"data.{part}={given}: give the name of a shard, a pattern, or a list of them, in quotes")
         with reading(f"data.{part}={pattern}", "mend the pattern"):
@@ -127,8 +124,8 @@ def list_shards(config: ImageDataConfig, part: str) -> dict[str, str | None]:
     return shards
 
 
-def fetch_shards(config: ImageDataConfig, part: str, progress: Progress) -> Shards:
-    """All of them, downloaded where they are addresses. Raises UserError for those that are not there."""
+def fetch_shards(config: ImageDataConfig, part: str, progress: Progress) -> dict[str, list]:
+    """What `stat_files` says of each path, of addresses after their download. Raises UserError for missing ones."""
 
     def download(path: str) -> None:
         from webdataset.gopen import gopen
@@ -137,8 +134,8 @@ def fetch_shards(config: ImageDataConfig, part: str, progress: Progress) -> Shar
             with replacing(path) as file, gopen(shards[path]) as stream:
                 shutil.copyfileobj(stream, file, 2**20)
         except Exception as error:  # the library's own, and those of every protocol
-            code, advice = re.search(r"exit \d+", str(error)), "mend it, or give pipe:COMMAND, which writes the shard"
-            why = f"the command ended with {code[0]}" if code else first_line(error)
+            code, advice = re.search(r"exit (\d+)", str(error)), "mend it, or give pipe:COMMAND, which writes the shard"
+            why = f"the command ended with code {code[1]}" if code else first_line(error)
             raise UserError(f"data.{part}={shards[path]}: cannot download it: {why}; {advice}") from None
 
     shards = list_shards(config, part)
@@ -158,7 +155,7 @@ class ShardIndex(Cache):
     shards: those of each split; of one that is not given a part of the training samples is taken.
     """
 
-    def __init__(self, config: ImageDataConfig, shards: dict[str, Shards], progress: Progress | None):
+    def __init__(self, config: ImageDataConfig, shards: dict[str, dict[str, list]], progress: Progress | None):
         super().__init__(config, None, progress)
         self.shards, self.classes = shards, read_classes(config.classes)
         self.files = [file for part in shards.values() for file in part.items()]
@@ -167,7 +164,7 @@ class ShardIndex(Cache):
         return [self.classes, self.config.image, self.config.label, self.config.test_share]
 
     def fingerprint(self) -> Any:
-        return self.shards
+        return [(part, list(shards.items())) for part, shards in self.shards.items()]  # their order counts
 
     def read(self) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
         scan, splits, names, number = Scan(tuple(self.config.image), self.config.label), {}, [], 0

@@ -108,6 +108,8 @@ def test_what_is_held_out_follows_the_keys_not_the_shards(shards, tmp_path):
 def test_shards_are_named_by_a_folder_globs_and_braces(shards, pattern):
     folder = os.path.dirname(shards)
     assert len(load(pattern.format(folder=folder)).train) == 49
+    turned = load([f"{folder}/train-00{number}.tar" for number in (4, 0, 3, 2, 1)]).train
+    assert turned.keys.tolist() == [hash_key(f"part/{level:04d}") for level in levels(turned)]
     split = load([f"{folder}/train-000.tar", f"{folder}/train-00{{1,2}}.tar"], test=f"{folder}/train-00[34].tar")
     assert (len(split.test), len(split.train) + len(split.validation)) == (24, 36)
 
@@ -119,7 +121,7 @@ def test_shards_at_an_address_are_downloaded_once(shards, cache):
         assert len(load(address).train) == 49
     assert log.read_text() == "one\n" * 5
     (line,) = problems("pipe:cat /nowhere/{1..3}.tar")
-    assert line.startswith("data.train=pipe:cat /nowhere/1.tar: cannot download it: the command ended with exit 1; ")
+    assert line.startswith("data.train=pipe:cat /nowhere/1.tar: cannot download it: the command ended with code 1; ")
     assert "give pipe:COMMAND" in problems("s3://bucket/1.tar")[0]
     assert not [path for path in cache.rglob("*") if path.name.endswith(".tmp")]
 
@@ -252,6 +254,7 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
         "give the name of a shard, a pattern, or a list of them, in quotes"
     )
     assert problems([shards, shards])[0].endswith("train-000.tar twice")
+    assert problems([])[0].startswith("data.train=[]: give the name of a shard")
     assert problems(None) == [
         "data.train is missing: give data.train=SHARDS, such as 'shards/train-{000000..000099}.tar'"
     ]
