@@ -14,7 +14,7 @@ import socket
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, replace
@@ -37,7 +37,7 @@ from vitlab.hardware import count_cores
 
 PATIENCE = 3.0  # seconds of waiting for another process before a line says so
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
-LAYOUT = 3  # of the files of an entry of images
+LAYOUT = 4  # of the files of an entry
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error; broken links, named in a warning
 SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and network storage add
@@ -164,13 +164,10 @@ class Cache:
     """A data set in the cache; a subclass for each kind of data says what an entry is.
 
     progress(what, done, total) is called while an entry is built. `module` is that of the data's kind. A subclass has
-    `read()`, the data without the cache, which raises UserError; `write(data, entry)`, which writes the arrays of an
-    entry into an empty folder, gives what its data.json holds, and raises OSError, and UserError for bad data; and
-    `read_entry(entry, about)`, the data of an entry with that data.json, which may raise for a damaged one.
+    `read()`, the data without the cache, which raises UserError; `write(data, entry)`, which gives what an entry's
+    data.json holds and its arrays by name, may write more into its folder, and raises OSError, and UserError for bad
+    data; and `read_entry(entry, about, arrays)`, the data of an entry, which may raise for a damaged one.
     """
-
-    kind: str  # in warnings
-    without: str  # what happens where the entry cannot be written, in warnings
 
     def __init__(self, config: DataConfig, module: Any, progress: Progress | None = None):
         self.config, self.module = config, module
@@ -202,14 +199,18 @@ class Cache:
         return self.path([self.settings(), self.fingerprint()])
 
     def path(self, key: Any) -> Path:
-        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(json.dumps([LAYOUT, key], sort_keys=True).encode()).hexdigest()[:16]
         name = re.sub(r"[^\w.-]", "_", self.config.name)
         return cache_root() / f"{name}-{digest}"
 
     def open_entry(self, entry: Path) -> Any:
         """The data of an entry, None when it is not there or damaged."""
         try:
-            return self.read_entry(entry, json.loads((entry / "data.json").read_text()))
+            about = json.loads((entry / "data.json").read_text())
+            files = {name: entry / f"{name}.npy" for name in about["arrays"]}
+            arrays = {name: np.load(file, mmap_mode="r", allow_pickle=False) for name, file in files.items()}
+            # plain views: np.memmap takes longer to slice
+            return self.read_entry(entry, about, {name: np.asarray(values) for name, values in arrays.items()})
         except (OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
             return None
 
@@ -239,7 +240,11 @@ class Cache:
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            write_json(partial / "data.json", self.write(data, partial))
+            about, arrays = self.write(data, partial)
+            for name, values in arrays.items():
+                with replacing(partial / f"{name}.npy") as file:
+                    np.save(file, values, allow_pickle=False)
+            write_json(partial / "data.json", {**about, "arrays": list(arrays)})
             shutil.rmtree(entry, ignore_errors=True)  # a damaged one
             os.replace(partial, entry)
         except OSError as error:
@@ -252,8 +257,8 @@ class Cache:
 
     def warn(self, error: Exception) -> None:
         warnings.warn(
-            f"cannot write the {self.kind} cache in {cache_root()} ({error}): {self.without}; "
-            "set VITLAB_CACHE to a folder that can be written",
+            f"cannot write the cache in {cache_root()} ({error}): data={self.config.name} will be prepared again each "
+            "time, which is slower; set VITLAB_CACHE to a folder that can be written",
             stacklevel=4,
         )
 
@@ -284,12 +289,6 @@ class ImageCache(Cache):
     validation images where the set's module gives them, what else a Split says of its items, and data.json.
     """
 
-    kind = "image"
-    without = "images will be decoded at each read, which is slower"
-
-    def settings(self) -> dict[str, Any]:
-        return {"layout": LAYOUT, **super().settings()}
-
     def read(self) -> ImageData:
         takes_progress = "progress" in inspect.signature(self.module.load).parameters
         return self.module.load(self.config, **({"progress": self.progress} if takes_progress else {}))
@@ -298,21 +297,17 @@ class ImageCache(Cache):
         count, (height, width) = sum(map(len, data.splits.values())), data.image_size
         return self.config.cache != "auto" or count * data.channels * height * width <= LIMIT
 
-    def read_entry(self, entry: Path, about: dict[str, Any]) -> ImageData | None:
-        size, channels = tuple(about["image_size"]), about["channels"]
-        splits = {}
+    def read_entry(self, entry: Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> ImageData | None:
+        size, channels, splits = tuple(about["image_size"]), about["channels"], {}
         for part in about["splits"]:
-            labels = np.load(entry / f"{part}_labels.npy", allow_pickle=False)
-            read = Mapped(entry / f"{part}.npy")
-            if read.images.shape != (len(labels), channels, *size):
+            own = {name: arrays.get(f"{part}_{name}") for name in ("labels", *BESIDE)}
+            splits[part] = Split(read=Mapped(entry / f"{part}.npy"), **own)
+            if splits[part].read.images.shape != (len(splits[part]), channels, *size):
                 return None
-            files = {name: entry / f"{part}_{name}.npy" for name in BESIDE}
-            beside = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
-            splits[part] = Split(labels, read, **beside)
         return ImageData(self.config.name, tuple(about["classes"]), size, channels, **splits)
 
-    def write(self, data: ImageData, entry: Path) -> dict[str, Any]:
-        total, done, problems = sum(map(len, data.splits.values())), 0, []
+    def write(self, data: ImageData, entry: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        total, done, problems, arrays = sum(map(len, data.splits.values())), 0, [], {}
         self.progress(f"caching {data.name}", 0, total)
         for part, split in data.splits.items():
             shape = (len(split), data.channels, *data.image_size)
@@ -332,19 +327,12 @@ class ImageCache(Cache):
                         file.write(np.ascontiguousarray(images).data)
                     done += count
                     self.progress(f"caching {data.name}", done, total)
-            beside = {name: vars(split)[name] for name in BESIDE if vars(split)[name] is not None}
-            save_arrays(f"{entry / part}_", {"labels": np.asarray(split.labels, dtype=np.int64), **beside})
+            own = {"labels": np.asarray(split.labels, dtype=np.int64), **{name: vars(split)[name] for name in BESIDE}}
+            arrays |= {f"{part}_{name}": values for name, values in own.items() if values is not None}
         if problems:
             raise UserError(cut_lines(problems, LISTED, " images that cannot be read"))
         about = {"classes": list(data.classes), "image_size": list(data.image_size), "channels": data.channels}
-        return {**about, "splits": list(data.splits)}
-
-
-def save_arrays(files: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write each array as a .npy file, whose path is `files` and its name."""
-    for name, values in arrays.items():
-        with replacing(f"{files}{name}.npy") as file:
-            np.save(file, values, allow_pickle=False)
+        return {**about, "splits": list(data.splits)}, arrays
 
 
 def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:

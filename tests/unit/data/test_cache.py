@@ -111,7 +111,7 @@ def test_auto_leaves_large_sets_alone(toy, monkeypatch):
 def test_a_folder_that_cannot_be_written_is_a_warning(toy, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "file" / "below"))
-    with pytest.warns(UserWarning, match=r"cannot write the image cache in .*VITLAB_CACHE"):
+    with pytest.warns(UserWarning, match=r"cannot write the cache in .*VITLAB_CACHE"):
         found = data.load(toy())
     assert found.train.read(np.array([0, 1])).shape == (2, 3, 5, 7)
 

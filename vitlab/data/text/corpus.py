@@ -16,11 +16,10 @@ import numpy as np
 from vitlab.config import UserError, raise_all
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import NO_TAG, Corpus, Examples, Ragged, TextData, Texts, list_arrays
-from vitlab.data.cache import Cache, save_arrays
+from vitlab.data.cache import Cache
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
 
-LAYOUT = 2  # of an entry's files
 TRAINED = ("tokenizer", "vocabulary", "lowercase", "split_digits")  # keys of a tokenizer that is trained
 SPLITS = {"train": "training", "validation": "validation", "test": "held-out"}  # and what a message calls them
 T = TypeVar("T")
@@ -28,9 +27,6 @@ T = TypeVar("T")
 
 class TextCache(Cache):
     """Tokens in the cache. The tokenizer is trained on the training texts alone, of all parts."""
-
-    kind = "text"
-    without = "the texts will be read and encoded again each time"
 
     def settings(self) -> dict[str, Any]:
         """Of a tokenizer's file it is what the file holds that counts: see `fingerprint`."""
@@ -40,7 +36,7 @@ class TextCache(Cache):
         return related
 
     def fingerprint(self) -> dict[str, Any]:
-        settings = {"layout": LAYOUT, "tokenizers": version("tokenizers"), "corpus": super().fingerprint()}
+        settings = {"tokenizers": version("tokenizers"), "corpus": super().fingerprint()}
         if tokenization.is_path(self.config.tokenizer):
             file = tokenization.locate_file(self.config.tokenizer)
             settings["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
@@ -87,22 +83,20 @@ class TextCache(Cache):
         lengths = {"length": self.config.length, "target_length": self.config.target_length or self.config.length}
         return TextData(self.config.name, classes, tokenizer=tokenizer, **splits, **lengths, exact=self.config.exact)
 
-    def write(self, data: TextData, entry: Path) -> dict[str, Any]:
-        about: dict[str, Any] = {"classes": list(data.classes)}
-        for split, texts in data.splits.items():
-            save_arrays(f"{entry / split}_", list_arrays(texts))
-            about[split] = {
-                "parts": len(texts.parts),
-                "targets": texts.targets is not None,
-                "tags": texts.tags is not None,
-                "size": texts.size,
-            }
+    def write(self, data: TextData, entry: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         data.tokenizer.save(entry / tokenization.FILE)
-        return about
+        lists = {split: list_arrays(texts) for split, texts in data.splits.items()}
+        arrays = {f"{split}_{name}": values for split, own in lists.items() for name, values in own.items()}
+        sizes = {split: texts.size for split, texts in data.splits.items()}
+        return {"classes": data.classes, "parts": len(data.train.parts), "sizes": sizes}, arrays
 
-    def read_entry(self, entry: Path, about: dict[str, Any]) -> TextData:
-        tokenizer = tokenization.from_file(entry / tokenization.FILE)
-        splits = {split: open_split(entry / split, about[split]) for split in SPLITS}
+    def read_entry(self, entry: Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> TextData:
+        tokenizer, splits = tokenization.from_file(entry / tokenization.FILE), {}
+        for split, size in about["sizes"].items():
+            names = (f"{split}_part{number}" for number in range(about["parts"]))
+            parts = tuple(Ragged(arrays[f"{name}_values"], arrays[f"{name}_starts"]) for name in names)
+            tags = Ragged(arrays[f"{split}_tags"], parts[-1].starts) if f"{split}_tags" in arrays else None
+            splits[split] = Texts(parts, arrays[f"{split}_labels"], arrays.get(f"{split}_targets"), tags, size)
         return self.data(tuple(about["classes"]), tokenizer, splits)
 
 
@@ -165,19 +159,3 @@ def join_rows(rows: Sequence[np.ndarray]) -> Ragged:
     starts = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=starts[1:])
     return Ragged(np.concatenate([*rows, np.empty(0, dtype=np.int32)]).astype(np.int32, copy=False), starts)
-
-
-def open_split(files: Path, about: dict[str, Any]) -> Texts:
-    """One split; raises ValueError or OSError where its files are not whole."""
-
-    def array(name: str) -> np.ndarray:
-        # a plain view: np.memmap takes longer to slice
-        return np.asarray(np.load(f"{files}_{name}.npy", mmap_mode="r", allow_pickle=False))
-
-    labels = array("labels")
-    parts = tuple(
-        Ragged(array(f"part{number}_values"), array(f"part{number}_starts")) for number in range(about["parts"])
-    )
-    targets = array("targets") if about["targets"] else None
-    tags = Ragged(array("tags"), parts[-1].starts) if about["tags"] else None
-    return Texts(parts, labels, targets, tags, about["size"])

@@ -108,6 +108,8 @@ def test_what_is_held_out_follows_the_keys_not_the_shards(shards, tmp_path):
 def test_shards_are_named_by_a_folder_globs_and_braces(shards, pattern):
     folder = os.path.dirname(shards)
     assert len(load(pattern.format(folder=folder)).train) == 49
+    turned = load([f"{folder}/train-00{number}.tar" for number in (4, 0, 3, 2, 1)]).train
+    assert turned.keys.tolist() == [hash_key(f"part/{level:04d}") for level in levels(turned)]
     split = load([f"{folder}/train-000.tar", f"{folder}/train-00{{1,2}}.tar"], test=f"{folder}/train-00[34].tar")
     assert (len(split.test), len(split.train) + len(split.validation)) == (24, 36)
 
@@ -119,7 +121,7 @@ def test_shards_at_an_address_are_downloaded_once(shards, cache):
         assert len(load(address).train) == 49
     assert log.read_text() == "one\n" * 5
     (line,) = problems("pipe:cat /nowhere/{1..3}.tar")
-    assert line == "data.train=pipe:cat /nowhere/1.tar: cannot download it: the command ended with code 1"
+    assert line.startswith("data.train=pipe:cat /nowhere/1.tar: cannot download it: the command ended with code 1; ")
     assert "give pipe:COMMAND" in problems("s3://bucket/1.tar")[0]
     assert not [path for path in cache.rglob("*") if path.name.endswith(".tmp")]
 
@@ -159,7 +161,7 @@ def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
     assert after.train.keys.tolist() == before.train.keys.tolist()
     assert contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), after) != first
     os.unlink(last)
-    with pytest.raises(UserError, match=r"train-004\.tar: the file is missing; restore the shard"):
+    with pytest.raises(UserError, match=r"train-004\.tar: .* No such file .*; restore the shard"):
         after.train.read(rows)
     (line,) = problems(shards)
     assert line.endswith(f"1 of 5 shards not there: {last}")
@@ -224,25 +226,26 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
         "give data.label=cls (and 59 more like it)"
     ]
     assert "a label is -1" in refused(tmp_path, "e.tar", [*few, sample(7, cls=-1)])
-    assert "its .json is not JSON with a field y" in refused(tmp_path, "f.tar", [sample(1, json="{}")], label="json.y")
+    assert "a label is 777777" in refused(tmp_path, "long.tar", [*few, sample(7, cls="7" * 5000)])
+    for text in ("{}", "[" * 9000, '{"y": "\\ud800"}', '{"y": true}', '{"y": 0.5}', "[1]"):
+        line = refused(tmp_path, "f.tar", [sample(1, json=text)], label="json.y")
+        assert "its .json is not JSON with a field y, a whole number or text" in line
     assert refused(tmp_path, "g.tar", few[:2]) == "data.train: 2 samples; give 4 or more"
     whole = (tmp_path / "shards" / "train-000.tar").read_bytes()
     files = {
-        "cut.tar": (whole[:-9000], "is damaged, cut off or still being written at byte"),
-        "open.tar": (
-            whole.rstrip(b"\0") + bytes(-len(whole.rstrip(b"\0")) % 512),
-            "is damaged, cut off or still being written at byte",
-        ),
-        "small.tar": (gzip.compress(whole), "is compressed, so no image can be read by its place; decompress it"),
-        "text.tar": (b"hello " * 500, "is not a tar"),
-        "empty.tar": (b"", "is not a tar"),
+        "cut.tar": (whole[:-9000], "truncated header"),
+        "open.tar": (whole.rstrip(b"\0") + bytes(-len(whole.rstrip(b"\0")) % 512), "no end at byte"),
+        "small.tar": (gzip.compress(whole), "invalid header; give a whole tar that is not compressed"),
+        "text.tar": (b"hello " * 500, "invalid header"),
+        "empty.tar": (b"", "empty file"),
         "bare.tar": (bytes(10240), "holds no samples (files named KEY.EXTENSION)"),
-        "torn.tar": (whole[:5120] + b"\x07" * 512 + whole[5632:], "is damaged, cut off or still being written at byte"),
+        "torn.tar": (whole[:5120] + b"\x07" * 512 + whole[5632:], "invalid header"),
     }
     for name, (content, expected) in files.items():
         (tmp_path / name).write_bytes(content)
         (line,) = problems(str(tmp_path / name))
-        assert line.startswith(f"data=webdataset: {tmp_path / name}: {expected}")
+        assert line.startswith(f"data=webdataset: {tmp_path / name}: ")
+        assert expected in line
     assert problems(str(tmp_path / "none-*.tar")) == [f"data.train={tmp_path}/none-*.tar: no shard matches"]
     gap = shards.replace("004", "006")
     (line,) = problems(gap)
@@ -251,6 +254,7 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
         "give the name of a shard, a pattern, or a list of them, in quotes"
     )
     assert problems([shards, shards])[0].endswith("train-000.tar twice")
+    assert problems([])[0].startswith("data.train=[]: give the name of a shard")
     assert problems(None) == [
         "data.train is missing: give data.train=SHARDS, such as 'shards/train-{000000..000099}.tar'"
     ]
