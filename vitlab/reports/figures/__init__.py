@@ -40,7 +40,9 @@ WIDTH, HEIGHT = 560, 320  # of a single chart
 COLUMNS = 4  # panels beside each other at most
 LETTER, SYMBOL = 6.2, 34  # pixels of a legend's entry: a letter, and all around them
 # in JSON: a text longer than any name, but for pictures; an escape of a pair of halves, of what no SVG holds, or other
-STRING = re.compile(r'"(data:[^"]*|(?:\\u....|\\.|[^"\\]){0,1000})(?:\\.|[^"\\])*"')  # of JSON, and what is drawn of it
+STRING = re.compile(  # of JSON, with what is drawn of it: pictures and lists of labels whole, of others some letters
+    r'"(data:[^"]*|\[\\"(?:\\.|[^"\\])*|(?:\\u....|\\.|[^"\\]){0,1000})(?:\\.|[^"\\])*"'
+)
 UNDRAWABLE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(u(?:00[0189].|007f|d[89a-f]..|fff[ef])|[bf])|.)")
 ROOM = 0.25  # of the range of the values: how far bands widen an axis
 
