@@ -32,12 +32,14 @@ Batch = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 
 class TextClassification(TargetTask):
+    """With `lm`, that much of the next tokens' loss is added (`task.auxiliary_lm`)."""
+
     item = "text"
 
     def __init__(
-        self, recipe: RecipeConfig, data: TextData, objective: Objective, auxiliary_lm: float = 0.0, both_orders=False
+        self, recipe: RecipeConfig, data: TextData, objective: Objective, lm: float = 0.0, both_orders: bool = False
     ):
-        self.tokenizer, self.eval_batch_size, self.auxiliary_lm = data.tokenizer, recipe.batch_size, auxiliary_lm
+        self.tokenizer, self.eval_batch_size, self.auxiliary_lm = data.tokenizer, recipe.batch_size, lm
         self.tagged, self.choices = objective.of == TAGS, objective.of == CHOICES
         self.sequences = objective.outputs if self.choices else 1 + both_orders
         outputs = 1 if self.choices else objective.outputs

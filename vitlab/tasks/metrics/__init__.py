@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 from vitlab.formatting import DASH, finite, significant
@@ -168,10 +169,8 @@ def find_metric(key: str) -> Metric:
 
 def main_metric(rows: list[dict[str, Any]]) -> Metric:
     """The one that the study names (`task.metric`), else the first of all that some run has; over their sizes."""
-    shown = [metric for metric in list_metrics() if metric.is_compared]
-    accuracy = find_metric("accuracy")
-    named = next((find_metric(row["metric"]) for row in rows if row.get("metric")), None)
-    measured = next((metric for metric in shown if any(metric.value(row) is not None for row in rows)), accuracy)
-    metric_shown = named or measured
-    unit = next((str(row["unit"]) for row in rows if row.get("unit")), metric_shown.sized_by)
-    return replace(metric_shown, sized_by=unit)
+    named = (find_metric(row["metric"]) for row in rows if row.get("metric"))
+    measured = (m for m in list_metrics() if m.is_compared and any(m.value(row) is not None for row in rows))
+    metric = next(chain(named, measured, [find_metric("accuracy")]))
+    unit = next((str(row["unit"]) for row in rows if row.get("unit")), metric.sized_by)
+    return replace(metric, sized_by=unit)
