@@ -291,7 +291,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
 
 def test_a_run_is_measured_on_validation_and_on_its_own_training_items(tmp_path):
     words = [*TINY, "budget.steps=8", "train_size=60", "wandb.mode=off", "trainer.evaluations=8", "recipe.keep=best"]
-    words += ["data.augment.shift=2", "analyses=[]"]
+    words += ["data.augment.shift=2", "analyses=[]", "trainer.precision=32-true"]  # as the model is asked below
     config = compose(TrainConfig, words)
     result = train_run(config, tmp_path / "run")
     logged = [row for row in rows(tmp_path / "run") if "validation/accuracy" in row]

@@ -14,9 +14,9 @@ def recorded(part):
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_run_has_the_losses_that_it_had(pair):
     # processors round differently, which 20 steps make larger: up to 2.5% for resnet_nano on an AMD without AVX-512,
-    # where vit_caption differs by 3e-4 at step 5
+    # where vit_caption differs by 3e-4 at step 5, and resnet_nano by 8e-4 on one with AVX512-BF16
     losses, before = train(PAIRS[pair]), recorded("losses")[pair]
-    assert losses[:5] == pytest.approx(before[:5], rel=5e-4)
+    assert losses[:5] == pytest.approx(before[:5], rel=1e-3)
     assert losses == pytest.approx(before, rel=4e-2)
 
 
