@@ -13,7 +13,7 @@ from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.studies.store import LIMITS
 from vitlab.tasks.metrics import Metric
 
-WIDTH = 110  # characters of the first sentence
+WIDTH = 120  # characters of the first sentence
 NAME_WIDTH = 20  # of a model there, if it is too long
 AGAINST = "best vs. runner-up"
 TABLES = ("tables/results.md", "tables/results.tex")

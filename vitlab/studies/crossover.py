@@ -196,8 +196,8 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
     ahead, behind = (second, first) if crossing.ahead else (first, second)
     low, high = rounded(crossing.low), crossing.high and rounded(crossing.high)
     if crossing.claim == "likely":
-        what = f"that {ahead} passes {behind} between" if first else "a crossover between"
-        return f"{what} {low} and {high} training {unit}s is possible ({CAME_TRUE:.0%} of such claims came true)"
+        what = f"{ahead} passes {behind}" if first else "the curves cross"
+        return f"possible: {what} between {low} and {high} training {unit}s ({CAME_TRUE:.0%} of such claims came true)"
     verb = f"{ahead} passes {behind}" if first else "the curves cross"
     end = f"to {high}" if high else f"up, open within {REACH:g}x of the data"
     where = "inside the data" if crossing.inside else f"extrapolated by a factor of {significant(crossing.factor, 2)}"
