@@ -501,10 +501,8 @@ class StudyFits:
         means = np.stack([np.mean(items, axis=0) for items in kept.values()])
         values = means.mean(axis=1, keepdims=True)
         step = 1e-4 * np.maximum(np.abs(values), 1e-2)
-        logs = [
-            np.vectorize(lambda value: math.log(max(self.to_error(value), 1e-9)))(values + s * step) for s in (1, -1)
-        ]
-        influences = (means - values) * np.clip((logs[0] - logs[1]) / (2 * step), -1e3, 1e3)
+        above, below = (np.vectorize(self._log_error)(values + sign * step) for sign in (1, -1))
+        influences = (means - values) * np.clip((above - below) / (2 * step), -1e3, 1e3)
         random, drawn = np.random.default_rng(0), 0.0
         for start in range(0, means.shape[1], ITEMS):
             some = influences[:, start : start + ITEMS].astype(np.float32)
@@ -512,37 +510,32 @@ class StudyFits:
         drawn = drawn / means.shape[1]
         return dict(zip(kept, np.concatenate([drawn, -drawn], axis=1).clip(-2, 2), strict=True))
 
+    def _log_error(self, value: float) -> float:
+        return math.log(max(self.to_error(value), 1e-9))
+
     def _fit_family(self, results: "Results", by_size: Mapping[int, str]) -> Fit | None:
         """The laws of a family's best model at each size; its draws choose by validation errors with the noise of them.
 
         None with too few sizes, or where a model of the family has no law.
         """
-        models = [
-            model
-            for model in results.by_model
-            if results.families[model] in {results.families[m] for m in by_size.values()}
-        ]
-        if len(by_size) < FEWEST or not {*models} <= self.by_model.keys():
-            return None
+        family = results.families[next(iter(by_size.values()))]
+        models = [model for model in results.by_model if results.families[model] == family]
         kept = self._errors(results, {size: results.by_model[model][size] for size, model in by_size.items()})
+        sizes = sorted({row["train_size"] for row, *_ in kept})
+        if len(sizes) < FEWEST or not {*models} <= self.by_model.keys():
+            return None
         fit = fit_points(*np.array([(row["train_size"], error, row["seed"]) for row, error, _ in kept]).T)
         columns = []
-        for size, log_mean in zip(by_size, fit.runs.log_means, strict=True):
+        for size, log_mean in zip(sizes, fit.runs.log_means, strict=True):
             drawn, seen = [], []
-            for model in models:
-                if size not in results.by_model[model]:
-                    continue
-                own = self.by_model[model]
-                place = np.flatnonzero(np.isclose(own.runs.log_sizes, math.log(size)))
+            for model in (model for model in models if size in results.by_model[model]):
+                own, cell = self.by_model[model], results.by_model[model][size]
+                place = np.flatnonzero(np.isclose(own.runs.log_sizes, math.log(size)))  # none: left out of its law
                 noise = own.noise_of_means[:, place[0]] if len(place) else np.zeros(DRAWS)
-                cell = results.by_model[model][size]
-                error = math.log(max(self.to_error(cell.mean), 1e-9))
-                drawn.append(error + noise)
-                seen.append(
-                    (error if cell.validation is None else math.log(max(self.to_error(cell.validation), 1e-9))) + noise
-                )
+                drawn.append(self._log_error(cell.mean) + noise)
+                seen.append(self._log_error(cell.mean if cell.validation is None else cell.validation) + noise)
             best = np.argmin(seen, axis=0)
-            columns.append(np.take_along_axis(np.stack(drawn), best[None], axis=0)[0] - log_mean)
+            columns.append(np.stack(drawn)[best, np.arange(DRAWS)] - log_mean)
         fit.__dict__["noise_of_means"] = np.stack(columns, axis=1)
         return fit
 
