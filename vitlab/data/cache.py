@@ -76,7 +76,7 @@ def walk_files(
 
     Links that lead nowhere or in a circle are skipped, and the paths of the former added to `broken`.
     """
-    above = map(os.stat, Path(os.path.realpath(folder)).parents)
+    above = (os.stat(parent) for parent in Path(os.path.realpath(folder)).parents if parent.exists())
     pending, entered = [os.fspath(folder)], {(status.st_dev, status.st_ino) for status in above}
     while pending:
         current = pending.pop()

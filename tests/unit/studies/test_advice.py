@@ -152,7 +152,7 @@ def test_a_network_that_fails_is_named_and_the_others_stay(workers_die, tmp_path
     monkeypatch.setattr("vitlab.studies.results.load_results", lambda _: SimpleNamespace(by_model={"vit_nano": {}}))
     monkeypatch.setattr(command, "scale", scale)
     monkeypatch.setattr(command, "gather", lambda pictures, name, *_: name)
-    pictures = SimpleNamespace(side=32, root=tmp_path, held_out=None, digest="0" * 16)
+    pictures = SimpleNamespace(side=32, bits=16, root=tmp_path, held_out=None, digest="0" * 16)
     failed = {}
     end = time.monotonic() + 100
     trained = command.train_networks(pictures, tmp_path, [], {}, end, None, Console(stderr=True), failed)

@@ -160,7 +160,7 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
     up = axis(alt.Y, "y", f"held-out {label}", domain, log=log, percent=metric.percent)
     look = by_look("model", style := looks(results.families))
     dash = alt.StrokeDash("beyond:N", scale=alt.Scale(domain=[False, True], range=[SOLID, DASHED]), legend=None)
-    thin = alt.StrokeWidth("beyond:N", scale=alt.Scale(domain=[False, True], range=[2, 1]), legend=None)
+    thin = alt.condition("datum.beyond", alt.value(1), alt.value(2))
     banded = alt.Chart(lines.dropna(subset="low")[["model", "x", "low", "high"]])
     of_model = [
         mark_band(banded, up, len(style)).encode(x=across, color=look["color"]),

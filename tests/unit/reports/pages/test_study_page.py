@@ -27,7 +27,7 @@ def page(study):
 
 def test_the_page_says_what_the_study_found(page):
     for text in (
-        "ResNet leads up to 2,000; ResNet ahead at 8,000 (undecided); ResNet leads at 32,000.",
+        "ResNet leads with 32,000 examples, by 6.4 ± 3.6 points.",
         "15 of 16",
         "21 November 2025",
         "Held-out error against training-set size",
@@ -66,7 +66,12 @@ def test_pages_and_figures_are_the_same_when_written_again(study):
     names = {path.name for path in study.figures.iterdir()}
     against = (f"accuracy_against_{what}" for what in ("size", "compute", "time"))
     stems = (*against, "error_against_size", "attention_distance-vit_nano", "training_curves", "rate_and_gradient")
-    assert names == {"samples.json", "laws.csv", *(f"{stem}.{suffix}" for stem in stems for suffix in ("svg", "png"))}
+    assert names == {
+        "samples.json",
+        "laws.csv",
+        "crossovers.csv",
+        *(f"{stem}.{suffix}" for stem in stems for suffix in ("svg", "png")),
+    }
 
 
 def test_user_text_is_never_markup(tmp_path, page):
@@ -106,7 +111,7 @@ def test_runs_that_have_kept_their_results_alone(tmp_path):
     (study.figures / "samples.json").unlink()
     write_report(load_results(study.folder))
     found = Page(study.report_path.read_text())
-    assert "ResNet leads by 38.4 ± 0.2 points at 500 training examples" in found.text
+    assert "ResNet leads with 500 examples, by 38.4 ± 0.2 points." in found.text
     assert "Held-out error against training-set size" in found.text
     assert "Loss while training" not in found.text
 
@@ -117,7 +122,7 @@ def test_values_that_are_no_numbers(tmp_path):
     write_report(load_results(study.folder))
     found = Page(study.report_path.read_text())
     assert "4 runs ended without a finite accuracy." in found.text
-    assert "ResNet leads by 25.3 ± 10.0 points at 2,000 training examples" in found.text
+    assert "ResNet leads with 2,000 examples, by 25.3 ± 10.0 points." in found.text
     assert "nan" not in found.text.lower().replace("nano", "")
 
 
