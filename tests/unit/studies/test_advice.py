@@ -70,7 +70,7 @@ def test_noise_does_not_beat_the_largest_class():
 def test_now_and_twice_the_labels_lie_in_their_intervals():
     """On data whose truth is measured with new pictures."""
     inside, total = 0, 8
-    for seed in range(total):
+    for seed in range(4, 4 + total):
         labels, x = draw(500, classes=5, width=10, noise=3.0, seed=seed)
         later_labels, later_x = draw(8000, classes=5, width=10, noise=3.0, seed=seed + 100)
         found, _ = answer({"pixels": x[:250]}, labels[:250])
