@@ -189,6 +189,8 @@ def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
         return f"{join_names(sorted(last.tied))} are level within {margin} {where}."
     gap = last.gap.estimate
     apart = "" if gap.half_width is not None else "one seed each, "
+    if last.verdict == LEAD:
+        return f"Undecided over {len(comparisons)} sizes: {last.best} ahead by {last.difference} {at}."
     text = f"Undecided between {last.best} and {last.next}: {apart}{format_gap(gap, metric)} {at}"
     spread = results.find_spreads(last.gap.best, last.gap.other).get(last.size)
     if last.verdict == UNDECIDED and (missing := count_missing_seeds(gap, spread)):
