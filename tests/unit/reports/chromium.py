@@ -70,16 +70,23 @@ class Browser:
             field.value = {json.dumps(value)};
             for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind, {{ bubbles: true }})) }})()""")
 
-    def show_figure(self, selector):
-        """Scroll to a figure and wait until its charts that can be seen are drawn."""
-        self.run(f"""new Promise((done) => {{
-            const figure = document.querySelector('{selector}');
-            figure.scrollIntoView({{ behavior: 'instant' }});
-            const plots = () => [...figure.querySelectorAll('.plot')].filter((plot) => plot.offsetParent);
-            const drawn = () => plots().every((plot) => plot.querySelector('svg'));
-            const look = () => drawn() ? done() : requestAnimationFrame(look);
+    def wait(self, condition):
+        """Wait up to 30 s until a JavaScript expression is true; Playwright's own wait needs eval, which pages forbid."""
+        self.run(f"""new Promise((done, fail) => {{
+            const end = performance.now() + 30000;
+            const look = () => {{
+                if ({condition}) done();
+                else if (performance.now() > end) fail(new Error('30 s passed'));
+                else setTimeout(look, 20);
+            }};
             look();
         }})""")
+
+    def show_figure(self, selector):
+        """Scroll to a figure and wait until its charts that can be seen are drawn."""
+        self.run(f"document.querySelector('{selector}').scrollIntoView({{ behavior: 'instant' }})")
+        plots = f"[...document.querySelectorAll('{selector} .plot')].filter((plot) => plot.offsetParent)"
+        self.wait(f"{plots}.every((plot) => plot.querySelector('svg'))")
 
     def find_mark(self, selector, condition):
         """The place [x, y] in the window of a mark of a chart that meets a condition on its `datum` and is on top."""

@@ -26,9 +26,7 @@ def read_table(browser, id):
 
 def wait_for_lines(browser, **charts):
     for name, count in charts.items():
-        browser.page.wait_for_function(
-            f"document.querySelectorAll('[data-chart={name}] .mark-line path').length === {count}"
-        )
+        browser.wait(f"document.querySelectorAll('[data-chart={name}] .mark-line path').length === {count}")
 
 
 def go_to(browser, *names):
@@ -45,7 +43,7 @@ def test_runs_that_are_chosen_in_the_report_are_compared(browser, few_runs, comp
     browser.choose("#by-chosen", "1")
     assert browser.run("document.getElementById('announce').textContent") == "2 of 3 runs"
     browser.run("document.getElementById('compare').click()")
-    browser.page.wait_for_function(f"{TITLE} === '2 runs compared'")
+    browser.wait(f"{TITLE} === '2 runs compared'")
     assert browser.run("location.href").endswith(f"/compare.html#{FOUR},{RESNET}")
     rows = {row["run"]: row for row in few_runs.finished_rows()}
     means = read_table(browser, "means")

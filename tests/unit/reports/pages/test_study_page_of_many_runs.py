@@ -99,7 +99,7 @@ def test_names_are_text_wherever_they_stand(browser, page):
     assert browser.run("document.title").startswith(SCRIPT)
     browser.page.locator("#figure-1 .role-legend-label text").first.click()
     others = "#figure-1 .mark-symbol.role-mark path[fill='var(--resnet)']"
-    browser.page.wait_for_function(f"""!document.querySelector("{others}")""")
+    browser.wait(f"""!document.querySelector("{others}")""")
     browser.page.mouse.move(*browser.find_mark("#figure-1", "/script.*-n\\d+-s/.test(datum.text)"))
     tip = browser.page.wait_for_selector("#vg-tooltip-element.visible")
     assert f"{SCRIPT}-n" in tip.text_content()
@@ -144,7 +144,7 @@ def test_legend_shows_the_models_that_are_clicked(browser, page):
         assert browser.run(shown) == len(MODELS)
         for place, count in ((0, 1), (1, 2), (0, 1), (1, len(MODELS))):
             entries.nth(place).click()
-            browser.page.wait_for_function(f"{shown} === {count}")
+            browser.wait(f"{shown} === {count}")
 
 
 def test_all_but_the_figures_is_there_without_scripts(chromium, page):
