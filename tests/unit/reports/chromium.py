@@ -6,7 +6,7 @@ import shutil
 import time
 
 import numpy as np
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Error, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic", "--no-first-run"]
@@ -71,16 +71,14 @@ class Browser:
             for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind, {{ bubbles: true }})) }})()""")
 
     def wait(self, condition):
-        """Wait up to 30 s until a JavaScript expression is true; Playwright's own wait needs eval, which pages forbid."""
-        self.run(f"""new Promise((done, fail) => {{
-            const end = performance.now() + 30000;
-            const look = () => {{
-                if ({condition}) done();
-                else if (performance.now() > end) fail(new Error('30 s passed'));
-                else setTimeout(look, 20);
-            }};
-            look();
-        }})""")
+        """Wait up to 30 s until a JavaScript expression is true; Playwright's wait needs eval, which pages forbid."""
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            with contextlib.suppress(Error):  # of a page that is being left
+                if self.run(condition):
+                    return
+            self.page.wait_for_timeout(20)
+        raise TimeoutError(condition)
 
     def show_figure(self, selector):
         """Scroll to a figure and wait until its charts that can be seen are drawn."""
