@@ -70,7 +70,7 @@ def rewrite(results: "Results", *, wandb: bool, runs: str | None, as_json: bool)
     """Write report.html, its pages, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
 
     With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in. With `as_json` what the
-    study found is on stdout: sentences, cells, gaps and laws.
+    study found is on stdout: sentences, cells, gaps, laws and crossovers.
     """
     compared = find_runs(runs, list(results.run_files))
     with status_line("loading altair"):
@@ -87,6 +87,8 @@ def rewrite(results: "Results", *, wandb: bool, runs: str | None, as_json: bool)
     if as_json:
         tables = {name: getattr(results, name).to_json(orient="records") for name in ("cells", "gaps", "laws")}
         found = {name: json.loads(text) for name, text in tables.items()}  # NaN is null
+        header, *pairs = results.fits.list_crossovers()
+        found["crossovers"] = [dict(zip(header, pair, strict=True)) for pair in pairs]
         print(json.dumps({"metric": results.metric.key, "found": headline(results), **found}))
     if not wandb:
         return 0

@@ -312,8 +312,10 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
 
 def print_table(sizes: "SizeTable") -> None:
     """A row for each size, a column for each model; on a terminal too narrow for that a line for each of both."""
+    from vitlab.reports.words import AGAINST
+
     console, wide, (first, *names) = Console(), Console(width=UNLIMITED), sizes.header
-    named = [name.replace(" ", "\n") for name in names]  # an axis a line
+    named = [name if name == AGAINST else name.replace(" ", "\n") for name in names]  # an axis a line
     table = tabulate([first, *named], sizes.body, numbers=len(names))
     if wide.measure(table).maximum > console.width:
         table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)

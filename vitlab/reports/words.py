@@ -50,13 +50,18 @@ class Comparison:
     metric: Metric
 
     @property
+    def order(self) -> tuple[str, str]:
+        """The better one of `best` and `next` on test items, and the other one."""
+        return (self.best, self.next) if self.gap.estimate.mean >= 0 else (self.next, self.best)
+
+    @property
     def difference(self) -> str:
-        return format_gap(self.gap.estimate, self.metric)
+        return format_gap(replace(self.gap.estimate, mean=abs(self.gap.estimate.mean)), self.metric)
 
     @property
     def lead(self) -> str:
-        """`A by 2.0 ± 0.6 points`, `undecided: A ahead by 0.3 ± 1.9 points`, `level: 0.3 ± 0.4 points`."""
-        ahead, behind = (self.best, self.next) if self.gap.estimate.mean >= 0 else (self.next, self.best)
+        """`A by 2.0 points (1.4 to 2.6)`, `undecided: A ahead by 0.3 points (-1.6 to 2.2)`, `level: ...`."""
+        ahead, behind = self.order
         of = f" of {behind}" if len(self.tied) > 2 or ahead != self.best else ""
         one = "" if self.gap.estimate.half_width is not None else " (one seed)"
         who = f"{ahead} ahead{of} by" if self.gap.estimate.mean else "even,"
@@ -134,7 +139,7 @@ def say_result(results: Results) -> list[str]:
     cells = [results.by_model[model][size] for by_size in contenders.values() for size, model in by_size.items()]
     if not any(cell.beats_chance for cell in cells):
         best, chance = (metric.text(max(getattr(cell, key) for cell in cells)) for key in ("mean", "chance"))
-        return [f"No model beats chance: {best} {metric.name} at best; guessing the largest class has {chance}."]
+        return [f"No model beats chance: {best} {metric.name} at best; guessing the largest class gives {chance}."]
     names = list(contenders)
     if len(contenders) == 1:
         ((name, by_size),) = contenders.items()
@@ -153,10 +158,11 @@ def say_result(results: Results) -> list[str]:
         first = f"In {metric.name}, {first[0].lower() if lower else first[0]}{first[1:]}"
     said = shorten([first, *filter(None, written[1:])], names)
     if single := [one for one in comparisons if min(one.gap.seeds) == 1]:
-        where = f"One seed at {join_names([whole(one.size) for one in single])}: its spread is that of other sizes."
+        sizes = join_names([whole(one.size) for one in single])
+        where = f"One seed with {sizes}: its interval borrows the spread of other sizes."
         if len(single) == len(comparisons):
             has_interval = any(one.gap.estimate.half_width is not None for one in single)
-            where = "One seed: the interval does not cover others." if has_interval else "One seed, no interval."
+            where = f"One seed each: {'the interval covers test examples alone' if has_interval else 'no interval'}."
         said = [*said, where]
     if results.by_family and len(results.contenders) < len(results.by_model):
         items = "test items, which flatters a family of several" if results.chosen_on_test else "validation"
@@ -173,7 +179,7 @@ def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
 
 
 def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
-    """What holds at the largest size: `A leads at every size from 500 to 8,000, by 2.0 ± 0.6 points there.`"""
+    """What holds at the largest size: `A leads at every size from 500 to 8,000, by 2.0 points (1.4 to 2.6) there.`"""
     last, leads, first = comparisons[-1], find_leads(comparisons), comparisons[0]
     metric, at = last.metric, f"with {plural(last.size, last.metric.sized_by)}"
     everywhere = f"at every size from {whole(first.size)} to {whole(last.size)}" if first is not last else at
@@ -187,13 +193,13 @@ def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
         margin = metric.describe_margin(results.margin)
         where = everywhere if all(one.verdict == LEVEL for one in comparisons) else at
         return f"{join_names(sorted(last.tied))} are level within {margin} {where}."
-    gap = last.gap.estimate
-    apart = "" if gap.half_width is not None else "one seed each, "
     if last.verdict == LEAD:
         return f"Undecided over {len(comparisons)} sizes: {last.best} ahead by {last.difference} {at}."
-    text = f"Undecided between {last.best} and {last.next}: {apart}{format_gap(gap, metric)} {at}"
+    one = "" if last.gap.estimate.half_width is not None else " (one seed)"
+    who = " ahead of {} by" if last.gap.estimate.mean else " and {} even,"
+    text = f"Undecided{one}: {last.order[0]}{who.format(last.order[1])} {last.difference} {at}"
     spread = results.find_spreads(last.gap.best, last.gap.other).get(last.size)
-    if last.verdict == UNDECIDED and (missing := count_missing_seeds(gap, spread)):
+    if last.verdict == UNDECIDED and (missing := count_missing_seeds(last.gap.estimate, spread)):
         text += f"; {plural(missing, 'more seed')} each would settle it"
     return f"{text}."
 
@@ -270,19 +276,13 @@ def join_names(names: list[str]) -> str:
 
 
 def format_gap(gap: Estimate, metric: Metric, seeds: str = "") -> str:
-    """`8.1 ± 1.3 points`: a difference, and how far its 95% interval reaches; behind it the `seeds`, if given.
-
-    One that would reach beyond 100 points, and one of ratios, whose ends are not equally far: `30 points (-5 to 100)`.
-    """
-    unit = "" if metric.relative else metric.gap_unit
+    """`8.1 points (6.8 to 9.4)`: a difference and its 95% interval; behind it the `seeds`, if given."""
     text, ends = format_difference(gap.mean, metric), ""
-    if gap.half_width is not None and (metric.relative or (metric.percent and max(gap.high, -gap.low) > 1)):
+    if gap.half_width is not None:
         low, high = (max(-1.0, min(1.0, end)) if metric.percent else end for end in (gap.low, gap.high))
         ends = f"{format_difference(low, metric)} to {format_difference(high, metric)}"
-    elif gap.half_width is not None:
-        text += f" ± {metric.number(gap.half_width)}"
     behind = "; ".join(filter(None, [ends, seeds]))
-    return f"{text} {unit}".rstrip() + (f" ({behind})" if behind else "")
+    return f"{text} {'' if metric.relative else metric.gap_unit}".rstrip() + (f" ({behind})" if behind else "")
 
 
 def format_difference(value: float, metric: Metric) -> str:
@@ -316,7 +316,7 @@ def make_size_table(results: Results) -> SizeTable:
     ]
     note = describe_numbers(results, list(compared.values()))
     if any(cell.limit for cell in cells):
-        note += f" ({LIMITS['data']}), ({LIMITS['budget']}): what would help more; ({LIMITS['undecided']}): not known."
+        note += " In brackets: what would lower the error more."
     return SizeTable([f"training {metric.sized_by}s", *by_model, *[AGAINST] * bool(compared)], body, note)
 
 
@@ -329,7 +329,7 @@ def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
 
 
 def describe_numbers(results: Results, compared: list[Comparison]) -> str:
-    """What ± is after a mean and after a difference, chance, and the number of held-out examples."""
+    """What stands behind a mean and behind a difference, chance, and the number of held-out examples."""
     metric, rows = results.metric, results.rows
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
     fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
@@ -344,12 +344,11 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
         alone = "" if over_seeds else "; other seeds are not covered"
         several = max(gap.comparisons for gap in gaps) + 1
         at_once = f", for {several} models at once" if several > 2 else ""
-        interval = f"95% interval over {over}{at_once}{alone}"
-        of = f"percent of the higher {metric.name} ({interval})" if metric.relative else f"± half of the {interval}"
-        texts.append(f"Differences: {of}.")
+        of = f"in percent of the higher {metric.name}, " if metric.relative else ""
+        texts.append(f"Differences: {of}with their 95% intervals over {over}{at_once}{alone}.")
     if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:
         share = metric.text(chance)
-        texts.append(f"Chance, always choosing the largest class: {share} of {items:,} held-out examples.")
+        texts.append(f"Always choosing the largest class gives {share} on {items:,} held-out examples.")
     elif items:
         texts.append(f"{plural(items, 'held-out item')}.")
     return " ".join(texts)

@@ -115,7 +115,7 @@ def crossover(
     turns = [(i, j) for i, j in pairwise([*clear, len(sizes) - 1]) if differences[i] * differences[j] < 0]
     hold = first.holds and second.holds
     if not turns and not hold:
-        return replace(none, reason="the data have none, and no law fits well enough to look further")
+        return replace(none, reason="the curves do not cross, and no law fits well enough to look beyond")
     grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
     beyond = first.draw_log_errors(grid) - second.draw_log_errors(grid, role=1) if hold else np.full((1, GRID), np.nan)
     if turns:  # read off the data; a draw that does not cross there crosses where its laws do, at infinity if nowhere
@@ -140,7 +140,7 @@ def crossover(
     share = float(has_one.mean())
     none = replace(none, p_none=float(((places > sizes[-1] + np.log(NEAR)) & ~turned_early).mean()))
     if place is None or share < LIKELY:
-        return replace(none, reason=f"{share:.0%} of the draws have one within {REACH:g}x of the data")
+        return replace(none, reason=f"only {share:.0%} of the drawn curves cross within {REACH:g}x of the data")
     claim, drawn = ("likely", places[has_one]) if share < SURE else ("sure", places)
     low, high = np.exp(np.quantile(drawn, [0.05, 0.95], method="inverted_cdf")).tolist()
     size = float(np.exp(place))
@@ -249,7 +249,7 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
     for name, fit, places in zip(("first", "second"), (first, second), needs, strict=True):
         places, (low, high) = np.atleast_1d(places), fit.runs.log_sizes[[0, -1]]
         if places[0] < low:
-            return replace(none, reason=f"the {name} has it below its smallest size")
+            return replace(none, reason=f"the {name} reaches it below its smallest size")
         if places[0] > high + np.log(REACH) or (places < np.inf).mean() < SURE:
             return replace(none, reason=f"the {name} is not seen to reach it within {REACH:g}x of its data")
     with np.errstate(invalid="ignore"):
@@ -368,11 +368,11 @@ def make_law_table(fits: Mapping[str, Fit], error: str, on_budget: Collection[st
         slopes = describe_slopes(fit) if fit.holds else DASH
         miss = DASH if fit.miss is None else significant(fit.miss)
         if fit.runs.trend > 0:
-            prediction = "none: it rises with the data"
+            prediction = f"none: the {error} rises with the data"
         elif not fit.laws:
-            prediction = f"none: {len(fit.runs.counts)} sizes; auto needs {FEWEST_AVERAGED}"
+            prediction = f"none: {len(fit.runs.counts)} sizes of {FEWEST_AVERAGED} needed"
         elif not fit.holds:
-            prediction = f"none: it misses measured errors by more than a factor of {np.exp(LARGEST_MISS):g}"
+            prediction = f"none: off by more than {np.exp(LARGEST_MISS):g}x on measured sizes"
         else:
             value, low, high = map(float, (fit.predict(fit.shown), *fit.prediction_interval(fit.shown)))
             prediction = f"{significant(value)} ({significant(low)} to {significant(high)})"

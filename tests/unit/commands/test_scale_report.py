@@ -7,7 +7,7 @@ import pytest
 from vitlab.commands.scale import print_table
 from vitlab.reports.words import SizeTable
 
-VERDICT = "undecided: a_model_with_a_long_name ahead by 6.4 ± 8.5 points"
+VERDICT = "undecided: a_model_with_a_long_name ahead by 6.4 points (-2.1 to 14.9)"
 NAMES = ["a_model_with_a_long_name", "another_model_with_a_long_name", "a_third_model"]
 TABLE = SizeTable(["training examples", *NAMES, "best vs. runner-up"], [["250", "73.6%", "79.9%", "1.0%", VERDICT]], "")
 

@@ -8,7 +8,7 @@ from tests.unit.reports.few_runs import losses
 from vitlab.reports.words import WIDTH, describe_limits, say_result
 from vitlab.studies.results import Results
 
-ONE_SEED = "One seed, no interval."
+ONE_SEED = "One seed each: no interval."
 SIZES = (500, 2000, 8000, 32000)
 
 
@@ -43,10 +43,10 @@ def near(*means, spread=0.002):
 
 def test_who_leads_over_the_whole_range_or_at_the_largest_size():
     assert both(near(0.4, 0.62, 0.78, 0.88), near(0.782, 0.87, 0.93, 0.961)) == (
-        "ResNet leads at every size from 500 to 32,000, by 8.1 ± 0.0 points there."
+        "ResNet leads at every size from 500 to 32,000, by 8.1 points (8.1 to 8.1) there."
     )
     found = all_told(rows_of({"vit": near(0.5, 0.5, 0.5), "resnet": near(0.6, 0.501, 0.6, spread=-0.002)}))
-    assert found[0].startswith("ResNet leads with 8,000 examples, by 10.0 ± ")
+    assert found[0].startswith("ResNet leads with 8,000 examples, by 10.0 points (")
     assert found[1] == "ResNet leads at 500 and 8,000 examples."
     assert told(rows_of({"vit": near(0.5), "resnet": near(0.6)})).startswith("ResNet leads with 500 examples,")
 
@@ -56,22 +56,22 @@ def test_a_sure_crossover_comes_first():
     assert found[0].startswith("ViT passes ResNet at 4,")
     assert found[0].endswith("inside the data.")
     assert found[1:3] == [
-        "ViT leads with 32,000 examples, by 2.0 ± 0.0 points.",
+        "ViT leads with 32,000 examples, by 2.0 points (2.0 to 2.0).",
         "ResNet leads at 500 and 2,000 examples; ViT leads from 8,000 examples on.",
     ]
 
 
 def test_one_seed_leads_nowhere():
     found = all_told(rows_of({"vit": (0.4, 0.6), "resnet": (0.7, 0.8)}))
-    assert found[0] == "Undecided between ResNet and ViT: one seed each, 20.0 points with 2,000 examples."
+    assert found[0] == "Undecided (one seed): ResNet ahead of ViT by 20.0 points with 2,000 examples."
     assert found[-1] == ONE_SEED
 
 
 def test_undecided_says_how_many_seeds_would_settle_it():
     vit, resnet = ((0.40, 0.44), (0.84, 0.86), (0.95, 0.97)), ((0.70, 0.72), (0.85, 0.86), (0.96, 0.967))
     found = all_told(rows_of({"vit": vit, "resnet": resnet}))
-    assert found[0].startswith("Undecided between ResNet and ViT: 0.4 ± ")
-    assert found[0].endswith(" points with 8,000 examples.")  # more than 20 would not
+    assert found[0].startswith("Undecided: ResNet ahead of ViT by 0.4 points (-")
+    assert found[0].endswith(" with 8,000 examples.")  # more than 20 would not
     closer = all_told(rows_of({"vit": near(0.4, 0.6, spread=0.01), "resnet": near(0.6, 0.61, spread=-0.01)}))[0]
     assert re.search(r"; \d+ more seeds each would settle it\.$", closer)
 
@@ -91,10 +91,10 @@ def test_best_model_of_each_family_at_each_size():
     models["resnet"] = near(0.6, 0.7, 0.75, 0.8)
     first, second, third, *_ = all_told(rows_of(models, families))
     assert first.startswith("ViT passes ResNet at 11,000 training examples (90% interval 1")
-    assert second.startswith("ViT leads with 32,000 examples, by 10.0 ± 0.")
+    assert second.startswith("ViT leads with 32,000 examples, by 10.0 points (")
     assert third == "ResNet leads at 500, 2,000 and 8,000 examples; ViT leads at 32,000 examples."
     del models["resnet"]
-    assert "vit_l leads with 32,000 examples, by 20.0 ± 0." in " ".join(all_told(rows_of(models, families)))
+    assert "vit_l leads with 32,000 examples, by 20.0 points (" in " ".join(all_told(rows_of(models, families)))
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
@@ -104,7 +104,7 @@ def test_what_did_not_finish_or_has_no_number(value):
         "No finished run has a result on the held-out data."
     )
     found = both((*near(0.4), value, *near(0.6)), near(0.5, 0.6, 0.8))
-    assert found.startswith("ResNet leads at every size from 500 to 8,000, by 20.0 ± ")
+    assert found.startswith("ResNet leads at every size from 500 to 8,000, by 20.0 points (")
     apart = rows_of({"vit": (0.4,)}) + rows_of({"resnet": (0.5,)}, sizes=(2000,))
     assert "no training-set size in common" in told(apart)
 
@@ -144,20 +144,22 @@ def test_two_points_on_every_seed_are_a_lead_and_copies_of_a_model_are_level():
     ease = rng.random(2000)
     right = [(rng.random((3, 2000)) ** 6 < ease).astype(float) for _ in range(2)]
     assert with_outcomes({"vit": right[0], "resnet": right[1]}).startswith(
-        "Undecided between ViT and ResNet: 0.2 ± 3.1 points"
+        "Undecided: ViT ahead of ResNet by 0.2 points (-2.9 to 3.3)"
     )
     worse = right[0].copy()
     for values in worse:
         values[rng.choice(np.flatnonzero(values), 40, replace=False)] = 0
-    assert with_outcomes({"vit": worse, "resnet": right[0]}).startswith("ResNet leads with 500 examples, by 2.0 ± 0.")
+    assert with_outcomes({"vit": worse, "resnet": right[0]}).startswith(
+        "ResNet leads with 500 examples, by 2.0 points ("
+    )
 
 
 def test_a_headline_of_one_seed_says_that_others_are_not_covered():
-    ending = ". One seed: the interval does not cover others."
+    ending = ". One seed each: the interval covers test examples alone."
     found = with_outcomes({"vit": 0.8, "resnet": 0.9})
     assert found.startswith("ResNet leads with 500 examples, by 11.")
-    assert found.endswith(f" points{ending}")
-    assert with_outcomes({"vit": 0.800, "resnet": 0.805}).startswith("Undecided between ResNet and ViT: ")
+    assert found.endswith(f"){ending}")
+    assert with_outcomes({"vit": 0.800, "resnet": 0.805}).startswith("Undecided: ResNet ahead of ViT by ")
     assert all_told(rows_of({"vit": (0.4,), "resnet": (0.5,)}))[-1] == ONE_SEED
     assert ONE_SEED not in all_told(rows_of({"vit": ((0.4, 0.41),), "resnet": ((0.5, 0.5),)}))
 
@@ -165,14 +167,14 @@ def test_a_headline_of_one_seed_says_that_others_are_not_covered():
 def test_the_headline_says_when_no_model_beats_chance():
     found = with_outcomes({"vit": 0.50, "resnet": 0.49}, chance=0.5)
     assert found.startswith("No model beats chance: 5")
-    assert found.endswith("guessing the largest class has 50.0%.")
+    assert found.endswith("guessing the largest class gives 50.0%.")
     assert with_outcomes({"vit": 0.51}, items=200, chance=0.5).startswith("No model beats chance")
     assert with_outcomes({"vit": 0.60, "resnet": 0.49}, chance=0.5).startswith("ViT leads with 500")
     early = [
         {**row, "chance": 0.1}
         for row in rows_of({"vit": ((0.09, 0.11), (0.9, 0.91)), "resnet": ((0.1, 0.1), (0.7, 0.7))})
     ]
-    assert told(early).startswith("ViT leads with 2,000 examples, by 20.5 ± ")
+    assert told(early).startswith("ViT leads with 2,000 examples, by 20.5 points (")
 
 
 LONG = "vit_large_patch16_224_augreg_in21k recipe.optimizer=muon recipe.lr=0.00"

@@ -39,7 +39,7 @@ def test_what_would_help_a_cell_stands_in_it():
     lines = format_markdown(results_of(rows)).splitlines()
     assert lines[2] == "| 53 | \N{EN DASH} | 25.0% (n=1, more data) |"
     assert lines[3] == "| 1,009 | 60.0 ± 14.1% (n=2, more steps) | \N{EN DASH} |"
-    assert lines[-1].endswith("(more data), (more steps): what would help more; (unclear): not known.")
+    assert lines[-1].endswith("In brackets: what would lower the error more.")
     assert r"25.0\% (n=1, more data) \\" in format_latex(results_of(rows))
 
 
@@ -58,15 +58,15 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
     right = {one["run"]: (np.arange(400) < 400 * one["accuracy"]).astype(float) for one in rows}
     head, _, line, _, caption = format_markdown(results_of(rows, right)).splitlines()
     assert head.endswith("| b | best vs. runner-up |")
-    assert re.fullmatch(r"\| 53 \| 50.5 ± 0.7% \| 70.5 ± 0.7% \| b by 20.0 ± 5.\d points \|", line)
+    assert re.fullmatch(r"\| 53 \| 50.5 ± 0.7% \| 70.5 ± 0.7% \| b by 20.0 points \(1[45].\d to 2[45].\d\) \|", line)
     assert caption == (
-        "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds. Differences: ± half of the 95% interval "
-        "over seeds and held-out examples. Chance, always choosing the largest class: 25.0% of 400 held-out examples."
+        "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds. Differences: with their 95% intervals "
+        "over seeds and held-out examples. Always choosing the largest class gives 25.0% on 400 held-out examples."
     )
     one_seed = format_markdown(results_of(rows[::2], right))
     assert "over held-out examples; other seeds are not covered" in one_seed
     right[rows[1]["run"]] = right[rows[0]["run"]][::-1]
-    assert "| undecided: even, 0.0 ± 9." in format_markdown(
+    assert "| undecided: even, 0.0 points (-9." in format_markdown(
         results_of([rows[0], {**rows[1], "model": "b", "seed": 0}], right)
     )
     assert "| none beats chance |" in format_markdown(results_of([{**one, "chance": 0.8} for one in rows], right))

@@ -230,10 +230,10 @@ def test_how_many_times_the_data_one_model_needs():
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"error": 0.9}, "the first has it below its smallest size"),
+        ({"error": 0.9}, "the first reaches it below its smallest size"),
         ({"error": 0.001}, "the first is not seen to reach it within 10x of its data"),
         ({"error": 0.05}, "the second is not seen to reach it within 10x of its data"),
-        ({"size": 20}, "the first has it below its smallest size"),
+        ({"size": 20}, "the first reaches it below its smallest size"),
     ],
 )
 def test_an_error_that_a_law_does_not_reach_has_no_multiplier(asked, reason):

@@ -185,7 +185,7 @@ def test_a_size_of_one_seed_has_the_spread_of_the_others_and_says_so():
     last = results.gaps.iloc[-1]
     assert last.verdict == "undecided", "five points are within the spread of a seed"
     assert last.high - last.low > 2 * 1.96 * 0.03
-    assert "One seed at 16,000: its spread is that of other sizes." in say_result(results)
+    assert "One seed with 16,000: its interval borrows the spread of other sizes." in say_result(results)
 
 
 @pytest.mark.parametrize(
@@ -206,15 +206,15 @@ def test_one_seed_without_an_interval_leads_nowhere(key, columns):
     first, *_, last = say_result(results)
     assert "undecided" in first.lower()
     assert "leads" not in first
-    assert "one seed each" in first
-    assert last == "One seed, no interval."
+    assert "(one seed)" in first
+    assert last == "One seed each: no interval."
     assert re.fullmatch(r"undecided \(one seed\): . ahead by .*", make_size_table(results).body[0][-1])
 
 
 def test_models_of_the_same_number_are_even():
     rows = [{"run": m, "model": m, "train_size": 400, "seed": 0, "bleu": 0.0, "metric": "bleu"} for m in "ab"]
     results = Results(rows, outcomes={})
-    assert say_result(results)[0] == "In BLEU, undecided between a and b: one seed each, 0 BLEU with 400 examples."
+    assert say_result(results)[0] == "In BLEU, undecided (one seed): a and b even, 0 BLEU with 400 examples."
     assert make_size_table(results).body[0][-1] == "undecided (one seed): even, 0 BLEU"
 
 

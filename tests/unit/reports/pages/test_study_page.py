@@ -27,7 +27,7 @@ def page(study):
 
 def test_the_page_says_what_the_study_found(page):
     for text in (
-        "ResNet leads with 32,000 examples, by 6.4 ± 3.6 points.",
+        "ResNet leads with 32,000 examples, by 6.4 points (2.9 to 10.0).",
         "15 of 16",
         "21 November 2025",
         "Held-out error against training-set size",
@@ -111,7 +111,7 @@ def test_runs_that_have_kept_their_results_alone(tmp_path):
     (study.figures / "samples.json").unlink()
     write_report(load_results(study.folder))
     found = Page(study.report_path.read_text())
-    assert "ResNet leads with 500 examples, by 38.4 ± 0.2 points." in found.text
+    assert "ResNet leads with 500 examples, by 38.4 points (38.2 to 38.5)." in found.text
     assert "Held-out error against training-set size" in found.text
     assert "Loss while training" not in found.text
 
@@ -122,7 +122,7 @@ def test_values_that_are_no_numbers(tmp_path):
     write_report(load_results(study.folder))
     found = Page(study.report_path.read_text())
     assert "4 runs ended without a finite accuracy." in found.text
-    assert "ResNet leads with 2,000 examples, by 25.3 ± 10.0 points." in found.text
+    assert "ResNet leads with 2,000 examples, by 25.3 points (15.3 to 35.3)." in found.text
     assert "nan" not in found.text.lower().replace("nano", "")
 
 
