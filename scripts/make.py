@@ -12,10 +12,10 @@ readme: docs/report.png (the top of the first study's report.html, through headl
 docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png (attention distance); prints
 their tables in Markdown. analyses: docs/analyses/*.png, the pages of a report among them, by the commands of
 docs/analyses.md. budgets: docs/budgets.png, the error against the size on one set, with fixed steps and with fixed
-epochs. keys: docs/keys.md, from the dataclasses and YAML files that declare them. models: prints the table of
-docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the twelve text
-fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and cropped; the
-array of one is FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
+epochs. keys: docs/keys.md for a release, what `vitlab list GROUP.keys` prints; git does not have it. models: prints the
+table of docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the
+twelve text fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and
+cropped; the array of one is FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
 
 Studies of budgets differ in their budget alone; with sizes and steps in doublings they hold the runs of both lines:
 
@@ -94,7 +94,7 @@ TALL = 8000  # pixels: more than a page has
 RASTER = 256  # pixels of a character
 KEYS = """# All keys
 
-Written by `python scripts/make.py keys`. `vitlab list GROUP.keys` prints the same: `vitlab list runs.keys`.
+`vitlab list GROUP.keys` prints the same: `vitlab list runs.keys`.
 """
 SMALL, SIDE = 24, 224  # pixels, of the models for one CPU core and of others
 SIDES = {"dinov2_s14": 518, "dinov2_b14": 518}  # that they were trained at
