@@ -19,7 +19,12 @@ from vitlab.studies.grid import compose_study
 from vitlab.studies.results import load_results
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("notes/*.md")),
+]
 PLACEHOLDERS = {"...", "STUDY", "RUN"}
 
 
@@ -112,7 +117,7 @@ def test_every_link_and_named_page_is_there(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
-    assert [name for name in re.findall(r"\bdocs/[\w-]+\.md", text) if not (ROOT / name).is_file()] == []
+    assert [name for name in re.findall(r"\b(?:docs|notes)/[\w-]+\.md", text) if not (ROOT / name).is_file()] == []
 
 
 def test_readme_is_short():
