@@ -3,6 +3,7 @@
     uv run vitlab scale && uv run vitlab scale fashion
     uv run python scripts/make.py readme runs/arrow runs/fashion
     uv run python scripts/make.py analyses [--no-pages]       # trains, unless runs/analyses* have it already
+    uv run python scripts/make.py tutorial                    # of runs/digits and runs/patches, docs/tutorial.md
     uv run python scripts/make.py budgets runs/fashion-*
     uv run python scripts/make.py keys
     uv run python scripts/make.py models                      # 20 seconds; nothing is trained or allocated
@@ -12,10 +13,10 @@ readme: docs/report.png (the top of the first study's report.html, through headl
 docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png (attention distance); prints
 their tables in Markdown. analyses: docs/analyses/*.png, the pages of a report among them, by the commands of
 docs/analyses.md. budgets: docs/budgets.png, the error against the size on one set, with fixed steps and with fixed
-epochs. keys: docs/keys.md, from the dataclasses and YAML files that declare them. models: prints the table of
-docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the twelve text
-fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and cropped; the
-array of one is FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
+epochs. keys: docs/keys.md for a release, what `vitlab list GROUP.keys` prints; git does not have it. models: prints the
+table of docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the
+twelve text fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and
+cropped; the array of one is FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
 
 Studies of budgets differ in their budget alone; with sizes and steps in doublings they hold the runs of both lines:
 
@@ -94,14 +95,14 @@ TALL = 8000  # pixels: more than a page has
 RASTER = 256  # pixels of a character
 KEYS = """# All keys
 
-Written by `python scripts/make.py keys`. `vitlab list GROUP.keys` prints the same: `vitlab list runs.keys`.
+`vitlab list GROUP.keys` prints the same: `vitlab list runs.keys`.
 """
 SMALL, SIDE = 24, 224  # pixels, of the models for one CPU core and of others
 SIDES = {"dinov2_s14": 518, "dinov2_b14": 518}  # that they were trained at
 
 
-def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 256) -> None:
-    """The top of a page once its plots are drawn, no taller than it is; few colours, so that the file stays small."""
+def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 256, parts: str = "body *") -> None:
+    """The parts of a page once its plots are drawn, or their top; few colours, so that the file stays small."""
     sys.path.insert(0, str(ROOT))
     from tests.unit.reports.chromium import CHROMIUM, Browser, launch_chromium
 
@@ -116,13 +117,14 @@ def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 2
             const look = () => drawn() ? done() : setTimeout(look, 50);
             look();
         })""")
-        end = browser.run("""Math.max(...[...document.querySelectorAll('body *')]
-            .map((element) => element.getBoundingClientRect().bottom))""")
+        browser.page.add_style_tag(content="* { content-visibility: visible !important }")  # what is below, too
+        tops, ends = browser.run(f"""['top', 'bottom'].map((side) => [...document.querySelectorAll('{parts}')]
+            .map((element) => element.getBoundingClientRect()[side]))""")
         browser.page.screenshot(path=picture, full_page=True)
     image = Image.open(picture).convert("RGB")
-    image.crop((0, 0, image.width, min(image.height, height, round(end) + MARGIN))).quantize(colours).save(
-        picture, optimize=True
-    )
+    top = max(0, round(min(tops)) - MARGIN)
+    image = image.crop((0, top, image.width, min(image.height, top + height, round(max(ends)) + MARGIN)))
+    image.quantize(colours, Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)  # it keeps small patches of colour
 
 
 def make_readme(arrow: str, fashion: str) -> None:
@@ -156,6 +158,16 @@ def make_analyses(with_pages: bool) -> None:
     if with_pages:
         for name, page in PAGES.items():
             screenshot(page, pictures / f"{name}.png", height=TALL, colours=128)
+
+
+def make_tutorial() -> None:
+    pictures = DOCS / "tutorial"
+    pictures.mkdir(exist_ok=True)
+    study = Path("runs/digits")
+    screenshot(study / "report.html", pictures / "report.png", height=1110)
+    screenshot(study / "report.html", pictures / "tables.png", parts="#sizes, #laws")
+    screenshot(study / "attention/vit_nano-n1294-s0.html", pictures / "attention.png", height=910)
+    screenshot(Path("runs/patches/compare.html"), pictures / "compare.png", height=1180)
 
 
 def make_budgets(studies: list[str]) -> None:
@@ -250,7 +262,7 @@ def draw_character(font: ImageFont.FreeTypeFont, character: str) -> np.ndarray:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", choices=("readme", "analyses", "budgets", "keys", "models", "characters"))
+    parser.add_argument("which", choices=("readme", "analyses", "tutorial", "budgets", "keys", "models", "characters"))
     parser.add_argument("studies", nargs="*", help="folders")
     parser.add_argument("--no-pages", action="store_true", help="leave out the pictures of the report's pages")
     args = parser.parse_args()
@@ -259,6 +271,8 @@ if __name__ == "__main__":
             make_readme(*(args.studies or ("runs/arrow", "runs/fashion")))
         case "analyses":
             make_analyses(not args.no_pages)
+        case "tutorial":
+            make_tutorial()
         case "budgets":
             make_budgets(args.studies)
         case "keys":

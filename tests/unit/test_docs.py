@@ -3,6 +3,8 @@ to a file."""
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,12 +21,18 @@ from vitlab.studies.grid import compose_study
 from vitlab.studies.results import load_results
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("notes/*.md")),
+]
 PLACEHOLDERS = {"...", "STUDY", "RUN"}
 
 
 def read_blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [block for of, block in blocks if of == language]
 
 
 def list_commands():
@@ -62,7 +70,7 @@ def parse(monkeypatch, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("words", list_commands())
+@pytest.mark.parametrize("words", list(list_commands()))
 def test_the_program_takes_every_command(words, parse):
     verb, *rest = words
     assert verb in COMMANDS
@@ -75,7 +83,7 @@ def test_the_program_takes_every_command(words, parse):
         assert compose(TrainConfig, overrides).model.name
     else:
         study = next((word for word in given if word in names("study")), "arrow")
-        assert all(word in (study, "my_study.yaml") for word in given if "=" not in word)
+        assert all(word == study or word.endswith(".yaml") for word in given if "=" not in word)
         assert compose_study(study, overrides).models
 
 
@@ -112,7 +120,21 @@ def test_every_link_and_named_page_is_there(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
-    assert [name for name in re.findall(r"\bdocs/[\w-]+\.md", text) if not (ROOT / name).is_file()] == []
+    assert [name for name in re.findall(r"\b(?:docs|notes)/[\w-]+\.md", text) if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_tutorial_run_and_leave_what_it_names(tmp_path):
+    page = ROOT / "docs" / "tutorial.md"
+    (study,) = read_blocks(page, "yaml")
+    (tmp_path / "patches.yaml").write_text(study)
+    for line in "".join(read_blocks(page, "")).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["vitlab"] and words[1] != "sync":  # which needs a network
+            subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, check=True)
+    named = re.findall(r"`(runs/[^`]+)`", page.read_text())
+    assert named
+    assert [path for path in named if not (tmp_path / path).exists()] == []
 
 
 def test_readme_is_short():

@@ -270,7 +270,7 @@ def head_names(model: nn.Module) -> list[str]:
 def start_head(model: nn.Module, parameter: Tensor) -> Tensor:
     """The first value of a parameter of a new head."""
     start = torch.zeros_like(parameter)
-    # text heads that started at zero learned less: docs/lab-notes.md
+    # text heads that started at zero learned less: notes/lab-notes.md
     return nn.init.normal_(start, std=STD) if isinstance(model, TextModel) and start.dim() > 1 else start
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from scripts.make import write_keys
 from tests.configurations import problem, train
-from vitlab.config import UserError, groups, identity, resolved
+from vitlab.config import UserError, identity, resolved
 from vitlab.config.groups import list_keys, read_comments
 from vitlab.config.schema import StudyConfig
 from vitlab.config.schema.fields import import_class
@@ -107,8 +107,4 @@ def test_the_list_of_keys_is_that_of_the_classes_with_their_comments():
     assert {"kind": "depthwise", "name": "kernel", "type": "whole number", "default": "3", "about": ""} in json.loads(
         printed.stdout
     )
-
-
-def test_the_reference_of_all_keys_is_up_to_date():
-    written = (groups.config_dir().parent / "docs" / "keys.md").read_text()
-    assert written == write_keys(), "run python scripts/make.py keys"
+    assert "| `trainer.devices` | whole number, from 1, to 1,024 | 1 |" in write_keys()

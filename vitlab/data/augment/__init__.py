@@ -4,7 +4,7 @@ The augmentations of uint8 images are the modules of this folder, found by listi
 recipe, generator)`, uint8 (B, C, H, W) -> the same, where `config` is `data.augment` and `recipe` the recipe; all that
 is random is drawn from `generator`. `ORDER` is its place among the others (geometry 10, rand_augment 30), and a
 dataclass `Config` holds its keys below `data.augment`, with ranges by `vitlab.config.schema.fields.setting` and a
-comment that docs/keys.md shows (`python scripts/make.py keys`). One that is off gives the very tensor and draws
+comment that `vitlab list data.keys` shows. One that is off gives the very tensor and draws
 nothing, so that others draw what they did. The generator may be on the CPU where the images are not. torch is imported
 inside the functions, because commands that only print read the keys. A module may have `check(recipe, data)`, which
 yields what does not fit, a line each.
