@@ -3,18 +3,19 @@
 import copy
 import io
 import re
+from functools import partial
 
 import pytest
 import torch
-from timm.optim import Muon
+from timm.optim import muon as timm_muon
 from torch import nn
 
-from vitlab.config import DescribeConfig, TrainConfig, compose
+from vitlab.config import DescribeConfig, TrainConfig, compose, load, names
 from vitlab.models import build as build_text
 from vitlab.models import build_model
 from vitlab.models.resnet import ResNet
-from vitlab.training.optim import MuonInFloat32, build_schedule, find_hidden_matrices
 from vitlab.training.optim import build_optimizer as build
+from vitlab.training.optim import build_schedule, find_hidden_matrices
 
 LR = 0.37
 
@@ -120,8 +121,8 @@ def test_each_layer_of_a_text_model_has_its_share_of_the_rate_of_the_next(body, 
 def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest():
     vit = tiny_vit(depth=2)
     found = build(vit, recipe("optimizer=muon", "momentum=0.7", "betas=[0.8,0.7]", f"lr={LR}", "weight_decay=0.25"))
-    muon = [g for g in found.param_groups if g.get("use_muon")]
-    adamw = [g for g in found.param_groups if g.get("use_fallback")]
+    adamw = [g for g in found.param_groups if g["use_fallback"]]
+    muon = [g for g in found.param_groups if not g["use_fallback"]]
     matrices = {
         f"encoder.blocks.{block}.{part}.weight"
         for block in (0, 1)
@@ -129,10 +130,8 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest():
     }
     assert find_hidden_matrices(vit) == matrices == names_in(vit, muon)
     assert names_in(vit, adamw) == {name for name, _ in vit.named_parameters()} - matrices
-    assert {(g["momentum"], g["adjust_lr_fn"], g["weight_decay"], g["lr"]) for g in muon} == {
-        (0.7, "match_rms_adamw", 0.25, LR)
-    }
-    assert {(g["betas"], g["nesterov"]) for g in adamw} == {((0.8, 0.7), False)}
+    assert {(g["momentum"], g["weight_decay"], g["lr"]) for g in muon} == {(0.7, 0.25, LR)}
+    assert all(g["betas"] == [0.8, 0.7] for g in adamw)
     assert names_in(vit, [g for g in adamw if g["weight_decay"]]) == {"patch_embed.proj.weight", "head.weight"}
 
 
@@ -151,17 +150,47 @@ def test_muon_takes_the_convolutions_of_a_resnet_s_stages_as_matrices():
     assert values.max() < 1.5
 
 
-@pytest.mark.parametrize("shape", [(6, 9), (9, 6), (4, 5, 3, 3)])
-def test_muon_without_bf16_instructions_takes_the_same_steps(shape):
-    weights = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
-    moved = []
-    for kind in (Muon, MuonInFloat32):
-        parameter = nn.Parameter(weights[0].clone())
-        parameter.grad = weights[1].clone()
-        kind([{"params": [parameter], "use_muon": True}], lr=0.1, ns_coefficients="original").step()
-        moved.append(parameter.detach() - weights[0])
-    assert moved[0].abs().mean() > 0.01
-    torch.testing.assert_close(*moved, atol=2e-3, rtol=0.02)
+@pytest.mark.parametrize("name", names("model"))
+def test_muon_takes_the_matrices_of_all_blocks_of_every_model(name):
+    config = load("model", name)
+    text = {"length": 11, "vocabulary": 29} if config.modality == "text" or config.kind == "captioner" else {}
+    pictures = {} if config.modality == "text" else {"image_size": (672, 672), "channels": 3}
+    with torch.device("meta"):
+        model = build_model(name, **text, **pictures)
+    block = re.compile(r"(?:(?:text|decoder|image)\.)?(?:encoder\.blocks\.|stages\.|layer)\d+\..*weight")
+    matrices = {name for name, p in model.named_parameters() if p.ndim > 1 and block.fullmatch(name)}
+    assert find_hidden_matrices(model) == matrices
+    assert bool(matrices) != (config.family in ("lstm", "gru", "rnn", "histogram"))  # torch's own layers, or none
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("model", ["vit", "resnet"])
+def test_three_steps_are_those_of_timm_s_muon(model, nesterov, monkeypatch):
+    exact = partial(timm_muon.zeropower_via_newtonschulz, dtype=torch.float32)  # it multiplies in bf16
+    monkeypatch.setattr(timm_muon, "zeropower_via_newtonschulz", exact)
+    torch.manual_seed(0)
+    ours = tiny_vit() if model == "vit" else ResNet(channels=3, num_classes=3, layers=[1, 2], widths=[4, 8])
+    theirs = copy.deepcopy(ours)
+    chosen = recipe("optimizer=muon", f"nesterov={nesterov}", "momentum=0.8", "lr=0.01", "weight_decay=0.3", "eps=1e-5")
+    own = build(ours, chosen, fused=True)
+    keys = ("params", "lr", "weight_decay", "use_fallback")
+    groups = [{key: group[key] for key in keys} for group in own.param_groups]
+    parameters = dict(zip(ours.parameters(), theirs.parameters(), strict=True))
+    for group in groups:
+        group["params"] = [parameters[parameter] for parameter in group["params"]]
+        group |= {"nesterov": False, "eps": 1e-5} if group["use_fallback"] else {"use_muon": True}
+    options = {"momentum": 0.8, "nesterov": nesterov, "betas": tuple(chosen.betas), "ns_coefficients": "original"}
+    other = timm_muon.Muon(groups, **options)
+    images = torch.randn(7, 3, 8, 8)
+    before = copy.deepcopy(ours.state_dict())
+    for net, optimizer in ((ours, own), (theirs, other)) * 3:
+        nn.functional.cross_entropy(net(images), torch.arange(7) % 3).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for name, parameter in ours.named_parameters():
+        moved = parameter - before[name]
+        assert moved.abs().max() > 1e-3, name
+        torch.testing.assert_close(moved, theirs.get_parameter(name) - before[name], atol=1e-4, rtol=1e-2, msg=name)
 
 
 def losses(vit, optimizer, plan, steps, first=0):

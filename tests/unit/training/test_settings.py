@@ -59,6 +59,21 @@ def test_precision_on_a_cpu_depends_on_its_instructions_whatever_the_models_size
     assert resolved(of_size(3), "precision=bf16-mixed").precision == "bf16-mixed"
 
 
+@pytest.mark.parametrize(
+    ("name", "has", "fast"),
+    [
+        ("Intel Xeon", {"avx512_bf16": True, "amx_bf16": True}, True),
+        ("Intel Xeon", {"avx512_bf16": True, "amx_bf16": False}, False),  # half the rate of float32
+        ("AMD EPYC", {"avx512_bf16": True}, True),
+        ("AMD EPYC", {"avx512_bf16": False}, False),
+        ("Neoverse", {"bf16": True}, True),
+    ],
+)
+def test_bf16_is_chosen_on_a_cpu_where_it_is_faster(name, has, fast, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name, **has})
+    assert settings.cpu_has_bf16() == fast
+
+
 @pytest.mark.parametrize("has_units", [True, False])
 def test_bf16_that_a_gpu_only_emulates_is_not_chosen(has_units, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
