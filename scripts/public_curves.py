@@ -21,7 +21,8 @@ from vitlab.config import UserError
 from vitlab.studies.crossover import crossover
 from vitlab.studies.fit import fit_scaling_law
 
-SETS, LEARNERS, FEWEST, CUTS = 50, 5, 8, (1, 2, 3)
+SETS, LEARNERS, FEWEST, CUTS = 40, 5, 8, (1, 2, 3)
+FITS = [*product([3], ("auto", "m1", "m2", "m3", "m4")), (1, "auto")]  # seeds, law
 CURVE, SAID = ["openmlid", "learner"], ["agree", "interval", "stays"]
 
 
@@ -46,7 +47,7 @@ def read_curves(path):
 def judge(curves):
     """What the laws say of the curves of one data set, and crossovers of its pairs, beside what became of them."""
     laws, pairs, fits = [], [], {}
-    for (k, curve), cut, seeds, law in product(enumerate(curves), CUTS, (3, 1), ("auto", "m1", "m2", "m3", "m4")):
+    for (k, curve), cut, (seeds, law) in product(enumerate(curves), CUTS, FITS):
         known, end, truth = curve.iloc[:-cut, :seeds], curve.index[-1], curve["mean"].iloc[-1]
         laws.append({"seeds": seeds, "law": law, "cut": cut, "drawn": False})
         try:
@@ -69,8 +70,7 @@ def judge(curves):
                 below, above = leader[leader.index < found.low][-1:], leader[leader.index > (found.high or np.inf)][:1]
                 row["interval"] = (below != found.ahead).all() and (above == found.ahead).all()
             if found.p_none is not None and found.p_none >= 0.9:
-                now = [curves[k].loc[last, [0, 1, 2]].mean() for k in (a, b)]
-                row["stays"] = leader[2 * last] == (now[1] < now[0])
+                row["stays"] = leader[2 * last] == ((curves[b] - curves[a]).loc[last, [0, 1, 2]].mean() < 0)
             pairs.append(row)
     return laws, pairs
 

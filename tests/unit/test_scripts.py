@@ -92,7 +92,7 @@ def test_public_curves_are_judged(monkeypatch, tmp_path):
         archive.add(tmp_path / "database-accuracy.csv", "lcdb-0.1.0/lcdb/database-accuracy.csv")
     (curves,) = public_curves.read_curves(tmp_path / "lcdb.tar.gz")
     laws, pairs = public_curves.judge(curves)
-    assert (len(laws), all(row["drawn"] for row in laws)) == (20, True)
+    assert (len(laws), all(row["drawn"] for row in laws)) == (12, True)
     assert {row["claim"] for row in pairs} == {"sure, inside"}
     assert all(row["agree"] and row["interval"] for row in pairs)
 
