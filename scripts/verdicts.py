@@ -1,4 +1,4 @@
-"""How often the sentences of a study are right, on simulated ones: tables of docs/rules.md, "How often this is right".
+"""How often the sentences of a study are right, on simulated ones: tables of docs/rules.md.
 
     python scripts/verdicts.py leads best equal crossovers compute gaps means rounds laws own_sizes multipliers
 
