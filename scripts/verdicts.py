@@ -1,9 +1,9 @@
-"""How often the sentences of a study are right, on simulated ones: tables of docs/rules.md, "How often this is right".
+"""How often the sentences of a study are right, on simulated ones: tables of docs/rules.md.
 
-    python scripts/verdicts.py leads best equal crossovers compute [--trials 2000]
+    python scripts/verdicts.py leads best equal crossovers compute gaps means rounds laws own_sizes multipliers
 
 Each trial draws new test items and seeds: item i is right in a run with `skill + seed + item + rest > 0`, all but the
-skill normal. Truth is the error over all items and seeds.
+skill normal. Truth is the error over all items and seeds. Of laws it draws errors with normal noise in their logs.
 """
 
 import argparse
@@ -16,23 +16,28 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from vitlab.reports.words import compare_sizes, find_leads
+from vitlab.studies.crossover import crossover as find_crossover
+from vitlab.studies.crossover import data_multiplier
+from vitlab.studies.fit import fit_scaling_law
 from vitlab.studies.results import Results
-from vitlab.studies.stats import compare_costs
+from vitlab.studies.stats import Target, compare_costs, estimate_mean, moderated_spreads, plan_round
 
 SEED_SPREAD, REST = 0.05, 0.5  # standard deviations, of items 1; an error of 10% then varies by 0.8 points over seeds
 
 
-def true_error(skill):
-    return ndtr(-skill / math.sqrt(1 + SEED_SPREAD**2 + REST**2))
+def true_error(skill, spread=SEED_SPREAD):
+    return ndtr(-skill / math.sqrt(1 + spread**2 + REST**2))
 
 
-def simulate(skills, sizes, seeds, items, rng):
-    """A study of models (name -> skill at a size) whose runs kept their test items."""
+def simulate(skills, sizes, seeds, items, rng, spread=SEED_SPREAD, last=()):
+    """A study of models (name -> skill at a size) that kept its test items; `last` are seeds at the last size."""
     rows, outcomes = [], {}
     ease = rng.standard_normal(items)
     for size, seed in product(sizes, range(seeds)):
         for name, skill in skills.items():
-            noise = SEED_SPREAD * rng.standard_normal() + REST * rng.standard_normal(items)
+            if size == sizes[-1] and seed >= dict(last).get(name, seeds):
+                continue
+            noise = spread * rng.standard_normal() + REST * rng.standard_normal(items)
             right = (skill(size) + ease + noise > 0).astype(np.float32)
             run = f"{name}-n{size}-s{seed}"
             outcomes[run] = right
@@ -86,12 +91,103 @@ def compute(spread, seeds, rng):
     return found and found[2] <= 0.5 <= found[3]
 
 
+def gap(spread, first, second, rng):
+    """Whether the 95% interval of a gap at the last of 4 sizes holds the true one; 3 or more seeds at the others."""
+    skills, last = {"a": curve(0.2, 0.95), "b": curve(0.2, 0.8)}, {"a": first, "b": second}
+    sizes, seeds = [1000, 2000, 4000, 8000], max(3, first, second)
+    found = simulate(skills, sizes, seeds, 2000, rng, spread, last).gap("a", "b", 8000)
+    truth = true_error(skills["b"](8000), spread) - true_error(skills["a"](8000), spread)
+    return found.estimate.low <= (truth if found.best == "a" else -truth) <= found.estimate.high
+
+
+def mean(ratio, seeds, rng):
+    """Whether the 95% interval of a mean at the first of 4 sizes holds the truth; spreads fall by a ratio."""
+    values = {size: rng.standard_normal(seeds) * ratio ** (k / -3) for k, size in enumerate((1, 2, 4, 8))}
+    found = estimate_mean(values[1], moderated_spreads(values)[1])
+    return found.low <= 0 <= found.high
+
+
+def rounds(points, rng):
+    """Which share of the intervals of six means hold the truth after the rounds of `--until`, from 3 seeds on."""
+    spreads = dict(zip(product("ab", (250, 1000, 4000)), (0.03, 0.011, 0.004, 0.01, 0.0055, 0.003), strict=True))
+    added, rows = [(*cell, seed) for cell in spreads for seed in range(3)], []
+    while added:
+        for model, size, seed in added:
+            row = {"model": model, "train_size": size, "seed": seed, "test_items": 2000}
+            rows.append({**row, "accuracy": 0.7 + spreads[model, size] * rng.standard_normal()})
+        added, _ = plan_round(rows, Target(points))
+    found = Results(rows, outcomes={}).by_model
+    return np.mean(
+        [found[model][size].interval.low <= 0.7 <= found[model][size].interval.high for model, size in spreads]
+    )
+
+
+def law(planted, auto, sizes, seeds, noise, rng):
+    """Whether the 90% interval of a fit at twice the largest size holds the law's error there."""
+    x = np.repeat(np.geomspace(250, 32_000, sizes), seeds)
+    errors = LAWS[planted](x) * np.exp(noise * rng.standard_normal(len(x)))
+    low, high = fit_scaling_law(x, errors, "auto" if auto else f"m{planted}", 0.9 if planted == 4 else None).interval(
+        64e3
+    )
+    return low <= LAWS[planted](64e3) <= high
+
+
+LAWS = {
+    1: lambda x: 3 * x**-0.35,
+    2: lambda x: 0.05 + 3 * x**-0.5,
+    4: lambda x: 0.9 - 0.87 / (1 + 100 * x**-0.7),  # e_inf .03, e_0 .9, a 1
+}
+
+
+def draw_pair(seeds, rng):
+    """Two laws that cross once, between 600 and 20,000, and their fits, of 5 to 8 sizes of their own each."""
+    place, steep, flat = np.exp(rng.uniform(np.log(600), np.log(20_000))), rng.uniform(0.4, 0.6), rng.uniform(0.2, 0.3)
+    level, noise, fits = 0.2 / (place / 2000) ** -steep, rng.uniform(0.02, 0.1), []
+    times = 0.2 / (0.2 + (place / 2000) ** -flat)
+    laws = lambda x: level * (x / 2000) ** -steep, lambda x: times * (0.2 + (x / 2000) ** -flat)
+    for one in laws:
+        x = np.geomspace(250 * rng.uniform(0.5, 2), 32_000 * rng.uniform(0.5, 2), rng.integers(5, 9)).round()
+        x = np.repeat(x, seeds)
+        fits.append(fit_scaling_law(x, one(x) * np.exp(noise * rng.standard_normal(len(x)))))
+    return laws, place, fits
+
+
+def own_sizes(seeds, rng):
+    """Whether the interval of a sure crossover of curves with sizes of their own holds the true one."""
+    _, place, fits = draw_pair(seeds, rng)
+    found = find_crossover(*fits)
+    return found.low <= place <= (found.high or math.inf) if found.claim == "sure" else None
+
+
+def multiplier(seeds, beyond, rng):
+    """Whether the 90% interval of a data multiplier holds the truth, inside the data or at twice the second's."""
+    laws, _, fits = draw_pair(seeds, rng)
+    size = 2 * fits[1].largest
+    found = data_multiplier(*fits, **({"size": size} if beyond else {}))
+    if found.ratio is None:
+        return None
+    error = laws[1](size) if beyond else found.error
+    first, second = (brentq(lambda x, law=law: law(x) - error, 1e-3, 1e12) for law in laws)
+    return (found.low or 0) <= first / second <= (found.high or math.inf)
+
+
+UNEVEN = [(1, 1), (2, 2), (3, 3), (5, 5), (3, 2), (3, 1), (5, 3)]
 QUESTIONS = {
     "leads": (lead, "sizes, seeds", [(2, 2), (2, 5), (4, 3), (8, 2), (8, 3), (8, 5)]),
     "best": (best, "models, seeds", [(2, 3), (4, 2), (4, 3), (4, 5), (8, 3)]),
     "equal": (equal_crossover, "sizes, seeds", [(3, 3), (4, 3), (8, 2), (8, 5)]),
     "crossovers": (crossover, "test items, seeds", [(300, 3), (2000, 3), (2000, 5)]),
     "compute": (compute, "spread over seeds, seeds", [(0.003, 3), (0.003, 5), (0.01, 3), (0.01, 5)]),
+    "gaps": (gap, "spread, seeds of both", [(spread, *seeds) for spread in (0.05, 0.2) for seeds in UNEVEN]),
+    "means": (mean, "spreads fall by, seeds", [*product((1, 3, 10), (2, 3, 5))]),
+    "rounds": (rounds, "points", [(1.0,)]),
+    "laws": (
+        law,
+        "law, auto, sizes, seeds, noise",
+        [(*one, *of) for one in product(LAWS, (False, True)) for of in ((5, 3, 0.05), (8, 3, 0.1), (11, 1, 0.05))],
+    ),
+    "own_sizes": (own_sizes, "seeds", [(2,), (3,), (5,)]),
+    "multipliers": (multiplier, "seeds, beyond", [*product((2, 3, 5), (False, True))]),
 }
 
 

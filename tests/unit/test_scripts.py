@@ -2,15 +2,17 @@
 
 import subprocess
 import sys
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from scripts import make
+from scripts import make, public_curves
 
 ROOT = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -74,17 +76,25 @@ def test_commands_are_timed_against_the_imports(tiny):
     assert [row.ratio for row in startup.measure(quick=True)] == [0.5, 2.0, 2.0, 2.0, 2.0, 2.0]
 
 
-def test_learning_curves_are_written(tiny, tmp_path):
-    curves = tiny("real_curves", "__main__", SEEDS=1)
-    for name in (names := ["patches", "pixels", "colors", "code"]):
-        task = curves.TASKS[name]
-        first = {learner: task.learners[learner] for learner in [*task.learners][:2]}
-        curves.TASKS[name] = replace(task, sizes=task.sizes[:1], learners=first)
-    curves.make(tmp_path / "curves.csv", names)
-    table = pd.read_csv(tmp_path / "curves.csv")
-    assert [*table.task.unique()] == names
-    assert len(table) == 8
-    assert (table.error > 0).all()
+def test_public_curves_are_judged(monkeypatch, tmp_path):
+    """Two learners that cross at 100 items, on a data set with 25 splits; a third has a gap in its sizes."""
+    monkeypatch.setattr(public_curves, "LEARNERS", 2)
+    monkeypatch.setattr(public_curves, "CUTS", (1,))
+    noise, rows = np.random.default_rng(0), []
+    for learner, level, slope in (("steep", 4.0, -0.6), ("flat", 1.0, -0.3), ("short", 1.0, -0.3)):
+        for size, outer, inner in product(2 ** np.arange(4, 12), range(5), range(5)):
+            if learner != "short" or size != 64:
+                score = 1 - level * size**slope * np.exp(0.03 * noise.standard_normal())
+                rows.append((3, learner, size, 500, outer, inner, score))
+    columns = ["openmlid", "learner", "size_train", "size_test", "outer_seed", "inner_seed", "score_test"]
+    pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "database-accuracy.csv")
+    with tarfile.open(tmp_path / "lcdb.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "database-accuracy.csv", "lcdb-0.1.0/lcdb/database-accuracy.csv")
+    (curves,) = public_curves.read_curves(tmp_path / "lcdb.tar.gz")
+    laws, pairs = public_curves.judge(curves)
+    assert (len(laws), all(row["drawn"] for row in laws)) == (12, True)
+    assert {row["claim"] for row in pairs} == {"sure, inside"}
+    assert all(row["agree"] and row["interval"] for row in pairs)
 
 
 def test_models_are_counted(monkeypatch, capsys):

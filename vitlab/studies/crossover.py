@@ -125,20 +125,20 @@ def crossover(
         if j == len(sizes) - 1:
             later = np.maximum(find_change(grid, beyond * lead), sizes[-1])
             places = np.where(draws[:, j] * lead > 0, later, places)
-    else:  # where the laws cross last after the last clear lead; laws that cross inside the data, at their end
+    else:  # where the laws have the last clear leader behind at last; laws that cross inside the data, at their end
+        lead = np.sign(differences[clear[-1]])
         path = np.concatenate([sizes, grid[1:]])[clear[-1] :]
-        fitted = first.log_errors(path) - second.log_errors(path)
-        place, ahead = None, fitted[-1] > 0
-        if len(crossed := np.flatnonzero(fitted[:-1] * fitted[1:] < 0)):
+        fitted = (first.log_errors(path) - second.log_errors(path)) * lead
+        place, ahead = None, lead < 0
+        if fitted[-1] < 0 and len(crossed := np.flatnonzero(fitted[:-1] * fitted[1:] < 0)):
             i = crossed[-1]
             place = max(path[i] + (path[i + 1] - path[i]) * fitted[i] / (fitted[i] - fitted[i + 1]), grid[0])
         within = first.draw_log_errors(sizes) - second.draw_log_errors(sizes, role=1)
-        drawn = np.concatenate([within, beyond[:, 1:]], axis=1)[:, clear[-1] :]
-        places = np.maximum(find_change(path, drawn * (np.sign(fitted[0]) or 1.0)), grid[0])
+        places = np.maximum(find_change(path, np.hstack([within, beyond[:, 1:]])[:, clear[-1] :] * lead), grid[0])
     places = np.array(places)
-    has_one = np.isfinite(places)
-    share = float(has_one.mean())
-    none = replace(none, p_none=float(((places > sizes[-1] + np.log(NEAR)) & ~turned_early).mean()))
+    share = float((has_one := np.isfinite(places)).mean())
+    if hold:
+        none = replace(none, p_none=float(((places > sizes[-1] + np.log(NEAR)) & ~turned_early).mean()))
     if place is None or share < LIKELY:
         return replace(none, reason=f"only {share:.0%} of the drawn curves cross within {REACH:g}x of the data")
     claim, drawn = ("likely", places[has_one]) if share < SURE else ("sure", places)

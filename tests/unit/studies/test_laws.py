@@ -180,6 +180,15 @@ def test_models_that_never_cross_have_none_and_a_reason():
     assert describe_crossover(crossover(*noisy), "a", "b").endswith("neither is clearly ahead at any size")
 
 
+def test_the_model_that_leads_clearly_is_not_said_to_pass_by_laws_that_smooth_its_lead_away():
+    sizes, times = 1000 * 2.0 ** np.arange(6), np.array([1.03, 0.94, 1.03, 1.03, 0.997, 0.996])
+    line, noise = 0.03 + 4 * np.repeat(sizes, 3) ** -0.4, 0.01 * np.tile([-1, 0, 1], 6)
+    curves = line * np.repeat(times, 3) * np.exp(noise), line * np.exp(-noise)
+    first, second = (fit_scaling_law(np.repeat(sizes, 3), errors) for errors in curves)
+    assert (first.log_errors(np.log(sizes)) > second.log_errors(np.log(sizes))).any()
+    assert crossover(first, second, leads={size: size == 2000 for size in sizes}).claim == "none"
+
+
 def test_an_order_that_is_open_at_small_sizes_is_not_ruled_out():
     sizes = np.repeat([60, 250, 1_000, 2_160], 2)
     vit = fit_scaling_law(sizes, 1 - np.array([0.24, 0.302, 0.395, 0.455, 0.45, 0.434, 0.36, 0.39]))
