@@ -164,7 +164,7 @@ def test_a_crossover_that_half_of_the_draws_have_is_likely():
     assert crossing_place.low < 100_000 < crossing_place.high
     text = describe_crossover(crossing_place, "steep", "flat")
     assert re.fullmatch(
-        r"possible: steep passes flat between [\d,]+ and [\d,]+ .* \(35% of such claims came true\)", text
+        r"possible: steep passes flat between [\d,]+ and [\d,]+ .* \(64% of such claims came true\)", text
     )
 
 
