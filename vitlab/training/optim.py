@@ -111,6 +111,11 @@ class Muon(Optimizer):
 
     def __init__(self, groups: list[dict[str, Any]], **defaults: Any):
         super().__init__(groups, {"use_fallback": False, **defaults})
+        for group in self.param_groups:
+            names = ("exp_avg", "exp_avg_sq") if group["use_fallback"] else ("momentum",)
+            for parameter in group["params"]:
+                step = torch.zeros((), device=parameter.device if group["fused"] else "cpu")  # AdamW's
+                self.state[parameter] = {"step": step, **{name: torch.zeros_like(parameter) for name in names}}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -127,17 +132,10 @@ class Muon(Optimizer):
                     self.step_matrices([parameter for parameter in parameters if parameter.shape == shape], group)
         return loss
 
-    def find_states(self, parameters: list[Tensor], name: str) -> list[Tensor]:
-        """The states of that name, which begin at 0."""
-        for state, parameter in ((self.state[parameter], parameter) for parameter in parameters):
-            if name not in state:
-                state[name] = torch.zeros_like(parameter)
-        return [self.state[parameter][name] for parameter in parameters]
-
     def step_matrices(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Muon's step of parameters of one shape."""
         grads = [parameter.grad for parameter in parameters]
-        updates = momenta = self.find_states(parameters, "momentum")
+        updates = momenta = [self.state[parameter]["momentum"] for parameter in parameters]
         torch._foreach_lerp_(momenta, grads, 1 - group["momentum"])
         if group["nesterov"]:
             updates = torch._foreach_lerp(grads, momenta, group["momentum"])
@@ -147,15 +145,14 @@ class Muon(Optimizer):
         torch._foreach_add_(parameters, [step.view_as(parameters[0]) for step in steps], alpha=-rate)
 
     def step_adamw(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        for state, parameter in ((self.state[parameter], parameter) for parameter in parameters):
-            if "step" not in state:
-                state["step"] = torch.zeros((), device=parameter.device if group["fused"] else "cpu")
         grads = [parameter.grad for parameter in parameters]
-        states = [self.find_states(parameters, name) for name in ("exp_avg", "exp_avg_sq")]
-        steps = [self.state[parameter]["step"] for parameter in parameters]
+        names = ("exp_avg", "exp_avg_sq", "step")
+        *averages, steps = ([self.state[parameter][name] for parameter in parameters] for name in names)
         beta1, beta2 = group["betas"]
         options = {name: group[name] for name in ("lr", "weight_decay", "eps", "fused")}
-        adamw(parameters, grads, *states, [], steps, amsgrad=False, maximize=False, beta1=beta1, beta2=beta2, **options)
+        adamw(
+            parameters, grads, *averages, [], steps, amsgrad=False, maximize=False, beta1=beta1, beta2=beta2, **options
+        )
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
