@@ -191,3 +191,10 @@ def test_a_mean_varies_over_seeds_and_items_and_what_both_hold_counts_once(over_
     right = np.tile([0.0, 1.0], 50)
     found = combine_parts(0.5, over_seeds, 3.0, right, rest=0.01, seeds=4, floor=0.0)
     assert found.error**2 == pytest.approx(right.var(ddof=1) / 100 + more)
+
+
+def test_the_seeds_that_both_models_have_are_paired_and_the_others_are_not():
+    a, b = np.array([0.80, 0.84, 0.88, 0.83]), np.array([0.86, 0.83, 0.90])
+    found = paired_difference(dict(enumerate(a)), dict(enumerate(b)))
+    together = 3 * np.cov(a[:3], b)[0, 1] / (4 * 3)
+    assert found.error**2 == pytest.approx(a.var(ddof=1) / 4 + b.var(ddof=1) / 3 - 2 * together)
