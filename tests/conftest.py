@@ -6,17 +6,58 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores; the models are tiny
+# of this process and those that it starts: they import torch, three times as fast from bytecode
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test process on each core; the models are tiny
 ROOT = Path(__file__).resolve().parent.parent
 forkserver.set_forkserver_preload(["vitlab.studies.worker"])  # once, not in each process that a test starts
 
+LONGEST = (  # the files that take longest come first; the many short ones fill the cores at the end
+    "unit/test_gpu_rules.py",
+    "regression/test_recorded.py",
+    "integration/test_scale.py",
+    "unit/training/test_devices.py",
+    "integration/test_predict.py",
+    "integration/test_eval.py",
+    "integration/test_text.py",
+)
+
+
+def pytest_xdist_auto_num_workers():
+    """A worker on each core that this process may use, up to 8: each of them imports torch."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+
+
+def pytest_collection_modifyitems(items):
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory, request):
+    """Gives a folder that the first test process that asks for it makes, for all of them: made_once(name, make)."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if hasattr(request.config, "workerinput") else root
+
+    def get(name, make):
+        folder, done = root / name, root / f"{name}.made"
+        with FileLock(root / f"{name}.lock"):
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return get
+
 
 @pytest.fixture(autouse=True, scope="session")
-def private_cache(tmp_path_factory):
+def private_cache(made_once):
     """Decoded images and tokens go below the tests' own folder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VITLAB_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("VITLAB_CACHE", str(made_once("cache", Path.mkdir)))
         yield
 
 

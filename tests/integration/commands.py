@@ -1,6 +1,7 @@
 """Calling the program as a user does, and reading what it leaves."""
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -15,11 +16,15 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vitlab.cli import main
 from vitlab.data.opening import OPENED
 from vitlab.studies.launch import start_server
+from vitlab.training.checkpoints import read_checkpoint
 
 TINY = ["data=digits", "trainer.evaluations=2", "trainer.log_every=3"]
+FINISHED = [*TINY, "analyses=[attention_distance,cka]", "train_size=110", "budget.steps=60", "probes=[knn]"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,13 @@ def vitlab(*words: str | Path) -> Done:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(word) for word in words])
     return Done(code, out.getvalue(), err.getvalue())
+
+
+def succeed(*words: str | Path) -> Done:
+    """Run the program, which must do what it is asked."""
+    done = vitlab(*words)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 class Program:
@@ -93,7 +105,12 @@ def serve() -> BaseContext:
 
 
 def wandb_file(path: Path) -> list[dict[str, Any]]:
-    """Every record of one offline run's .wandb file, by W&B's own reader."""
+    """Every record of one offline run's .wandb file, by W&B's own reader; each state of a file is read once."""
+    return read_wandb(path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def read_wandb(path: Path, changed_at: int) -> list[dict[str, Any]]:
     asked = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
     found = subprocess.run(asked, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in found.stdout.splitlines()]
@@ -107,3 +124,22 @@ def wandb_records(folder: Path) -> list[dict[str, Any]]:
 def wandb_history(folder: Path) -> list[dict[str, Any]]:
     """The logged rows of the last offline run below a run's folder."""
     return [record["history"]["item"] for record in wandb_records(folder) if record["type"] == "history"]
+
+
+DROPPED = ("wall_s", "train/images_per_s")  # of metrics.jsonl: they depend on the machine's mood
+
+
+def weights(folder):
+    return read_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
+
+
+def rows(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in DROPPED} for line in lines]
+
+
+def assert_same_training(one, other):
+    a, b = weights(one), weights(other)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert rows(one) == rows(other)

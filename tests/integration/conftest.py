@@ -13,6 +13,12 @@ def offline(private_cache):
         yield
 
 
+@pytest.fixture(scope="session")
+def finished(made_once):
+    """A finished run of some accuracy, with W&B offline: commands.FINISHED. No test changes it."""
+    return made_once("finished", lambda folder: commands.succeed("train", *commands.FINISHED, "--out", folder))
+
+
 @pytest.fixture
 def photos(tmp_path):
     """A folder of real image files, 14 of each of two classes, that a model can tell apart."""

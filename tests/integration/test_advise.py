@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from tests.integration.commands import vitlab
+from tests.integration.commands import succeed, vitlab
 from vitlab.commands import advise
 from vitlab.studies import advice as arrays
 
@@ -49,8 +49,7 @@ def ask(*words, out):
 
 def test_a_folder_becomes_an_answer(photos, tmp_path):
     out = tmp_path / "out"
-    done = vitlab("advise", photos, "--target", "90%", "--hours", "0.017", "--backbones", "none", "--out", out)
-    assert done.returncode == 0, done.stderr
+    done = succeed("advise", photos, "--target", "90%", "--hours", "0.017", "--backbones", "none", "--out", out)
     found = json.loads((out / "advice.json").read_text())
     for text in ("cannot be read: red/broken.jpg", ".heic: 1 file", "1 picture look like", "no time for networks"):
         assert text in done.stderr
@@ -174,8 +173,7 @@ def draw_folder(kind, folder, count=900):
 def test_the_answer_is_what_was_planted(kind, says, tmp_path):
     draw_folder(kind, tmp_path / "photos")
     start = time.monotonic()
-    done = vitlab("advise", tmp_path / "photos", "--hours", "0.16", "--backbones", "none", "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    done = succeed("advise", tmp_path / "photos", "--hours", "0.16", "--backbones", "none", "--out", tmp_path / "out")
     assert says in done.stdout.lower()
     if kind == "shape":
         assert "take resnet_nano" in done.stdout.lower()

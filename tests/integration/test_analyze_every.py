@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.integration import commands
-from tests.integration.commands import TINY
-from tests.integration.test_train import EVERYTHING, RANDOM, assert_same_training
+from tests.integration.commands import TINY, assert_same_training
+from tests.integration.test_train import EVERYTHING, RANDOM
 from vitlab.analysis import examine
 from vitlab.analysis.layers import effective_size
 from vitlab.config import TrainConfig, compose, load

@@ -95,18 +95,16 @@ def test_a_study_gets_columns_and_figures_and_no_run_trains_again(tmp_path):
     folder = tmp_path / "study"
     words = ["scale", "models=[vit_nano]", "sizes=[60]", *WORDS[:-3], "budget.steps=6", "wandb.mode=off"]
     words += ["seeds=[0]", "--jobs", "1", "--out", folder]
-    assert commands.vitlab(*words).returncode == 0
+    commands.succeed(*words)
     (run,) = [path.parent for path in folder.glob("*/result.json")]
     before = stamp(run)
     more = ["analyses=[attention_distance,cka]", "probes=[knn]", "trainer.evaluations=3"]
-    done = commands.vitlab(*words, *more)
-    assert done.returncode == 0, done.stderr
+    done = commands.succeed(*words, *more)
     assert "1 finished already" in done.stderr
     assert "Adding cka, knn to 1 finished run" in done.stderr
     assert stamp(run) == before
     (row,) = csv.DictReader((folder / "results.csv").read_text().splitlines())
     assert 0 < float(row["knn"]) <= 1
     assert (run / "analysis" / "cka.png").is_file()
-    done = commands.vitlab(*words, *more)
-    assert done.returncode == 0, done.stderr
+    done = commands.succeed(*words, *more)
     assert "Adding" not in done.stderr

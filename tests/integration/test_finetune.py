@@ -10,8 +10,11 @@ from safetensors.torch import load_file, save_file
 from transformers import ViTConfig, ViTForImageClassification
 
 import vitlab as api
-from tests.integration.commands import TINY, vitlab
+from tests.integration.commands import TINY, assert_same_training, succeed, vitlab
+from vitlab.config import TrainConfig, compose
+from vitlab.studies.experiment import train_run
 from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.loop import Interrupted
 
 GLYPHS = ["data=glyphs", "data.train_images=400", "data.test_images=80", "data.image_size=16", *TINY[1:]]
 
@@ -20,13 +23,12 @@ GLYPHS = ["data=glyphs", "data.train_images=400", "data.test_images=80", "data.i
 def pretrained(tmp_path_factory):
     """A run on 16 px glyphs of 36 classes; digits have 10."""
     folder = tmp_path_factory.mktemp("pretrained") / "glyphs"
-    assert vitlab("train", *GLYPHS, "budget.steps=12", "--out", folder).returncode == 0
+    succeed("train", *GLYPHS, "budget.steps=12", "--out", folder)
     return folder
 
 
 def test_a_run_begins_with_another_runs_weights_and_a_new_head(pretrained, tmp_path):
-    done = vitlab("train", *TINY, f"init={pretrained}", "recipe.lr=1e-9", "budget.steps=3", "--out", tmp_path / "fine")
-    assert done.returncode == 0, done.stderr
+    done = succeed("train", *TINY, f"init={pretrained}", "recipe.lr=1e-9", "budget.steps=3", "--out", tmp_path / "fine")
     assert "new: head.weight, head.bias" in done.stderr
     before, after = (
         read_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
@@ -44,11 +46,6 @@ def test_a_run_begins_with_another_runs_weights_and_a_new_head(pretrained, tmp_p
 
 
 def test_a_run_that_resumes_has_no_need_of_its_source(pretrained, tmp_path):
-    from tests.integration.test_train import assert_same_training
-    from vitlab.config import TrainConfig, compose
-    from vitlab.studies.experiment import train_run
-    from vitlab.training.loop import Interrupted
-
     source = tmp_path / "source"
     source.symlink_to(pretrained)
     config = compose(TrainConfig, [*TINY, f"init={source}", "budget.steps=6"])
@@ -59,13 +56,12 @@ def test_a_run_that_resumes_has_no_need_of_its_source(pretrained, tmp_path):
     source.unlink()
     train_run(config, tmp_path / "parts")
     assert_same_training(tmp_path / "whole", tmp_path / "parts")
-    again = vitlab("train", *TINY, f"init={source}", "budget.steps=6", "--out", tmp_path / "whole")
-    assert again.returncode == 0, again.stderr
+    succeed("train", *TINY, f"init={source}", "budget.steps=6", "--out", tmp_path / "whole")
 
 
 def test_a_source_that_changed_is_not_taken_for_the_old_one(pretrained, tmp_path):
     source = tmp_path / "vit.safetensors"
-    assert vitlab("export", pretrained, source).returncode == 0
+    succeed("export", pretrained, source)
     words = ["train", *TINY, f"init={source}", "budget.steps=2", "--out", tmp_path / "fine"]
     assert vitlab(*words).returncode == vitlab(*words).returncode == 0
     result = (tmp_path / "fine" / "result.json").read_bytes()
@@ -89,7 +85,7 @@ def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):
     run = api.load_run(pretrained)
     images = torch.randn(3, 1, 16, 16)
     expected = run.model(images)
-    assert vitlab("export", pretrained, tmp_path / "vit.safetensors").returncode == 0
+    succeed("export", pretrained, tmp_path / "vit.safetensors")
     state = load_file(tmp_path / "vit.safetensors")
     assert "blocks.0.attn.qkv.weight" in state
     model = api.build_model("vit_nano", num_classes=36, image_size=16, channels=1).eval()
@@ -110,7 +106,7 @@ def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):
 
 def test_a_vit_is_exported_for_transformers_with_its_classes_and_preprocessing(tmp_path):
     run = tmp_path / "run"
-    assert vitlab("train", *GLYPHS, "model.pool=token", "budget.steps=3", "--out", run).returncode == 0
+    succeed("train", *GLYPHS, "model.pool=token", "budget.steps=3", "--out", run)
     done = vitlab("export", run, tmp_path / "folder")
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'folder'}\n"), done.stderr
     theirs, ours = ViTForImageClassification.from_pretrained(tmp_path / "folder").eval(), api.load_run(run)
@@ -129,8 +125,7 @@ def test_a_hugging_face_folder_is_a_model_that_is_fine_tuned(tmp_path):
     counts = json.loads(vitlab("describe", f"model={folder}", "--json").stdout)
     assert (counts["params"], counts["image_size"], counts["num_classes"]) == (theirs.num_parameters(), [16, 16], 7)
     words = ["train", f"model={folder}", *TINY, "budget.steps=2", "wandb.mode=off"]
-    done = vitlab(*words, "recipe.lr=1e-9", "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
+    succeed(*words, "recipe.lr=1e-9", "--out", tmp_path / "run")
     run = api.load_run(tmp_path / "run")
     assert (run.config.recipe.name, run.config.init.weights) == ("vit_finetune", str(folder))
     assert run.shape["image_size"] == (16, 16)
@@ -149,8 +144,7 @@ def test_a_hugging_face_folder_is_analysed_without_training(tmp_path):
     without = vitlab("analyze", tmp_path / "vit", "attention_distance")
     assert (without.returncode, "give data=NAME" in without.stderr) == (2, True)
     words = ["data=glyphs", "data.train_images=60", "attention_distance", "--out", tmp_path / "out"]
-    done = vitlab("analyze", tmp_path / "vit", *words)
-    assert done.returncode == 0, done.stderr
+    succeed("analyze", tmp_path / "vit", *words)
     rows = json.loads((tmp_path / "out" / "attention_distance.json").read_text())["rows"]
     assert {(row["layer"], row["head"]) for row in rows} == {(layer, head) for layer in (1, 2) for head in (1, 2, 3, 4)}
 

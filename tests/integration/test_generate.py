@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.integration.commands import vitlab
+from tests.integration.commands import succeed, vitlab
 from vitlab.training import writer
 
 SMALL = ["task=translation", "data=numbers", "data.count=300", "model.width=24", "model.heads=2", "model.depth=1"]
@@ -20,8 +20,7 @@ REFERENCES = ["42", "1", "704012", "9", "81000", "93"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "numbers"
-    done = vitlab("train", *SMALL, "--out", out)
-    assert done.returncode == 0, done.stderr
+    succeed("train", *SMALL, "--out", out)
     return out
 
 
@@ -58,8 +57,7 @@ def one_sequence(tmp_path_factory):
     words = ["task=summarization", "model=gpt_nano", "data=tsv", f"data.path={folder / 'pairs.tsv'}"]
     words += ["data.text=[long,short]", "data.length=16", "data.target_length=8", "data.vocabulary=300", *SMALL[3:]]
     words += ["budget.steps=80", "recipe.lr=0.01"]  # until it has learned to write more than the likeliest word
-    done = vitlab("train", *words, "--out", folder / "run")
-    assert done.returncode == 0, done.stderr
+    succeed("train", *words, "--out", folder / "run")
     return folder / "run"
 
 
@@ -137,7 +135,7 @@ def test_a_stopped_command_leaves_what_was_there(run, files, monkeypatch):
 
 def test_a_run_that_writes_no_text_is_refused(tmp_path, files):
     small = ["data=digits", "model=vit_nano", "model.depth=1", "budget.steps=1", "trainer.evaluations=1"]
-    assert vitlab("train", *small, "analyses=[]", "wandb.mode=off", "--out", tmp_path / "vit").returncode == 0
+    succeed("train", *small, "analyses=[]", "wandb.mode=off", "--out", tmp_path / "vit")
     done = write(tmp_path / "vit", files)
     assert done.returncode == 2
     assert "writes no text; give a run of a task that does" in done.stderr

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from safetensors import safe_open
 
-from tests.integration.commands import vitlab
+from tests.integration.commands import succeed, vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
 from vitlab.files import read_json
@@ -50,8 +50,7 @@ def run(pictures, tmp_path_factory):
     out = tmp_path_factory.mktemp("predict") / "run"
     words = ["data=imagefolder", f"data.root={pictures}", "data.image_size=16", "budget.steps=12", *TRAINER]
     words += ["trainer.precision=32-true"]  # as exported files are
-    done = vitlab("train", *words, "--out", out)
-    assert done.returncode == 0, done.stderr
+    succeed("train", *words, "--out", out)
     return out
 
 
@@ -89,7 +88,7 @@ def test_an_exported_file_gives_the_same_probabilities_with_nothing_of_vitlab(ru
     """By the code that docs/your_pictures.md shows."""
     found = json.loads(vitlab("predict", run, pictures / "test", "--json").stdout)
     assert abs(found["temperature"] - 1) > 0.05, "it matters"
-    assert vitlab("export", run, tmp_path / "photos.onnx").returncode == 0
+    succeed("export", run, tmp_path / "photos.onnx")
     shown = (Path(__file__).parents[2] / "docs" / "your_pictures.md").read_text()
     exec(shown.partition("```python\n")[2].partition("```")[0], names := {})
     for item in found["items"]:
@@ -102,7 +101,7 @@ def test_it_starts_without_what_trains(model, run, pictures, tmp_path):
     """Those take 10 of the 14 seconds that the start of a training takes."""
     if model != "vit_nano":
         words = ["data=imagefolder", f"data.root={pictures}", "data.image_size=16", "budget.steps=2", *TRAINER]
-        assert vitlab("train", f"model={model}", *words, "--out", tmp_path / "run").returncode == 0
+        succeed("train", f"model={model}", *words, "--out", tmp_path / "run")
         run = tmp_path / "run"
     picture = str(next((pictures / "test" / "disc").iterdir()))
     assert vitlab("predict", run, picture).returncode == 0  # the first start fits the temperature, by scipy
@@ -145,8 +144,7 @@ def test_texts_are_decided_as_in_eval(tmp_path):
     data = ["data=tsv", f"data.path={tmp_path / 'texts.tsv'}", "data.label=label", "data.length=16"]
     out = tmp_path / "run"
     data += ["data.vocabulary=400", "task=text_classification"]
-    done = vitlab("train", *data, "budget.steps=8", *TRAINER, "--out", out)
-    assert done.returncode == 0, done.stderr
+    succeed("train", *data, "budget.steps=8", *TRAINER, "--out", out)
     task_data = open_data(compose(TrainConfig, base=RunFiles(out).config()).data)
     right = read_outcomes(out / "heldout.npz").means
     tokens = {tuple(task_data.test.parts[0][row].tolist()): row for row in range(len(task_data.test))}
@@ -165,7 +163,7 @@ def test_texts_are_decided_as_in_eval(tmp_path):
 @pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_several_labels_and_numbers(task, tmp_path):
     out = tmp_path / "run"
-    assert vitlab("train", f"task={task}", "budget.steps=6", *TRAINER, "--out", out).returncode == 0
+    succeed("train", f"task={task}", "budget.steps=6", *TRAINER, "--out", out)
     Image.new("L", (8, 8), 40).save(tmp_path / "one.png")
     item = json.loads(vitlab("predict", out, tmp_path / "one.png", "--json").stdout)["items"][0]
     if task == "regression":
@@ -190,8 +188,7 @@ def test_a_run_of_numbers_needs_no_training_data(tmp_path):
         return [f"data.root={tmp_path / name}", f"data.path={tmp_path / name / 'heights.csv'}"]
 
     words = ["data=imagenumbers", *data("houses"), "data.label=height", "data.image_size=8"]
-    done = vitlab("train", "model=resnet_nano", *words, "budget.steps=2", *TRAINER, "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
+    succeed("train", "model=resnet_nano", *words, "budget.steps=2", *TRAINER, "--out", tmp_path / "run")
     assert json.loads(vitlab("eval", tmp_path / "run", *data("towers"), "--json").stdout)["mae"] > 300
     predict = ("predict", tmp_path / "run", tmp_path / "towers" / "3.png", "--json")
     before = vitlab(*predict).stdout
@@ -199,17 +196,19 @@ def test_a_run_of_numbers_needs_no_training_data(tmp_path):
     assert vitlab(*predict).stdout == before
     assert 30 < json.loads(before)["items"][0]["prediction"] < 50
     for file in ("model.safetensors", "model.onnx"):
-        done = vitlab("export", tmp_path / "run", tmp_path / file, "--names", "own")
-        assert done.returncode == 0, done.stderr
+        succeed("export", tmp_path / "run", tmp_path / file, "--names", "own")
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         about = file.metadata()
     assert (round(float(about["target_mean"])), round(float(about["target_std"]))) == (40, 1)
 
 
 def test_a_masked_language_model_fills_in(tmp_path):
-    out, words = tmp_path / "run", ["task=masked_lm", "data=pydoc", "data.length=32", "data.vocabulary=400"]
-    done = vitlab("train", *words, "budget.steps=4", *TRAINER, "--out", out)
-    assert done.returncode == 0, done.stderr
+    nouns = ("value", "name", "list", "length", "object")
+    lines = [f"Return the {nouns[n % 5]} of the {nouns[n % 3]} {n}. It is the same." for n in range(300)]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    out, words = tmp_path / "run", ["task=masked_lm", "data=textfile", f"data.path={tmp_path / 'text.txt'}"]
+    words += ["data.length=32", "data.vocabulary=300", "model.width=24", "model.heads=3", "model.depth=1"]
+    succeed("train", *words, "budget.steps=4", *TRAINER, "--out", out)
     texts = ["Return the [MASK] of [MASK].", "Return it.", "the " * 40 + "[MASK]"]
     first, second, whole, long = json.loads(vitlab("predict", out, *texts, "--json").stdout)["items"]
     for item in (first, second):
@@ -221,8 +220,7 @@ def test_a_masked_language_model_fills_in(tmp_path):
 
 def test_a_question_is_answered_from_its_text(tmp_path):
     out, words = tmp_path / "run", ["task=span_extraction", "data.count=200"]
-    done = vitlab("train", *words, "budget.steps=4", *TRAINER, "--out", out)
-    assert done.returncode == 0, done.stderr
+    succeed("train", *words, "budget.steps=4", *TRAINER, "--out", out)
     passage = "The red box holds ten pens. The blue box holds two keys."
     texts = [f"What does the red box hold? [SEP] {passage}", passage]
     answered, whole = json.loads(vitlab("predict", out, *texts, "--json").stdout)["items"]
@@ -234,8 +232,7 @@ def test_a_question_is_answered_from_its_text(tmp_path):
 def test_runs_that_it_is_not_for(tmp_path):
     out = tmp_path / "run"
     words = ["task=causal_lm", "data=pydoc", "data.length=16", "budget.steps=2", *TRAINER]
-    done = vitlab("train", *words, "--out", out)
-    assert done.returncode == 0, done.stderr
+    succeed("train", *words, "--out", out)
     refused = vitlab("predict", out, "text")
     assert refused.returncode == 2
     assert "is a run of task=causal_lm; predict is for classification" in refused.stderr

@@ -39,7 +39,7 @@ def list_training(folder):
 def test_a_study_that_is_stopped_and_loses_a_node_gives_what_this_machine_gives(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = tmp_path / "here"
-    assert commands.vitlab("scale", *STUDY, "--jobs", "2", "--out", here).returncode == 0
+    commands.succeed("scale", *STUDY, "--jobs", "2", "--out", here)
 
     folder = tmp_path / "ray"
     words = ["scale", *STUDY, "--executor", "ray", f"executor.ray.address={cluster.address}", "--out", "ray"]

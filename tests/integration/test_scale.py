@@ -50,8 +50,7 @@ def contents(folder):
 def study(tmp_path_factory):
     """A finished study of 2 models x 2 sizes x 1 seed."""
     folder = tmp_path_factory.mktemp("scale") / "study"
-    done = commands.vitlab("scale", "quick", *GRID, "--jobs", "1", "--out", folder)
-    assert done.returncode == 0, done.stderr
+    done = commands.succeed("scale", "quick", *GRID, "--jobs", "1", "--out", folder)
     return folder, done
 
 
@@ -121,8 +120,7 @@ def test_probes_of_every_run_are_columns_and_in_wandb(study):
 
 def test_every_panel_of_the_workspace_names_what_the_runs_logged(study):
     folder, _ = study
-    done = commands.vitlab("report", folder, "--wandb")
-    assert done.returncode == 0, done.stderr
+    commands.succeed("report", folder, "--wandb")
     records = commands.wandb_records(folder / "vit_nano-n150-s0")
     logged = {key for record in records if record["type"] == "history" for key in record["history"]["item"]}
     view = json.loads((folder / "wandb-workspace.json").read_text())
@@ -171,8 +169,7 @@ def test_a_size_that_is_added_trains_only_its_own_runs(study):
     folder, _ = study
     before = contents(folder)
     added = ["models=[resnet_nano]", "sizes=[60,90]"]
-    done = commands.vitlab("scale", "quick", *GRID, *added, "--jobs", "1", "--out", folder)
-    assert done.returncode == 0, done.stderr
+    commands.succeed("scale", "quick", *GRID, *added, "--jobs", "1", "--out", folder)
     after = contents(folder)
     assert {path: after[path] for path in before} == before
     assert sorted({int(row["train_size"]) for row in results(folder)}) == [60, 90, 150]
@@ -240,8 +237,7 @@ def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_comma
     program.kill()
     finished = {path: path.read_bytes() for path in folder.glob("*/result.json")}
     assert stopped / "result.json" in finished
-    done = commands.vitlab(*words)
-    assert done.returncode == 0, done.stderr
+    commands.succeed(*words)
     assert {path: path.read_bytes() for path in finished} == finished
     assert len(results(folder)) == 2
     straight = train_run(config, tmp_path / "straight")
@@ -268,8 +264,7 @@ def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monke
     found = json.loads(commands.vitlab("status", folder, "--json").stdout)
     assert (found["finished"], found["waiting"]) == (0, 2)
     assert ["it is no result" in found["cells"][0]["error"], '"high"' in found["cells"][1]["error"]] == [True, True]
-    done = commands.vitlab(*words)
-    assert done.returncode == 0, done.stderr
+    done = commands.succeed(*words)
     assert [done.stderr.count(f"{folder / name / 'result.json'}: cannot read it (") for name in names] == [1, 1]
     assert [{key: row[key] for key in rows[0]} for row in results(folder)] == rows
 
@@ -280,8 +275,7 @@ def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):
         if int(path.stem) > 4:
             path.unlink()
     words = ["models=[resnet_nano]", "data=imagefolder", f"data.root={photos}", "--dry-run"]
-    done = commands.vitlab("scale", *words, "--out", tmp_path / "study")
-    assert done.returncode == 0, done.stderr
+    done = commands.succeed("scale", *words, "--out", tmp_path / "study")
     assert "resnet_nano-n2-s0" in done.stdout
 
 
@@ -290,7 +284,7 @@ def test_images_that_were_added_to_a_study_or_replaced_are_noticed(tmp_path, pho
     folder = tmp_path / "study"
     words = ["data=imagefolder", f"data.root={photos}", "budget.steps=1", "models=[vit_nano]", "sizes=[all]"]
     words = ["scale", *words, "seeds=[0]", "wandb.mode=off", "--jobs", "1", "--out", folder]
-    assert commands.vitlab(*words).returncode == 0
+    commands.succeed(*words)
     path = photos / "sea" / "1.jpg"
     before = path.read_bytes()
     path.write_bytes(before + b"-")  # as many as before, and the run is finished
@@ -308,8 +302,7 @@ def test_images_that_were_added_to_a_study_or_replaced_are_noticed(tmp_path, pho
 
 def test_a_dry_run_prints_every_run_and_writes_nothing(tmp_path):
     folder = tmp_path / "study"
-    done = commands.vitlab("scale", "quick", *GRID, "models=[vit_nano]", "--dry-run", "--out", folder)
-    assert done.returncode == 0, done.stderr
+    done = commands.succeed("scale", "quick", *GRID, "models=[vit_nano]", "--dry-run", "--out", folder)
     assert not folder.exists()
     assert "quick: timing the first steps of each model" in done.stderr
     for run in ("vit_nano-n60-s0", "vit_nano-n150-s0"):
@@ -347,11 +340,10 @@ def test_printed_commands_work_with_a_relative_root(photos, tmp_path, monkeypatc
     started = tmp_path / "started"
     started.mkdir()
     monkeypatch.chdir(started)
-    done = commands.vitlab("scale", *STUDY, "data.root=../photos", "--jobs", "1", "--out", "a b/study")
-    assert done.returncode == 0, done.stderr
+    commands.succeed("scale", *STUDY, "data.root=../photos", "--jobs", "1", "--out", "a b/study")
     study = StudyFiles(started / "a b" / "study")
     monkeypatch.chdir("/")  # where the page is written again does not matter
-    assert commands.vitlab("report", study.folder).returncode == 0
+    commands.succeed("report", study.folder)
     page = study.report_path.read_text()
     section = page[page.index('<section id="repeat">') :].partition("</section>")[0]
     (place,) = re.findall(r"in <code>(.*?)</code>", section)
@@ -361,7 +353,6 @@ def test_printed_commands_work_with_a_relative_root(photos, tmp_path, monkeypatc
     assert {words[1] for words in printed} == {"scale", "report", "eval"}
     for program, *words in printed:
         assert program == "vitlab"
-        done = commands.vitlab(*words)
-        assert done.returncode == 0, done.stderr
+        commands.succeed(*words)
     again = StudyFiles(started / "a b" / "study-again")
     assert [row["run"] for row in again.finished_rows()] == [row["run"] for row in study.finished_rows()]

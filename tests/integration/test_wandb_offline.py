@@ -131,21 +131,14 @@ def assert_whole(attempt, run):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    run = RunFiles(tmp_path_factory.mktemp("finished") / "run")
-    assert main(["train", *WORDS, "budget.steps=12", "probes=[knn]", "--out", str(run.folder)]) == 0
-    return run
-
-
-@pytest.fixture(scope="module")
 def only(finished):
-    (attempt,) = attempts(finished.folder)
+    (attempt,) = attempts(finished)
     return attempt
 
 
 def test_a_run_is_held_whole(finished, only):
-    assert_whole(only, finished)
-    assert only.summary["knn"] == finished.result()["knn"]
+    assert_whole(only, RunFiles(finished))
+    assert only.summary["knn"] == RunFiles(finished).result()["knn"]
 
 
 def test_a_killed_run_is_held_so_far_and_whole_and_once_when_it_has_ended(tmp_path):

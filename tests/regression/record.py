@@ -10,9 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.integration.commands import vitlab
+from tests.integration.commands import succeed, vitlab
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.identity import identity
+from vitlab.data.opening import open_data
+from vitlab.training import train as training
+from vitlab.training.run import Run
 
 RECORDED = Path(__file__).parent / "recorded"
 STEPS = 20
@@ -44,10 +47,11 @@ def record_losses() -> dict[str, list[float]]:
 
 def train(words: list[str]) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        done = vitlab("train", *FIXED, *words, "--out", Path(folder, "run"))
-        assert done.returncode == 0, done.stderr
-        rows = map(json.loads, Path(folder, "run", "metrics.jsonl").read_text().splitlines())
-        return [round(row["train/loss"], 6) for row in rows if "train/loss" in row]
+        config = compose(TrainConfig, [*FIXED, *words])
+        run = Run(config, open_data(config.data), folder)
+        run.write_start()
+        training.train(run)
+        return [round(row["train/loss"], 6) for row in run.files.metrics() if "train/loss" in row]
 
 
 TASKS = {  # of models that are not for classification
@@ -78,24 +82,23 @@ def record_identities() -> dict[str, str]:
     return {" ".join(words): identity(resolved(compose(TrainConfig, words)), "contents") for words in runs}
 
 
-def record_columns() -> list[str]:
-    """The header of results.csv, of a study of pictures."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["models=[vit_nano]", "data=digits", "sizes=[16]", "seeds=[0]", "budget.steps=1", "analyses=[]"]
-        done = vitlab("scale", *words, "wandb.mode=off", "--out", Path(folder, "study"))
-        assert done.returncode == 0, done.stderr
-        return Path(folder, "study", "results.csv").read_text().splitlines()[0].split(",")
+def make_study(folder: Path) -> None:
+    """A study of pictures, of one run of one step."""
+    words = ["models=[vit_nano]", "data=digits", "sizes=[16]", "seeds=[0]", "budget.steps=1", "analyses=[]"]
+    succeed("scale", *words, "wandb.mode=off", "--out", folder)
 
 
-def record_documents() -> dict[str, Any]:
+def record_columns(study: Path) -> list[str]:
+    """The header of its results.csv."""
+    return Path(study, "results.csv").read_text().splitlines()[0].split(",")
+
+
+def record_documents(study: Path) -> dict[str, Any]:
     """The --json documents: the names that `list` has, `describe` whole, of the others keys and types."""
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "errors.csv")
         rows = [f"{model},{size},{scale * size**-0.4:.5f}" for model, scale in (("a", 3), ("b", 2)) for size in SIZES]
         table.write_text("\n".join(["model,train_size,error", *rows]))
-        study = Path(folder, "study")
-        words = ["models=[vit_nano]", "data=digits", "sizes=[16]", "seeds=[0]", "budget.steps=1", "analyses=[]"]
-        vitlab("scale", *words, "wandb.mode=off", "--out", study)
         return {
             "list": {group: list_names(group) for group in GROUPS},
             "describe": json.loads(vitlab("describe", "model=vit_s16", "--json").stdout),
@@ -121,7 +124,7 @@ def outline(value: Any) -> Any:
     return type(value).__name__
 
 
-PARTS: dict[str, Callable[[], Any]] = {
+PARTS: dict[str, Callable[..., Any]] = {
     "losses": record_losses,
     "identities": record_identities,
     "columns": record_columns,
@@ -131,4 +134,9 @@ PARTS: dict[str, Callable[[], Any]] = {
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
         RECORDED.mkdir(exist_ok=True)
-        (RECORDED / f"{part}.json").write_text(json.dumps(PARTS[part](), indent=1) + "\n")
+        with tempfile.TemporaryDirectory() as home:
+            of_study = part in ("columns", "documents")
+            if of_study:
+                make_study(Path(home, "study"))
+            found = PARTS[part](*([Path(home, "study")] if of_study else []))
+        (RECORDED / f"{part}.json").write_text(json.dumps(found, indent=1) + "\n")

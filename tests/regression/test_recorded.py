@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from tests.regression.record import PAIRS, RECORDED, record_columns, record_documents, record_identities, train
+from tests.regression.record import (
+    PAIRS,
+    RECORDED,
+    make_study,
+    record_columns,
+    record_documents,
+    record_identities,
+    train,
+)
 
 
 def recorded(part):
@@ -24,12 +32,10 @@ def test_runs_have_the_identities_that_they_had():
     assert record_identities() == recorded("identities")
 
 
-def test_results_have_the_columns_that_they_had():
-    assert record_columns() == recorded("columns")
-
-
-def test_documents_have_the_keys_and_choices_that_they_had():
-    now, before = record_documents(), recorded("documents")
+def test_results_and_documents_have_the_columns_keys_and_choices_that_they_had(tmp_path):
+    make_study(tmp_path / "study")
+    assert record_columns(tmp_path / "study") == recorded("columns")
+    now, before = record_documents(tmp_path / "study"), recorded("documents")
     missing = {group: set(names) - set(now["list"][group]) for group, names in before["list"].items()}
     assert not any(missing.values()), missing
     assert {**now, "list": None} == {**before, "list": None}

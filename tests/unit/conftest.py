@@ -23,10 +23,12 @@ def browser(chromium):
 
 
 @pytest.fixture(scope="session")
-def few_runs(tmp_path_factory):
+def few_runs(made_once):
+    """The files of a study of three runs, which no test changes."""
     from tests.unit.reports.few_runs import train_few  # imports torch
+    from vitlab.studies.store import StudyFiles
 
-    return train_few(tmp_path_factory.mktemp("studies") / "few")
+    return StudyFiles(made_once("few", train_few))
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
 """What is part of a run's identity."""
 
+import copy
 import re
 
 import pytest
 
-from tests.configurations import leaves, problem, roundtrip, train
+from tests.configurations import leaves, roundtrip, train
 from vitlab.config import identity, resolved
 from vitlab.config.identity import get_value
 
@@ -16,6 +17,7 @@ ELSEWHERE = (
     *(f"model.published_{size}" for size in ("image_size", "channels", "num_classes")),
 )
 SAME_NUMBERS = ("trainer.checkpoint_activations",)
+FIXED = ("task.data", "task.model", "task.analyses", "data.task", "model.init")  # by the choice, no user sets them
 
 
 def identify(*overrides, contents=CONTENTS):
@@ -60,55 +62,24 @@ def test_a_budget_that_the_recipe_proposes_does_not_count_where_the_run_has_its_
     assert identify(*words, "recipe.budget.epochs=9") == identify(*words)
 
 
-DEFAULTS = train()
-
-
-OTHER_VALUES = """
-model.published_image_size=7 model.published_channels=7 model.published_num_classes=7
-variant=x subset_seed=7 recipe.patience=3 recipe.keep=best
-model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.family=x study=x wandb.project=x
-model.patch_size=3 trainer.threads=3 trainer.workers=3 model.positions=none model.pool=token
-model.head_width=8 model.mlp_width=8 model.mlp=relu model.stem=[1] model.class_token=true init.weights=timm:x
-init.head=new model.norm=rmsnorm model.layer_scale=0.1 wandb.mode=off trainer.analyze_every=7 train_size=7
-recipe.lr_batch=7 recipe.timescale=7 data.cache=never recipe.optimizer=sgd recipe.schedule=cosine model.heads=2
-model.width=32 data.image_size=36 trainer.accelerator=cpu trainer.precision=32-true trainer.memory_format=contiguous
-analyses=[] init.encoder=runs/other probes=[knn] data.sizes=[3] recipe.betas=[0.5,0.5] data.scale=[0.5,0.5]
-recipe.layer_decay=0.5 recipe.ema=0.5 recipe.freeze=body recipe.milestones=[0.5] data.augment.crop_scale=[0.5,1]
-data.augment.crop_aspect=[1,1] recipe.average=5 recipe.tuned_on=[digits]
-data.holdout=7 task.metric=macro_f1 recipe.class_weights=balanced
-"""  # of keys whose other values do not follow from the default
-
-
-def other_value(key, value):
-    if given := re.search(rf"^{re.escape(key)}=(\S+)", OTHER_VALUES.replace(" ", "\n"), re.MULTILINE):
-        return given[1]
-    if "budget." in key:
-        return 7
+def other_value(value):
     if isinstance(value, bool):
-        return str(not value).lower()
+        return not value
     if isinstance(value, list):
-        return [value[0] / 2 + 0.01]
-    assert isinstance(value, (int, float)), f"say above what else {key} may be"
-    return value + 1 if isinstance(value, int) else value / 2 + 0.01
+        return [*value, 7]
+    return value + 1 if isinstance(value, (int, float)) else "other" if isinstance(value, str) else 7
 
 
-@pytest.mark.parametrize("key", [key for key, _ in leaves(resolved(DEFAULTS))])
-def test_a_key_is_part_of_the_identity_unless_the_final_weights_do_not_depend_on_it(key):
-    slot, _, last = key.rpartition(".")
-    choice = get_value(vars(DEFAULTS), slot) if slot in ("model", "data", "task", "recipe") else None
-    if last == "kind" or (choice and type(choice).__dataclass_fields__[last].metadata.get("fixed")):
-        assert "is fixed by the choice" in problem(f"{key}=other")
-        return
-    value = dict(leaves(resolved(DEFAULTS)))[key]
-    beside = {  # what else a key needs, and another choice of it with the same
-        "recipe.cooldown": ["recipe.schedule=constant"],
-        "recipe.freeze": ["recipe.optimizer=adamw"],
-        "recipe.timescale": ["recipe.schedule=rsqrt"],
-        "recipe.milestones": ["recipe.schedule=multistep", "recipe.milestones=[0.4]"],
-    }.get(key, [])
-    same = key in (*LOOKED_AT, *ELSEWHERE, *SAME_NUMBERS) or key.startswith(("wandb.", "recipe.budget."))
-    beside += ["budget.steps=1000"] if key.startswith("recipe.budget.") else []
-    assert (identify(*beside, f"{key}={other_value(key, value)}") == identify(*beside)) == same
+def test_a_key_is_part_of_the_identity_unless_the_final_weights_do_not_depend_on_it():
+    plain, without = resolved(train()), set()
+    keys = [(key, value) for key, value in leaves(plain) if not key.endswith("kind") and key not in FIXED]
+    for key, value in keys:
+        changed, (slot, _, last) = copy.deepcopy(plain), key.rpartition(".")
+        (get_value(changed, slot) if slot else changed)[last] = other_value(value)
+        if identity(changed, CONTENTS) == identity(plain, CONTENTS):
+            without.add(key)
+    beside = {key for key, _ in keys if key.startswith(("wandb.", "recipe.budget."))}
+    assert without == {*LOOKED_AT, *ELSEWHERE, *SAME_NUMBERS} | beside
 
 
 def test_of_devices_nodes_and_accumulate_the_product_counts():

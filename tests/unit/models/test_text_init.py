@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,7 +14,6 @@ from vitlab.data.text.tokenization import train
 from vitlab.training import train as training
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_weights, refuse_tokenizer
-from vitlab.training.loop import Interrupted
 from vitlab.training.run import Run
 
 SIZES = {"width": 24, "depth": 2}
@@ -126,21 +124,6 @@ def test_a_frozen_run_keeps_the_body_of_the_run_that_it_begins_with(tmp_path):
     whole, _ = train_run(tmp_path / "whole", data, *words)
     assert not same(whole.model, before.model, "text.")
     assert frozen.prepared.flops_per_example < whole.prepared.flops_per_example
-
-
-def test_a_run_that_is_stopped_goes_on_bit_for_bit(tmp_path):
-    rng = np.random.default_rng(0)  # of many lengths, so that batches are cut differently
-    rows = [6 + rng.integers(0, 30, rng.integers(1, 14)) for _ in range(48)]
-    made = texts(rows, labels=[0, 1] * 24)
-    data = replace(text_data(made, made), classes=("even", "odd"))
-    words = ["task=text_classification", "model.dropout=0.1", "recipe.batch_size=5", "recipe.freeze=body"]
-    whole, _ = train_run(tmp_path / "whole", data, *words)
-    steps = iter(range(9))
-    with pytest.raises(Interrupted):
-        train_run(tmp_path / "parts", data, *words, stop=lambda: next(steps) == 2)
-    parts, _ = train_run(tmp_path / "parts", data, *words)
-    assert 0 < parts.resumed_step < 6
-    assert same(parts.model, whole.model, "")
 
 
 def test_a_run_does_not_go_on_with_other_texts_of_the_same_tokens(tmp_path):

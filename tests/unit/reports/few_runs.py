@@ -23,7 +23,7 @@ RUNS = {
 
 
 def train_few(folder):
-    """Two ViTs of other depths and grids, and a ResNet, of 16 x 16 pixels; with their report. Gives the StudyFiles."""
+    """Two ViTs of other depths and grids, and a ResNet, of 16 x 16 pixels; with their report."""
     study = StudyFiles(folder)
     grid = {"models": ["vit_nano", "resnet_nano"], "sizes": [60], "seeds": [0]}
     study.write_config({"name": "few", **grid, "budget": {"steps": 4}})
@@ -35,7 +35,6 @@ def train_few(folder):
     write_json(evil.result_path, evil.result() | {"model": EVIL_MODEL})
     write_json(study.cells_path, [(model, 60, 0) for model in ("vit_nano", EVIL_MODEL, "resnet_nano")])
     write_report(load_results(study.folder))
-    return study
 
 
 def draws_shares(browser, selector, values, largest):

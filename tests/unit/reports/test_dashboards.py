@@ -17,9 +17,8 @@ from vitlab.cli import main
 from vitlab.files import write_json
 
 
-@pytest.fixture
-def study(tmp_path):
-    study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
+def write_study(folder):
+    study = make_study(folder, sizes=(53, 59), seeds=(0,), failed=0)
     for index, path in enumerate(sorted(study.folder.glob("*/result.json"))):
         result = json.loads(path.read_text())
         write_json(path, {**result, "wandb": {"mode": "offline", "id": f"id{index}", "path": "wandb/offline/files"}})
@@ -29,14 +28,22 @@ def study(tmp_path):
 
 
 @pytest.fixture
+def study(tmp_path):
+    return write_study(tmp_path / "quick")
+
+
+@pytest.fixture
 def offline(monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
 
 
-@pytest.fixture
-def written(study, offline):
-    """The study with its dashboards."""
-    assert main(["report", str(study.folder), "--wandb"]) == 0
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The study with its dashboards, which no test changes."""
+    study = write_study(tmp_path_factory.mktemp("written") / "quick")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        assert main(["report", str(study.folder), "--wandb"]) == 0
     return study
 
 
@@ -82,15 +89,13 @@ def dumped(model):
     return json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
 
 
-def test_the_workspace_comes_back_with_every_panel(study, offline, capsys):
+def test_the_workspace_comes_back_with_every_panel(written):
     """The file, loaded and saved by W&B's own classes twice over, is the file; and it has each panel, no more."""
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    assert "wandb-workspace.json" in capsys.readouterr().out
-    read = workspace_of(study)
+    read = workspace_of(written)
     assert (read.name, read.project) == ("quick", "vitlab")
     assert {section.name: named(section.panels) for section in read.sections} == PANELS
     assert all(section.is_open for section in read.sections)
-    kept = json.loads((study.folder / "wandb-workspace.json").read_text())
+    kept = json.loads((written.folder / "wandb-workspace.json").read_text())
     once = dumped(read._to_model())
     assert once == kept
     again = ws.Workspace._from_model(workspace_internal.View.model_validate(once))
@@ -132,7 +137,9 @@ def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(writte
     assert all("family" in runset.filters for runset in grid.runsets[1:])
 
 
-def test_the_metric_of_the_study_decides_the_panels(study, offline):
+def test_the_studys_metric_decides_the_panels_and_the_project_is_its_own(study, offline, capsys):
+    config = study.config()
+    study.write_config({**config, "wandb": {**config["wandb"], "project": "mine"}})
     change_results(study, lambda _: {"accuracy": None, "error": None, "perplexity": 9.5})
     for row in study.finished_rows():
         run = study.run(row["run"])
@@ -140,17 +147,12 @@ def test_the_metric_of_the_study_decides_the_panels(study, offline):
             run.metrics_path.read_text().replace("validation/accuracy", "validation/perplexity")
         )
     assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert "wandb-workspace.json" in capsys.readouterr().out
+    assert workspace_of(study).project == "mine"
     found = panels_of(workspace_of(study))
     assert "perplexity by size, mean over seeds" in found
     assert "validation/perplexity" in found
     assert not any("accuracy" in title for title in found)
-
-
-def test_the_project_is_the_studys(study, offline):
-    config = study.config()
-    study.write_config({**config, "wandb": {**config["wandb"], "project": "mine"}})
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    assert workspace_of(study).project == "mine"
 
 
 def test_without_the_package_one_line_says_what_to_install(study, offline, monkeypatch, capsys):

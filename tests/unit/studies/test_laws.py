@@ -303,6 +303,8 @@ def test_the_runs_suggested_narrow_the_crossover_most_for_their_cost():
         fits, found = solve(data)
         ranked = rank_next_runs(*fits, found, costs, most=8)
         assert {run.size for run in ranked[:2]} <= {2_000, 8_000}  # the sizes around the crossover
+        shares = [run.gain / run.cost for run in ranked]
+        assert shares == sorted(shares, reverse=True)
         before = spread(found)
         per_cost = []
         for run in (ranked[0], ranked[-1]):  # four more seeds of the best and of the worst

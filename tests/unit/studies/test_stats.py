@@ -8,6 +8,7 @@ from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 
 from vitlab.studies.stats import (
     Outcomes,
+    combine_parts,
     compare_costs,
     estimate_mean,
     moderated_spreads,
@@ -183,3 +184,17 @@ def test_the_ratio_of_costs_has_an_interval_from_three_seeds_on():
     level, ratio, low, high = compare_costs([(1, [0.5] * 3), (2, [0.6] * 3)], [(1, [0.8] * 3), (2, [0.9] * 3)])
     assert (level, low, high) == (0.6, pytest.approx(2), math.inf), "the other one may reach it for less than its least"
     assert math.isnan(ratio)
+
+
+@pytest.mark.parametrize(("over_seeds", "more"), [(0.04, 0.03), (0.001, 0.0)])
+def test_a_mean_varies_over_seeds_and_items_and_what_both_hold_counts_once(over_seeds, more):
+    right = np.tile([0.0, 1.0], 50)
+    found = combine_parts(0.5, over_seeds, 3.0, right, rest=0.01, seeds=4, floor=0.0)
+    assert found.error**2 == pytest.approx(right.var(ddof=1) / 100 + more)
+
+
+def test_the_seeds_that_both_models_have_are_paired_and_the_others_are_not():
+    a, b = np.array([0.80, 0.84, 0.88, 0.83]), np.array([0.86, 0.83, 0.90])
+    found = paired_difference(dict(enumerate(a)), dict(enumerate(b)))
+    together = 3 * np.cov(a[:3], b)[0, 1] / (4 * 3)
+    assert found.error**2 == pytest.approx(a.var(ddof=1) / 4 + b.var(ddof=1) / 3 - 2 * together)

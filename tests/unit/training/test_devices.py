@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.integration.commands import Program, vitlab
+from tests.integration.commands import Program, succeed, vitlab
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.models import counting
 from vitlab.studies.experiment import train_run
@@ -39,39 +39,57 @@ def curve(folder, key="train/loss"):
 
 
 def train(words, folder):
-    assert vitlab("train", *words, "--out", folder).returncode == 0
+    succeed("train", *words, "--out", folder)
     return RunFiles(folder).finished_result()
+
+
+def assert_same_losses(folder, alone):
+    assert curve(folder) == pytest.approx(curve(alone), abs=1e-5)
+    norms = [curve(path, "train/grad_norm") for path in (folder, alone)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3), "AdamW would hide a factor"
+    shared, result = (RunFiles(path).finished_result() for path in (folder, alone))
+    assert shared["id"] != result["id"]
+    assert shared["loss"] == pytest.approx(result["loss"], rel=1e-4)
+    ours, theirs = (read_outcomes(RunFiles(path).heldout_path) for path in (folder, alone))
+    assert np.isclose(ours.means, theirs.means, atol=1e-3).mean() > 0.98, "in the order of the data"
 
 
 @pytest.mark.parametrize(
     ("words", "others"),
     [
-        (TINY, [TWO]),
         (TINY, ["trainer.accumulate=4"]),
-        (TEXTS, [TWO, "trainer.accumulate=2"]),
+        pytest.param(TINY, [TWO], marks=pytest.mark.slow),
         pytest.param(TEXTS, ["trainer.accumulate=4"], marks=pytest.mark.slow),
     ],
 )
 def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_path, words, others):
-    alone = train_run(compose(TrainConfig, [*words, ADAMW]), tmp_path / "alone")
-    shared = train([*words, ADAMW, *others], tmp_path / "shared")
-    assert curve(tmp_path / "shared") == pytest.approx(curve(tmp_path / "alone"), abs=1e-5)
-    norms = [curve(tmp_path / name, "train/grad_norm") for name in ("shared", "alone")]
-    assert norms[0] == pytest.approx(norms[1], rel=1e-3), "AdamW would hide a factor"
-    assert shared["id"] != alone["id"]
-    assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-4)
-    ours, theirs = (read_outcomes(RunFiles(tmp_path / name).heldout_path) for name in ("shared", "alone"))
-    assert np.isclose(ours.means, theirs.means, atol=1e-3).mean() > 0.98, "in the order of the data"
+    train_run(compose(TrainConfig, [*words, ADAMW]), tmp_path / "alone")
+    train([*words, ADAMW, *others], tmp_path / "shared")
+    assert_same_losses(tmp_path / "shared", tmp_path / "alone")
 
 
+def stop(words, run, at):
+    program = Program("train", *words, "--out", run)
+    program.wait_for(lambda: len(curve(run)) >= at)
+    program.signal(signal.SIGINT)
+    assert program.end().returncode == 130
+
+
+def test_a_run_on_two_devices_that_is_stopped_goes_on_to_the_losses_of_one(tmp_path):
+    words = [*TEXTS, ADAMW, "budget.steps=40"]  # with targets of different lengths
+    train_run(compose(TrainConfig, words), tmp_path / "alone")
+    parts = [*words, TWO, "trainer.accumulate=2"]
+    stop(parts, tmp_path / "run", at=3)
+    assert 3 <= len(curve(tmp_path / "run")) < 40
+    train(parts, tmp_path / "run")
+    assert_same_losses(tmp_path / "run", tmp_path / "alone")
+
+
+@pytest.mark.slow
 def test_a_run_on_two_devices_that_is_stopped_resumes_bit_for_bit(tmp_path):
     words = [*TINY, *AUGMENTED, ADAMW, TWO, "recipe.ema=0.8", "recipe.keep=best", "budget.steps=60"]
     whole, run = train(words, tmp_path / "whole"), tmp_path / "run"
-    program = Program("train", *words, "--out", run)
-    program.wait_for(lambda: len(curve(run)) >= 9)
-    program.signal(signal.SIGINT)
-    assert program.end().returncode == 130
-    assert 9 <= len(curve(run)) < 60
+    stop(words, run, at=9)
     resumed = train(words, run)
     assert curve(run) == curve(tmp_path / "whole")
     assert [resumed[key] for key in ("id", "loss", "accuracy")] == [whole[key] for key in ("id", "loss", "accuracy")]
@@ -89,11 +107,11 @@ def test_a_run_does_not_go_on_in_another_number_of_parts(tmp_path):
     assert refused.stderr.strip() == f"vitlab: {line}, or another --out, or delete that folder"
 
 
+@pytest.mark.slow
 def test_a_study_trains_its_runs_on_two_devices(tmp_path):
     words = ["models=[vit_nano]", "data=digits", "sizes=[64]", "seeds=[0]", "budget.steps=6", "analyses=[]"]
     words += [f"set=[{','.join([*SMALL, 'trainer.accelerator=cpu', TWO, 'recipe.batch_size=24'])}]"]
-    done = vitlab("scale", *words, "wandb.mode=off", "--out", tmp_path / "study")
-    assert done.returncode == 0, done.stderr
+    succeed("scale", *words, "wandb.mode=off", "--out", tmp_path / "study")
     (row,) = StudyFiles(tmp_path / "study").finished_rows()
     assert (row["steps"], row["status"]) == (6, "finished")
 
