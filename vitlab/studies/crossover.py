@@ -115,7 +115,7 @@ def crossover(
     turns = [(i, j) for i, j in pairwise([*clear, len(sizes) - 1]) if differences[i] * differences[j] < 0]
     hold = first.holds and second.holds
     if not turns and not hold:
-        return replace(none, reason="the curves do not cross, and no law fits well enough to look beyond")
+        return replace(none, reason="the curves do not cross, and not both laws fit well enough to look beyond")
     grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
     beyond = first.draw_log_errors(grid) - second.draw_log_errors(grid, role=1) if hold else np.full((1, GRID), np.nan)
     if turns:  # read off the data; a draw that does not cross there crosses where its laws do, at infinity if nowhere
