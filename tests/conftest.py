@@ -15,24 +15,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test process on each core; th
 ROOT = Path(__file__).resolve().parent.parent
 forkserver.set_forkserver_preload(["vitlab.studies.worker"])  # once, not in each process that a test starts
 
-LONGEST = (  # the files that take longest come first; the many short ones fill the cores at the end
-    "unit/test_gpu_rules.py",
-    "regression/test_recorded.py",
-    "integration/test_scale.py",
-    "unit/training/test_devices.py",
-    "integration/test_predict.py",
-    "integration/test_eval.py",
-    "integration/test_text.py",
-)
+# the files that take longest come first; the many short ones fill the cores at the end
+LONGEST = "unit/test_gpu_rules.py regression/test_recorded.py integration/test_scale.py unit/training/test_devices.py"
+LONGEST += " integration/test_predict.py integration/test_eval.py integration/test_text.py"
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """A worker on each core that this process may use, up to 8: each of them imports torch."""
     return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
 
 
 def pytest_collection_modifyitems(items):
-    places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST.split())}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 

@@ -4,15 +4,8 @@ import json
 
 import pytest
 
-from tests.regression.record import (
-    PAIRS,
-    RECORDED,
-    make_study,
-    record_columns,
-    record_documents,
-    record_identities,
-    train,
-)
+from tests.regression import record
+from tests.regression.record import PAIRS, RECORDED, train
 
 
 def recorded(part):
@@ -29,13 +22,13 @@ def test_a_run_has_the_losses_that_it_had(pair):
 
 
 def test_runs_have_the_identities_that_they_had():
-    assert record_identities() == recorded("identities")
+    assert record.record_identities() == recorded("identities")
 
 
 def test_results_and_documents_have_the_columns_keys_and_choices_that_they_had(tmp_path):
-    make_study(tmp_path / "study")
-    assert record_columns(tmp_path / "study") == recorded("columns")
-    now, before = record_documents(tmp_path / "study"), recorded("documents")
+    record.make_study(tmp_path / "study")
+    assert record.record_columns(tmp_path / "study") == recorded("columns")
+    now, before = record.record_documents(tmp_path / "study"), recorded("documents")
     missing = {group: set(names) - set(now["list"][group]) for group, names in before["list"].items()}
     assert not any(missing.values()), missing
     assert {**now, "list": None} == {**before, "list": None}

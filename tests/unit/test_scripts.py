@@ -60,22 +60,6 @@ def test_the_script_that_a_study_is_compared_with_trains(tiny, capsys, model):
     assert "test 0." in capsys.readouterr().out
 
 
-def test_a_study_is_timed_against_the_script(tiny):
-    def run(*words):
-        if "vitlab.cli" not in words:
-            return 0.5
-        Path(words[-1]).mkdir()
-        return 2.0
-
-    assert [row.ratio for row in tiny("bench", "study", run=run).measure(quick=True)] == [2.0]
-
-
-def test_commands_are_timed_against_the_imports(tiny):
-    """The commands themselves are run by other tests."""
-    startup = tiny("bench", "startup", start=lambda folder: 4.0, run=lambda *words: 2.0 if "-c" in words else 1.0)
-    assert [row.ratio for row in startup.measure(quick=True)] == [0.5, 2.0, 2.0, 2.0, 2.0, 2.0]
-
-
 def test_public_curves_are_judged(monkeypatch, tmp_path):
     """Two learners that cross at 100 items, on a data set with 25 splits; a third has a gap in its sizes."""
     monkeypatch.setattr(public_curves, "LEARNERS", 2)

@@ -1,6 +1,5 @@
 """Commands that only print: at once, without what trains, and each problem in one line on stderr."""
 
-import io
 import json
 import os
 import subprocess
@@ -11,7 +10,6 @@ import pytest
 
 from tests.unit.reports.written_study import write_run
 from vitlab.cli import COMMANDS, main
-from vitlab.commands.arguments import status_line
 from vitlab.commands.describe import GROUPS
 from vitlab.config import TrainConfig, compose, identity, names, resolved
 from vitlab.data.cache import contents
@@ -213,21 +211,6 @@ def test_counting_a_model_imports_torch_alone(tmp_path):
     assert any("86,567,656" in line for line in lines)
     assert "torch" in modules
     assert not (TRAINS | DRAWS) & modules
-
-
-def test_a_terminal_shows_what_is_loading_until_it_is_loaded(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with status_line("loading torch"):
-        assert sys.stderr.getvalue() == "vitlab: loading torch ..."
-    assert sys.stderr.getvalue().endswith("\r\x1b[2K"), "the line is erased"
-    for quiet, stream in ((True, Terminal()), (False, io.StringIO())):
-        monkeypatch.setattr(sys, "stderr", stream)
-        with status_line("loading torch", quiet=quiet):
-            assert stream.getvalue() == ""
 
 
 @pytest.mark.parametrize("lacks", ["title", "examples"])

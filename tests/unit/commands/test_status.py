@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
 import time
 
 import pytest
 
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
+from vitlab.commands.scale import print_table
 from vitlab.files import write_json
+from vitlab.reports.words import SizeTable
 from vitlab.studies.claims import hold, path_of
 
 HERE, ELSEWHERE, LOST, WAITS, FAILED = (f"{name}-s1" for name in ("a-n100", "b-n100", "a-n200", "b-n200", "c-n200"))
@@ -98,3 +101,22 @@ def test_a_file_of_something_else_is_one_line(study, capsys, name, text):
     path.write_text(text)
     assert main(["status", str(study.folder)]) == 2
     assert capsys.readouterr().err.startswith(f"vitlab: {path}: cannot read it (")
+
+
+# ---- the table that ends a study
+
+VERDICT = "undecided: a_model_with_a_long_name ahead by 6.4 points (-2.1 to 14.9)"
+NAMES = ["a_model_with_a_long_name", "another_model_with_a_long_name", "a_third_model"]
+TABLE = SizeTable(["training examples", *NAMES, "best vs. runner-up"], [["250", "73.6%", "79.9%", "1.0%", VERDICT]], "")
+
+
+@pytest.mark.parametrize("columns", [200, 60])
+def test_in_a_terminal_no_cell_is_cut_and_no_word_is_broken(columns, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table(TABLE)
+    text = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert "\u2026" not in text
+    words = {*" ".join(NAMES).split(), *VERDICT.split()}
+    assert words <= set(text.split())
+    assert max(map(len, text.splitlines())) <= columns

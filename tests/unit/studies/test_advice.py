@@ -13,6 +13,12 @@ from vitlab.files import write_json
 from vitlab.studies import advice
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """One repetition: each classifier is fitted five times, not twenty."""
+    monkeypatch.setattr(advice, "REPEATS", 1)
+
+
 def draw(count, classes=3, width=8, noise=1.0, seed=0):
     """Classes around points at random: (labels, features)."""
     generator = np.random.default_rng(seed)
@@ -28,7 +34,8 @@ def answer(features, labels, groups=None, held_out=None, networks=()):
     return advice.judge(outcomes, networks, labels, groups, held_out), outcomes
 
 
-def test_each_picture_is_tested_by_each_repetition_and_copies_stay_together():
+def test_each_picture_is_tested_by_each_repetition_and_copies_stay_together(monkeypatch):
+    monkeypatch.undo()
     labels, groups = np.arange(53) % 3, np.arange(53) // 2
     splits = advice.make_splits(labels, groups, None)
     assert len(splits) == advice.FOLDS * advice.REPEATS >= 20
@@ -67,6 +74,7 @@ def test_noise_does_not_beat_the_largest_class():
     assert not found.beats_chance
 
 
+@pytest.mark.slow
 def test_now_and_twice_the_labels_lie_in_their_intervals():
     """On data whose truth is measured with new pictures."""
     inside, total = 0, 8
