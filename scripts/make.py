@@ -139,7 +139,7 @@ def make_readme(arrow: str, fashion: str) -> None:
         print(f"\n{table.note}\n\n{' '.join(headline(results))}\n")
     screenshot(load_results(arrow).files.report_path, DOCS / "report.png")
     for study, figure, name in (
-        (arrow, "accuracy_against_size", "crossover"),
+        (arrow, "error_against_size", "crossover"),
         (fashion, "accuracy_against_size", "fashion"),
         (fashion, "attention_distance-vit_mini", "fashion-heads"),
     ):

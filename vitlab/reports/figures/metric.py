@@ -153,6 +153,9 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
     sizes = sorted(set(results.runs.train_size))
     lines = pd.concat([find_bands(cells, y), *find_laws(found, as_error, metric.percent, sizes[-1])])
     crossings, ends = find_crossovers(found, sizes[-1]), find_ends(results, y)
+    crossings = (
+        crossings if log else crossings[:0]
+    )  # straight lines of errors' logs cross there, those of shares do not
     domain = find_domain([*cells.y, *runs.y, *lines.y], [*lines.low, *lines.high], log=log, percent=metric.percent)
     lines[["low", "high"]] = lines[["low", "high"]].clip(*domain)  # an interval may reach beyond what an axis has
     reach = find_domain([*sizes, *lines.x, *crossings.low, *crossings.high], log=True, percent=False)
@@ -178,7 +181,7 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
             *layer_crossovers(crossings, across, numbers=len(found.crossovers) == 1),
             *with_legend("model", style, of_model),
         ),
-        caption=f"{describe_lines(found, lines)} {describe_points(results, cells)}".strip(),
+        caption=f"{describe_lines(found, lines, crossings)} {describe_points(results, cells)}".strip(),
         alt=" ".join(describe_model(m, by_size, metric) for m, by_size in results.by_model.items() if by_size),
         files=[*FILES, *([("laws.csv", "figures/laws.csv")] if found.by_model else [])],
         choice=choice,
@@ -243,13 +246,13 @@ def find_ends(results: Results, y: Callable[[float], float]) -> pd.DataFrame:
     return pd.DataFrame(ends, columns=["model", "x", "y", "text", "above"]).astype({"above": bool})
 
 
-def describe_lines(found: StudyFits, lines: pd.DataFrame) -> str:
+def describe_lines(found: StudyFits, lines: pd.DataFrame, crossings: pd.DataFrame) -> str:
     """What lines, bands and the upright line of the figure are."""
     texts = [f"Lines: means{', with bands of their 95% intervals' if lines.low.notna().any() else ''}."]
     if lines.beyond.any():
         fitted = " (fitted to the points that the data limit)" if found.left_out else ""
         texts.append(f"Thin dashed: fitted laws{fitted}.")
-    if any(crossing.size for crossing in found.crossovers.values()):
+    if len(crossings):
         texts.append("Upright dotted line: a crossover, in the strip of its 90% interval.")
     return " ".join(texts)
 
