@@ -205,14 +205,15 @@ def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
 
 
 def describe_leads(comparisons: Sequence[Comparison]) -> str:
-    """`ResNet leads at 1,000 and 2,000 examples; ViT leads at 8,000 examples.`; empty where the last says it all."""
+    """`ResNet leads at 500 and 2,000 examples; ViT leads from 8,000 examples on.`; without what `describe_end` says."""
     leads, sizes, unit = find_leads(comparisons), [one.size for one in comparisons], comparisons[-1].metric.sized_by
     if not leads or ({*leads.values()} == {leads.get(sizes[-1])} and len(leads) in (1, len(sizes))):
         return ""
     by_name: dict[str, list[float]] = {}
     for size, name in leads.items():
         by_name.setdefault(name, []).append(size)
-    return "; ".join(f"{name} leads {name_sizes(of, sizes, unit)}" for name, of in by_name.items()) + "."
+    texts = [f"{name} leads {name_sizes(of, sizes, unit)}" for name, of in by_name.items() if of != sizes[-1:]]
+    return "; ".join(texts) + "."
 
 
 def shorten(sentences: list[str], names: list[str]) -> list[str]:
