@@ -41,7 +41,7 @@ MODULES = {  # of kinds that share one; others have the module of their name
 
 
 def module_of(config: AnalysisConfig) -> Analysis | ModuleType:
-    """What implements an analysis. Raises UserError for a module that is none."""
+    """Find the implementation of an analysis. Raises UserError for a module that implements none."""
     if config.kind in MODULES:
         return implementation("vitlab.analysis", MODULES[config.kind]).ANALYSES[config.kind]
     module = implementation("vitlab.analysis", config.kind, "run")
@@ -51,7 +51,7 @@ def module_of(config: AnalysisConfig) -> Analysis | ModuleType:
 
 
 def refusal(config: AnalysisConfig, model: nn.Module) -> str | None:
-    """Why an analysis cannot look at a model, in a line; None where it can. Raises UserError for a wrong module."""
+    """Explain in a line why an analysis cannot examine a model; None if it can. Raises UserError for a wrong module."""
     module = module_of(config)
     if module.applies(analysis_target(model)):
         return None
@@ -59,7 +59,7 @@ def refusal(config: AnalysisConfig, model: nn.Module) -> str | None:
 
 
 def analysis_target(model: nn.Module) -> nn.Module:
-    """What analyses look at: of a captioner the vision transformer that reads its pictures, else the model."""
+    """Return the part of a model that analyses examine: a captioner's vision transformer, else the whole model."""
     return model.image if isinstance(model, Captioner) else model
 
 
@@ -72,7 +72,7 @@ def examine(
     labelled: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Findings:
-    """What one analysis finds in a model at a step over `config.examples` validation items, of every class alike.
+    """Run one analysis on a model at a step, over `config.examples` validation items drawn evenly from the classes.
 
     An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are; one
     that takes `progress` tells it how much is done, and of how much, one that takes `token_texts` turns tokens to texts
