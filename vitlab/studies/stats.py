@@ -1,7 +1,7 @@
-"""How sure a mean is: of one model's runs, or of the differences between two models' runs of the same seeds; and which
-cells of a study need more seeds.
+"""The uncertainty of a mean of one model's runs, or of the differences between two models' runs of the same seeds; and
+the cells of a study that need more seeds.
 
-Two things would be others if a study were done again, the seeds (of the subset, the first weights, the order) and the
+Two things would differ if a study were done again, the seeds (of the subset, the first weights, the order) and the
 test items. Both are taken as random and crossed. Coverage, measured: docs/rules.md.
 """
 
@@ -49,7 +49,7 @@ class Estimate:
 
     @property
     def half_width(self) -> float | None:
-        """How far the interval reaches to either side of the mean."""
+        """The distance of the interval's ends from the mean; None where nothing tells it."""
         if self.error is None:
             return None
         left_out = (1 - CONFIDENCE) / self.comparisons
@@ -82,7 +82,7 @@ class Estimate:
 
 
 class Spread(NamedTuple):
-    """A standard deviation over seeds, and the degrees of freedom that it is known with."""
+    """A standard deviation over seeds, and its degrees of freedom."""
 
     std: float | np.ndarray
     degrees: float
@@ -94,10 +94,10 @@ Spreads = Sequence[Spread | None]  # of two models and of their paired differenc
 def paired_difference(
     first: Values, second: Values, spreads: Spreads = (None, None, None), overlap: float = 0.0, floor: float = 0.0
 ) -> Estimate:
-    """The mean of the first less the mean of the second, each over all of its seeds, so the means that are shown.
+    """Estimate the mean of the first less the mean of the second, each over all of its seeds: the means that are shown.
 
     Seeds that both have are paired, since they share the training subset; so are test items where both have a value
-    for each. `seeds` are those of the model that has fewer. `spreads` are known better than those of these seeds alone,
+    for each. `seeds` count the model that has fewer. `spreads` are known better than the spreads of these seeds alone,
     `overlap` is the ratio of test to training items where each seed has its own test set (else 0), and the interval
     reaches `floor` at least.
     """
@@ -126,7 +126,7 @@ def paired_difference(
 def vary_over_seeds(
     tables: Sequence[np.ndarray], shared: int, spreads: Spreads = (None, None, None), overlap: float = 0.0
 ) -> tuple[np.ndarray, float]:
-    """The variance over seeds of the difference of the means of two (seeds, n), and its degrees of freedom (Welch).
+    """Compute the variance over seeds of the difference of the means of two (seeds, n), and its degrees (Welch).
 
     Only the first `shared` seeds of both are the same. A model with one seed and no spread varies as the other one
     does; NaN and 0 degrees where nothing tells how either varies.
@@ -161,7 +161,7 @@ def vary_over_seeds(
 def combine_parts(
     mean: float, over_seeds: float, degrees: float, by_item: np.ndarray, rest: float, seeds: int, floor: float
 ) -> Estimate:
-    """From the variances of a mean over seeds, over items, and the rest that both hold, by Satterthwaite's rule."""
+    """Combine the variances of a mean over seeds, over items, and the rest in both, by Satterthwaite's rule."""
     items, known = len(by_item), math.isfinite(over_seeds)
     if items == 1:
         return Estimate(mean, math.sqrt(over_seeds) if known else None, degrees, seeds, floor=floor)
@@ -178,11 +178,11 @@ def combine_parts(
 def estimate_mean(
     values: np.ndarray, spread: Spread | None = None, overlap: float = 0.0, floor: float = 0.0
 ) -> Estimate:
-    """The mean of (S,) values of S seeds, or of (S, n) values on the same n test items.
+    """Estimate the mean of (S,) values of S seeds, or of (S, n) values on the same n test items.
 
     With items the variance of the mean is put together from the mean squares of a two-way table, with Satterthwaite's
     degrees of freedom (Searle et al., Variance Components, 1992, sections 4.3 and 5.2). A `spread` over seeds that is
-    known better stands in place of that of these seeds; one seed without a spread has the interval over items alone,
+    known better replaces the spread of these seeds; one seed without a spread has the interval over items alone,
     and without items none. `overlap` and `floor` are as in `paired_difference`.
     """
     table = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
@@ -199,7 +199,7 @@ def estimate_mean(
 
 
 def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, Spread]:
-    """The spread over seeds at each size, moderated by a line through those of all sizes of the model.
+    """Compute the spread over seeds at each size, moderated by a line through the spreads of all sizes of the model.
 
     The line is of the log variance in the log of the size, so two sizes tell nothing of each other: a gamma
     regression, whose estimate at a size is worth 1 / leverage degrees of freedom (McCullagh and Nelder, 1989, section
@@ -251,14 +251,14 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
 
 
 def quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """How many standard errors an interval reaches to either side."""
+    """Compute how many standard errors an interval reaches to either side."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
 def adjust_p_values(values: Sequence[float]) -> list[float]:
-    """p-values of several questions such that one below 0.05 holds for all of them at once (Holm, 1979)."""
+    """Adjust the p-values of several questions so that those below 0.05 hold all at once (Holm, 1979)."""
     order = np.argsort(values)
     times = len(values) - np.arange(len(values))
     adjusted = np.empty(len(values))
@@ -267,7 +267,7 @@ def adjust_p_values(values: Sequence[float]) -> list[float]:
 
 
 def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) -> int | None:
-    """How many more seeds would leave 0 out of a difference's interval, if the difference and its spread stayed.
+    """Count the further seeds that would leave 0 out of a difference's interval, if difference and spread stayed.
 
     None where nothing tells, and where more than `most` would be needed, as where the test items limit it.
     """
@@ -286,7 +286,7 @@ def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) ->
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """The mean of each item's answers, and how many these are; float32 and int32 (n,).
+    """The mean of each item's answers and their number; float32 and int32 (n,).
 
     `key`: accuracy, exact_match or loss.
     """
@@ -296,9 +296,9 @@ class Outcomes:
     counts: np.ndarray
 
     def of_metric(self, metric: Metric, value: float) -> np.ndarray | None:
-        """Values (n,) whose mean is a metric's and which vary as it does with the items; None for other metrics.
+        """Return values (n,) whose mean is a metric's and which vary as it does with the items; None for other metrics.
 
-        That is the metric's value plus each item's influence on it: an item counts by its answers, and perplexity is
+        They are the metric's value plus each item's influence on it: an item counts by its answers, and perplexity is
         the exponential of the loss.
         """
         if not self.counts.sum():
@@ -323,7 +323,7 @@ def write_outcomes(path: Path, outcomes: Outcomes) -> None:
 
 
 def read_outcomes(path: Path) -> Outcomes | None:
-    """None where there is no file. Raises UserError for one that is damaged."""
+    """Read outcomes; None where there is no file. Raises UserError for a damaged file."""
     if not path.is_file():
         return None
     try:
@@ -350,19 +350,19 @@ def read_outcomes(path: Path) -> Outcomes | None:
 
 @dataclass(frozen=True)
 class Target:
-    """`points` is the largest half-width of an interval (of some metrics in percent); `max_runs` counts all runs."""
+    """The precision to reach: `points`, an interval's largest half-width (some in percent); `max_runs`, of all runs."""
 
     points: float
     max_runs: int | None = None
 
     def describe(self) -> str:
-        """What follows the runs of a plan."""
+        """Describe what follows the runs of a plan."""
         most = "" if self.max_runs is None else f", up to {plural(self.max_runs, 'run')} in all"
         return f"then more seeds, in rounds, until every mean is within ± {self.points:g}{most} (not counted above)"
 
 
 class WideCell(NamedTuple):
-    """A cell whose mean is not as sure as asked for, and the runs that would make it so."""
+    """A cell whose mean is less sure than asked for, and the runs that would make it so."""
 
     name: str
     half_width: float  # of the 95% interval, in `Metric.compared`; infinite with one seed and no spread to borrow
@@ -373,9 +373,9 @@ class WideCell(NamedTuple):
 def plan_round(
     rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()
 ) -> tuple[list[Cell], str]:
-    """The runs that the next round adds to the finished ones, none where it stops, and what it says.
+    """Plan the runs that the next round adds to the finished ones, none where it stops; return them and a text.
 
-    `stopped` are cells, (variant, size), that get no more; one without a result gets none, and is named.
+    `stopped` are cells, (variant, size), that get no more; a cell without a result gets none, and is named.
     A cell lacks as many seeds as would do if its spread, moderated by that of the variant's other sizes, stayed; at
     most as many again as it has, for the spread is a guess.
     """
@@ -444,7 +444,7 @@ FEWEST_SEEDS = 3  # of every cell
 
 
 def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float] | None:
-    """A level of the metric, how many times the other family's cost ours is for it, and the ratio's 90% interval.
+    """Compare costs: a level of the metric, our cost for it over the other family's, and the ratio's 90% interval.
 
     The level is the highest whole percent that the means of both reach, or tenth of one where both may need less for
     that (higher is better). Costs are read off the frontiers of the means, between two points by their logarithm, as
@@ -457,7 +457,7 @@ def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float
         return None
 
     def find_cost(family: Costs, level: float, without: int | None) -> tuple[float, float]:
-        """The least and the largest log cost that it may be."""
+        """Find the least and the largest possible log cost of a level."""
         left = [(cost, np.delete(values, [] if without is None else without)) for cost, values in family]
         costs, means = zip(*sorted((cost, values.mean()) for cost, values in left), strict=True)
         best = dict(zip(costs, np.maximum.accumulate(means), strict=True))  # the last of each cost
@@ -466,7 +466,7 @@ def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float
         return (cost if level >= levels[0] else -math.inf), cost
 
     def find_ratio(without: int | None) -> tuple[float, float, float]:
-        """The level, and the least and the largest log ratio."""
+        """Find the level, and the least and the largest log ratio."""
         best = [max(np.delete(of, [] if without is None else without).mean() for _, of in f) for f in (ours, other)]
         for steps in (100, 1000):
             level = math.floor(steps * min(best) + 1e-9) / steps
