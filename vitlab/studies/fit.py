@@ -616,7 +616,7 @@ def fit_points(
     law: str = "auto",
     limit: float = np.inf,
 ) -> Fit:
-    """Fit sizes up to `limit` like `fit_scaling_law`; rising errors get no law, a chance below all errors is ignored."""
+    """Fit sizes up to `limit` like `fit_scaling_law`: no law for rising errors; ignore a chance below all errors."""
     points = np.array([sizes, errors, seeds], float)
     within = points[0] <= limit
     fit = fit_runs(order_runs(*points[:2, within], points[2, within].astype(int)), law, chance)

@@ -56,7 +56,7 @@ def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
 
 
 def limit_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Tell what limits the runs of one model, size and budget: the middle run; `undecided` if two middle ones differ."""
+    """Tell what limits the runs of a model, size and budget: the middle run; `undecided` if two middle ones differ."""
     found = sorted([*LIMITS].index(limit) for row in rows if (limit := row.get("limit")))
     middle = {(*LIMITS,)[place] for place in (median_low(found), median_high(found))} if found else {None}
     return middle.pop() if len(middle) == 1 else "undecided"
