@@ -27,7 +27,7 @@ LOG = "report.log"  # below the study's folder: what went wrong in its report
 def render(
     template: str, styles: Sequence[str], scripts: Sequence[str] = (), script_data: Any = None, **values: Any
 ) -> str:
-    """The document of a template that extends page.html.j2.
+    """Render the document of a template that extends page.html.j2.
 
     `styles` and `scripts` are names of files among the assets, behind page.css and theme_button.js; the script "vega"
     is the library. Scripts run in their order at the end of the page, where `script_data` lies as JSON. The page's
@@ -56,13 +56,13 @@ def render(
 
 
 def source(name: str) -> str:
-    """The text of a style or script among the assets."""
+    """Read the text of a style or script among the assets."""
     return next(ASSETS.glob(f"*/{name}")).read_text()
 
 
 @cache
 def bundle_vega() -> str:
-    """Vega-Embed with Vega and Vega-Lite as one script (0.9 MB), kept in the cache: bundling them takes 1.5 s."""
+    """Bundle Vega-Embed, Vega and Vega-Lite as one script (0.9 MB), kept in the cache: bundling takes 1.5 s."""
     import vl_convert
 
     path = cache_root() / f"vega-{vl_convert.__version__}.js"
@@ -77,7 +77,7 @@ def bundle_vega() -> str:
 class LiveReport:
     """Rewrites report.html as runs end, between two events: meanwhile no worker is started.
 
-    `share` is the largest part of the time that this may take, `least` the fewest seconds between two times.
+    `share` is the largest part of the time that writing may take, `least` the fewest seconds between two writings.
 
     A study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself.
     """
@@ -96,7 +96,7 @@ class LiveReport:
             self.write(running=False)
 
     def update(self, changed: bool) -> None:
-        """At every look at the study; `changed`: a run has ended."""
+        """Update the report, at every look at the study; `changed`: a run has ended."""
         began = time.monotonic()
         if self.changed and not changed and began >= self.due:
             self.write()
@@ -105,7 +105,7 @@ class LiveReport:
         self.changed |= changed
 
     def write(self, running: bool = True) -> None:
-        """Write the report; what goes wrong in it is in LOG and does not reach the study."""
+        """Write the report; an error in it goes to LOG and does not reach the study."""
         self.started = True
         try:
             from vitlab.reports.pages.study import write_report  # 2 s, here: nothing waits for what draws
