@@ -106,10 +106,10 @@ def scale(
     detach: bool = False,
     target: Target | None = None,
 ) -> int:
-    """Train or complete every run of the grid, then write the results and the report; the exit code.
+    """Train or complete every run of the grid, then write the results and the report; return the exit code.
 
-    With a target runs of more seeds follow in rounds. `detach` only starts the workers, `dry_run` only prints what the
-    runs cost. Raises UserError before anything is written.
+    With a target runs of more seeds follow in rounds. `detach` only starts the workers, `dry_run` only prints the cost
+    of the runs. Raises UserError before anything is written.
     """
     began, console, files = time.perf_counter(), Console(stderr=True), StudyFiles(folder)
     if dry_run:
@@ -170,10 +170,10 @@ def scale(
 
 
 def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str, list[str]]:
-    """The parts that runs lack, by the run's name, from the files alone; without those that lack none.
+    """Find the parts that runs lack, by the run's name, from the files alone; omit runs that lack nothing.
 
-    Raises UserError where they cannot be done in this folder or from here. What failed in an earlier start, or was
-    killed too often, is tried again.
+    Raises UserError where they cannot be done in this folder or from here. Runs that failed in an earlier start, or
+    were killed too often, are tried again.
     """
     data, missing, problems = contents(plan.config.data, plan.data), {}, []
     for spec in plan.specs:
@@ -215,7 +215,7 @@ def add_runs(files: StudyFiles, plan: "Plan") -> None:
 
 
 def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
-    """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
+    """Write the items in the subset of each size, for every subset seed ever asked for here; return the seeds."""
     split, sizes = plan.task.train, files.config()["sizes"]
     manifests = [manifest for path in files.subsets.glob("*.json") if (manifest := read_json(path))]
     written = {each["seed"]: (each["sizes"], each.get(f"train_{split.unit}s")) for each in manifests}
@@ -244,7 +244,7 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
     """Start workers, and watch the folder until every run has ended, also those of other starts.
 
     While runs are free, workers that have died are replaced. results.csv and the report grow with each run that ends.
-    Gives the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
+    Returns the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
     """
     reader = StatusReader(files, plan.variants)
     crews, ended, fruitless = [], -1, 0
@@ -311,7 +311,7 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
 
 
 def print_table(sizes: "SizeTable") -> None:
-    """A row for each size, a column for each model; on a terminal too narrow for that a line for each of both."""
+    """Print a row for each size, a column for each model; on a terminal too narrow for that a line for each pair."""
     from vitlab.reports.words import AGAINST
 
     console, wide, (first, *names) = Console(), Console(width=UNLIMITED), sizes.header
