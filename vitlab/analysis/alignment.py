@@ -118,8 +118,8 @@ def run(
     """Return the rows of `Alignments`, and "weights" float16 (B, H, N, S) of `config.drawn` pairs, padded with zeros.
 
     "value" is the share of the attention on the straight line from the first to the last token, "monotone" the share of
-    target tokens whose strongest source token is not before that of the target token before, "entropy" in nats. Of
-    several heads their mean is the last. "sources" and "targets" are the pairs' tokens, "" behind them.
+    target tokens whose strongest source token is not before the previous target token's, "entropy" in nats. The last
+    of several heads is their mean. "sources" and "targets" are the pairs' tokens, padded with "".
     """
     alignments, examples, first = Alignments(), [], 0
     drawn = set(np.linspace(0, len(inputs.tokens) - 1, config.drawn).round().astype(int).tolist())  # of all lengths

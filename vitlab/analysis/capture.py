@@ -324,8 +324,8 @@ def average_per_head(
     """Return one row {"layer", "head", "value"} per head, both counted from 1; never hold a whole layer's weights.
 
     `reduction` gives (B, H, n) for a block of queries at a time, during the forward pass; queries before the `first` do
-    not count, nor does padding. With `uniform` each layer has one head, which looks at all of its keys alike. Of texts
-    the model's body is looked at, which of an encoder-decoder is the encoder.
+    not count, nor does padding. With `uniform` each layer has one head, which looks evenly at all of its keys. For
+    texts it measures the model's body; for an encoder-decoder that is the encoder.
     """
     totals: dict[int, Tensor] = {}
     of_text = isinstance(inputs, TokenInputs)

@@ -111,11 +111,11 @@ def run_attention_distance(
 def query_entropies(weights: Tensor) -> Tensor:
     """Compute -sum_k w log w (B, H, n) for weights (B, H, n, M); a weight of 0 adds nothing.
 
-    How many tokens a head spreads over (Clark et al., 2019, section 3.3; Zhai et al., 2023). It is 0 where a query
-    looks at one key, and log M where it looks at all M that it may look at alike. In a causal model query i has i + 1
-    keys, so uniform attention of N tokens has the mean of log 1 .. log N, and a padded text has fewer keys than a full
-    one. So heads of one model compare; those of models that see other numbers of keys do as shares of what uniform
-    attention has in each.
+    It tells over how many tokens a head spreads (Clark et al., 2019, section 3.3; Zhai et al., 2023): 0 where a query
+    looks at one key, log M where it looks evenly at all M keys that it may look at. In a causal model query i has i + 1
+    keys, so uniform attention over N tokens has the mean of log 1 .. log N, and a padded text has fewer keys than a
+    full text. So compare heads of one model; between models that see other numbers of keys, compare shares of the
+    value that uniform attention has in each.
     """
     return torch.special.entr(weights).sum(dim=-1)
 
@@ -287,8 +287,8 @@ class HeadPatterns:
 
     Vig, 2019, arXiv 1906.05714; Clark et al., 2019, arXiv 1906.04341. A pattern names the keys that a query attends to.
     Its mass is the share of the attention that these keys get, over the queries that have a choice: at least one such
-    key, and one that is not. Its score is the mass beyond that of uniform attention over the keys that may be looked
-    at, (mass - uniform) / (1 - uniform), as in Cohen's kappa: 0 for uniform attention (and below it), 1 when all
+    key, and one other key. Its score is the mass beyond the mass of uniform attention over the allowed keys,
+    (mass - uniform) / (1 - uniform), as in Cohen's kappa: 0 for uniform attention (and below it), 1 when all
     attention follows the pattern. Padding is neither query nor key.
     """
 

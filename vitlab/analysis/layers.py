@@ -86,8 +86,8 @@ def cka(
 ) -> Tensor:
     """Compute CKA float64 (L, M) between all layers of a model, or of a model and an `other` for the same images.
 
-    Over batches of at least `batch` of the images (B, C, Y, X), all in one where they are fewer. Raises UserError for
-    a model without layers and for fewer than 4 images.
+    The images (B, C, Y, X) are split into batches of at least `batch`, or one batch if they are fewer. Raises UserError
+    for a model without layers and for fewer than 4 images.
     """
     if len(images) < LEAST or batch < LEAST:
         raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")

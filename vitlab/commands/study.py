@@ -141,7 +141,7 @@ PATIENCE = {"WANDB__GRAPHQL_RETRY_MAX": "3", "WANDB__FILE_STREAM_RETRY_MAX": "5"
 def sync(words: Sequence[str]) -> int:
     """Upload the offline runs of a study's folder; return 0, 1 where some fail, 2 without a login.
 
-    Each run is one line on stdout, or all are one document there with --json; what W&B says goes to stderr.
+    Prints a line for each run on stdout, or with --json one document of all; W&B's messages go to stderr.
     """
     parser = CommandParser("sync", "Upload what the finished runs of a study, or of a folder, logged for W&B offline.")
     parser.add_argument("study", metavar="FOLDER", type=non_empty_path)

@@ -111,7 +111,7 @@ def list_choices(config: dict[str, Any]) -> Facts:
 
 
 def compare_settings(results: Results) -> list[list[str]]:
-    """List a line per setting: its name, then each model's values; omit settings that all models leave at "off"."""
+    """List a line per setting: its name, each model's values; omit settings that all models leave off by default."""
     runs: dict[str, list[RunResults]] = {}
     params: dict[str, list[str]] = {}
     for row in results.rows:

@@ -1,7 +1,7 @@
 """Choose the best classifier of pictures and predict the gain from more labels: scikit-learn on arrays.
 
-Every candidate is fitted on the training parts of the same repeated splits, and every picture is tested by each
-repetition, on a model that has not seen it or a copy of it. A network's frozen features are arrays.
+Every candidate is fitted on the training parts of the same repeated splits, and each repetition tests every picture
+with a model that has seen neither it nor a copy of it. A network's frozen features are arrays.
 
 Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B bootstrap draws.
 """

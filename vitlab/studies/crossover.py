@@ -89,7 +89,7 @@ def crossover(
 
     Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
     of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
-    data. At a size that only one was measured at, the other's error is interpolated on its laws. `leads` says by size
+    data. At a size where only one was measured, the other's error is interpolated on its laws. `leads` tells by size
     whether a model leads clearly, where a comparison run by run knows better than the fits.
     """
     both = [fit.runs.log_sizes for fit in (first, second)]
@@ -492,7 +492,7 @@ class StudyFits:
     def _draw_items(self, results: "Results") -> dict[tuple[str, int], np.ndarray]:
         """Draw how other test items would change the log error of each cell, (DRAWS,), to first order.
 
-        All cells have the same items, which weigh as much in all of them in one draw. Empty where runs kept none.
+        All cells have the same items; in a draw an item has the same weight in all cells. Empty if runs kept no items.
         """
         cells = {(model, size): cell for model, of in results.by_model.items() for size, cell in of.items()}
         kept = {key: [results.outcomes.get(row.get("run")) for row in cell.rows] for key, cell in cells.items()}

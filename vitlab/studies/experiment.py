@@ -50,7 +50,7 @@ MOST_CLASSES = 1000  # whose right answers a result counts
 def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
     """Train one run to its end in its folder, or complete the result that is there; return the result.
 
-    `options` are those of `run_experiment`. Raises `Held` while another process trains the run, UserError for a run of
+    `options` go to `run_experiment`. Raises `Held` while another process trains the run, UserError for a run of
     several devices, which `vitlab train` and torchrun start.
     """
     refuse_single_process(config.trainer)
@@ -271,7 +271,7 @@ def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:
 def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, float | None]:
     """Fine-tune the trained model on labels of other data; return `finetune_100@NAME`, its test accuracies.
 
-    None where the data have no such training set. `finetune_flops` is what all of it cost, beside train_flops.
+    An accuracy is None where the data have no such training set. `finetune_flops`: the total cost, beside train_flops.
     """
     folder, numbers, spent = run.files.folder / "finetuned" / name, {}, 0
     shutil.rmtree(folder, ignore_errors=True)  # of an attempt whose weights may have been others

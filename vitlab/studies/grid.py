@@ -282,7 +282,7 @@ def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
 class Spec(NamedTuple):
     """A run of a study: its cell, and its resolved configuration as plain containers.
 
-    The runs of a variant share those below the top: copy them before you change one.
+    Runs of a variant share the containers below the top level: copy them before you change one.
     """
 
     variant: str
@@ -324,7 +324,7 @@ def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[s
 def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None) -> dict[str, TrainConfig]:
     """Compose a run's configuration for each variant of the study, by variant. Raises UserError with all problems.
 
-    Composing takes 30 ms a variant, and a start asks three times: those of the last study are kept.
+    Composing takes 30 ms a variant, and a start asks three times: the last study's configurations are kept.
     """
     study = study if isinstance(study, dict) else resolved(study)
     if COMPOSED and COMPOSED[0][0] == study:

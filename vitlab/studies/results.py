@@ -145,7 +145,7 @@ class Results:
     def laws(self) -> "pd.DataFrame":
         """The table `model, law, holds, on_budget, rmse_holdout, size, value, low, high`: a new run's error at a size.
 
-        The size is twice that of the model's largest cell that was fitted; low and high are a 90% interval.
+        The size is twice the largest size that was fitted for the model; low and high are a 90% interval.
         """
         rows = []
         for model, fit in self.fits.by_model.items():

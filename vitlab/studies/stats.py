@@ -204,9 +204,9 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     The line is of the log variance in the log of the size, so two sizes tell nothing of each other: a gamma
     regression, whose estimate at a size is worth 1 / leverage degrees of freedom (McCullagh and Nelder, 1989, section
     8.3). How much a size borrows from it follows from how far the variances scatter about it (Smyth, 2004, section 6):
-    nothing where the line is worth less than one more seed. A size of one seed has what the line says; where that is
-    worth less than a seed, as far from sizes with few, the variance pooled over all sizes with its degrees of freedom
-    (Satterthwaite, 1946). Empty where no size has two seeds.
+    nothing where the line is worth less than one more seed. A size with one seed takes its spread from the line; where
+    the line is worth less than a seed there, as far from sizes with few seeds, it takes the variance pooled over all
+    sizes with its degrees of freedom (Satterthwaite, 1946). Empty where no size has two seeds.
     """
     repeated = {
         size: (statistics.variance(values), len(values) - 1) for size, values in by_size.items() if len(values) > 1

@@ -31,8 +31,8 @@ OTHERWISE = ("mixup", "cutmix", "class_weights", "freeze", "ema", "average")  # 
 def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
     """Tell what limits a finished run, `data`, `budget` or `undecided`; None where the rule does not hold.
 
-    A model that fits its own training items hardly better than new ones has not used up its data; one that is right
-    in every validation item has nothing left to gain, one whose evaluations have got worse nothing from more steps.
+    A model that fits its own training items hardly better than new items has not used up its data; a model that is
+    right in every validation item cannot improve; a model whose evaluations got worse gains nothing from more steps.
     """
     seen, unseen = (finite(result.get(key)) for key in ("train_sample_loss", "validation_loss"))
     if seen is None or unseen is None:

@@ -119,9 +119,9 @@ def work(
 ) -> None:
     """Train free runs of a study until none is left or `stop()`, asked at each step, is true.
 
-    `cores` are those of a run, else all of this machine; `tell` hears of each run that is taken. A run whose process
-    has died is continued from its last checkpoint, `executor.retries` times. Another error is written to error.json,
-    and the run is left alone until the next start of the study. Raises UserError for a folder that is no study.
+    `cores` are a run's cores, by default all of this machine; `tell` hears of each run that is taken. A run whose
+    process has died is continued from its last checkpoint, `executor.retries` times. Another error is written to
+    error.json, and the run is left alone until the next start of the study. Raises UserError if there is no study.
     """
     study = Study(Path(folder).absolute())
     study.files.config()

@@ -75,8 +75,8 @@ def load_weights(
 def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     """Load the transformer encoder of a source into a model's, in place; both may be of images or text.
 
-    A captioner takes all of a ViT but its head. The rest of the model stays as it is. The epsilon of its norms may be
-    another one, as those of models of images and of text are; the report says so. Raises UserError, with the model
+    A captioner takes all of a ViT but its head. The rest of the model stays unchanged. The epsilon of the norms may
+    differ, as it does between models of images and of text; the report says so. Raises UserError, with the model
     unchanged, where either has no encoder or their sizes differ.
     """
     weights = read_weights(str(source))

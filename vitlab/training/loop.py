@@ -139,7 +139,7 @@ class Loop(L.Callback):
         self.wait_for_gpu(module)
 
     def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Keep the weights of the best evaluation (`keep`); end training after `patience` ones without a better."""
+        """Keep the best evaluation's weights (`keep`); end training after `patience` evaluations without a better."""
         step, metrics = module.evaluated_step, module.validation
         for name, value in metrics.items():
             refuse_not_finite(f"validation {name}", value, step, self.recipe)

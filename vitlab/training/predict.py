@@ -57,7 +57,7 @@ class Prediction:
 class Predictor:
     """A finished run that predicts new inputs. Raises UserError for a task with neither classes nor a number.
 
-    temperature: what logits are divided by; 1 where `not_calibrated` says why there is none.
+    temperature: the divisor of the logits; 1 where `not_calibrated` says why there is none.
     """
 
     def __init__(self, folder: str | Path):
@@ -206,9 +206,9 @@ class Predictor:
 
 
 def read_pictures(paths: Sequence[str], *form: Any) -> tuple[np.ndarray, dict[int, str]]:
-    """Read pictures as uint8 (N, channels, *size); return the readable ones, and the errors of the others by place.
+    """Read pictures as uint8 (N, channels, *size); return the readable ones, and the errors of the rest by place.
 
-    `form`: size, channels and `data.bits`, those of the pictures that were learned from.
+    `form`: size, channels and `data.bits` of the pictures that the run was trained on.
     """
     images, errors = [], {}
     for place, path in enumerate(paths):

@@ -254,8 +254,8 @@ def test(run: Run) -> Tested:
 def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
     """Compute columns of results.csv that tell whether data or budget limit a run; reads no test data.
 
-    `validation_NAME` and `train_sample_NAME` are the metrics of the weights that count, on the validation items (also
-    those of texts that the model writes) and on a fixed, stratified sample of the run's own training items without
+    `validation_NAME` and `train_sample_NAME` are the metrics of the kept weights, on the validation items (also
+    metrics of texts that the model writes) and on a fixed, stratified sample of the run's own training items without
     augmentation. `validation_slope` is the fall of the log validation error (of the loss without an accuracy) for each
     doubling of the steps, over the last quarter.
     """

@@ -3,11 +3,11 @@
 A module of this folder, found by listing it, has figures of a study, drawings of analyses, or both:
 - `draw(results)` gives figures with caption and links to their data, none where the study has no data for them. They
   come in the order of the module's PLACE; the report, figures/ and W&B show all.
-- `DRAWINGS` lists functions of (findings, config, title) that give figures, each with a name of its own. An analysis
-  chooses them by name, by `drawings` in its YAML; a user's own module has one as `figures`. What they draw is the rows
+- `DRAWINGS` lists functions of (findings, config, title) that give figures, each with its own name. An analysis
+  chooses them by name, by `drawings` in its YAML; a user's own module has one function, `figures`. They draw the rows
   of the findings, or the first of their arrays.
 
-Here is the house style of axes, colours and files. Importing this module makes it Altair's theme.
+This module has the house style of axes, colors and files. Importing it makes the style Altair's theme.
 """
 
 import json
