@@ -19,7 +19,7 @@ SIDE = 96  # pixels of a thumbnail's longer side
 
 
 def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
-    """Write the page of a look and its facts (`folder.summarize`), about a megabyte; return its path.
+    """Write the page of a look and its facts (`data.look.summarize`), about a megabyte; return its path.
 
     Names of files and classes are shown with their control characters, as text.
     """
