@@ -581,7 +581,7 @@ class StudyFits:
         return [*said, f"{plural(left, 'more pair')}: figures/crossovers.csv."] if left else said
 
     def describe_multipliers(self) -> list[str]:
-        """Describe each pair of models with an error that both reach inside their data, of at most MOST_PAIRS."""
+        """Describe each pair of models with an error that both reach inside their data; [] above MOST_PAIRS pairs."""
         if len(self.crossovers) > MOST_PAIRS:
             return []
         found = {pair: data_multiplier(*(self.by_model[model] for model in pair)) for pair in self.crossovers}

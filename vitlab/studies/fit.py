@@ -436,7 +436,7 @@ class Fit:
 
     @cached_property
     def noise(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], float]:
-        """The noise of log errors: deviations by size (N), residuals with hashes of their runs, degrees of freedom.
+        """The noise of log errors: standard deviations by size (N), residuals with hashes of runs, degrees of freedom.
 
         The scatter of seeds tells it, else the distance from the laws; where neither does, all draws are NaN. The
         scatter is n / (n - 1) times the mean square of seeds within sizes, pooled as far as sizes agree. Standardized
