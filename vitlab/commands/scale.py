@@ -25,7 +25,7 @@ from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
 from vitlab.studies.launch import check_executor, find_start, start_server
-from vitlab.studies.stats import Target, plan_round
+from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
 from vitlab.studies.store import Cell, StudyFiles, collect, find_missing_parts, find_trials
 from vitlab.training.files import refuse_changes, source_of, source_problems
