@@ -14,7 +14,7 @@ from vitlab.models.mixers.attention import KeyValueCache
 
 
 class TokenMLP(Mixer):
-    """The same MLP N -> hidden -> N for every channel; so the number of tokens is fixed.
+    """One MLP N -> hidden -> N shared by all channels; so the number of tokens is fixed.
 
     Tolstikhin et al., 2021, MLP-Mixer, arXiv 2105.01601, section 2.
     """
@@ -62,7 +62,7 @@ class CausalConvolution(Mixer):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, causal: bool = True, cache: KeyValueCache | None = None) -> Tensor:
-        """x (B, N, D) -> (B, N, D); with a cache x are the tokens that follow those in it."""
+        """Convolve: x (B, N, D) -> (B, N, D); with a cache, x holds the tokens after the cached ones."""
         reads = x.shape[1] + self.conv.kernel_size[0] - 1
         if cache is not None:
             x = cache.extend(x[:, None], x[:, None, :, :0])[0][:, 0, -reads:]
