@@ -146,7 +146,7 @@ def write_json(path: str | Path, value: Any) -> None:
 def create_json(path: str | Path, value: Any) -> bool:
     """Write a JSON file unless it exists; tell whether this call made it. Of several processes at once one succeeds.
 
-    A hard link is atomic on local and on network file systems; where there are no links, a short file is made in place.
+    A hard link is atomic on local and on network file systems; without hard links, a short file is made in place.
     """
     temporary = f"{path}.{uuid.uuid4().hex}"
     write_json(temporary, value)

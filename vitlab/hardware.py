@@ -49,8 +49,8 @@ def share_gpus(gpus: Sequence[str], place: int, each: int) -> str:
 def list_groups(controller: str) -> Iterator[Path]:
     """Yield the folders of this process's control groups, the innermost first: of version 2, then of 1.
 
-    A container may show its own group as the root, though the process's path says otherwise: what does not exist has
-    no limits.
+    A container may show its own group as the root, though the process's path says otherwise: a missing folder has no
+    limits.
     """
     try:
         lines = (ROOT / "proc/self/cgroup").read_text().splitlines()

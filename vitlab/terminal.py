@@ -21,7 +21,7 @@ class ShownControls:
     """A text stream that shows control characters, in front of the stream of a terminal, a pipe or a file.
 
     Carriage returns around a text pass: progress bars of other libraries begin with them. A console of Rich writes to
-    `rich_proxied_file`, for its own control sequences must pass; `vitlab.console.Console` shows those of its texts.
+    `rich_proxied_file`, because its control sequences must pass; `vitlab.console.Console` shows its texts' controls.
     """
 
     def __init__(self, stream: IO[str]):

@@ -184,7 +184,7 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
 
 
 def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], dict[str, Any], list[str]]:
-    """Replace the name at each place of a choice by the loaded choice; gives places, what failed where, problems."""
+    """Replace the name at each place of a choice by the loaded choice; return places, the failed choices, problems."""
     slots: list[str] = []
     failed: dict[str, Any] = {}
     problems: list[str] = []

@@ -12,9 +12,9 @@ LONGEST = 1000  # characters of a line
 
 
 class UserError(ValueError):
-    """The user's input is wrong.
+    """A mistake in the user's input.
 
-    `problems` holds one line per mistake, `key=value: what is wrong` where it is a setting's; the command line prints
+    `problems` holds one line per mistake, `key=value: what is wrong` if it is a setting's; the command line prints
     each on stderr and exits with 2.
     """
 
@@ -82,7 +82,7 @@ def printable(line: str) -> str:
 def parse_json(kind: type[T], text: str, source: str, advice: str) -> T:
     """Parse JSON into a dataclass or another type that pydantic knows; fields that the type does not name are ignored.
 
-    Raises UserError, with the place within the file `source`, for what is no JSON, too deep, or of another type.
+    Raises UserError, with the place within the file `source`, for text that is no JSON, too deep, or of another type.
     """
     from pydantic import TypeAdapter, ValidationError  # takes 0.2 s
 

@@ -2,7 +2,7 @@
 
 The schema of a choice is the dataclass of its kind (models), or the group's dataclass plus the keys and defaults of
 the YAML file named after its kind. So a new data set, task, mixer or analysis declares its options in its own YAML.
-What is wrong with a key or a value comes back as problems.
+Functions return the problems of a key or a value as lines.
 """
 
 import copy
@@ -44,7 +44,7 @@ LIMITS = {  # of a field: what its values satisfy, as messages and as lists of k
 
 
 def structured(settings: Any) -> DictConfig:
-    """Make a node of a dataclass or an instance. Nodes of frozen ones are unlocked, OmegaConf makes them read-only."""
+    """Make a node of a dataclass or an instance, and unlock it: OmegaConf makes nodes of frozen ones read-only."""
     node = OmegaConf.structured(settings)
     unlock(node)
     return node
@@ -58,7 +58,7 @@ def unlock(node: DictConfig) -> None:
 
 
 def assign(node: DictConfig, key: str, value: Any) -> list[str]:
-    """Set one dotted key of a typed node; return what is wrong with it, as lines."""
+    """Set one dotted key of a typed node; return its problems, a line each."""
     key = str(key)
     parent, parts = node, key.split(".")
     for depth, part in enumerate(parts):
@@ -308,7 +308,7 @@ load_shipped = cache(load_choice)  # a study composes hundreds of configurations
 def choose_class(group: str, kind: str, values: dict[str, Any]) -> type:
     """Choose the dataclass that a choice of this kind is checked against.
 
-    A kind without one of its own has the keys of the YAML file named after it, or else of `values`, by their types.
+    A kind without its own dataclass has the keys of the YAML file named after it, or else of `values`, by their types.
     """
     declared = read(group, kind, group) if kind in names(group) else values
     found = find_class(group, kind, declared.get("modality"))

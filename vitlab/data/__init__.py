@@ -1,7 +1,7 @@
 """Data sets: one module for each `kind`. Importing this package imports no torch.
 
-A module of images has `load(config) -> ImageData`, one of text `read(config) -> Corpus` (vitlab.data.text).
-Here is what all of them share: batches, training subsets, held-out shares, validation data where a module gives none.
+A module of images has `load(config) -> ImageData`, a module of text `read(config) -> Corpus` (vitlab.data.text).
+This package has their shared parts: batches, training subsets, held-out shares, carving of validation data.
 """
 
 from __future__ import annotations

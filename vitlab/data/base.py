@@ -19,16 +19,16 @@ BESIDE = ("targets", "groups", "keys", "blocks", "names", "together")  # what a 
 class Split:
     """Labelled items that are read by index: images, or sequences of tokens.
 
-    labels: int64 (N,), each the place of a class in the data set's `classes`; zeros where there are none.
+    labels: int64 (N,), each the place of a class in the data set's `classes`; zeros if there are none.
     read: indices int64 (B,) -> uint8 (B, channels, height, width) of images, int64 (B, ...) of tokens. A pure
         function of the index that several threads and processes may call at a time, so it must be picklable. Raises
         UserError for images it cannot decode.
-    targets: what is to be predicted, (N, ...), where that is not the labels.
-    unit: what the size of a training set counts, in the singular; an item is `per_item` of them, or with `groups`
-        (N,) a part of the one (a document) of that number.
-    keys: uint64 (N,), a hash of each item's name (vitlab.data.split), where training sets are chosen by that.
-    blocks: (N,), the number of the file of many items that each lies in: an epoch reads some of them at a time.
-    names: str (N,), the file of each item below the set's root, where it has one.
+    targets: (N, ...), to be predicted in place of the labels.
+    unit: the thing that the size of a training set counts, in the singular; an item is `per_item` of them, or with
+        `groups` (N,) a part of the unit (a document) of that number.
+    keys: uint64 (N,), a hash of each item's name (vitlab.data.split), if training sets are chosen by it.
+    blocks: (N,), the number of the file that each item lies in with many others: an epoch reads some files at a time.
+    names: str (N,), the file of each item below the set's root, if it has one.
     together: int64 (N,): items of one number (a patient, a camera) are never on two sides of a split.
     """
 
@@ -58,13 +58,13 @@ def is_decoded(read: Callable[[np.ndarray], np.ndarray]) -> bool:
 
 
 def take_items(split: Split, rows: np.ndarray) -> Split:
-    """Return a split of the items at `rows`, in that order."""
+    """Select the items of a split at `rows`, in that order, as a split."""
     chosen = {name: values[rows] for name in BESIDE if (values := vars(split)[name]) is not None}
     return replace(split, labels=split.labels[rows], read=Rows(split.read, rows), **chosen)
 
 
 class Parted:
-    """A data set with the parts train, validation (None where it is still to be carved out of train) and test."""
+    """A data set with the parts train, validation (None until it is carved out of train) and test."""
 
     @property
     def splits(self) -> dict[str, Any]:
@@ -104,8 +104,8 @@ class ImageData(Parted):
 class CaptionData(ImageData):
     """Images with captions: the targets of each split are tokens, int64 (N, captions of an image, target_length + 1).
 
-    A caption is its start token, its own and its end token, padded with IGNORE_INDEX; so are images with fewer
-    captions. A model reads `target_length` tokens of it and writes as many. With `exact` no other caption is right.
+    A caption is a start token, its tokens and an end token, padded with IGNORE_INDEX; it also pads images with fewer
+    captions. A model reads `target_length` tokens and writes as many. With `exact` no other caption is right.
     """
 
     tokenizer: "Tokenizer"
@@ -164,7 +164,7 @@ class Examples:
     labels: the number of each text's class, or of its right choice.
     targets: a number for each text, to be predicted.
     tags: the number of each word's class.
-    spans: of the last part the characters of an answer, (first, behind the last); (0, 0) where it holds none.
+    spans: the characters of an answer in the last part, (first, behind the last); (0, 0) if it holds none.
     """
 
     parts: tuple[Sequence[str] | Sequence[Sequence[str]], ...]
@@ -213,8 +213,8 @@ class Ragged:
 class Texts:
     """N texts as tokens, without special ones; the fields of `Examples`.
 
-    labels int64 (N,), zeros without classes; targets float32 (N,); tags of the last part's tokens: a class, NO_TAG
-    where a token has none, or of `spans` 1 within the answer, else 0; `size` is the texts' length in UTF-8 bytes.
+    labels int64 (N,), zeros without classes; targets float32 (N,); tags of the last part's tokens: a class, NO_TAG for
+    a token without a tag, or for `spans` 1 within the answer, else 0; `size` is the texts' length in UTF-8 bytes.
     """
 
     parts: tuple[Ragged, ...]
@@ -243,7 +243,7 @@ def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
 class TextData(Parted):
     """A data set of text as tokens. Choices are made on `validation`, never `test`.
 
-    `length` counts the tokens of a sequence, `target_length` those of a pair's second text if a model generates it;
+    `length` counts a sequence's tokens, `target_length` the tokens of a pair's second text if a model generates it;
     `exact`: no other text than the target is right.
     """
 

@@ -1,4 +1,4 @@
-"""Data sets kept on disk: entries built once, whole or not at all, by any number of processes; and what they depend on.
+"""Data sets kept on disk: entries built once, whole or not at all, by any number of processes.
 
 Below $VITLAB_CACHE or ~/.cache/vitlab/ each entry is a folder <name>-<fingerprint>/. The fingerprint covers all that
 its content depends on, so an entry is never out of date, only unused; deleting any of them is safe.

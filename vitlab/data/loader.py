@@ -86,10 +86,10 @@ class StepBatches:
 
     Epoch e is a permutation seeded by (seed, e); the epochs are joined end to end, and step k takes items
     [k * batch_size, (k + 1) * batch_size) of that stream. So a run can begin at any step. With the `blocks` of all
-    items (Split.blocks) it is one of windows of blocks, and of the items within a window.
+    items (Split.blocks) an epoch permutes windows of blocks, and the items within a window.
 
     With `repeats` (repeated augmentation: Hoffer et al., 2020) a step takes ceil(batch_size / repeats) items, each
-    `repeats` times, but for those that the end of the batch cuts off. Copies are not neighbours, for mixup mixes those.
+    `repeats` times, but the end of the batch cuts copies off. Copies are no neighbours, because mixup mixes neighbours.
     """
 
     indices: np.ndarray  # int64 (N,)

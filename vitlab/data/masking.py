@@ -38,7 +38,7 @@ Random = Generator | RowGenerators
 def draw_uniform(shape: tuple[int, ...], generator: Random, device: torch.device, rows: Tensor | None = None) -> Tensor:
     """Draw doubles from [0, 1): with floats the shares of long rows would be off by their rounding.
 
-    rows (B,), bool: which draw, where each has a generator of its own; None for all.
+    rows (B,), bool: the rows that draw, if each has a generator of its own; None for all.
     """
     if isinstance(generator, RowGenerators):
         return generator.draw(lambda own: torch.rand(shape[1:], generator=own, dtype=torch.float64), rows).to(device)
@@ -79,7 +79,7 @@ def corrupt(
 ) -> Tensor:
     """Corrupt the chosen tokens: tokens (B, N), int64, and chosen (B, N), bool -> the model's input (B, N). 80% of the
     chosen become `mask_token`, 10% are drawn evenly from the `vocabulary` (its size) without the `special` ones, 10%
-    stay. A drawn token may happen to be the one that stood there, as in BERT.
+    stay. A drawn token may happen to be the old one, as in BERT.
 
     With groups (B, N), int64 from 0 to N - 1 where chosen, chosen tokens of a row with the same number share one of the
     three fates (SpanBERT: Joshi et al., 2020, section 3.1); replacements are still drawn one by one.
@@ -216,7 +216,7 @@ def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0
 
 
 class Lengths(NamedTuple):
-    """Counts of a whole sequence: tokens, those of its input and of its target, both with an end, and spans."""
+    """Counts of a whole sequence: its tokens, its input's and its target's (each with an end), and its spans."""
 
     tokens: int
     source: int
@@ -302,7 +302,7 @@ def corrupt_spans(
 
 
 def gather_front(values: Tensor, kept: Tensor, length: int) -> Tensor:
-    """Move the kept ones of values (B, N) to the front of (B, length), with IGNORE_INDEX behind them."""
+    """Move the values (B, N) that are kept to the front of (B, length), with IGNORE_INDEX behind them."""
     places = (kept.cumsum(1) - 1).where(kept, length)  # the last column, cut off below, takes the rest
     into = values.new_full((len(values), length + 1), IGNORE_INDEX)
     return into.scatter(1, places, values)[:, :-1]

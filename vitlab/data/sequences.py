@@ -1,6 +1,6 @@
 """Sequences of one length for models of text: blocks, framed texts and pairs, sources with their targets.
 
-What is behind a text's end is IGNORE_INDEX in a sequence; the end itself is one of the tokenizer's tokens for it.
+Behind a text's end a sequence holds IGNORE_INDEX; the end itself is one of the tokenizer's tokens for it.
 Shapes: B batch, N tokens of a sequence, S sequences of an item; M sequences of a set.
 """
 
@@ -89,13 +89,13 @@ def pack_texts(
 class PairInputs:
     """A reader of each text, or of an item's parts together, as sequences of `length` tokens.
 
-    `start A end`, and of pairs `start A separator B end`: GPT's (Radford et al., 2018, section 3.3) and BERT's (Devlin
-    et al., 2019, figure 4) inputs by the roles of the tokenizer's special tokens. BERT's [CLS] A [SEP] B [SEP] is the
-    same, its separator and its end being one token.
+    A text is `start A end`, a pair `start A separator B end`: the inputs of GPT (Radford et al., 2018, section 3.3) and
+    BERT (Devlin et al., 2019, figure 4) by the roles of the tokenizer's special tokens. BERT's [CLS] A [SEP] B [SEP]
+    fits: its separator and its end are one token.
 
-    sequences: of each sequence of an item the one or two parts that it holds, as places in `parts`.
+    sequences: for each sequence of an item the one or two parts that it holds, as places in `parts`.
     frame: the tokens start, separator, end.
-    tags: the class of each token of the last part, where there are such.
+    tags: the class of each token of the last part, if there are any.
     """
 
     parts: tuple[Ragged, ...]
@@ -148,8 +148,8 @@ def write_texts(into: np.ndarray, texts: Ragged, indices: np.ndarray, first: np.
 def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_orders: bool = False) -> Split:
     """Frame each text, or its parts, as an item; sizes count texts.
 
-    Two parts make one sequence, or two with `both_orders`; of more parts the first is paired with each of the further
-    ones, which are choices.
+    Two parts make one sequence, or two with `both_orders`; of more parts, the further ones are choices, and the first
+    is paired with each choice.
     """
     parts = len(texts.parts)
     sequences = ((0,),) if parts == 1 else tuple((0, other) for other in range(1, parts))
@@ -214,8 +214,8 @@ def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed:
 
     A segment is a span of contiguous text (Devlin et al., 2019, section 3.1 and appendix A.2); it need not be a
     sentence. Half of the pairs follow each other in a text, in the other half the second segment comes from another
-    text. What it took the place of begins the next pair. Texts too short for a pair are left out; empty where there are
-    none. A lone text is taken as several.
+    text, and the text goes on with the next pair. Texts too short for a pair are left out; the result may be empty. A
+    lone text is taken as several.
     """
     generator = np.random.default_rng(seed)
     room = length - 3

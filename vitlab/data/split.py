@@ -248,8 +248,8 @@ def choose_held_out(
 ) -> np.ndarray:
     """Choose at most `count` items, the same share of each class, with `every_class` one at least: bool (N,).
 
-    Items of one number in `together` (N,) are chosen or left as one; they count as the class of the first. The last
-    ones of a class are left. If groups are too large for `count`, the smallest one of each class is chosen.
+    Items of one number in `together` (N,) are chosen or left as one; they count as the class of the first. A class's
+    last group is never chosen. If groups are too large for `count`, the smallest one of each class is chosen.
     """
     groups = np.arange(len(labels)) if together is None else np.unique(together, return_inverse=True)[1]
     _, first, sizes = np.unique(groups, return_index=True, return_counts=True)

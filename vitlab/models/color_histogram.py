@@ -17,7 +17,7 @@ REACH = 2.2  # the outer bins, in standard deviations of all pixels
 class ColorHistogram(Model):
     """Images (B, C, Y, X), normalised -> logits (B, classes), or the histograms (B, bins ** C) with `num_classes=0`.
 
-    Each pixel is shared by the bins near it in every channel; the histogram's square root is what the head reads
+    Each pixel is shared by the bins near it in every channel; the head reads the histogram's square root
     (the Hellinger kernel).
     """
 

@@ -259,7 +259,7 @@ def storage(tensor: Tensor) -> int:
 
 
 class FusedAttention(TorchFunctionMode):
-    """scaled_dot_product_attention on the meta device keeps what a fused kernel does; else its N x N weights too."""
+    """A mode in which scaled_dot_product_attention on meta tensors keeps no N x N weights, as in a fused kernel."""
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func is F.scaled_dot_product_attention:
@@ -272,7 +272,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
 
 
 class KeepAttention(torch.autograd.Function):
-    """Queries (..., H, N, K), keys and values (..., H, M, K), a mask -> (..., H, N, K), all kept."""
+    """Attention that keeps its tensors: query (..., H, N, K), key and value (..., H, M, K), mask -> (..., H, N, K)."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

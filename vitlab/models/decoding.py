@@ -34,7 +34,7 @@ class Decoding:
     def reorder(self, rows: Tensor) -> None:
         """Go on with the sequences at `rows` (B', K), which become B' x K sequences in that order.
 
-        The K of a line have the same source. Sources keep their order; one that is not in any line is left out.
+        The K sequences of a row have the same source. Sources keep their order; a source without a row is left out.
         """
         for cache in self.caches:
             cache.reorder(rows.flatten())

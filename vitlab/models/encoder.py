@@ -26,8 +26,8 @@ GATED = {"swiglu": nn.SiLU, "geglu": ACTIVATIONS["gelu"], "geglu_tanh": ACTIVATI
 class TokenBatchNorm(nn.BatchNorm1d):
     """BatchNorm (Ioffe and Szegedy, 2015) of each feature over all tokens of all sequences, less padding.
 
-    Training normalises with the batch's own statistics, so a token's output depends on all others of the batch;
-    evaluation with their running means.
+    Training normalises with the batch's own statistics, so a token's output depends on all other tokens of the batch;
+    evaluation uses running means.
     """
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:

@@ -125,8 +125,8 @@ class Captioner(DecoderModel):
 
     Vinyals et al., 2015; as a Transformer: Liu et al., 2021.
 
-    The decoder looks at the tokens that `image` has before its head; `bridge` is a linear layer where their width is
-    another one.
+    The decoder looks at the tokens that `image` has before its head; `bridge` is a linear layer if their widths
+    differ.
     """
 
     def __init__(self, image: ViT, decoder: TextEncoder, output: nn.Linear):

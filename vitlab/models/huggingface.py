@@ -1,8 +1,8 @@
 """ViT, BERT, GPT-2 and T5 as folders of Hugging Face's transformers: config.json and model.safetensors.
 
-Their weights differ in names, in queries, keys and values apart, and in GPT-2's transposed matrices. T5's
-attention and embeddings are not scaled, but its tied output layer is. Here attention and embeddings are (Vaswani et
-al., 2017), so T5's queries are multiplied by sqrt(K) and its embeddings divided by sqrt(D): the same function.
+Their weights have other names, separate queries, keys and values, and in GPT-2 transposed matrices. T5 scales neither
+attention nor embeddings, but its tied output layer. Here attention and embeddings are scaled (Vaswani et al., 2017),
+so T5's queries are multiplied by sqrt(K) and its embeddings divided by sqrt(D): the same function.
 
 Shapes: H heads, K head width, D width, V vocabulary.
 """
@@ -71,7 +71,7 @@ def read_huggingface(folder: str | Path) -> tuple[ModelConfig, Weights]:
 
 
 def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[ModelConfig, Weights]:
-    """Interpret weights in transformers' names by a folder's config.json: the model and its weights in our names."""
+    """Interpret weights in transformers' names by a folder's config.json: return its model and weights in our names."""
     config, model = read_config(folder), read_model(folder)
     kind, num_classes = config["model_type"], None
     known: dict[str, Any] = {"classes": class_names(config), "tokens": count_tokens(folder)}

@@ -1,6 +1,6 @@
-"""A patch embedding, and the small layers of a block with the parameters and the numbers of timm's of the same names.
+"""A patch embedding, and the small layers of a block with the parameters and the numbers of timm's namesakes.
 
-timm imports all of its models and torchvision for each of them: 2 s, for which nobody waits who only counts a model.
+Importing one from timm imports all of timm's models and torchvision: 2 s, too long for just counting a model.
 
 Shapes: B batch, C channels, Y x X pixels, N patches, D model width, H hidden width.
 """
@@ -62,9 +62,9 @@ class LayerScale(nn.Module):
 
 
 class DropPath(nn.Module):
-    """Leaves a share of a batch's examples out while training (Huang et al., 2016): (B, ...) -> (B, ...).
+    """A layer that leaves out a share of a batch's examples while training (Huang et al., 2016): (B, ...) -> (B, ...).
 
-    The others are scaled so that the mean stays.
+    The remaining examples are scaled so that the mean stays.
     """
 
     def __init__(self, drop_prob: float):

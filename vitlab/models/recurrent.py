@@ -22,9 +22,9 @@ from vitlab.models.text import TextModel, TokenEmbed, match_two_parts
 
 @dataclass
 class DecoderState:
-    """The states of the layers, the context (B, S, D), its keys and mask, and what the next token is fed (B, 1, D).
+    """The states of the layers, the context (B, S, D), its keys and mask, and input feeding's next input (B, 1, D).
 
-    Without attention the first states are all that there is of the context.
+    Without attention only the first states depend on the context.
     """
 
     layers: RecurrentState

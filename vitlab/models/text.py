@@ -300,7 +300,7 @@ class Classifier(TextModel):
     def features(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Compute the head's input (B, D), or (B, N, D), of tokens (B, N).
 
-        mask bool (B, N), False where a token is padding, which is at the end.
+        mask bool (B, N) is False at padding, which is at the end.
         """
         return self.read(self.hidden(tokens, mask, segments), mask)
 

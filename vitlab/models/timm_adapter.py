@@ -43,7 +43,7 @@ def create(name: str, setting: str, **options: Any) -> nn.Module:
 def create_pretrained(name: str, setting: str, instead: str, **options: Any) -> nn.Module:
     """Create a model of timm with its pretrained weights, from the Hugging Face hub or its local cache.
 
-    `instead` is what the user may give if there are no weights. Raises UserError, within seconds if the network
+    `instead` names the user's alternative if there are no weights. Raises UserError, within seconds if the network
     is down and the cache is empty.
     """
     cfg = pretrained_cfg(name)
@@ -63,9 +63,9 @@ def create_pretrained(name: str, setting: str, instead: str, **options: Any) -> 
 
 @contextmanager
 def offline_without_network() -> Iterator[None]:
-    """Restrict the hub's client to its local cache where the hub is not reachable.
+    """Restrict the hub's client to its local cache if the hub is not reachable.
 
-    On its own it retries for more than a minute, file by file, before it looks into its cache.
+    By itself it retries for more than a minute, file by file, before it looks into its cache.
     """
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not reach_hub()

@@ -37,7 +37,7 @@ HINTS = {  # part of a tensor's name: the option that a model without this tenso
 
 @dataclass(frozen=True)
 class Weights:
-    """A state dict and what is known of its model; `origin` names it in messages."""
+    """A state dict and the known facts about its model; `origin` names it in messages."""
 
     state: Mapping[str, Tensor]
     origin: str
@@ -91,7 +91,7 @@ def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
 
 
 def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
-    """Describe the weights of a model that is at hand, if only on the meta device."""
+    """Describe the weights of a given model, which may be on the meta device."""
     patches = as_model(model).patches
     return Weights(state, origin, patches and patches.grid_size, options=options_of(model), **known)
 

@@ -1,4 +1,4 @@
-"""Tasks: what a batch is, the loss, the metrics. A YAML each.
+"""Tasks: their batches, losses and metrics. A YAML each.
 
 The module of a task has `build(config, recipe, data, data_config) -> Task`.
 """

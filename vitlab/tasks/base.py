@@ -183,7 +183,7 @@ class Objective:
 
 
 class Classes(Objective):
-    """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count.
+    """One of `outputs` classes for each item: cross-entropy; items whose label is NO_TAG do not count.
 
     `of` is IMAGES, TEXTS, TAGS (a class of each token that carries one) or CHOICES (their order means nothing). A
     `weighted` loss weighs each class by how rare it is.
@@ -240,7 +240,7 @@ class Classes(Objective):
 
 
 class Labels(Objective):
-    """Several labels each, targets (B, outputs): binary cross-entropy, the mean over the labels."""
+    """Several labels for each item, targets (B, outputs): binary cross-entropy, the mean over the labels."""
 
     def __init__(self, outputs: int):
         super().__init__(LABELS, outputs)

@@ -22,9 +22,9 @@ Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X); labels (B,) or (B, classes
 
 
 class ImagePreparation:
-    """A preparation of images uint8 (B, C, Y, X): normalised, the same shape, augmented when a generator is given.
+    """A preparation of images uint8 (B, C, Y, X): normalised, the same shape, augmented if a generator is given.
 
-    Raises UserError for operations that are not for the data's images.
+    Raises UserError for operations that do not suit the data's images.
     """
 
     def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):

@@ -85,7 +85,7 @@ class CausalLM(Task):
 
     @cached_property
     def log_unigram(self) -> Tensor:
-        """The logarithm of each token's share of what training predicts (V,), with Laplace smoothing."""
+        """The logarithm of each token's share of the tokens that training predicts (V,), with Laplace smoothing."""
         indices = np.arange(len(self.train)) if self.training_indices is None else self.training_indices
         counts = np.ones(self.vocabulary)
         for first in range(0, len(indices), CHUNK):

@@ -50,7 +50,7 @@ class Perplexity(Mean):
 
 
 class SumOfMeans(Metric):
-    """The sum of several terms, each the mean of its own number of values; a term without values counts as 0."""
+    """The sum of several terms, each the mean over its own number of values; a term without values counts as 0."""
 
     def __init__(self, terms: int):
         super().__init__()
@@ -76,7 +76,7 @@ class SecondClassF1(MulticlassF1Score):
 
 
 class Pearson(PearsonCorrCoef):
-    """Pearson's correlation; 0 where one side is constant, which leaves it undefined."""
+    """Pearson's correlation; 0 if one side is constant, which leaves it undefined."""
 
     def __init__(self, outputs: int):
         super().__init__(outputs)
@@ -109,9 +109,9 @@ class AveragePrecision(MultilabelAveragePrecision):
 
 
 class NormalisedError(Metric):
-    """The root of the mean squared error over the standard deviation of the targets; 1 where these are all equal.
+    """The root mean squared error over the targets' standard deviation; for equal targets 1, or 0 without an error.
 
-    Of torchmetrics' sums of squares nothing is left where the spread is small beside the numbers, or below 1e-4.
+    torchmetrics' sums of squares lose a spread that is small beside the numbers, or below 1e-4.
     """
 
     def __init__(self, outputs: int):
@@ -188,7 +188,7 @@ class Confusion(Metric):
 
 
 class Matthews(Confusion):
-    """Matthews' correlation of the true and the chosen classes (Gorodkin, 2004); 0 where one of them is constant."""
+    """Matthews' correlation of the true and the chosen classes (Gorodkin, 2004); 0 if one of them is constant."""
 
     def compute(self) -> Tensor:
         counts = self.counts.double()

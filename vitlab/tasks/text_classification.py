@@ -1,9 +1,9 @@
-"""Fine-tuning on texts: a class of a text or a pair, the right of several choices, a number, a tag of each token, or
-where in a text the answer to a question stands.
+"""Fine-tuning on texts: a class of a text or a pair, the right one of several choices, a number, a tag of each token,
+or the place of a question's answer in a text.
 
 The data decide which. Inputs are GPT's and BERT's (vitlab.data.sequences).
 
-Shapes: B batch, S sequences of an item (absent where it is one), N tokens, D width.
+Shapes: B batch, S sequences of an item (absent if it is one), N tokens, D width.
 """
 
 from collections.abc import Iterator

@@ -43,7 +43,7 @@ class TaskConfig(Choice):
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """How long a run trains: exactly one of the four."""
+    """Length of a run: exactly one of the four."""
 
     steps: Optional[int] = setting(None, least=1, most=2**40)
     epochs: Optional[float] = setting(None, above=0, most=1e6)

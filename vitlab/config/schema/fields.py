@@ -1,4 +1,4 @@
-"""How the fields of settings are declared (default, range, unit, what a value changes); the dataclass of each kind."""
+"""Declaring the fields of settings (default, range, unit, what a value changes), and the dataclass of each kind."""
 
 import dataclasses
 import importlib
@@ -42,7 +42,7 @@ def setting(
     """Declare a field of a settings dataclass; each instance copies a list or dict, and calls a class, as default.
 
     least, most (inclusive), above, below (exclusive): limits of a number, or of each number of a list. affects: what a
-    value changes, some of WEIGHTS, COST and CACHE. per: "study" where all runs of a study have the same value. fixed:
+    value changes, some of WEIGHTS, COST and CACHE. per: "study" if all runs of a study have the same value. fixed:
     the value belongs to the choice of a group, and cannot be set beside it. path: names a file or folder of data.
     group: holds a whole choice of that group.
     """

@@ -59,8 +59,8 @@ class Mixing:
     """The mixing of a normalised batch by a recipe: erase a part of some images, mix each with its neighbour.
 
     Erasing: with probability `random_erasing` a rectangle of 2% to a third of the image becomes normal noise (Zhong et
-    al., 2020; timm's `pixel` mode). Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019): one of the two a batch
-    where both are on, CutMix with probability `cutmix_share`, and one share drawn for the whole batch.
+    al., 2020; timm's `pixel` mode). Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019): if both are on, each
+    batch has one of them, CutMix with probability `cutmix_share`; the whole batch has one drawn share.
     """
 
     def __init__(self, recipe: Any, classes: int):

@@ -40,8 +40,8 @@ def crop(
 ) -> "Tensor":
     """Cut out of each image a random share of its area, of some aspect, and resize it bilinearly to the whole.
 
-    uint8 (B, C, H, W) -> the same; the very tensor without a `scale`, [least, most] of the area; `aspect` is [least,
-    most] of width to height. torchvision's RandomResizedCrop for a batch: area uniform, logarithm of the aspect
+    uint8 (B, C, H, W) -> uint8 (B, C, H, W); the very tensor without a `scale`, [least, most] of the area; `aspect` is
+    [least, most] of width to height. torchvision's RandomResizedCrop for a batch: area uniform, logarithm of the aspect
     uniform, boxes of whole pixels; when none of 10 attempts fits, the largest central box.
     """
     if scale is None:
@@ -124,7 +124,7 @@ def resize_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
 def augment(images: "Tensor", flip: bool, shift: int, generator: "Generator") -> "Tensor":
     """Mirror half of the images left to right, and move each by up to `shift` pixels either way, zeros coming in.
 
-    images (B, C, H, W) -> the same; the very tensor when both are off. Each image draws its own flip and its own
+    images (B, C, H, W) keep their shape; the very tensor when both are off. Each image draws its own flip and its own
     shifts, less than a side, from `generator`. Before `normalize` zero is black.
     """
     if not flip and not shift:

@@ -206,8 +206,8 @@ class Pointer(Drawing):
 class Arrow(Drawing):
     """Pictures of an arrow in a row that points to a digit: near digits take a few pixels, far ones a whole row.
 
-    A picture is a row of cells. One has an arrow, whose angle says how many cells to the left or to the right the digit
-    is that names the class. In some pictures that digit is alone, in the others up to all other cells have digits.
+    A picture is a row of cells. One cell has an arrow, whose angle says how many cells to the left or to the right lies
+    the digit that names the class. In some pictures that digit is alone, in others up to all other cells have digits.
     """
 
     @staticmethod

@@ -254,7 +254,7 @@ def get_array(dataset: Any) -> np.ndarray | None:
 class Resized:
     """A reader of images in an array (N, C, h, w), uint8 or floats from 0 to 255: int64 (B,) -> uint8 (B, C, *size).
 
-    Resized to cover the size and cropped to its centre, bilinear, antialiased where they shrink.
+    Images are resized to cover the size and cropped to its centre, bilinear, antialiased if they shrink.
     """
 
     images: np.ndarray

@@ -113,7 +113,7 @@ def find_pictures(root: Path, cells: Iterable[str]) -> tuple[dict[str, str], dic
 
 
 def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]]) -> None:
-    """Raise UserError for what is wrong with rows, (number, what), if anything is."""
+    """Raise UserError for the problems of rows, (number, problem), if there are any."""
     source = f"data.path={Path(config.path).expanduser()}"
     if problems:
         lines = [f"{source}: row {number}: {problem}" for number, problem in problems]

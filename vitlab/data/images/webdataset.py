@@ -204,7 +204,7 @@ class ShardIndex(Cache):
 
 
 def refuse_doubles(part: str, samples: np.ndarray, paths: list[str]) -> None:
-    """Raise UserError where two samples of a split have one key."""
+    """Raise UserError if two samples of a split have the same key."""
     ordered = np.sort(samples["keys"])
     doubled = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(doubled):
@@ -257,10 +257,10 @@ def name_classes(texts: list[str]) -> tuple[str, ...]:
 
 
 class Scan:
-    """Lists the samples of shards; `images` are the extensions that an image may have, `label` as in `read_label`.
+    """A scan of shards for samples; `images` are the extensions that an image may have, `label` as in `read_label`.
 
-    texts: each label's text -> its number, and where the first sample is that has it.
-    problems: what is wrong -> where first, and of how many samples.
+    texts: each label's text -> its number, and the place of the first sample that has it.
+    problems: each problem -> the first place that has it, and its number of samples.
     """
 
     def __init__(self, images: tuple[str, ...], label: str):

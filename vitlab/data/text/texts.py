@@ -112,7 +112,7 @@ class Table:
 
     source: the beginning of a message, such as `data.path=x.csv`.
     numbers: of the rows, for messages.
-    classes: names of the numbers in the column of labels, where they have any.
+    classes: names of the numbers in the column of labels, if they have names.
     """
 
     source: str

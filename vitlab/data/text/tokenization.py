@@ -45,15 +45,15 @@ BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Tokenizer:
-    """Texts to tokens and back; the special tokens by their roles, as ids.
+    """A tokenizer of texts, which decodes tokens too; it knows the special tokens by their roles, as ids.
 
-    pad, start, separator, end, document_end: where a file has no token for one of them it is another's, in GPT-2's
-        the only one it has. In BERT's [SEP] is the separator and both ends.
-    decoder_start: what a decoder reads first: start where the file has one, else pad, as in T5.
-    unknown: None where no text is unknown, as in byte-level BPE.
-    mask: None where the file has none.
+    pad, start, separator, end, document_end: a role without its own token in the file takes another role's token, in
+        GPT-2's file the only one. In BERT's [SEP] is the separator and both ends.
+    decoder_start: the token that a decoder reads first: start if the file has it, else pad, as in T5.
+    unknown: None if no text is unknown, as in byte-level BPE.
+    mask: None if the file has none.
     special: the ids of all special tokens, sorted.
-    size: the number of tokens, special ones included.
+    size: the largest id plus 1: the number of tokens, special ones included.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer):

@@ -17,8 +17,8 @@ from vitlab.models.positions import rotate
 class KeyValueCache:
     """Keys and values (B, H, M, K) of one block's attention layers, kept so that each is computed once.
 
-    `extend` is for self-attention: it has room for `capacity` tokens, allocated with the first. `context` holds those
-    of a context, for cross-attention.
+    `extend` is for self-attention: it has room for `capacity` tokens, allocated with the first. `context` holds a
+    context's keys and values, for cross-attention.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -198,7 +198,7 @@ def multiply(
 class PlainAttention(Mixer):
     """softmax(x x^T / sqrt(D)) x: tokens are their own queries, keys and values, in one head of the whole width.
 
-    It has no parameters: what softmax attention does before anything is learned.
+    It has no parameters, and shows the effect of softmax attention before anything is learned.
     """
 
     kind = "plain_attention"
