@@ -146,7 +146,7 @@ def find_threshold(split: Split, count: int) -> int:
 
 
 def examples(labels: np.ndarray, count: int) -> np.ndarray:
-    """Return the sorted indices, int64, of at most `count` items of all classes: the first ones often lie by class."""
+    """Return sorted indices, int64, of at most `count` items, stratified by class: first ones often lie by class."""
     return np.sort(nested_order(labels, seed=0)[:count])
 
 

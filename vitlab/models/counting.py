@@ -50,8 +50,8 @@ TIMED, TIMED_BATCH = 5, 8  # steps of which the fastest counts, after one more: 
 
 
 def measure_seconds(config: ModelConfig, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure {"device", "train_seconds", "write_seconds"}: seconds of a forward and backward pass in float32 for
-    each of TIMED_BATCH examples, and of a token of one sequence written up to the model's length; None if none.
+    """Measure {"device", "train_seconds", "write_seconds"}: seconds per example of a float32 forward and backward pass
+    over TIMED_BATCH, and per token of one sequence written up to the model's length; None if it writes none.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, batch = build(config, **shape).to(device), inputs(shape, TIMED_BATCH, device)

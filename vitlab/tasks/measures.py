@@ -154,7 +154,7 @@ class ClassCounts(Metric):
 
 
 class BalancedAccuracy(ClassCounts):
-    """The share of right items, averaged over the classes that have an example (Brodersen et al., 2010)."""
+    """Each class's share of right items, averaged over the classes with an example (Brodersen et al., 2010)."""
 
     def compute(self) -> Tensor:
         return (self.right / self.true)[self.true > 0].mean()

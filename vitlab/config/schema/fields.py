@@ -128,7 +128,7 @@ def find_class(group: str, kind: str, modality: str | None = None) -> type[Choic
 
 @cache
 def import_class(group: str, kind: str, folder: str | None) -> type[Choice] | None:
-    """Import `Config` from a kind's module, a user's own or a new one of this package; None if there is none."""
+    """Import `Config` of a user's or a new kind's module, which may import what it likes; None if it has none."""
     if "." not in kind and not (folder and (PACKAGE / folder / f"{kind}.py").is_file()):
         return None
     try:

@@ -97,7 +97,7 @@ def sample_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
 
 
 def resize_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
-    """Enlarge boxes as `sample_boxes` does, within a grey level, by torch's kernel for bytes, six times as fast.
+    """Enlarge boxes as `sample_boxes` does, within a grey level, by torch's byte kernel: 6x as fast on a CPU core.
 
     That kernel uses one thread, so as many as torch has take a part of the images each.
     """

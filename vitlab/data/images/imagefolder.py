@@ -58,7 +58,7 @@ def contents(config: ImageDataConfig) -> str:
 
 
 def load(config: ImageDataConfig) -> ImageData:
-    """Load the RGB images of `config.root`, resized to cover `image_size`, cropped. Raises UserError, a line each."""
+    """Load RGB images of `config.root`, resized to cover `image_size`, cropped. Raises UserError, a line a fault."""
     root = Path(config.root).expanduser()
     raise_all(check_root(root))
     scan_files(config)  # for its warning: without a cache nothing asks for the fingerprint
@@ -109,7 +109,7 @@ def name_splits(names: Iterable[str]) -> dict[str, str]:
 
 
 def check_splits(root: Path) -> Iterator[str]:
-    """Yield problems of folders named like splits that are none; without class folders it may be a class: trains."""
+    """Yield problems of folders named like splits that are none. A lone one may be a class: trains, beside buses."""
     inside = {name: class_names(root / name) for name in class_names(root)}
     words = {name: name_splits(re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)) for name in inside}
     parts = name_splits(inside) or {name: min(found.values(), default="") for name, found in words.items()}

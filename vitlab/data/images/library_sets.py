@@ -42,7 +42,7 @@ DIGIT_LEVELS = 16  # the white of scikit-learn's digits
 
 
 def fingerprint(config: ImageDataConfig) -> list:
-    """List the files named after torchvision's set, or all if there are none (SVHN, ImageNet); none for digits."""
+    """Return the version, and for torchvision the root's files with the set's name, or all if there are none (SVHN)."""
     if config.kind == "digits":
         return [VERSIONS["digits"]]
 

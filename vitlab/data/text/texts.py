@@ -404,7 +404,7 @@ def split_words(cell: Any) -> list[Any]:
 
 
 def hold_out(wanted: Wanted, rows: list[Record], share: float) -> tuple[list[Record], list[Record]]:
-    """Divide rows into (train, held out): of each class the share of groups with the smallest hash."""
+    """Divide rows into (train, held out) by groups' hashes, a share of each class; a group has its rarest class."""
     names = name_groups(texts for texts, _ in rows)
     labels = [label if wanted.target == "class" else None for _, label in rows]
     counts, classes = Counter(labels), {}

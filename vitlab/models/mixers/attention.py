@@ -130,7 +130,7 @@ class Attention(Mixer):
         rotary: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Attend: x (B, N, D) -> (B, N, D); mask broadcastable to (B, H, N, M), bool, True where a query may look, or
+        """Attend, x (B, N, D) -> (B, N, D); mask broadcastable to (B, H, N, M), bool, True where a query may look, or
         added to the scores, then without `causal`.
 
         With a cache, x holds the tokens after the cached ones, and M counts all. A context may have fewer rows than x:
@@ -214,7 +214,7 @@ class PlainAttention(Mixer):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeyValueCache | None = None
     ) -> Tensor:
-        """Attend: x (B, N, D) -> (B, N, D); mask, causal and cache as in `Attention`."""
+        """Attend, x (B, N, D) -> (B, N, D); mask, causal and cache as in `Attention`."""
         q = x[:, None]
         k, v = (q, q) if cache is None else cache.extend(q, q)
         dropout = self.attention_dropout if self.training else 0.0

@@ -62,7 +62,7 @@ class CausalConvolution(Mixer):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, causal: bool = True, cache: KeyValueCache | None = None) -> Tensor:
-        """Convolve: x (B, N, D) -> (B, N, D); with a cache, x holds the tokens after the cached ones."""
+        """Convolve tokens, x (B, N, D) -> (B, N, D); with a cache, x holds the tokens after the cached ones."""
         reads = x.shape[1] + self.conv.kernel_size[0] - 1
         if cache is not None:
             x = cache.extend(x[:, None], x[:, None, :, :0])[0][:, 0, -reads:]
