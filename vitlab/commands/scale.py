@@ -2,6 +2,7 @@
 
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
@@ -31,12 +32,12 @@ from vitlab.studies.store import Cell, StudyFiles, collect, find_missing_parts, 
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
-    from vitlab.reports.pages import LiveReport
     from vitlab.reports.words import SizeTable
     from vitlab.studies.plan import Plan
     from vitlab.studies.results import Results
 
 LOOK = 0.2  # seconds between two looks at a study's folder, at least
+LOG = "report.log"  # below the study's folder: what went wrong in its report
 SHARE = 0.05  # of the watching process's time that the looks, and results.csv, may take
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
@@ -117,7 +118,6 @@ def scale(
     elif config.executor.kind == "local":
         start_server()  # it imports beside this process
     with status_line("loading torch, lightning and timm"):
-        from vitlab.reports.pages import LiveReport
         from vitlab.studies.plan import plan_study, show_plan, time_variants
     if continued := files.config_path.exists():
         config = replace(config, settled=files.config().get("settled") or {})
@@ -240,7 +240,50 @@ def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Any:
     return find_start(config.kind)(files.folder, number, replace(config, cpus=plan.cores))
 
 
-def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]:
+class LiveReport:
+    """Rewrites report.html as runs end, between two events: meanwhile no worker is started.
+
+    `share` is the largest part of the time that writing may take, `least` the fewest seconds between two writings.
+
+    A study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself.
+    """
+
+    share, least = 0.05, 15.0
+    started, changed, due = False, False, 0.0
+
+    def __init__(self, files: StudyFiles):
+        self.files = files
+
+    def __enter__(self) -> "LiveReport":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind and self.started:
+            self.write(running=False)
+
+    def update(self, changed: bool) -> None:
+        """Update the report, at every look at the study; `changed`: a run has ended."""
+        began = time.monotonic()
+        if self.changed and not changed and began >= self.due:
+            self.write()
+            ended = time.monotonic()
+            self.changed, self.due = False, ended + max(self.least, (ended - began) * (1 / self.share - 1))
+        self.changed |= changed
+
+    def write(self, running: bool = True) -> None:
+        """Write the report; an error in it goes to LOG and does not reach the study."""
+        self.started = True
+        try:
+            from vitlab.reports.pages.study import write_report  # 2 s, here: nothing waits for what draws
+            from vitlab.studies.results import load_results
+
+            write_report(load_results(self.files.folder), running=running)
+        except Exception:
+            with suppress(OSError):
+                (self.files.folder / LOG).write_text(traceback.format_exc())
+
+
+def watch(files: StudyFiles, plan: "Plan", live: LiveReport) -> dict[str, str]:
     """Start workers, and watch the folder until every run has ended, also those of other starts.
 
     While runs are free, workers that have died are replaced. results.csv and the report grow with each run that ends.
@@ -276,7 +319,6 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
 
 def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
     """Write the report and print the result."""
-    from vitlab.reports.pages import LOG
     from vitlab.reports.pages.study import write_report
     from vitlab.reports.wandb import log_study
     from vitlab.studies.results import load_results

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.pages import LiveReport
+from vitlab.commands.scale import LiveReport
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
 
