@@ -23,8 +23,7 @@ from torchmetrics.functional.text import squad
 from torchmetrics.functional.text.rouge import rouge_score
 from torchmetrics.utilities import dim_zero_cat
 
-from vitlab.tasks.metrics import BINS
-
+BINS = 15  # of confidence
 Accuracy = partial(MulticlassAccuracy, average="micro", validate_args=False)
 Calibration = partial(MulticlassCalibrationError, n_bins=BINS, norm="l1", validate_args=False)
 Spearman = SpearmanCorrCoef

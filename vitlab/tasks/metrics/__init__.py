@@ -27,7 +27,6 @@ LABELS, MEASURES = "labels", "measures"
 CLASSES = (IMAGES, TEXTS, TAGS)  # which mean the same in every item; those of CHOICES do not
 LEAST = 1e-12  # of a relative metric, whose logarithm is taken: an error may be 0
 MOST_CONFUSED = 5000  # classes for which all pairs of them are counted: 200 MB
-BINS = 15  # of confidence
 
 
 @dataclass(frozen=True)
