@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from vitlab.studies.plan import Plan
     from vitlab.studies.results import Results
 
-LOOK = 0.2  # seconds between two looks at a study's folder, at least
+LOOK = (0.2, 30.0)  # seconds between two looks at a study's folder, the fewest and the most
+WRITE = (15.0, 600.0)  # the same of two writings of its report
 LOG = "report.log"  # below the study's folder: what went wrong in its report
-SHARE = 0.05  # of the watching process's time that the looks, and results.csv, may take
+SHARE = 0.05  # of the watching process's time that the looks, and as much that the writings, may take
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
@@ -243,12 +244,9 @@ def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Any:
 class LiveReport:
     """Rewrites report.html as runs end, between two events: meanwhile no worker is started.
 
-    `share` is the largest part of the time that writing may take, `least` the fewest seconds between two writings.
-
     A study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself.
     """
 
-    share, least = 0.05, 15.0
     started, changed, due = False, False, 0.0
 
     def __init__(self, files: StudyFiles):
@@ -267,7 +265,7 @@ class LiveReport:
         if self.changed and not changed and began >= self.due:
             self.write()
             ended = time.monotonic()
-            self.changed, self.due = False, ended + max(self.least, (ended - began) * (1 / self.share - 1))
+            self.changed, self.due = False, ended + pause_after(ended - began, *WRITE)
         self.changed |= changed
 
     def write(self, running: bool = True) -> None:
@@ -283,6 +281,11 @@ class LiveReport:
                 (self.files.folder / LOG).write_text(traceback.format_exc())
 
 
+def pause_after(took: float, least: float, most: float) -> float:
+    """Choose the seconds to wait after work that took so long; it may have been suspended on the way."""
+    return min(max(least, took / SHARE), most)
+
+
 def watch(files: StudyFiles, plan: "Plan", live: LiveReport) -> dict[str, str]:
     """Start workers, and watch the folder until every run has ended, also those of other starts.
 
@@ -296,7 +299,7 @@ def watch(files: StudyFiles, plan: "Plan", live: LiveReport) -> dict[str, str]:
             while (began := time.monotonic()) and (status := reader.read()).of_state("waiting", "running"):
                 if changed := display.show(status):
                     collect(files)
-                pause = max(LOOK, (time.monotonic() - began) / SHARE)
+                pause = pause_after(time.monotonic() - began, *LOOK)
                 live.update(changed)
                 alive = sum(crew.count() for crew in crews)
                 if (room := min(plan.jobs - alive, sum(run.free for run in status.runs))) > 0:
