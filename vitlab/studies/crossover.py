@@ -45,7 +45,7 @@ MOST_PAIRS = 10  # that sentences name
 ITEMS = 4096  # test items that are drawn at a time
 CAME_TRUE = 0.64  # of 47 likely crossovers on public curves (LCDB) who passes leads at the end: docs/rules.md
 
-ON_BUDGET = "with too few steps: "  # before what rests on such cells
+ON_BUDGET = "with this budget, "  # before what rests on such cells
 NO_LEADER = "neither is clearly ahead at any size"
 OPEN_ORDER = f"their order changes, but {NO_LEADER}"
 
@@ -570,8 +570,8 @@ class StudyFits:
         names, crossing = self.between
         sure = crossing.claim == "sure"
         text = describe_crossover(crossing, *(names if sure else ()), unit=self.unit)
-        text = self.warn(text, *self.by_model)
-        return f"{text if sure else text[0].upper() + text[1:]}."
+        warned = self.warn(text, *self.by_model)
+        return f"{warned if sure and warned == text else warned[0].upper() + warned[1:]}."
 
     def describe_crossovers(self) -> list[str]:
         """Describe each pair of models in a sentence; of more than MOST_PAIRS only the surest crossovers."""
