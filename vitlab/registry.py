@@ -4,7 +4,7 @@ import importlib.util
 import pkgutil
 from types import ModuleType
 
-from vitlab.config import UserError
+from vitlab.config.errors import UserError
 
 
 def implementation(package: str, kind: str, function: str = "") -> ModuleType:

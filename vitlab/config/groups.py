@@ -25,8 +25,9 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config.errors import UserError, choices_text, raise_all, to_text
+from vitlab.config.kinds import find_class, kinds
 from vitlab.config.schema import StudyConfig
-from vitlab.config.schema.fields import default_of, find_class, kinds
+from vitlab.config.schema.fields import default_of
 
 Loader, Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
 

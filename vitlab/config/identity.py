@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vitlab.config.kinds import affecting, select
 from vitlab.config.schema import TrainConfig
-from vitlab.config.schema.fields import WEIGHTS, affecting, select
+from vitlab.config.schema.fields import WEIGHTS
 
 
 def flatten(settings: Mapping[str, Any], path: str = "", choices: bool = False) -> Iterator[tuple[str, Any]]:

@@ -27,8 +27,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from vitlab.config import UserError, resolved
+from vitlab.config.kinds import affecting, select
 from vitlab.config.schema.data import DataConfig
-from vitlab.config.schema.fields import CACHE, affecting, select
+from vitlab.config.schema.fields import CACHE
 from vitlab.data import load, module_of
 from vitlab.data.base import BESIDE, ImageData, Split, list_arrays
 from vitlab.files import replacing, write_json

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
+from vitlab.config.kinds import affecting, select
 from vitlab.config.schema import RecipeConfig
-from vitlab.config.schema.fields import WEIGHTS, affecting, select
+from vitlab.config.schema.fields import WEIGHTS
 from vitlab.formatting import TIMES, count, finite, plural, whole, with_prefix
 from vitlab.studies.grid import describe_value, name_models, read_axes
 from vitlab.studies.results import Results, RunResults

@@ -21,7 +21,8 @@ from vitlab.config import (
 )
 from vitlab.config.groups import assign, read, structured
 from vitlab.config.identity import flatten, get_value, list_changes, weight_settings
-from vitlab.config.schema.fields import Choice, keys_per_study
+from vitlab.config.kinds import keys_per_study
+from vitlab.config.schema.fields import Choice
 
 # ---- variants
 

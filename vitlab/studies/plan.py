@@ -21,8 +21,9 @@ from vitlab.analysis import module_of
 from vitlab.config import TrainConfig, UserError, collecting, compose, load, raise_all, resolved
 from vitlab.config.checks import list_settings
 from vitlab.config.identity import subset_seed
+from vitlab.config.kinds import affecting, select
 from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, TrainerConfig
-from vitlab.config.schema.fields import COST, affecting, select
+from vitlab.config.schema.fields import COST
 from vitlab.data.opening import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import duration, plural

@@ -11,8 +11,8 @@ from scripts.make import write_keys
 from tests.configurations import problem, train
 from vitlab.config import UserError, identity, resolved
 from vitlab.config.groups import list_keys, read_comments
+from vitlab.config.kinds import import_class
 from vitlab.config.schema import StudyConfig
-from vitlab.config.schema.fields import import_class
 from vitlab.studies.grid import compose_study
 
 OWN = """
