@@ -9,34 +9,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vitlab.config import UserError, raise_all
-from vitlab.registry import implementation
+from vitlab.data.base import module_of
 
 if TYPE_CHECKING:
     from vitlab.config.schema.data import DataConfig
     from vitlab.data.base import ImageData, TextData
 
-__all__ = ["load", "module_of"]
-
 LOOKED_AT, DARK = 16, 64  # pictures; the level that one of them should reach, a quarter of white
-PACKAGES = {"image": "vitlab.data.images", "text": "vitlab.data.text"}
-MODULES = {  # of kinds that share one; another kind has a module of its own name
-    **dict.fromkeys(("glyphs", "pointer", "arrow", "captioned_glyphs"), "drawn"),
-    **dict.fromkeys(("imagetable", "captions"), "tables"),
-    **dict.fromkeys(("torchvision", "digits"), "library_sets"),
-    **dict.fromkeys(("textfile", "table", "conll", "parallel", "huggingface", "mixture", "squad"), "texts"),
-    **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers", "facts"), "corpora"),
-}
-
-
-def module_of(config: DataConfig) -> ModuleType:
-    """Return the module that implements a data set."""
-    return implementation(PACKAGES[config.modality], MODULES.get(config.kind, config.kind))
 
 
 def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData | TextData:
@@ -45,7 +29,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     The module of `config.kind` may have `fingerprint(config)`: JSON of all that its data depends on besides the
     configuration, by default the module's source, and the files at the configuration's `root` or `path`. A module of
     images may have `contents(config)` too, a text that differs when its images differ, so that no run goes on with
-    other ones (vitlab.data.cache), and `captions(config)`: the captions of each image for each split, or None.
+    other ones (vitlab.data.opening), and `captions(config)`: the captions of each image for each split, or None.
 
     progress(what, done, total) is called while the cache is being built, and handed to a `load` of images that takes
     `progress` too. Raises UserError.

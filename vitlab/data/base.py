@@ -1,16 +1,28 @@
-"""The types of data sets: of images, and of text both as its module reads it and as tokens."""
+"""The types of data sets, of images, and of text both as its module reads it and as tokens; the module of each kind."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitlab.registry import implementation
+
 if TYPE_CHECKING:
+    from vitlab.config.schema.data import DataConfig
     from vitlab.data.text.tokenization import Tokenizer
 
 
+PACKAGES = {"image": "vitlab.data.images", "text": "vitlab.data.text"}
+MODULES = {  # of kinds that share one; another kind has a module of its own name
+    **dict.fromkeys(("glyphs", "pointer", "arrow", "captioned_glyphs"), "drawn"),
+    **dict.fromkeys(("imagetable", "captions"), "tables"),
+    **dict.fromkeys(("torchvision", "digits"), "library_sets"),
+    **dict.fromkeys(("textfile", "table", "conll", "parallel", "huggingface", "mixture", "squad"), "texts"),
+    **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers", "facts"), "corpora"),
+}
 NO_TAG = -100  # of a token that carries no tag, as torch's cross-entropy ignores it
 BESIDE = ("targets", "groups", "keys", "blocks", "names", "together")  # what a Split may say of each item
 
@@ -262,3 +274,8 @@ class TextData(Parted):
     def shape(self) -> dict[str, Any]:
         """The facts about the texts that a model is built with: length, vocabulary."""
         return {"length": self.length, "vocabulary": self.tokenizer.size}
+
+
+def module_of(config: "DataConfig") -> ModuleType:
+    """Return the module that implements a data set."""
+    return implementation(PACKAGES[config.modality], MODULES.get(config.kind, config.kind))

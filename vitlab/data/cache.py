@@ -17,11 +17,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -30,8 +29,7 @@ from vitlab.config import UserError, resolved
 from vitlab.config.kinds import affecting, select
 from vitlab.config.schema.data import DataConfig
 from vitlab.config.schema.fields import CACHE
-from vitlab.data import load, module_of
-from vitlab.data.base import BESIDE, ImageData, Split, list_arrays
+from vitlab.data.base import BESIDE, ImageData, Split
 from vitlab.files import replacing, write_json
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
@@ -46,7 +44,6 @@ SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and
     r"|@(eadir|tmp|recycle|recently-snapshot)|#(recycle|snapshot)",
     re.IGNORECASE | re.DOTALL,
 )
-HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 
 Progress = Callable[[str, int, int], None]
 
@@ -350,40 +347,3 @@ def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
             yield from ahead
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-# -- what a data set holds, as one number: a run that resumes must find what it began with
-
-
-def contents(config: DataConfig, data: Any) -> str:
-    """Hash the data by SHA-256: tokens and all that belongs to them, or images' labels and what their module adds.
-
-    The hash does not depend on where the files are. A module of images may have `contents(config) -> str` to tell
-    images apart without reading all pixels; a user's module without it is hashed by its named files' names and sizes.
-    """
-    if data not in HASHES:
-        HASHES[data] = hash_contents(config, data)
-    return HASHES[data]
-
-
-def hash_contents(config: DataConfig, data: Any) -> str:
-    is_image = isinstance(data.train, Split)
-    if is_image and config.holdout != "fixed":
-        # the seed of a drawn test set stands in the configuration: what it is drawn from is the same for all
-        config = replace(config, holdout="fixed")
-        data = load(config)
-    digest = hashlib.sha256()
-    # validation images follow from the training images, the configuration or what the module adds
-    for split in (data.train, data.test) if is_image else (data.train, data.validation, data.test):
-        arrays = {"labels": split.labels, "targets": split.targets} if is_image else list_arrays(split)
-        for name, values in arrays.items():
-            if values is not None:
-                digest.update(f"{name} {values.dtype} {len(values)}".encode())
-                digest.update(np.ascontiguousarray(values).data)
-    module = module_of(config)
-    if of := getattr(module, "contents", None):
-        digest.update(of(config).encode(errors="surrogateescape"))
-    elif is_image and not getattr(module, "fingerprint", None):
-        for path in named_files(config).values():
-            digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
-    return digest.hexdigest()

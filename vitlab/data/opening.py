@@ -1,23 +1,30 @@
-"""Opening data sets, with progress while files are fetched and the cache is built."""
+"""Opening data sets, with progress while files are fetched and the cache is built; and the hash of what they hold."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vitlab import data
 from vitlab.config import groups, resolved
 from vitlab.config.schema.data import DataConfig
+from vitlab.data import load
+from vitlab.data.base import Split, list_arrays, module_of
+from vitlab.data.cache import named_files, stat_files
 from vitlab.formatting import duration, whole
 
 OPEN = 4  # data sets kept
 SILENT, BETWEEN = 3.0, 20.0  # seconds: before the first line of progress in a log, and from line to line
 OPENED: dict[str, Any] = {}
+HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 
 Show = Callable[[str, int, int | None], None]
 
@@ -28,7 +35,7 @@ def open_data(config: DataConfig, console: Console | None = None) -> Any:
     key = json.dumps(settings, sort_keys=True)
     if key not in OPENED:
         with progress_bar(console) as progress:
-            data_set = data.load(groups.load("data", settings), progress)
+            data_set = load(groups.load("data", settings), progress)
         while len(OPENED) >= OPEN:
             del OPENED[next(iter(OPENED))]
         OPENED[key] = data_set
@@ -75,3 +82,40 @@ def write_lines(console: Console) -> Show:
         console.print(escape(f"{what}: {whole(done)} of {whole(total)}{left}" if total else what), soft_wrap=True)
 
     return progress
+
+
+# -- what a data set holds, as one number: a run that resumes must find what it began with
+
+
+def contents(config: DataConfig, data: Any) -> str:
+    """Hash the data by SHA-256: tokens and all that belongs to them, or images' labels and what their module adds.
+
+    The hash does not depend on where the files are. A module of images may have `contents(config) -> str` to tell
+    images apart without reading all pixels; a user's module without it is hashed by its named files' names and sizes.
+    """
+    if data not in HASHES:
+        HASHES[data] = hash_contents(config, data)
+    return HASHES[data]
+
+
+def hash_contents(config: DataConfig, data: Any) -> str:
+    is_image = isinstance(data.train, Split)
+    if is_image and config.holdout != "fixed":
+        # the seed of a drawn test set stands in the configuration: what it is drawn from is the same for all
+        config = replace(config, holdout="fixed")
+        data = load(config)
+    digest = hashlib.sha256()
+    # validation images follow from the training images, the configuration or what the module adds
+    for split in (data.train, data.test) if is_image else (data.train, data.validation, data.test):
+        arrays = {"labels": split.labels, "targets": split.targets} if is_image else list_arrays(split)
+        for name, values in arrays.items():
+            if values is not None:
+                digest.update(f"{name} {values.dtype} {len(values)}".encode())
+                digest.update(np.ascontiguousarray(values).data)
+    module = module_of(config)
+    if of := getattr(module, "contents", None):
+        digest.update(of(config).encode(errors="surrogateescape"))
+    elif is_image and not getattr(module, "fingerprint", None):
+        for path in named_files(config).values():
+            digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
+    return digest.hexdigest()

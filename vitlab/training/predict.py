@@ -14,10 +14,9 @@ import torch
 from vitlab import tasks
 from vitlab.config import UserError
 from vitlab.data.base import Examples, ImageData, Split, TextData
-from vitlab.data.cache import contents
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
-from vitlab.data.opening import open_data
+from vitlab.data.opening import contents, open_data
 from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import read_json, write_json

@@ -15,6 +15,7 @@ import yaml
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data import cache as caching
+from vitlab.data.base import module_of
 from vitlab.data.images import drawn
 
 MODULE = """
@@ -195,7 +196,7 @@ def test_a_key_does_not_depend_on_where_the_command_runs(choice, tmp_path, monke
     def key(folder):
         monkeypatch.chdir(folder)
         settings = config.load("data", yaml.safe_load(choice.replace("HERE", os.path.relpath(tmp_path))))
-        return caching.Cache(settings, data.module_of(settings)).settings()
+        return caching.Cache(settings, module_of(settings)).settings()
 
     for name in ("label", "text", "file", "bpe"):
         (tmp_path / "other" / name).mkdir(parents=True)

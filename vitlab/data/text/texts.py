@@ -17,8 +17,7 @@ from typing import Any
 from vitlab.config import UserError, choices_text, collecting, first_line, groups, raise_all
 from vitlab.config.errors import parse_json
 from vitlab.config.schema.data import TextDataConfig
-from vitlab.data import module_of
-from vitlab.data.base import Corpus, Examples
+from vitlab.data.base import Corpus, Examples, module_of
 from vitlab.data.cache import named_files, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import carve_texts, choose_by_hash, cut_text, divide_by_hash, name_groups, take
 from vitlab.data.text.corpus import SPLITS, check_texts

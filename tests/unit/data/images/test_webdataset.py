@@ -13,8 +13,8 @@ import pytest
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.cache import contents
 from vitlab.data.images.webdataset import Scan
+from vitlab.data.opening import contents
 from vitlab.data.split import hash_key
 
 webdataset = pytest.importorskip("webdataset")
