@@ -1,6 +1,9 @@
 """Data flows one way and OmegaConf stays in vitlab.config: the contracts of pyproject.toml, by import-linter."""
 
+import ast
+import re
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from importlinter.cli import lint_imports
@@ -25,3 +28,27 @@ def test_every_module_is_in_a_layer():
     package = Path(vitlab.__file__).parent
     modules = {p.stem for p in package.glob("*.py")} | {p.parent.name for p in package.glob("*/__init__.py")}
     assert {f"vitlab.{name}" for name in modules - {"__init__"}} == set(contract()["layers"])
+
+
+def read_imports(path):
+    """Yield what a module imports at its top, inside functions and by name in strings; not for types alone."""
+    stack = [ast.parse(path.read_text())]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"vitlab(\.\w+)+", str(node.value)):
+            yield node.value
+        of_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        stack += node.orelse if of_types else ast.iter_child_nodes(node)
+
+
+def test_no_module_imports_itself_through_others():
+    package = Path(vitlab.__file__).parent
+    paths = {".".join(p.relative_to(package.parent).with_suffix("").parts): p for p in package.rglob("*.py")}
+    paths = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    graph = {name: {n if n in paths else n.rpartition(".")[0] for n in read_imports(p)} for name, p in paths.items()}
+    order = TopologicalSorter({name: (of & paths.keys()) - {name} for name, of in graph.items()})
+    assert set(order.static_order()) == set(paths)  # raises CycleError, which names the circle
