@@ -75,7 +75,8 @@ def nested_order(labels: np.ndarray, seed: int, every_class: bool = True) -> np.
 
     Each class is permuted once. Its k-th of n images stands at (k + 0.5) / n, so a prefix holds the same share of
     every class, to within an image; classes that stand level are ordered at random. With `every_class` one image of
-    each class comes before all others, so that no prefix of that many or more lacks a class.
+    each class comes before all others, so that no prefix of that many or more lacks a class; a large class then lacks
+    up to an image for each rare one.
     """
     labels = np.asarray(labels)
     generator = np.random.default_rng(seed)
