@@ -14,13 +14,10 @@ from vitlab.studies.store import StudyFiles
 
 OWN = """
 from vitlab.studies.store import StudyFiles
-
 STARTED = []
-
 class Crew:
     def count(self):
         return 0
-
 def start(folder, workers, config):
     STARTED.append((folder, workers, config.cpus, config.options))
     StudyFiles(folder).run("vit_nano-n30-s0").write_error("its node is gone")
@@ -30,10 +27,15 @@ def start(folder, workers, config):
 
 def test_a_module_of_ones_own_starts_the_workers(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "ownlab").mkdir()
-    (tmp_path / "ownlab" / "cluster.py").write_text(OWN)
-    (tmp_path / "ownlab" / "empty.py").touch()
-    words = ["models=[vit_nano]", "executor.kind=ownlab.cluster", "executor.cpus=2", "executor.options={queue: long}"]
+    (tmp_path / "ownexecutors").mkdir()
+    (tmp_path / "ownexecutors" / "cluster.py").write_text(OWN)
+    (tmp_path / "ownexecutors" / "empty.py").touch()
+    words = [
+        "models=[vit_nano]",
+        "executor.kind=ownexecutors.cluster",
+        "executor.cpus=2",
+        "executor.options={queue: long}",
+    ]
     config, files = compose_study("quick", [*words, "sizes=[30]", "seeds=[0]"]), StudyFiles(tmp_path / "study")
     specs = expand(config, [30])
     files.add_start(resolved(config), [spec[:3] for spec in specs])
@@ -41,10 +43,10 @@ def test_a_module_of_ones_own_starts_the_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(scale, "SHARE", 1)  # it looks often
     failed = scale.watch(files, asked, SimpleNamespace(update=lambda changed: None))
     assert failed == {"vit_nano-n30-s0": "its node is gone"}
-    started = sys.modules["ownlab.cluster"].STARTED
+    started = sys.modules["ownexecutors.cluster"].STARTED
     assert started == [(files.folder, 1, 2, {"queue": "long"})], "one run, one worker"
-    with pytest.raises(UserError, match=r"ownlab\.empty has no function 'start'"):
-        launch.find_start("ownlab.empty")
+    with pytest.raises(UserError, match=r"ownexecutors\.empty has no function 'start'"):
+        launch.find_start("ownexecutors.empty")
 
 
 def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submitit(tmp_path, monkeypatch):
