@@ -1,14 +1,11 @@
-"""Parts of one's own, as docs/extending.md and README.md show: a mixer, a probe, an augmentation."""
+"""Parts of one's own, as docs/extending.md and README.md show: a mixer and an augmentation."""
 
 import sys
 
-import pytest
 import torch
 
 from tests.configurations import problem, train
 from vitlab import build_model
-from vitlab.analysis import probes
-from vitlab.config import load
 from vitlab.data import augment
 
 MIXER = """
@@ -22,10 +19,6 @@ class Roll(nn.Module):
 def build(config, spec):
     return Roll(config.by)
 """
-PROBE = """
-def run(train, test, config, progress=None):
-    return {"nearest_mean": float(len(train.labels) * config.factor)}
-"""
 AUGMENTATION = """
 from dataclasses import dataclass
 ORDER = 20
@@ -37,36 +30,18 @@ def apply(images, config, recipe, generator):
 """
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Writes a module `ownlab.NAME` and NAME.yaml, whose path it gives."""
+def test_a_mixer_is_chosen_by_its_file_and_the_keys_of_that_are_its_options(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "ownlab").mkdir()
-
-    def make(name, code, options):
-        (tmp_path / "ownlab" / f"{name}.py").write_text(code)
-        (tmp_path / f"{name}.yaml").write_text(f"kind: ownlab.{name}\n{options}")
-        return str(tmp_path / f"{name}.yaml")
-
-    yield make
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ownlab"]:
-        del sys.modules[name]
-
-
-def test_a_mixer_is_chosen_by_its_file_and_the_keys_of_that_are_its_options(write):
-    path = write("roll", MIXER, "by: 1\n")
+    (tmp_path / "ownmixers").mkdir()
+    (tmp_path / "ownmixers" / "roll.py").write_text(MIXER)
+    (tmp_path / "roll.yaml").write_text("kind: ownmixers.roll\nby: 1\n")
+    path = str(tmp_path / "roll.yaml")
     config = train(f"model.mixer={path}", "model.mixer.by=2", "model.positions=none")
     assert (config.model.mixer.name, config.model.mixer.by) == ("roll", 2)
     assert "did you mean 'by'?" in problem(f"model.mixer={path}", "model.mixer.bye=2")
     model = build_model("vit_nano", image_size=8, patch_size=4, num_classes=3, mixer={"name": path, "by": 2})
     assert [block.mixer.by for block in model.encoder.blocks] == [2] * len(model.encoder.blocks)
     assert model(torch.randn(2, 3, 8, 8)).shape == (2, 3)
-
-
-def test_a_probe_gives_its_columns(write):
-    config = load("probe", {"name": write("means", PROBE, "factor: 0.5\n"), "factor": 2.0})
-    features = probes.Features(torch.randn(7, 3), torch.arange(7) % 2)
-    assert probes.run_of(config)(features, features, config) == {"nearest_mean": 14.0}
 
 
 def test_an_augmentation_is_one_module_in_its_folder(tmp_path, monkeypatch):

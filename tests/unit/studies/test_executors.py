@@ -87,4 +87,3 @@ def test_as_many_runs_at_a_time_as_cores_and_gpus_have_room_for(threads, devices
     trainer = SimpleNamespace(trainer=SimpleNamespace(devices=devices))
     model = SimpleNamespace(config=trainer, settled={"accelerator": accelerator, "threads": threads})
     assert plan.choose_jobs({"a": model}, 50) == jobs
-    assert plan.choose_jobs({"a": model}, 1) == 1
