@@ -1,0 +1,89 @@
+"""Where workers run: an executor of one's own, the jobs that SLURM is given, how many runs train at a time."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from vitlab.commands import scale
+from vitlab.config import UserError, resolved
+from vitlab.config.schema import ExecutorConfig, SlurmConfig
+from vitlab.studies import launch, plan
+from vitlab.studies.grid import compose_study, expand
+from vitlab.studies.store import StudyFiles
+
+OWN = """
+from vitlab.studies.store import StudyFiles
+STARTED = []
+class Crew:
+    def count(self):
+        return 0
+def start(folder, workers, config):
+    STARTED.append((folder, workers, config.cpus, config.options))
+    StudyFiles(folder).run("vit_nano-n30-s0").write_error("its node is gone")
+    return Crew()
+"""
+
+
+def test_a_module_of_ones_own_starts_the_workers(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "ownexecutors").mkdir()
+    (tmp_path / "ownexecutors" / "cluster.py").write_text(OWN)
+    (tmp_path / "ownexecutors" / "empty.py").touch()
+    words = [
+        "models=[vit_nano]",
+        "executor.kind=ownexecutors.cluster",
+        "executor.cpus=2",
+        "executor.options={queue: long}",
+    ]
+    config, files = compose_study("quick", [*words, "sizes=[30]", "seeds=[0]"]), StudyFiles(tmp_path / "study")
+    specs = expand(config, [30])
+    files.add_start(resolved(config), [spec[:3] for spec in specs])
+    asked = SimpleNamespace(config=config, specs=specs, jobs=3, cores=2, variants={"vit_nano": specs[0].config})
+    monkeypatch.setattr(scale, "SHARE", 1)  # it looks often
+    failed = scale.watch(files, asked, SimpleNamespace(update=lambda changed: None))
+    assert failed == {"vit_nano-n30-s0": "its node is gone"}
+    started = sys.modules["ownexecutors.cluster"].STARTED
+    assert started == [(files.folder, 1, 2, {"queue": "long"})], "one run, one worker"
+    with pytest.raises(UserError, match=r"ownexecutors\.empty has no function 'start'"):
+        launch.find_start("ownexecutors.empty")
+
+
+def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submitit(tmp_path, monkeypatch):
+    """By an `sbatch` that keeps the script which it is given."""
+    pytest.importorskip("submitit")
+    (tmp_path / "bin").mkdir()
+    for name, text in (("srun", ""), ("sbatch", f'cp "$1" {tmp_path}/script; echo Submitted batch job 7')):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    options = {"setup": ["module load cuda"], "additional_parameters": {"constraint": "a100"}}
+    config = ExecutorConfig("slurm", 4, 1, 32, slurm=SlurmConfig(partition="gpu", hours=12), options=options)
+    launch.check_executor(config)
+    workers = launch.find_start("slurm")(tmp_path / "study", 3, config)
+    assert workers.job == "7"
+    script = (tmp_path / "script").read_text().splitlines()
+    asked = dict(
+        line.removeprefix("#SBATCH --").split("=", 1)
+        for line in script
+        if line.startswith("#SBATCH --") and "=" in line
+    )
+    wanted = {"array": "0-2%3", "partition": "gpu", "time": "720", "cpus-per-task": "4", "gpus-per-node": "1"}
+    wanted |= {"mem": "30518M", "signal": "USR2@90", "constraint": "a100"}
+    assert wanted.items() <= asked.items()
+    assert "module load cuda" in script
+    assert asked["output"].startswith(f"{tmp_path}/study/slurm/")
+    with pytest.raises(UserError, match=r"executor\.gpus=0\.5: SLURM allocates whole GPUs"):
+        launch.check_executor(ExecutorConfig("slurm", gpus=0.5))
+
+
+@pytest.mark.parametrize(
+    ("threads", "devices", "accelerator", "jobs"),
+    [(1, 1, "cpu", 13), (4, 1, "cpu", 3), (13, 1, "cpu", 1), (1, 2, "cpu", 6), (1, 1, "gpu", 4), (1, 3, "gpu", 1)],
+)
+def test_as_many_runs_at_a_time_as_cores_and_gpus_have_room_for(threads, devices, accelerator, jobs, monkeypatch):
+    monkeypatch.setattr(plan, "count_cores", lambda: 13)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    trainer = SimpleNamespace(trainer=SimpleNamespace(devices=devices))
+    model = SimpleNamespace(config=trainer, settled={"accelerator": accelerator, "threads": threads})
+    assert plan.choose_jobs({"a": model}, 50) == jobs
