@@ -160,7 +160,7 @@ def start(toy, pause):
 
 
 def test_two_processes_build_one_entry_once(toy):
-    processes = [start(toy, 0.3) for _ in range(2)]
+    processes = [start(toy, 0.1) for _ in range(2)]
     outputs = [process.communicate(timeout=60)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert outputs[0] == outputs[1]

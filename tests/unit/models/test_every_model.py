@@ -25,9 +25,9 @@ def small(name):
 CAPTIONS = [name for name in names("model") if load("model", name).kind == "captioner"]
 TEXT = [name for name in names("model") if load("model", name).modality == "text"]
 IMAGE = [name for name in names("model") if name not in CAPTIONS + TEXT]
-HUGE = [name for name in IMAGE if name in ("bit_101x1", "bit_152x2")]  # their widths cannot be changed
-SMALL = [name for name in IMAGE if name not in HUGE]
-KINDS = ["vit_nano", "dinov2_s14", "deit_ti16_distilled", "mixer_nano", "fnet_nano", "resnet_nano", "r26_vit_s32"]
+LARGE = {"resnet50", "bit_101x1", "bit_152x2"}  # of timm, whose widths cannot be changed
+SMALL = [name for name in IMAGE if name not in LARGE]
+KINDS = ["vit_nano", "dinov2_s14", "deit_ti16_distilled", "mixer_nano", "fnet_nano", "resnet_nano"]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -94,14 +94,6 @@ def check_gradients(model):
         assert parameter.grad is not None, key
         assert parameter.grad.isfinite().all(), key
         assert parameter.grad.any(), key
-
-
-@pytest.mark.parametrize("name", HUGE)
-def test_a_huge_model_gives_a_row_of_logits_per_image(name):
-    with torch.device("meta"), torch.no_grad():
-        model = build_model(name, image_size=(64, 96), channels=2, num_classes=11)
-        logits = model(torch.zeros(3, 2, 64, 96))
-    assert logits.shape == (3, 11)
 
 
 @pytest.mark.parametrize("name", KINDS)

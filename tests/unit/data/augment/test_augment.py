@@ -87,11 +87,11 @@ def test_where_no_crop_fits_it_is_torchvisions_central_box(height, width):
 
 
 def test_crop_boxes_are_distributed_as_torchvisions():
-    x, scale, count = torch.zeros(3, 31, 47), (0.5, 1.0), 20_000  # large ones are often drawn again, or fall back
+    x, scale, count = torch.zeros(3, 31, 47), (0.5, 1.0), 12_000  # large ones are often drawn again, or fall back
     found = crop_boxes((count, 31, 47), scale, (3 / 4, 4 / 3), generator())
     transform = RandomResizedCrop((31, 47), scale=scale)
     drawn = [transform.make_params([x]) for _ in range(count)]
     for values, key in zip(found, ("top", "left", "height", "width"), strict=True):
         expected = torch.tensor([float(box[key]) for box in drawn])
         assert abs(values.mean() - expected.mean()) < 5 * expected.std() / count**0.5, key
-        assert abs(values.std() - expected.std()) < 0.03 * expected.std(), key
+        assert abs(values.std() - expected.std()) < 0.04 * expected.std(), key

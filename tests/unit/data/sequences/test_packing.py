@@ -84,6 +84,6 @@ def test_pairs_are_framed_with_their_segments():
 
 
 def test_half_of_the_second_segments_follow():
-    split = pair_segments(ragged(counting(4000)), (START, SEPARATOR, END), length=12)
-    assert len(split) > 20_000
-    assert abs((split.labels == RANDOM).mean() - 0.5) < 0.01
+    split = pair_segments(ragged(counting(900)), (START, SEPARATOR, END), length=12)
+    assert len(split) > 4_500
+    assert abs((split.labels == RANDOM).mean() - 0.5) < 0.02
