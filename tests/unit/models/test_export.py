@@ -108,8 +108,15 @@ def test_safetensors_hold_the_weights_and_what_they_are(tmp_path):
     "build",
     [
         lambda: vit(
-            **{"distillation": True, "registers": 2, "layer_scale": 0.1, "mlp": "swiglu", "norm": "rmsnorm"},
-            **{"positions": "rotary", "head_width": 12, "norm_first": False, "depth": 1},
+            distillation=True,
+            registers=2,
+            layer_scale=0.1,
+            mlp="swiglu",
+            norm="rmsnorm",
+            positions="rotary",
+            head_width=12,
+            norm_first=False,
+            depth=1,
         ),
         lambda: build_model("resnet_nano", num_classes=CLASSES, image_size=SIZE, layers=[1, 1], widths=[8, 16]).eval(),
     ],

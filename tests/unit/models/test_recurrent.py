@@ -11,7 +11,6 @@ from torch import nn
 from vitlab.analysis.alignment import applies
 from vitlab.config import UserError
 from vitlab.models import build_model
-from vitlab.models.decoding import generate
 from vitlab.models.recurrent import SCORES
 
 V, S, N = 29, 7, 5
@@ -181,32 +180,6 @@ def test_a_plain_rnn_of_language_equals_torchs():
 def test_options_that_exclude_each_other_are_refused(options, advice):
     with pytest.raises(UserError, match=re.escape(advice)):
         build(**options)
-
-
-def test_it_learns_to_reverse_and_looks_back_to_front():
-    torch.manual_seed(0)
-    model = build_model("gru_seq2seq_nano", width=24, vocabulary=8, length=8, score="dot")
-    optimizer, end = torch.optim.Adam(model.parameters(), 2e-2), 1
-
-    def draw(count):
-        source = torch.randint(2, 8, (count, 4))
-        return source, torch.cat([torch.zeros(count, 1, dtype=torch.int64), source.flip(1)], dim=1)
-
-    for _ in range(150):
-        source, target = draw(32)
-        wanted = torch.cat([target[:, 1:], torch.full((32, 1), end)], dim=1)
-        loss = nn.functional.cross_entropy(model(source, target).flatten(0, 1), wanted.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    source, target = draw(50)
-    model.eval()
-    written = generate(model.decoding(source), target[:, :1], 8, end=end)
-    right = [row.tolist() == [*wanted[1:].tolist(), end] for row, wanted in zip(written, target, strict=True)]
-    assert sum(right) >= 45
-    with torch.no_grad():
-        places = model.alignment(source, target)[:, :4].argmax(dim=-1)
-    assert (places == torch.arange(3, -1, -1)).float().mean() > 0.8
 
 
 def test_its_layers_follow_each_other_from_the_embeddings_to_the_output():

@@ -33,7 +33,7 @@ def data(count=23):
 
 
 def build(*overrides, shown=None):
-    config = compose(TrainConfig, ["task=translation", "model.width=32", "model.heads=2", *overrides])
+    config = compose(TrainConfig, ["task=translation", "model.width=32", "model.heads=2", "model.depth=2", *overrides])
     shown = shown or data()
     task = tasks.build(config.task, recipe=config.recipe, data=shown, data_config=config.data)
     torch.manual_seed(0)

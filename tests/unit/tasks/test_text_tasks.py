@@ -43,7 +43,6 @@ def built(task, config):
     ("name", "model", "words"),
     [
         ("causal_lm", "gpt_nano", []),
-        ("causal_lm", "lstm_nano", []),
         ("masked_lm", "bert_nano", []),
         ("masked_lm", "lstm_nano", ["model.causal=false"]),
         ("masked_lm", "bert_nano", ["model.mixer=fourier", "model.positions=learned", "task.sequences=stream"]),

@@ -123,11 +123,24 @@ def test_mistakes_are_named_with_their_row(tmp_path, header, rows, settings, say
 
 
 def test_a_picture_that_is_not_there_or_lies_outside(tmp_path):
-    (tmp_path / "in").mkdir()
-    Image.new("RGB", (4, 4)).save(tmp_path / "out.png")
-    (tmp_path / "in" / "table.csv").write_text("file,label\nmissing.png,a\n../out.png,b\n")
-    with pytest.raises(UserError, match=r"(?s)no picture 'missing.png'.*'../out.png' lies outside"):
-        load(tmp_path / "in")
+    folder, outside = tmp_path / "in", tmp_path / "out.png"
+    folder.mkdir()
+    for path in (outside, folder / "a.png"):
+        Image.new("RGB", (4, 4)).save(path)
+    (folder / "link.png").symlink_to(outside)
+    names = ["missing.png", "../out.png", str(outside), "link.png"]
+    (folder / "table.csv").write_text("file,label\n../in/a.png,a\n" + "".join(f"{name},b\n" for name in names))
+    with pytest.raises(UserError) as caught:
+        load(folder)
+    wrong = [
+        f"no picture '{names[0]}'",
+        *(f"the picture '{name}' lies outside data.root={folder}" for name in names[1:]),
+    ]
+    for row, (line, said) in enumerate(zip(caught.value.problems, wrong, strict=True), start=3):
+        assert f"row {row}: {said}" in line
+    (tmp_path / "linked").symlink_to(folder)
+    grouped(folder)
+    load(tmp_path / "linked")
 
 
 def test_one_file_has_one_name(tmp_path):

@@ -15,16 +15,6 @@ def load(**changes):
     return drawn.load(node)
 
 
-def test_the_set_is_what_it_says():
-    data = load()
-    images = data.train.read(np.arange(40))
-    assert images.shape == (40, 1, 24, 24)
-    assert images.dtype == np.uint8
-    assert data.classes == tuple("0123456789")
-    assert set(np.bincount(data.train.labels)) == {24}
-    assert set(np.bincount(data.test.labels)) == {9}
-
-
 @pytest.mark.parametrize(("reach", "size"), [(1, 160), (2, [160, 224])])
 def test_the_class_is_the_digit_that_the_arrow_points_to(reach, size):
     """Read without the drawing's own numbers: each cell is the character whose master it is most like."""

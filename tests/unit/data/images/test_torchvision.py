@@ -172,13 +172,6 @@ def pack(root, constructor, monkeypatch):
     return archive
 
 
-def test_an_archive_that_is_in_place_is_unpacked_without_a_network(tmp_path, monkeypatch):
-    written = write_cifar(tmp_path, monkeypatch)
-    pack(tmp_path, datasets.CIFAR10, monkeypatch)
-    found = load("CIFAR10", tmp_path, download=True)
-    assert np.array_equal(pixels(found.train), written["train_list"][0])
-
-
 def test_a_set_is_downloaded(tmp_path, monkeypatch):
     served = tmp_path / "served"
     written = write_cifar(served, monkeypatch)

@@ -5,7 +5,6 @@ import pytest
 
 from tests.texts import END, SEPARATOR, START, STOP, counting, ragged
 from vitlab.data.sequences import FOLLOWS, IGNORE_INDEX, RANDOM, pack_texts, pair_segments
-from vitlab.data.split import training_items
 
 DOCUMENTS = [[10, 11, 12], [20, 21, 22, 23, 24, 25, 26], [30]]
 
@@ -52,14 +51,6 @@ def test_every_token_is_predicted_once(within, length):
     stream = np.concatenate([[*row, STOP] for row in rows])
     expected = np.concatenate([[*row[1:], STOP] for row in rows]) if within else stream[1:]
     assert predicted[predicted != IGNORE_INDEX].tolist() == expected.tolist()
-
-
-def test_training_sets_by_tokens_and_by_documents_are_nested():
-    for within in (False, True):
-        split = pack_texts(ragged(counting(31)), STOP, 8, within_texts=within)
-        sizes = [3, 11, 31] if within else [24, 160, "all"]
-        chosen = [set(training_items(split, size, seed=2).tolist()) for size in sizes]
-        assert chosen[0] < chosen[1] < chosen[2] == set(range(len(split)))
 
 
 # ---- pairs

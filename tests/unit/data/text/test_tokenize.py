@@ -117,15 +117,6 @@ def test_save_and_load(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", tokenization.KINDS)
-def test_hugging_face_reads_the_file(kind, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    tokenizer = trained(kind)
-    tokenizer.save(tmp_path / "tokenizer.json")
-    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
-    assert theirs(TEXTS, add_special_tokens=False)["input_ids"] == tokenizer.encode(TEXTS)
-
-
-@pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_words_are_encoded_as_the_text_they_make(kind):
     tokenizer = trained(kind)
     words = ["The", "dog", "sat", "on", "naïve", "cafés", "."]
