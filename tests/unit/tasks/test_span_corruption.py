@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.learning import learn_by_heart
 from tests.texts import ragged, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
@@ -65,12 +64,6 @@ def test_spans_are_drawn_anew_in_training_and_are_always_the_same_when_measured(
     used = int((alone.following != IGNORE_INDEX).sum())
     assert torch.equal(alone.following[0, :used], beside.following[1, :used])
     assert alone.mask.sum() == beside.mask[1].sum() < 24
-
-
-def test_a_batch_is_learned_by_heart(shown):
-    task, net = build(shown)
-    found, first = learn_by_heart(task, net, batch_of(task, range(4)), steps=60, rate=1e-2)
-    assert found["loss"] < 0.2 * first
 
 
 def test_pairs_are_texts_one_after_the_other(shown):

@@ -87,36 +87,22 @@ def test_several_labels_and_numbers_are_targets(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("header", "rows", "settings", "says"),
+    ("table", "settings", "says"),
     [
-        (["file", "label"], [("a.png", "x"), ("b.png", "x")], {}, "only one class, 'x'"),
-        (["file", "labl"], [("a.png", "x")], {}, "no column 'label'.*labl"),
-        (["file", "label"], [("a.png", "x"), ("a.png", "y")], {}, "row 3: 'a.png' is in row 2 too"),
-        (["file", "label"], [("a.png", "x"), ("", "y")], {}, "row 3: no picture '' in"),
-        (["file", "label"], [("a.png", "")], {}, "row 2: no label of 'a.png'"),
-        (["file", "label"], [("a.png", "1"), ("b.png", "one")], {"target": "number"}, "label=one: is not a number"),
-        (
-            ["file", "label"],
-            [("a.png", "1"), ("b.png", "1e29")],
-            {"target": "number"},
-            "row 3: label=1e29: is not a num",
-        ),
-        (
-            ["file", "cat", "dog"],
-            [("a.png", 1, 0), ("b.png", 0, 1)],
-            {},
-            r"one-hot columns \(cat, dog\) are not read",
-        ),
-        (["file", "label", "s"], [("a.png", "x", "tset")], {"split": "s"}, "s=tset: .*test"),
-        (
-            ["file", "label", "s", "g"],
-            [("a.png", "x", "train", "p"), ("b.png", "y", "test", "p")],
-            {"split": "s", "group": "g"},
-            "'p' is in train and in test",
-        ),
+        ("file,label a.png,x b.png,x", {}, "only one class, 'x'"),
+        ("file,labl a.png,x", {}, "no column 'label'.*labl"),
+        ("file,label a.png,x a.png,y", {}, "row 3: 'a.png' is in row 2 too"),
+        ("file,label a.png,x ,y", {}, "row 3: no picture '' in"),
+        ("file,label a.png,", {}, "row 2: no label of 'a.png'"),
+        ("file,label a.png,1 b.png,one", {"target": "number"}, "label=one: is not a number"),
+        ("file,label a.png,1 b.png,1e29", {"target": "number"}, "row 3: label=1e29: is not a num"),
+        ("file,cat,dog a.png,1,0 b.png,0,1", {}, r"one-hot columns \(cat, dog\) are not read"),
+        ("file,label,s a.png,x,tset", {"split": "s"}, "s=tset: .*test"),
+        ("file,label,s,g a.png,x,train,p b.png,y,test,p", {"split": "s", "group": "g"}, "'p' is in train and in test"),
     ],
 )
-def test_mistakes_are_named_with_their_row(tmp_path, header, rows, settings, says):
+def test_mistakes_are_named_with_their_row(tmp_path, table, settings, says):
+    header, *rows = (line.split(",") for line in table.split(" "))
     write(tmp_path, header, rows)
     with pytest.raises(UserError, match=says):
         load(tmp_path, **settings)
