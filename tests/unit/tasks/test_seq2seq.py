@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.learning import learn_by_heart, mean_loss
-from tests.texts import END, PAD, START, TOKENIZER, WORDS, ragged, text_data, texts
+from tests.learning import learn_by_heart
+from tests.texts import END, START, TOKENIZER, WORDS, ragged, text_data, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import eval_loader
@@ -75,17 +75,6 @@ def test_texts_beyond_the_length_are_refused_or_cut_or_left_out_but_never_a_refe
     for option in ("cut", "leave_out"):
         with pytest.raises(UserError, match=r"1 held-out target is longer, the longest 31 .*=31$"):
             build(f"task.long={option}", shown=shown)
-
-
-@pytest.mark.parametrize("recipe", ["recipe.label_smoothing=0", "recipe.label_smoothing=0.1"])
-def test_padding_changes_no_loss(recipe):
-    task, model = build(recipe)
-    whole = batch_of(task)
-    assert (whole.inputs == PAD).any()
-    longer = torch.nn.functional.pad(whole.inputs, (0, 3), value=PAD), torch.nn.functional.pad(whole.mask, (0, 3))
-    padded = whole._replace(inputs=longer[0], mask=longer[1])
-    model.eval()
-    torch.testing.assert_close(mean_loss(task, model, padded), mean_loss(task, model, whole))
 
 
 @pytest.mark.parametrize("model", ["transformer_nano", "gpt_nano"])  # the latter reads one sequence

@@ -73,16 +73,16 @@ def write_cifar(root, monkeypatch, constructor=datasets.CIFAR10, label_key="labe
 
 
 @pytest.mark.parametrize(
-    ("constructor", "label_key", "classes"), [(datasets.CIFAR10, "labels", 10), (datasets.CIFAR100, "fine_labels", 100)]
+    ("name", "label_key", "classes"), [("CIFAR10", "labels", 10), ("CIFAR100", "fine_labels", 100)]
 )
-def test_cifar(tmp_path, monkeypatch, constructor, label_key, classes):
-    written = write_cifar(tmp_path / "data", monkeypatch, constructor, label_key, classes)
-    found = load(constructor.__name__, tmp_path / "data")
+def test_cifar(tmp_path, monkeypatch, name, label_key, classes):
+    written = write_cifar(tmp_path / "data", monkeypatch, getattr(datasets, name), label_key, classes)
+    found = load(name, tmp_path / "data")
     assert (found.channels, found.image_size) == (3, (32, 32))
     assert found.classes == tuple(f"class{i}" for i in range(classes))
-    for split, key in ((found.train, "train_list"), (found.test, "test_list")):
-        assert np.array_equal(pixels(split), written[key][0])
-        assert split.labels.tolist() == written[key][1]
+    for split, (images, labels) in ((found.train, written["train_list"]), (found.test, written["test_list"])):
+        assert np.array_equal(pixels(split), images)
+        assert split.labels.tolist() == labels
 
 
 def test_files_without_their_published_checksum_are_not_unpickled(tmp_path, monkeypatch):
