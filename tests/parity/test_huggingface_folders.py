@@ -306,9 +306,6 @@ def test_a_model_that_transformers_does_not_have_is_not_written(name, changes, l
     assert not [*tmp_path.iterdir()]
 
 
-# ---- damaged folders: each ends in one line
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     return {kind: save(KINDS[kind][0](2, 1e-5), tmp_path_factory.mktemp(kind)) for kind in KINDS}
@@ -376,8 +373,6 @@ def test_a_pipe_in_a_folder_is_refused(name, folders, tmp_path):
         load_huggingface(tmp_path / "gpt2") if name[0] == "m" else tokenization.from_file(tmp_path / "gpt2")
 
 
-# ---- names of older versions and of wrappers
-
 OLD = {
     "norms of TensorFlow": ("bert", lambda n: n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")),
     "without the prefix": ("bert", lambda name: name.removeprefix("bert.")),
@@ -409,9 +404,6 @@ def test_the_preprocessing_of_a_folder_is_compared(folders, tmp_path):
     advice = load_weights(build_model(folder), folder, mean=[0.5], std=[0.5]).advice
     assert "size {'height': 8, 'width': 10}, config.json says [8, 12]" in advice
     assert "trained with data.mean=[0.1,0.2,0.3] data.std=[1,1,1], here they are [0.5] and [0.5]" in advice
-
-
-# ---- exported runs
 
 
 @pytest.mark.parametrize(

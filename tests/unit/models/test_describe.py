@@ -35,9 +35,6 @@ def transformer(width, depth, hidden, cross=False):
         )
 
 
-# ---- layers
-
-
 def test_the_textbooks_layers_are_counted_as_the_textbooks_do():
     """3.15M per encoder layer, 4.2M per decoder layer at 512 wide (Vaswani et al., 2017, base)."""
     [encoder], [decoder] = (counting.stacks(transformer(512, 6, 2048, cross)) for cross in (False, True))
@@ -79,9 +76,6 @@ def test_layers_and_what_is_outside_them_make_up_the_whole(name, layers):
     assert inside + sum(counting.outside(model, found).values()) == counting.parameters(model)
 
 
-# ---- operations
-
-
 @pytest.mark.parametrize("pool", ["token", "mean"])
 def test_operations_by_part_are_their_formulas(pool):
     model = vit("meta", pool=pool)
@@ -92,9 +86,6 @@ def test_operations_by_part_are_their_formulas(pool):
         "mlp": DEPTH * 2 * tokens * 2 * WIDTH * HIDDEN,
         "head": 2 * WIDTH * CLASSES,
     }
-
-
-# ---- the command
 
 
 def described(*words, capsys):

@@ -36,9 +36,6 @@ def on_meta(name, image_size=(224, 224), num_classes=1000, channels=3, **changes
     return counting.meta(config, num_classes=num_classes, image_size=image_size, channels=channels)
 
 
-# ---- sizes
-
-
 @pytest.mark.parametrize("name", [*PARAMETERS, *RESNETS])
 def test_the_number_of_parameters_is_the_published_one(name):
     model = on_meta(name)
@@ -54,9 +51,6 @@ def test_the_parts_sum_to_the_whole(name):
     parts = counting.parts(model)
     assert sum(parts.values()) == counting.parameters(model)
     assert all(parts.values())
-
-
-# ---- what it costs
 
 
 def test_operations_of_vit_b16_are_the_published_ones():
@@ -101,9 +95,6 @@ def test_only_timms_own_errors_say_that_images_do_not_fit():
         counting.flops(theirs, shape, lambda model: model(*counting.inputs(shape)) + None)
 
 
-# ---- features
-
-
 @pytest.mark.parametrize("name", ["vit_nano", "deit_ti16_distilled", "resnet_nano", "timm:resnet18"])
 def test_without_classes_a_model_gives_the_features_that_its_head_would_read(name):
     sizes = {"depth": 1} if name == "deit_ti16_distilled" else {}
@@ -127,9 +118,6 @@ def test_the_documents_own_model_of_the_encoder_runs():
     assert names["prediction"].shape == (2, 1)
 
 
-# ---- ResNets
-
-
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 @pytest.mark.parametrize(("size", "is_small"), [((28, 64), True), ((65, 64), False)])
 def test_small_images_get_a_small_stem(name, size, is_small):
@@ -149,9 +137,6 @@ def test_the_stem_can_be_chosen():
     assert on_meta("timm:resnet18", (32, 32)).conv1.stride == (2, 2), "a bare timm model is left as it is"
     with pytest.raises(UserError, match=r"model\.stem=small: resnetv2_50x1_bit has no stem"):
         on_meta("bit_50x1", (32, 32), stem="small")
-
-
-# ---- by name
 
 
 @pytest.mark.parametrize(
@@ -192,9 +177,6 @@ def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
     model = build_model(str(tmp_path / "mlp.yaml"), image_size=(3, 5), channels=2, num_classes=7, hidden=11)
     assert model(torch.zeros(4, 2, 3, 5)).shape == (4, 7)
     assert counting.parts(model) == {"1": 30 * 11 + 11, "2": 11 * 7 + 7}
-
-
-# ---- what a trained model may be shown
 
 
 def test_images_of_another_shape_than_the_runs_are_the_users_mistake():

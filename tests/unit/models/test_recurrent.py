@@ -197,8 +197,6 @@ def test_its_layers_follow_each_other_from_the_embeddings_to_the_output():
     }
 
 
-# ---- scores of attention, of one pair of vectors at a time
-
 FORMULAS = {
     "dot": lambda score, q, k: q @ k,
     "scaled_dot": lambda score, q, k: q @ k / math.sqrt(6),

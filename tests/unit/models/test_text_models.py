@@ -25,9 +25,6 @@ def tokens(rows=B, length=N):
     return torch.randint(V, (rows, length))
 
 
-# ---- what may look where
-
-
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_heads_of_any_width_are_those_of_the_formula(positions):
     model, words = lm(positions, heads=5, head_width=6, depth=1), tokens()
@@ -54,9 +51,6 @@ def test_gpt2_and_bert_have_their_published_sizes():
 
 def test_a_nano_model_counts_with_the_words_of_its_tasks_data():
     assert (build_model("gpt_nano").vocabulary, build_model("gpt_nano").sequence_length) == (4096, 128)
-
-
-# ---- caches and generation
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -112,9 +106,6 @@ def test_sampling_follows_the_probabilities():
     )[:, 0]
     found = drawn.bincount(minlength=V) / 4000
     assert (found - shares).abs().max() < 4 * math.sqrt(0.25 / 4000)
-
-
-# ---- LSTM
 
 
 def lstm(causal=True, head="next_token"):

@@ -34,9 +34,6 @@ def test_initial_weights_follow_the_paper():
             assert not parameter.any(), name
 
 
-# ---- variants
-
-
 def vit(**changes):
     return build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, **changes).eval()
 

@@ -40,9 +40,6 @@ def same(one, other):
     return all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
 
 
-# ---- names and heads
-
-
 @pytest.mark.parametrize("format", ["own", "timm"])
 @pytest.mark.parametrize(
     "changes",
@@ -153,9 +150,6 @@ def test_weights_of_another_mixer_are_refused():
     source, target = (vit(pool="mean", mixer=mixer) for mixer in ("fourier", "pooling"))
     with pytest.raises(UserError, match=r"give model\.mixer=fourier$"):
         fit(target, describe_weights(source, source.state_dict(), "x"))
-
-
-# ---- sizes
 
 
 def test_positions_of_another_image_size_are_timms_resampling():

@@ -96,9 +96,6 @@ def test_metrics_are_those_of_all_images_also_with_a_short_last_batch(batch_size
     assert result["loss"] == pytest.approx(expected, rel=1e-5)
 
 
-# ---- weights of classes, the metric of a study
-
-
 def test_balanced_weights_are_those_of_the_training_subset():
     one = task("recipe.class_weights=balanced")
     one.loss(Fixed(), (torch.rand(2, 3, 7, 11), torch.tensor([0, 3])))  # as the forecast of a run's operations asks

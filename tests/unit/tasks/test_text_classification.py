@@ -11,8 +11,6 @@ from vitlab.config import UserError
 from vitlab.data.base import NO_TAG
 from vitlab.tasks.text_classification import flatten_sequences
 
-# ---- training
-
 
 @pytest.mark.parametrize(
     ("body", "kind"),
@@ -89,9 +87,6 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
         nats.append(F.cross_entropy(logits[:-1], row[1:length], reduction="none"))
     expected = mean_loss(plain, model, batch) + 0.5 * torch.cat(nats).mean()
     torch.testing.assert_close(mean_loss(both, model, batch), expected)
-
-
-# ---- what is refused
 
 
 @pytest.mark.parametrize(

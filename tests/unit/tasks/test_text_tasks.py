@@ -57,9 +57,6 @@ def test_operations_of_an_example_are_counted(name):
         assert forward - body == predicted * head + (predicted // 2) * (2 * 24 * 24) * (1 + 3 + 1)
 
 
-# ---- language models
-
-
 def test_a_language_models_metrics_are_those_by_hand():
     task, config = task_of("causal_lm", data=text_data(length=7))
     net, metrics = built(task, config).eval(), task.metrics()
@@ -99,9 +96,6 @@ def test_nothing_behind_a_text_is_predicted():
         mean_loss(task, net, (one, following[row : row + 1])) for one in (changed, tokens[row : row + 1])
     )
     torch.testing.assert_close(found, expected)
-
-
-# ---- masked
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,6 @@ def test_every_image_is_one_of_the_padded_crops(dtype, flip):
     assert {mirrored for mirrored, _, _ in used} == ({0, 1} if flip else {0})
 
 
-# ---- random resized crop
-
-
 @pytest.mark.parametrize("resize", [sample_boxes, resize_boxes])
 def test_a_crop_shows_its_box_as_torchvision_does(resize):
     x, scale, aspect = torch.randint(0, 256, (29, 3, 31, 47), dtype=torch.uint8), (0.1, 0.5), (1, 2)

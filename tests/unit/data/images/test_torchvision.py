@@ -72,11 +72,9 @@ def write_cifar(root, monkeypatch, constructor=datasets.CIFAR10, label_key="labe
     return {k: (np.concatenate([x for x, _ in v]), [y for _, ys in v for y in ys]) for k, v in written.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "label_key", "classes"), [("CIFAR10", "labels", 10), ("CIFAR100", "fine_labels", 100)]
-)
-def test_cifar(tmp_path, monkeypatch, name, label_key, classes):
-    written = write_cifar(tmp_path / "data", monkeypatch, getattr(datasets, name), label_key, classes)
+@pytest.mark.parametrize(("name", "key", "classes"), [("CIFAR10", "labels", 10), ("CIFAR100", "fine_labels", 100)])
+def test_cifar(tmp_path, monkeypatch, name, key, classes):
+    written = write_cifar(tmp_path / "data", monkeypatch, getattr(datasets, name), key, classes)
     found = load(name, tmp_path / "data")
     assert (found.channels, found.image_size) == (3, (32, 32))
     assert found.classes == tuple(f"class{i}" for i in range(classes))

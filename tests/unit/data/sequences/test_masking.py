@@ -53,9 +53,6 @@ def spans():
     return choose_spans(text()[1], 0.15, generator(5))
 
 
-# --- tokens ---
-
-
 def test_15_percent_of_each_row_up_or_down_and_no_special_token():
     _, maskable = text()
     chosen = choose_tokens(maskable, 0.15, generator())
@@ -73,9 +70,6 @@ def test_the_share_is_right_in_expectation_for_the_shortest_rows(tokens):
     assert found.item() == pytest.approx(0.15, abs=0.004)
     found = choose_spans(maskable.roll(1, 1), 0.15, generator()).chosen.sum() / maskable.sum()
     assert found.item() == pytest.approx(0.15, abs=0.004)
-
-
-# --- what the model sees ---
 
 
 def test_80_10_10_and_the_others_as_they_were():
@@ -107,9 +101,6 @@ def test_one_fate_for_all_tokens_of_a_span(spans):
     replaced = inside & (fate == 2) & (spans.index == 2)
     same = (seen == seen.roll(1, 1))[replaced].double().mean().item()
     assert same == pytest.approx(1 / 19, abs=0.02), "each token of a span is drawn by itself"
-
-
-# --- spans ---
 
 
 def test_lengths_are_geometric_and_the_share_is_15_percent():

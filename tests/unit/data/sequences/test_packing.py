@@ -53,9 +53,6 @@ def test_every_token_is_predicted_once(within, length):
     assert predicted[predicted != IGNORE_INDEX].tolist() == expected.tolist()
 
 
-# ---- pairs
-
-
 def test_pairs_are_framed_with_their_segments():
     texts = ragged([np.arange(100 * text, 100 * text + len(row)) for text, row in enumerate(counting(29), 1)])
     split = pair_segments(texts, (START, SEPARATOR, END), length=17)

@@ -142,9 +142,6 @@ def test_a_tokenizers_file_is_part_of_the_key(toy, tmp_path):
     assert toy.calls() == 2
 
 
-# -- sets without a path: numbers, facts, and Python's own documentation
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     """Some packages of Python's library in the place of all."""

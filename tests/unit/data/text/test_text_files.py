@@ -36,9 +36,6 @@ def write(path, *lines, end="\n", encoding="utf-8"):
     return str(path)
 
 
-# -- documents
-
-
 @pytest.fixture
 def folder(tmp_path):
     for n in range(23):
@@ -128,8 +125,6 @@ def test_bad_text_files(folder, tmp_path, options, said):
     assert line.startswith(said.format(tmp_path))
 
 
-# -- GLUE's files, in their true formats
-
 MNLI = [
     "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label",
     "0\t31\tConceptually.\tProduct.\tneutral\tneutral",
@@ -180,9 +175,6 @@ def test_a_held_out_label_that_training_lacks_is_refused(tmp_path):
     )
     (line,) = problems("tsv", path=train, test_path=dev, text=["sentence1", "sentence2"], label="gold_label")
     assert line.startswith(f"data.test_path={dev}: the held-out label '-' is not among the training labels; ")
-
-
-# -- tables of any shape
 
 
 def test_csv_with_quotes_and_a_held_out_share(tmp_path):
@@ -307,9 +299,6 @@ def test_gzip_is_read_but_not_a_bomb(tmp_path, monkeypatch):
     ]
 
 
-# -- words with tags
-
-
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
@@ -363,9 +352,6 @@ def test_conll_u(tmp_path):
     ):
         (line,) = problems("conll", **given)
         assert line.startswith(f"data.path={given['path']}: {said}")
-
-
-# -- Hugging Face's data sets
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ def test_kinds_and_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     assert [tokenization.is_path(name) for name in ("bpe", "x.json", "a/b", "mine")] == [False, True, True, True]
-    with pytest.raises(UserError, match="data.tokenizer=wordpeice: unknown kind; did you mean 'wordpiece'"):
+    with pytest.raises(UserError, match=r"data\.tokenizer=wordpeice: unknown kind; did you mean 'wordpiece'"):
         tokenization.is_path("wordpeice")
 
 
