@@ -202,6 +202,13 @@ def test_a_key_does_not_depend_on_where_the_command_runs(choice, tmp_path, monke
     assert key(tmp_path) == key(tmp_path / "other")
 
 
+def test_a_path_below_the_home_folder_is_the_same_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    paths = "~/rows.csv", str(tmp_path / "rows.csv")
+    short, long = (caching.named_files(config.load("data", {"name": "csv", "path": path})) for path in paths)
+    assert short == long
+
+
 def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypatch):
     process = start(toy, 5.0)
     deadline = time.monotonic() + 60

@@ -58,6 +58,8 @@ def test_a_batch_is_what_a_decoder_reads_and_predicts_without_needless_padding()
 def test_texts_beyond_the_length_are_refused_or_cut_or_left_out_but_never_a_reference():
     rows = [list(range(6, 36)), [7]]
     long = replace(texts(rows), parts=(ragged(rows), ragged(rows)))
+    whole = ragged([[7] * (S - 1)]), ragged([[7] * (T - 1)])  # with its end each fills the length
+    build(shown=replace(data(), train=replace(texts([[7]]), parts=whole)))
     shown = replace(data(), train=long)
     with pytest.raises(UserError) as caught:
         build(shown=shown)

@@ -195,6 +195,7 @@ def lay_out(root, folders):
         ("training testing", ["train", "test"]),
         ("train dev", ["train", "test"]),
         ("train eval test", ["train", "validation", "test"]),
+        ("train val eval", ["train", "validation", "test"]),
         ("TRAIN VALIDATE holdout", ["train", "validation", "test"]),
         ("train_set val2017 Test-Images", ["train", "validation", "test"]),
     ],

@@ -160,6 +160,7 @@ def test_the_first_line_says_what_parts_the_cells(tmp_path, delimiter):
         ("disc, cross\ndisc\ncross\ncross, dot\ndot", "cross disc dot"),
         ("disc cross\ndisc\ncross\ncross dot\ndot", "cross disc dot"),
         ("[\"disc\", 'cross']\n[]\n[dot]", "cross disc dot"),
+        ("a\nb\nc d\na c\nb d", "a b c d"),
         ("golden retriever\npolar bear\ncat", "cat|golden retriever|polar bear"),
         ("Washington, D.C.\nRome, Italy\nParis, France", "Paris, France|Rome, Italy|Washington, D.C."),
         ("golden retriever;cat\ncat\nC;C++", "C|C++|cat|golden retriever"),
