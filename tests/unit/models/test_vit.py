@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.learning import randomized
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
 from vitlab.models.positions import sincos2d
@@ -36,6 +37,13 @@ def test_initial_weights_follow_the_paper():
 
 def vit(**changes):
     return build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, **changes).eval()
+
+
+def test_the_tokens_before_the_patches_stand_in_order_and_take_positions():
+    model, images = randomized(vit(pool="token", distillation=True, registers=2)), torch.randn(2, 3, 8, 12)
+    tokens = torch.cat([model.cls_token, model.dist_token, model.reg_token], dim=1).expand(2, 4, 64)
+    expected = torch.cat([tokens, model.patch_embed(images)], dim=1) + model.pos_embed
+    torch.testing.assert_close(model.embed(images), expected)
 
 
 def test_the_pre_training_head_has_a_hidden_tanh_layer():
