@@ -29,6 +29,11 @@ def test_normalize_is_the_formula(mean, std):
         torch.testing.assert_close(found[:, c].double(), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_half_of_the_images_are_mirrored():
+    found = augment(torch.arange(2).expand(4000, 1, 1, 2), flip=True, shift=0, generator=generator())
+    assert found[..., 0].float().mean().item() == pytest.approx(0.5, abs=0.04)
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("flip", [False, True])
 def test_every_image_is_one_of_the_padded_crops(dtype, flip):
@@ -50,6 +55,7 @@ def test_every_image_is_one_of_the_padded_crops(dtype, flip):
         assert len(matches) == 1
         used |= set(matches)
     assert {top for _, top, _ in used} == {left for _, _, left in used} == set(range(5))
+    assert any(top != left for _, top, left in used)
     assert {mirrored for mirrored, _, _ in used} == ({0, 1} if flip else {0})
 
 
