@@ -23,12 +23,14 @@ from transformers import (
     ViTForImageClassification,
 )
 
+from tests.learning import randomized
 from vitlab.commands.inference import write_folder
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.errors import UserError
 from vitlab.data.text import tokenization
 from vitlab.models import build_model
 from vitlab.models.huggingface import compare_huggingface, load_huggingface, save_huggingface
+from vitlab.models.mixers.attention import Attention
 from vitlab.training.load import load_weights
 
 V, LENGTH, D, HIDDEN = 53, 19, 16, 24
@@ -69,17 +71,30 @@ def make_vit(heads, eps, model=ViTForImageClassification):
 
 TOKENS, MASK = torch.randint(V, (3, 7)), torch.arange(7) < torch.tensor([[7], [4], [1]])
 IMAGES = torch.randn(3, 3, 8, 12)
-KINDS = {  # what makes theirs, their logits, mine
-    "bert": (
-        make_bert,
-        lambda theirs: theirs(TOKENS, attention_mask=MASK.long()).prediction_logits[MASK],
-        lambda mine: mine.masked_logits(mine(TOKENS, MASK))[MASK],
-    ),
-    "gpt2": (
-        make_gpt2,
-        lambda theirs: theirs(TOKENS, attention_mask=MASK.long()).logits[MASK],
-        lambda mine: mine(TOKENS, MASK)[MASK],
-    ),
+SEGMENTS = (torch.arange(7) > 2).long().expand(3, 7)
+
+
+def run_bert(theirs):
+    shown = {"attention_mask": MASK.long(), "token_type_ids": SEGMENTS, "output_hidden_states": True}
+    found = theirs(TOKENS, **shown)
+    outputs = found.hidden_states[-1][MASK], found.prediction_logits[MASK], found.seq_relationship_logits
+    return torch.cat([output.flatten() for output in outputs])
+
+
+def run_own_bert(mine):
+    hidden = mine(TOKENS, MASK, SEGMENTS)
+    outputs = hidden[MASK], mine.masked_logits(hidden)[MASK], mine.next_sentence_logits(hidden)
+    return torch.cat([output.flatten() for output in outputs])
+
+
+def run_gpt2(theirs):
+    found = theirs(TOKENS, attention_mask=MASK.long(), output_hidden_states=True)
+    return torch.cat([found.hidden_states[-1], found.logits], dim=-1)[MASK]
+
+
+KINDS = {  # what makes theirs, their hidden states and logits, mine
+    "bert": (make_bert, run_bert, run_own_bert),
+    "gpt2": (make_gpt2, run_gpt2, lambda mine: torch.cat([mine.text(TOKENS, MASK), mine(TOKENS, MASK)], dim=-1)[MASK]),
     "t5": (
         make_t5,
         lambda theirs: theirs(TOKENS, attention_mask=MASK.long(), decoder_input_ids=TOKENS).logits,
@@ -142,6 +157,26 @@ def test_a_folder_that_was_read_is_written_and_its_file_is_checked_as_it_is(kind
     assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
 
 
+OWN = {"vocabulary": V, "length": LENGTH, "depth": 2, "width": D, "heads": 2, "mlp_width": HIDDEN}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes"),
+    [
+        ("bert", "bert_base", {}),
+        ("gpt2", "gpt2", {"mlp": "relu"}),
+        ("t5", "t5_nano", {"mlp": "swiglu", "head_width": 5}),
+    ],
+)
+@torch.no_grad()
+def test_an_own_model_is_read_by_transformers(kind, name, changes, tmp_path):
+    make, their_logits, own_logits = KINDS[kind]
+    mine = randomized(build_model(name, **OWN, **changes), 0.3)
+    save_huggingface(mine, tmp_path)
+    theirs = type(make(2, 1e-5)).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(own_logits(mine), their_logits(theirs), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "says"),
     [
@@ -161,6 +196,7 @@ def test_other_options_that_change_logits_are_an_error_too(kind, changes, says, 
     [
         ("bert", {"position_embedding_type": "relative_key"}),
         ("bert", {"is_decoder": True}),
+        ("bert", {"tie_word_embeddings": False}),
         ("gpt2", {"scale_attn_weights": False}),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
         ("t5", {"relative_attention_max_distance": 64}),
@@ -215,7 +251,59 @@ def test_embeddings_beyond_the_tokenizers_tokens_are_padding(tmp_path):
         load_weights(build_model(folder, vocabulary=9), folder)
 
 
-# ---- damaged folders: each ends in one line
+def test_dropouts_are_where_theirs_are_and_as_high(tmp_path):
+    """Theirs: on the embeddings, on the weights of attention, and after each part of a layer."""
+    bert = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+    gpt2 = {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.3}
+    for kind, rates in (("bert", bert), ("gpt2", gpt2)):
+        folder = save(KINDS[kind][0](2, 1e-5), tmp_path / kind, **rates)
+        modules = list(load_huggingface(folder)[0].modules())
+        assert [m.attention_dropout for m in modules if isinstance(m, Attention)] == [0.3] * 2
+        assert [m.p for m in modules if isinstance(m, nn.Dropout) and m.p] == [0.2] * 5
+        theirs = [
+            m.p for m in type(KINDS[kind][0](2, 1e-5)).from_pretrained(folder).modules() if isinstance(m, nn.Dropout)
+        ]
+        assert sorted(theirs) == [0.2] * 5 + [0.3] * 2
+
+
+@torch.no_grad()
+def test_a_bert_without_heads_gets_new_ones_and_says_so(tmp_path):
+    theirs = make_bert(2, 1e-5)
+    save(theirs, tmp_path / "whole")
+    theirs.bert.save_pretrained(tmp_path / "base")
+    mine, report = load_huggingface(tmp_path / "base")
+    heads = {"transform", "norm", "next_sentence"}
+    assert set(report.missing) == {"bias", *(f"{head}.{part}" for head in heads for part in ("weight", "bias"))}
+    expected = theirs.bert(TOKENS, attention_mask=MASK.long()).last_hidden_state
+    torch.testing.assert_close(mine(TOKENS, MASK)[MASK], expected[MASK], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "lacks"),
+    [
+        ("gpt2", {"positions": "sincos", "segments": 2}, "model.positions=sincos model.segments=2;"),
+        ("gpt_nano", {}, "model.positions=rotary;"),
+        ("bert_nano", {}, "model.norm_first=true model.positions=rotary;"),
+        ("bert_base", {"segments": 0, "mlp": "relu"}, "model.mlp=relu model.segments=0;"),
+        ("lstm_nano", {}, "model.kind=lstm; export to a .safe"),
+        ("gru_seq2seq_nano", {}, "transformers has no RecurrentEncoderDecoder; export to a .sa"),
+        ("t5_nano", {"bias": True, "mlp": "geglu"}, "model.mlp=geglu model.bias=true;"),
+        ("t5_nano", {"norm": "layernorm", "positions": "learned"}, "model.norm=layernorm model.positions=learned;"),
+        ("t5_nano", {"share_embeddings": "decoder"}, "model.share_embeddings=decoder;"),
+        ("vit_ti16", {"pool": "mean", "registers": 2}, "model.pool=mean model.registers=2; export to a .safetensors"),
+        ("vit_ti16", {"positions": "sincos2d", "head_width": 8}, "model.head_width=8 model.positions=sincos2d;"),
+        ("vit_ti16", {"mixer": "token_mlp"}, "model.mixer=token_mlp;"),
+        ("vit_ti16", {"mixer": {"name": "attention", "qk_norm": True}}, "model.mixer.qk_norm=true;"),
+        ("vit_ti16", {"norm": "batchnorm", "prefix_positions": False}, "model.norm=batchnorm model.prefix_positions="),
+        ("vit_ti16", {"num_classes": 0}, "transformers has no ViT without a head"),
+    ],
+)
+def test_a_model_that_transformers_does_not_have_is_not_written(name, changes, lacks, tmp_path):
+    with pytest.raises(UserError) as caught:
+        save_huggingface(build_model(name, depth=1, **changes), tmp_path)
+    (line,) = caught.value.problems
+    assert lacks in line
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +334,8 @@ def damage(folder, config=None, state=None, files=None):
 
 
 DAMAGES = [
+    *(("bert", {"config": {key: value}}) for key, value in (("model_type", "gpt_neox"), ("hidden_act", "silu"))),
+    ("bert", {"config": {"num_attention_heads": 5}}),
     *(("vit", {"config": {"architectures": value}}) for value in (3, "x", [None], {"a": 1})),
     *(("vit", {"config": {"id2label": value}}) for value in (3, ["x"], {"a": "b"}, {"0": None}, {"0": [1]})),
     *(
@@ -283,8 +373,6 @@ def test_a_pipe_in_a_folder_is_refused(name, folders, tmp_path):
         load_huggingface(tmp_path / "gpt2") if name[0] == "m" else tokenization.from_file(tmp_path / "gpt2")
 
 
-# ---- names of older versions and of wrappers
-
 OLD = {
     "norms of TensorFlow": ("bert", lambda n: n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")),
     "without the prefix": ("bert", lambda name: name.removeprefix("bert.")),
@@ -318,9 +406,6 @@ def test_the_preprocessing_of_a_folder_is_compared(folders, tmp_path):
     assert "trained with data.mean=[0.1,0.2,0.3] data.std=[1,1,1], here they are [0.5] and [0.5]" in advice
 
 
-# ---- exported runs
-
-
 @pytest.mark.parametrize(
     ("task", "classes", "scale"),
     [("regression", (), (40.0, 3.0)), ("multilabel", "ab", None), ("classification", "ab", None)],
@@ -338,6 +423,8 @@ def test_an_exported_run_of_images_is_what_transformers_expects(task, classes, s
     theirs, images = ViTForImageClassification.from_pretrained(tmp_path).eval(), torch.randn(3, 1, 12, 8)
     torch.testing.assert_close(theirs(images).logits, mine.eval()(images), rtol=1e-5, atol=1e-5)
     assert compare_huggingface(mine, tmp_path, shape) < 1e-5
+    again = build_model("vit_nano", **shape, **sizes)
+    assert not load_weights(again, tmp_path, classes=[*classes] or None).new
     nn.init.normal_(mine.head.weight)
     assert compare_huggingface(mine, tmp_path, shape) > 0.1
     labels = {"regression": torch.zeros(3), "multilabel": torch.zeros(3, 2), "classification": torch.zeros(3).long()}

@@ -86,53 +86,10 @@ def test_a_folder_as_the_first_versions_wrote_it_is_read(tmp_path):
     torch.testing.assert_close(mine(source, target, mask), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_targets_longer_than_the_furthest_bucket_are_theirs(tmp_path):
-    theirs = their_t5("1.0", tmp_path)
-    mine, _ = load_huggingface(tmp_path)
-    source, target = torch.randint(V, (1, 200)), torch.randint(V, (1, 180))
-    expected = their_logits(theirs, source, target, torch.ones_like(source))
-    torch.testing.assert_close(mine(source, target), expected, rtol=1e-5, atol=2e-5)
-
-
-def test_the_own_nano_t5_is_read_by_hugging_face(tmp_path):
-    mine = randomized(build_model("t5_nano", vocabulary=V, length=S, **SIZES, mlp="swiglu"))
-    save_huggingface(mine, tmp_path)
-    theirs = T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
-    source, target, mask = batch()
-    torch.testing.assert_close(
-        mine(source, target, mask), their_logits(theirs, source, target, mask), rtol=1e-5, atol=1e-5
-    )
-
-
 @pytest.mark.parametrize(("name", "parameters"), [("t5_small", 60_506_624), ("t5_base", 222_903_552)])
 def test_named_models_have_their_published_sizes(name, parameters):
     with torch.device("meta"):
         assert sum(p.numel() for p in build_model(name, vocabulary=32_128).parameters()) == parameters
-
-
-def test_cached_decoding_is_uncached(tmp_path):
-    model = randomized(build_model("t5_nano", vocabulary=V, length=S, **SIZES))
-    source, target, mask = batch()
-    decoding = model.decoding(source, mask)
-    logits = [decoding(target[:, :1]), decoding(target[:, 1:4]), *(decoding(one[:, None]) for one in target[:, 4:].T)]
-    expected = model(source, target, mask)[:, [0, *range(3, N)]]
-    torch.testing.assert_close(torch.stack(logits, dim=1), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"bias": True}, r"has no model\.bias=true"),
-        ({"norm": "layernorm", "positions": "learned"}, r"has no model\.norm=layernorm model\.positions=learned;"),
-        ({"share_embeddings": "decoder"}, r"has no model\.share_embeddings=decoder;"),
-        ({"mlp": "geglu"}, r"has no model\.mlp=geglu;"),
-    ],
-)
-def test_options_that_t5_does_not_have_are_one_line(options, says, tmp_path):
-    model = build_model("t5_nano", vocabulary=V, length=S, **{**SIZES, **options})
-    with pytest.raises(UserError, match=says):
-        save_huggingface(model, tmp_path)
-    assert not [*tmp_path.iterdir()]
 
 
 def test_a_t5_that_this_project_does_not_have_is_one_line(tmp_path):

@@ -8,10 +8,8 @@ from torch import nn
 from torchvision.models.vision_transformer import VisionTransformer
 from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
-from vitlab.config.errors import UserError
 from vitlab.models import build_model
 from vitlab.models.base import extract_features
-from vitlab.models.huggingface import save_huggingface
 from vitlab.training.load import load_weights
 
 CLASSES, DEPTH, HEADS, D, HIDDEN = 11, 3, 3, 39, 23
@@ -86,36 +84,3 @@ def test_a_hugging_face_vit_loads_from_its_folder_and_from_its_file(model, what,
     expected = theirs(images)
     found = extract_features(mine, images) if model is ViTModel else mine(images)
     torch.testing.assert_close(found, expected[1] if model is ViTModel else expected.logits, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("image_size", [(28, 28), (14, 35)])
-def test_a_vit_is_written_as_a_hugging_face_folder(image_size, tmp_path):
-    mine = vit(image_size)
-    for parameter in mine.parameters():
-        nn.init.normal_(parameter, mean=0.05, std=0.2)
-    save_huggingface(mine, tmp_path, id2label={str(i): f"class {i}" for i in range(CLASSES)})
-    theirs, images = ViTForImageClassification.from_pretrained(tmp_path).eval(), torch.randn(5, 3, *image_size)
-    torch.testing.assert_close(theirs(images).logits, mine(images), rtol=1e-5, atol=1e-5)
-    assert theirs.config.id2label[3] == "class 3"
-    again = vit(image_size)
-    assert not load_weights(again, tmp_path, classes=[f"class {i}" for i in range(CLASSES)]).new
-    assert torch.equal(again(images), mine(images))
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"pool": "mean"}, "ViTForImageClassification has no model.pool=mean; export to a .safetensors file instead"),
-        ({"registers": 2}, "ViTForImageClassification has no model.registers=2"),
-        ({"positions": "sincos2d"}, "ViTForImageClassification has no model.positions=sincos2d"),
-        ({"mixer": "token_mlp"}, "ViTForImageClassification has no model.mixer=token_mlp;"),
-        ({"head_width": 8}, "ViTForImageClassification has no model.head_width=8;"),
-        ({"mixer": {"name": "attention", "qk_norm": True}}, "has no model.mixer.qk_norm=true;"),
-        ({"norm": "batchnorm", "prefix_positions": False}, "model.norm=batchnorm model.prefix_positions=false;"),
-        ({"num_classes": 0}, "transformers has no ViT without a head"),
-    ],
-)
-def test_a_vit_with_other_parts_is_not_written(changes, says, tmp_path):
-    with pytest.raises(UserError, match=says):
-        save_huggingface(vit((14, 35), **{"width": 40, "heads": 4, **changes}), tmp_path)
-    assert not [*tmp_path.iterdir()]

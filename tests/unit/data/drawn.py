@@ -1,6 +1,8 @@
 """Pictures that look real, or simple drawings, and copies of them; and folders of such files."""
 
 import io
+import struct
+import zlib
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance
@@ -55,3 +57,13 @@ def put(path, content):
     """Write a file, with the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
+
+
+def png(levels, bits):
+    """A PNG of levels (H, W, 3), of 8 bits, or of 16 (big-endian), which Pillow does not write."""
+    head = struct.pack(">IIBBBBB", levels.shape[1], levels.shape[0], bits, 2, 0, 0, 0)
+    rows = zlib.compress(b"".join(b"\0" + row.tobytes() for row in levels), 1)
+    parts = (b"IHDR" + head, b"IDAT" + rows, b"IEND")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in parts
+    )

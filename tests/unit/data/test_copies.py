@@ -11,7 +11,7 @@ from vitlab.data import look
 from vitlab.data.look import Picture, find_pairs, shrink
 
 WAYS = ("encoded", "resized", "brighter")
-COUNT = 120
+COUNT = 80
 
 
 def read(contents, digests=None):

@@ -98,9 +98,10 @@ def test_an_unreadable_image_is_reported_without_a_traceback(workers):
     assert caught.value.problems == ["cannot read 50.jpg", "another"]
 
 
-def test_an_epoch_reads_a_few_blocks_at_a_time_and_every_item_once(monkeypatch):
-    monkeypatch.setattr(loader, "BLOCKS", 3)
-    monkeypatch.setattr(loader, "ITEMS", 20)
+@pytest.mark.parametrize(("least_blocks", "least_items"), [(3, 1), (1, 20)])
+def test_an_epoch_reads_a_few_blocks_at_a_time_and_every_item_once(monkeypatch, least_blocks, least_items):
+    monkeypatch.setattr(loader, "BLOCKS", least_blocks)
+    monkeypatch.setattr(loader, "ITEMS", least_items)
     blocks = np.repeat(np.arange(23), 10)
     items = np.flatnonzero(np.arange(230) % 7)  # of a training subset
     stream = np.concatenate(list(StepBatches(items, 10, steps=40, seed=4, start=0, blocks=blocks)))

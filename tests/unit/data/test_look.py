@@ -2,14 +2,12 @@
 
 import json
 import shutil
-import struct
-import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.unit.data.drawn import copy, draw_many, encode, put
+from tests.unit.data.drawn import copy, draw_many, encode, png, put
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data import look as looking
@@ -99,16 +97,6 @@ def test_transparent_pixels_are_white_and_floating_point_is_refused_as_in_traini
     assert "floating-point pixels" in floating.error
 
 
-def png_of_16_bits(levels):
-    """RGB of 16 bits, which Pillow does not write; levels (H, W, 3)."""
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in levels)
-    head = struct.pack(">IIBBBBB", levels.shape[1], levels.shape[0], 16, 2, 0, 0, 0)
-    parts = (b"IHDR" + head, b"IDAT" + zlib.compress(rows), b"IEND")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in parts
-    )
-
-
 @pytest.mark.parametrize(
     ("largest", "bits", "advice"),
     [(200, 8, " unless you give data.bits=8"), (1000, 10, " unless you give data.bits=10"), (65_000, 16, ""),
@@ -130,7 +118,7 @@ def test_the_range_of_grey_levels_is_said(tmp_path, largest, bits, advice):
 
 def test_of_16_bits_a_color_the_upper_8_are_read_and_that_is_said(tmp_path):
     for name in ("a/0.png", "b/0.png"):
-        put(tmp_path / name, png_of_16_bits(np.full((20, 20, 3), 4000)))
+        put(tmp_path / name, png(np.full((20, 20, 3), 4000, ">u2"), 16))
     facts = summarize(look_at(tmp_path))
     assert (facts["modes"], facts["bits"]) == ({"RGB;16": 2}, 16)
     assert dict(describe(facts))["levels of RGB;16"].startswith("up to 4,095, white is 65,535; the upper 8 bits")

@@ -1,5 +1,7 @@
 """Three splits of every data set: as its folders or its module give them, else with validation data carved out."""
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -83,28 +85,25 @@ def save(path, level):
     Image.new("RGB", (12, 12), (level,) * 3).save(path)
 
 
-@pytest.mark.parametrize("name", ["val", "valid", "validation"])
-def test_three_folders_are_taken_as_they_are(tmp_path, name):
-    for number, (part, count) in enumerate({"train": 5, name: 3, "test": 2}.items()):
+def test_three_folders_are_taken_as_they_are(tmp_path):
+    for number, (part, count) in enumerate({"train": 5, "val": 3, "test": 2}.items()):
         for label in "ab":
             for i in range(count):
-                save(tmp_path / part / label / f"{i}.png", 80 * number)
+                save(tmp_path / part / label / f"{i}.png", 80 * number + (label == "b"))
     found = load("imagefolder", root=str(tmp_path), image_size=12)
-    splits = (found.train, found.validation, found.test)
-    assert [len(split) for split in splits] == [10, 6, 4]
-    assert [split.read(np.arange(len(split))).mean() for split in splits] == [0, 80, 160]
+    for number, (split, count) in enumerate(zip(found.splits.values(), (10, 6, 4), strict=True)):
+        assert split.read(np.arange(len(split)))[:, 0, 0, 0].tolist() == (80 * number + split.labels).tolist()
+        assert len(split) == count
     hashed = hash_contents(config.load("data", {"name": "imagefolder", "root": str(tmp_path)}), found)
-    (tmp_path / name / "a" / "0.png").unlink()
+    (tmp_path / "val" / "a" / "0.png").unlink()
     found = load("imagefolder", root=str(tmp_path), image_size=12)
     assert hash_contents(config.load("data", {"name": "imagefolder", "root": str(tmp_path)}), found) != hashed
-
-
-def test_images_that_leave_none_for_validation_are_refused(tmp_path):
-    for label in "ab":
-        for i in range(2):
-            save(tmp_path / "set" / label / f"{i}.png", i)
+    for part in ("val", "test", "train/a", "train/b"):
+        shutil.rmtree(tmp_path / part)
+    for i in range(4):
+        save(tmp_path / "train" / "ab"[i % 2] / f"{i}.png", i)
     with pytest.raises(UserError, match="data=imagefolder: 2 training images, none to spare for validation; add some"):
-        load("imagefolder", root=str(tmp_path / "set"), image_size=12)
+        load("imagefolder", root=str(tmp_path / "train"), image_size=12)
 
 
 def decode(found, split):

@@ -9,6 +9,7 @@ from vitlab.config import UserError
 from vitlab.data.base import Split
 from vitlab.data.split import (
     hash_key,
+    hold_out,
     nested_order,
     resolve_size,
     size_problems,
@@ -60,6 +61,14 @@ def test_subsets_are_nested_and_depend_on_the_seed_alone(seed):
         assert np.array_equal(larger, subset(y, size, seed))
         smaller = larger
     assert not np.array_equal(subset(y, 53, seed), subset(y, 53, seed + 1))
+
+
+def test_what_is_held_out_and_what_is_left_are_sorted():
+    train, held = hold_out(labels(), 0.25)
+    for rows in (train, held):
+        assert np.array_equal(rows, np.sort(rows))
+        assert set(labels()[rows]) == set(range(len(COUNTS)))
+    assert sorted([*train, *held]) == list(range(sum(COUNTS)))
 
 
 def split(count):

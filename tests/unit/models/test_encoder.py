@@ -1,9 +1,9 @@
-"""The encoder and its attention, against formulas that are written out here."""
+"""The encoder: caches, dropped paths, dropout; tests/parity compares it with other libraries."""
 
 import pytest
 import torch
-from torch import nn
 
+from tests.learning import randomized
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
@@ -21,13 +21,6 @@ def attention(**options):
     return randomized(Attention(D, H, **options))
 
 
-def randomized(module):
-    """Weights and norms far from their initial values, so that a forgotten one shows."""
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return module.eval()
-
-
 def encoder(depth=DEPTH, cross=False, **options):
     return randomized(
         TransformerEncoder(
@@ -39,92 +32,6 @@ def encoder(depth=DEPTH, cross=False, **options):
             **options,
         )
     )
-
-
-def explicit(module, x, allowed=None, context=None):
-    """softmax(q k^T / sqrt(K)) v head by head, with loops; `allowed` bool (B, H, N, M)."""
-    weight, bias = module.qkv.weight, module.qkv.bias
-    bias = torch.zeros(3 * D) if bias is None else bias
-    source = x if context is None else context
-    q, k, v = (
-        at @ weight[i * D : (i + 1) * D].T + bias[i * D : (i + 1) * D] for i, at in enumerate((x, source, source))
-    )
-    out = torch.zeros(*x.shape)
-    for b in range(len(x)):
-        for h in range(H):
-            part = slice(h * K, (h + 1) * K)
-            scores = q[b, :, part] @ k[b, :, part].T / K**0.5
-            if allowed is not None:
-                scores = scores.masked_fill(~allowed[b, h], float("-inf"))
-            out[b, :, part] = scores.softmax(dim=-1) @ v[b, :, part]
-    return out @ module.proj.weight.T + module.proj.bias
-
-
-def some_mask(queries, keys):
-    """Bool (B, H, queries, keys), different everywhere, with at least one True in each row."""
-    mask = torch.rand(B, H, queries, keys) < 0.5
-    mask[..., 0] = True
-    return mask
-
-
-# ---- attention
-
-
-@pytest.mark.parametrize("qkv_bias", [True, False])
-def test_attention_is_softmax_of_the_scaled_products(qkv_bias):
-    module, x = attention(qkv_bias=qkv_bias), torch.randn(B, N, D)
-    torch.testing.assert_close(module(x), explicit(module, x))
-
-
-def test_a_mask_and_causal_hold_together():
-    module, x, mask = attention(), torch.randn(B, N, D), some_mask(N, N)
-    both = mask & torch.ones(N, N).tril().bool()
-    torch.testing.assert_close(module(x, mask=mask, causal=True), explicit(module, x, both))
-
-
-# ---- blocks, against the two layouts written out
-
-
-def norm(x, module):
-    centred = x - x.mean(dim=-1, keepdim=True)
-    variance = centred.square().mean(dim=-1, keepdim=True)
-    return centred / (variance + 1e-6).sqrt() * module.weight + module.bias
-
-
-def mlp(x, module):
-    hidden = x @ module.fc1.weight.T + module.fc1.bias
-    hidden = hidden * 0.5 * (1 + torch.erf(hidden / 2**0.5))  # the exact GELU
-    return hidden @ module.fc2.weight.T + module.fc2.bias
-
-
-def pre_norm(block, x, allowed, context, context_allowed):
-    x = x + explicit(block.mixer, norm(x, block.norm1), allowed)
-    if block.cross is not None:
-        x = x + explicit(block.cross, norm(x, block.norm_cross), context_allowed, context)
-    return x + mlp(norm(x, block.norm2), block.mlp)
-
-
-def post_norm(block, x, allowed, context, context_allowed):
-    x = norm(x + explicit(block.mixer, x, allowed), block.norm1)
-    if block.cross is not None:
-        x = norm(x + explicit(block.cross, x, context_allowed, context), block.norm_cross)
-    return norm(x + mlp(x, block.mlp), block.norm2)
-
-
-@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
-@pytest.mark.parametrize("reference", [pre_norm, post_norm])
-def test_every_layer_and_the_whole_equal_the_layout_written_out(reference, cross):
-    first = reference is pre_norm
-    model = encoder(cross=cross, norm_first=first, norm_last=first)
-    x, context = torch.randn(B, N, D), torch.randn(B, M, D)
-    mask, context_mask = some_mask(N, N), some_mask(N, M)
-    given = {"mask": mask, "context": context, "context_mask": context_mask} if cross else {"mask": mask}
-    whole, at = model(x, **given), x
-    for block in model.blocks:
-        expected = reference(block, at, mask, context, context_mask)
-        torch.testing.assert_close(block(at, **given), expected)
-        at = expected
-    torch.testing.assert_close(whole, norm(at, model.norm) if first else at, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("chunks", [(1,) * N, (3, 1, 1, 2)], ids=["one by one", "in chunks"])
@@ -206,9 +113,6 @@ def test_attention_dropout_is_for_training_alone():
     for name, options in (("vit_nano", {"mixer": "fourier"}), ("bert_nano", {"mixer": "token_mlp"})):
         with pytest.raises(UserError, match=r"model.attention_dropout=0.1 needs model.mixer=attention"):
             build_model(name, attention_dropout=0.1, positions="none", **options)
-
-
-# ---- what is injected
 
 
 @pytest.mark.parametrize("kind", ["none", "causal", "causal and padding", "padding", "bias", "bias and padding"])

@@ -1,4 +1,4 @@
-"""Every shipped model, small: its outputs, its gradients, whether it learns one batch by heart."""
+"""Every shipped model, small: its outputs, its gradients."""
 
 import pytest
 import torch
@@ -25,9 +25,8 @@ def small(name):
 CAPTIONS = [name for name in names("model") if load("model", name).kind == "captioner"]
 TEXT = [name for name in names("model") if load("model", name).modality == "text"]
 IMAGE = [name for name in names("model") if name not in CAPTIONS + TEXT]
-HUGE = [name for name in IMAGE if name in ("bit_101x1", "bit_152x2")]  # their widths cannot be changed
-SMALL = [name for name in IMAGE if name not in HUGE]
-KINDS = ["vit_nano", "dinov2_s14", "deit_ti16_distilled", "mixer_nano", "fnet_nano", "resnet_nano", "r26_vit_s32"]
+LARGE = {"resnet50", "bit_101x1", "bit_152x2"}  # of timm, whose widths cannot be changed
+SMALL = [name for name in IMAGE if name not in LARGE]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -94,32 +93,6 @@ def check_gradients(model):
         assert parameter.grad is not None, key
         assert parameter.grad.isfinite().all(), key
         assert parameter.grad.any(), key
-
-
-@pytest.mark.parametrize("name", HUGE)
-def test_a_huge_model_gives_a_row_of_logits_per_image(name):
-    with torch.device("meta"), torch.no_grad():
-        model = build_model(name, image_size=(64, 96), channels=2, num_classes=11)
-        logits = model(torch.zeros(3, 2, 64, 96))
-    assert logits.shape == (3, 11)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_one_batch_is_learned_by_heart(name):
-    torch.manual_seed(0)
-    model, size, channels, classes = small(name)
-    images, labels = torch.randn(8, channels, *size), torch.randperm(classes)[:8]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0)
-    model.train()
-    for _ in range(60):
-        loss = nn.functional.cross_entropy(model(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if loss < 0.02:
-            break
-    assert (model(images).argmax(dim=1) == labels).all(), loss
 
 
 @pytest.mark.parametrize("name", [*TEXT, "vit_nano", "mixer_nano", "fnet_nano"])

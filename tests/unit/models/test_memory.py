@@ -24,7 +24,8 @@ MODELS = [
     ("vit_nano", {**VIT, "dropout": 0.1, "drop_path": 0.1}),  # their masks are kept too
     ("resnet_nano", {}),
     ("timm:vit_tiny_patch16_224", {"options": {"depth": 2}}),
-    ("timm:resnetv2_50x1_bit", {}),  # normalises its weights, once for all examples
+    # its convolutions normalise their weights, once for all examples
+    ("r26_vit_s32", {"depth": 2, "width": 24, "heads": 3, "stem": [1], "patch_size": 8}),
 ]
 
 

@@ -41,13 +41,3 @@ def test_in_training_padding_changes_no_state_gradient_or_statistic(norm_first):
 
     for alone, padded in zip(train(0), train(5), strict=True):
         torch.testing.assert_close(padded, alone)
-
-
-def test_evaluation_sees_one_sequence_at_a_time():
-    model = build_model("vit_nano", image_size=8, num_classes=5, norm="batchnorm", norm_first=False, **SIZES)
-    images = torch.randn(4, 3, 8, 8)
-    for _ in range(3):
-        model.train()(images)
-    together, alone = model.eval()(images), torch.cat([model(image[None]) for image in images])
-    torch.testing.assert_close(together, alone)
-    assert not torch.allclose(model.train()(images), together, atol=1e-3)

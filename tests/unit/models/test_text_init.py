@@ -101,7 +101,7 @@ def classified():
     return replace(text_data(made, made), classes=("even", "odd"))
 
 
-SHORT = ["trainer.accelerator=cpu", "trainer.evaluations=1", "budget.steps=6", "recipe.lr=0.01"]
+SHORT = ["trainer.accelerator=cpu", "trainer.evaluations=1", "budget.steps=4", "recipe.lr=0.01", "analyses=[]"]
 
 
 def train_run(folder, data, *words, stop=None):

@@ -155,6 +155,13 @@ def test_a_constant_prediction_has_an_error_of_one_however_far_from_zero_the_num
         assert found == pytest.approx(wanted, rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.parametrize(("predicted", "error"), [(5.0, 0.0), (6.0, 1.0)])
+def test_numbers_that_are_all_equal_have_an_error_of_one_unless_they_are_met(predicted, error):
+    metric = find_metric("nrmse").make(1)
+    metric.update(torch.full((3,), predicted), torch.full((3,), 5.0))
+    assert metric.compute() == error
+
+
 def test_parts_of_the_numbers_reduce_to_the_whole():
     """As those of several devices do: lists are joined, sums are added."""
     targets, predicted = torch.randn(2, 50)

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
 
-from tests.classified import LENGTH, build, data, whole
-from tests.learning import mean_loss
+from tests.classified import LENGTH, build, data
 from vitlab.data.base import NO_TAG
 from vitlab.data.loader import eval_loader
 
@@ -96,13 +95,3 @@ def test_metrics_of_choices_compare_the_outputs_of_one_item():
     assert found["accuracy"] == pytest.approx(accuracy_score(y, by_item.argmax(1)))
     assert found["loss"] == pytest.approx(F.cross_entropy(by_item, torch.from_numpy(y)).item())
     assert not {"f1", "confusion_matrix"} & found.keys()
-
-
-def test_smoothing_is_of_the_training_loss_alone():
-    logits = torch.randn(17, 3)
-    labels = torch.from_numpy(data().train.labels)
-    task, _ = build("classes", "recipe.label_smoothing=0.3")
-    found = mean_loss(task, Fixed(logits), whole(task))
-    torch.testing.assert_close(found, F.cross_entropy(logits, labels, label_smoothing=0.3))
-    y = torch.from_numpy(data().test.labels)
-    assert measured(task, logits)["loss"] == pytest.approx(F.cross_entropy(logits, y).item())

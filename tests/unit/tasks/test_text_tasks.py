@@ -39,36 +39,6 @@ def built(task, config):
     return models.build(config.model, **task.shape)
 
 
-@pytest.mark.parametrize(
-    ("name", "model", "words"),
-    [
-        ("causal_lm", "gpt_nano", []),
-        ("causal_lm", "lstm_nano", []),
-        ("masked_lm", "bert_nano", []),
-        ("masked_lm", "lstm_nano", ["model.causal=false"]),
-        ("masked_lm", "bert_nano", ["model.mixer=fourier", "model.positions=learned", "task.sequences=stream"]),
-        ("span_lm", "bert_nano", ["task.sequences=documents"]),
-    ],
-)
-def test_a_batch_is_learnt_by_heart_and_every_weight_has_a_gradient(name, model, words):
-    task, config = task_of(name, *words, model=model)
-    net = built(task, config).train()
-    batch = batch_of(task, range(6), torch.Generator().manual_seed(1))
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    first = mean_loss(task, net, batch)
-    first.backward()
-    unused = [n for n, p in net.named_parameters() if p.grad is None]
-    assert all(n.startswith(("pooler", "next_sentence", "text.embed.segments")) for n in unused), unused
-    for _ in range(200):
-        optimizer.zero_grad()
-        loss = mean_loss(task, net, batch)
-        if loss < 0.2 * first:
-            break
-        loss.backward()
-        optimizer.step()
-    assert loss < 0.2 * first
-
-
 @pytest.mark.parametrize("name", FOR)
 def test_operations_of_an_example_are_counted(name):
     task, config = task_of(name)
@@ -85,9 +55,6 @@ def test_operations_of_an_example_are_counted(name):
         assert forward - body == predicted * (head + 2 * 24 * 24) + 2 * 24 * 24 + 2 * 24 * 2
     else:  # transform, boundary of three and one widths, tokens
         assert forward - body == predicted * head + (predicted // 2) * (2 * 24 * 24) * (1 + 3 + 1)
-
-
-# ---- language models
 
 
 def test_a_language_models_metrics_are_those_by_hand():
@@ -129,9 +96,6 @@ def test_nothing_behind_a_text_is_predicted():
         mean_loss(task, net, (one, following[row : row + 1])) for one in (changed, tokens[row : row + 1])
     )
     torch.testing.assert_close(found, expected)
-
-
-# ---- masked
 
 
 @pytest.mark.parametrize(
@@ -205,28 +169,20 @@ def test_masking_is_dynamic_in_training_unless_it_is_static(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "says"),
+    ("name", "words"),
     [
-        ("causal_lm", ["task.pack=both"], "task.pack=both: unknown; did you mean"),
-        ("masked_lm", ["task.sequences=both"], "task.sequences=both: unknown; choices: pairs, stream, documents"),
-        ("masked_lm", ["task.masking=some", "task.share=1.5"], "task.share=1.5: must be at least 0.01 and below 1"),
-        ("span_lm", ["task.sequences=pairs"], "SpanBERT has no pairs"),
-        (
-            "causal_lm",
-            ["recipe.mixup=0.8", "recipe.repeats=3"],
-            "recipe.mixup=0.8: is only for images; give recipe.mixup=0",
-        ),
-        (
-            "causal_lm",
-            ["recipe.rand_augment.layers=2"],
-            "recipe.rand_augment.layers=2: is only for images; give recipe.rand_augment.layers=0",
-        ),
+        ("causal_lm", ["task.pack=both"]),
+        ("masked_lm", ["task.sequences=both"]),
+        ("masked_lm", ["task.masking=some", "task.share=1.5"]),
+        ("span_lm", ["task.sequences=pairs"]),
+        ("causal_lm", ["recipe.mixup=0.8", "recipe.repeats=3"]),
+        ("causal_lm", ["recipe.rand_augment.layers=2"]),
     ],
 )
-def test_options_that_mean_nothing_are_refused(name, words, says):
+def test_options_that_mean_nothing_are_refused(name, words):
     with pytest.raises(UserError) as caught:
         task_of(name, *words)
-    assert says.partition(" did you")[0] in "\n".join(caught.value.problems)
+    assert [line.partition(": ")[0] for line in caught.value.problems] == words
 
 
 def test_texts_and_models_that_are_not_for_a_task_are_refused():

@@ -29,13 +29,9 @@ def test_normalize_is_the_formula(mean, std):
         torch.testing.assert_close(found[:, c].double(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_flip_mirrors_about_half_of_the_images_and_no_others():
-    x = images()
-    found = augment(x, flip=True, shift=0, generator=generator())
-    mirrored = (found == x.flip(3)).flatten(1).all(1)
-    same = (found == x).flatten(1).all(1)
-    assert (mirrored ^ same).all()
-    assert 5 < mirrored.sum() < 24
+def test_half_of_the_images_are_mirrored():
+    found = augment(torch.arange(2).expand(4000, 1, 1, 2), flip=True, shift=0, generator=generator())
+    assert found[..., 0].float().mean().item() == pytest.approx(0.5, abs=0.04)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
@@ -59,10 +55,8 @@ def test_every_image_is_one_of_the_padded_crops(dtype, flip):
         assert len(matches) == 1
         used |= set(matches)
     assert {top for _, top, _ in used} == {left for _, _, left in used} == set(range(5))
+    assert any(top != left for _, top, left in used)
     assert {mirrored for mirrored, _, _ in used} == ({0, 1} if flip else {0})
-
-
-# ---- random resized crop
 
 
 @pytest.mark.parametrize("resize", [sample_boxes, resize_boxes])
@@ -87,11 +81,11 @@ def test_where_no_crop_fits_it_is_torchvisions_central_box(height, width):
 
 
 def test_crop_boxes_are_distributed_as_torchvisions():
-    x, scale, count = torch.zeros(3, 31, 47), (0.5, 1.0), 20_000  # large ones are often drawn again, or fall back
+    x, scale, count = torch.zeros(3, 31, 47), (0.5, 1.0), 12_000  # large ones are often drawn again, or fall back
     found = crop_boxes((count, 31, 47), scale, (3 / 4, 4 / 3), generator())
     transform = RandomResizedCrop((31, 47), scale=scale)
     drawn = [transform.make_params([x]) for _ in range(count)]
     for values, key in zip(found, ("top", "left", "height", "width"), strict=True):
         expected = torch.tensor([float(box[key]) for box in drawn])
         assert abs(values.mean() - expected.mean()) < 5 * expected.std() / count**0.5, key
-        assert abs(values.std() - expected.std()) < 0.03 * expected.std(), key
+        assert abs(values.std() - expected.std()) < 0.04 * expected.std(), key

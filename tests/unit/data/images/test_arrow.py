@@ -17,12 +17,12 @@ def load(**changes):
     return drawn.load(config.load("data", {"name": "arrow", "train_images": 600, "test_images": 90, **changes}))
 
 
-@pytest.mark.parametrize(("cells", "reach"), [(9, 4), (5, 2), (4, 3)])
+@pytest.mark.parametrize(("cells", "reach"), [(9, 4), (4, 3)])
 def test_the_class_is_the_digit_that_the_angle_names(cells, reach):
     """Read without the drawing's own numbers: each cell is the character whose master it is most like."""
     data = load(**PLAIN, image_size=[SIDE, cells * SIDE], reach=reach, alone=0)
-    images = data.train.read(np.arange(600)).astype(float)
-    shown = images.reshape(600, SIDE, cells, SIDE).swapaxes(1, 2).reshape(600, cells, -1)
+    images = data.train.read(np.arange(250)).astype(float)
+    shown = images.reshape(250, SIDE, cells, SIDE).swapaxes(1, 2).reshape(250, cells, -1)
     turns = 2 * (2 * reach - 1)
     symbols = read_characters(shown, turns)
     for number, picture in enumerate(symbols):

@@ -79,20 +79,3 @@ def test_mistakes_are_one_line_each(folder):
         f"{source}: row 18: no picture '15.jpg' in data.root={folder}/pictures; correct the name, or delete the row",
         f"{source}: row 19: no caption for '3.jpg'; write one, or delete the row",
     ]
-
-
-def test_a_table_reads_no_picture_outside_of_the_root(folder):
-    outside = folder / "outside.jpg"
-    outside.write_bytes((folder / "pictures" / "1.jpg").read_bytes())
-    (folder / "pictures" / "link.jpg").symlink_to(outside)
-    names = ["../outside.jpg", str(outside), "link.jpg"]
-    with (folder / "captions.txt").open("a") as file:
-        file.write("../pictures/12.jpg,inside after all\n" + "".join(f"{name},grey\n" for name in names))
-    assert problems(folder) == [
-        f"data.path={folder}/captions.txt: row {row}: the picture '{name}' lies outside data.root={folder}/pictures; "
-        "copy it there, or delete the row"
-        for row, name in enumerate(names, start=19)
-    ]
-    (folder / "linked").symlink_to(folder / "pictures")
-    (folder / "captions.txt").write_text("image,caption\n" + "".join(f"{i}.jpg,grey {i}\n" for i in range(4)))
-    load(folder, root=str(folder / "linked"))

@@ -23,11 +23,3 @@ def test_at_its_own_size_each_image_is_the_original():
     for split in (data.train, data.test):
         images = split.read(np.arange(len(split)))
         assert [by_image[image.tobytes()] for image in images] == split.labels.tolist()
-
-
-def test_the_held_out_share_is_stratified_and_always_the_same():
-    data = load()
-    assert (len(data.train), len(data.test)) == (1438, 359)
-    share = np.bincount(data.test.labels) / (np.bincount(data.test.labels) + np.bincount(data.train.labels))
-    assert np.abs(share - 0.2).max() < 0.01
-    assert np.array_equal(load().test.labels, data.test.labels)

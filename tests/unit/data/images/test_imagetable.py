@@ -87,47 +87,46 @@ def test_several_labels_and_numbers_are_targets(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("header", "rows", "settings", "says"),
+    ("table", "settings", "says"),
     [
-        (["file", "label"], [("a.png", "x"), ("b.png", "x")], {}, "only one class, 'x'"),
-        (["file", "labl"], [("a.png", "x")], {}, "no column 'label'.*labl"),
-        (["file", "label"], [("a.png", "x"), ("a.png", "y")], {}, "row 3: 'a.png' is in row 2 too"),
-        (["file", "label"], [("a.png", "x"), ("", "y")], {}, "row 3: no picture '' in"),
-        (["file", "label"], [("a.png", "")], {}, "row 2: no label of 'a.png'"),
-        (["file", "label"], [("a.png", "1"), ("b.png", "one")], {"target": "number"}, "label=one: is not a number"),
-        (
-            ["file", "label"],
-            [("a.png", "1"), ("b.png", "1e29")],
-            {"target": "number"},
-            "row 3: label=1e29: is not a num",
-        ),
-        (
-            ["file", "cat", "dog"],
-            [("a.png", 1, 0), ("b.png", 0, 1)],
-            {},
-            r"one-hot columns \(cat, dog\) are not read",
-        ),
-        (["file", "label", "s"], [("a.png", "x", "tset")], {"split": "s"}, "s=tset: .*test"),
-        (
-            ["file", "label", "s", "g"],
-            [("a.png", "x", "train", "p"), ("b.png", "y", "test", "p")],
-            {"split": "s", "group": "g"},
-            "'p' is in train and in test",
-        ),
+        ("file,label a.png,x b.png,x", {}, "only one class, 'x'"),
+        ("file,labl a.png,x", {}, "no column 'label'.*labl"),
+        ("file,label a.png,x a.png,y", {}, "row 3: 'a.png' is in row 2 too"),
+        ("file,label a.png,x ,y", {}, "row 3: no picture '' in"),
+        ("file,label a.png,", {}, "row 2: no label of 'a.png'"),
+        ("file,label a.png,1 b.png,one", {"target": "number"}, "label=one: is not a number"),
+        ("file,label a.png,1 b.png,1e29", {"target": "number"}, "row 3: label=1e29: is not a num"),
+        ("file,cat,dog a.png,1,0 b.png,0,1", {}, r"one-hot columns \(cat, dog\) are not read"),
+        ("file,label,s a.png,x,tset", {"split": "s"}, "s=tset: .*test"),
+        ("file,label,s,g a.png,x,train,p b.png,y,test,p", {"split": "s", "group": "g"}, "'p' is in train and in test"),
     ],
 )
-def test_mistakes_are_named_with_their_row(tmp_path, header, rows, settings, says):
+def test_mistakes_are_named_with_their_row(tmp_path, table, settings, says):
+    header, *rows = (line.split(",") for line in table.split(" "))
     write(tmp_path, header, rows)
     with pytest.raises(UserError, match=says):
         load(tmp_path, **settings)
 
 
 def test_a_picture_that_is_not_there_or_lies_outside(tmp_path):
-    (tmp_path / "in").mkdir()
-    Image.new("RGB", (4, 4)).save(tmp_path / "out.png")
-    (tmp_path / "in" / "table.csv").write_text("file,label\nmissing.png,a\n../out.png,b\n")
-    with pytest.raises(UserError, match=r"(?s)no picture 'missing.png'.*'../out.png' lies outside"):
-        load(tmp_path / "in")
+    folder, outside = tmp_path / "in", tmp_path / "out.png"
+    folder.mkdir()
+    for path in (outside, folder / "a.png"):
+        Image.new("RGB", (4, 4)).save(path)
+    (folder / "link.png").symlink_to(outside)
+    names = ["missing.png", "../out.png", str(outside), "link.png"]
+    (folder / "table.csv").write_text("file,label\n../in/a.png,a\n" + "".join(f"{name},b\n" for name in names))
+    with pytest.raises(UserError) as caught:
+        load(folder)
+    wrong = [
+        f"no picture '{names[0]}'",
+        *(f"the picture '{name}' lies outside data.root={folder}" for name in names[1:]),
+    ]
+    for row, (line, said) in enumerate(zip(caught.value.problems, wrong, strict=True), start=3):
+        assert f"row {row}: {said}" in line
+    (tmp_path / "linked").symlink_to(folder)
+    grouped(folder)
+    load(tmp_path / "linked")
 
 
 def test_one_file_has_one_name(tmp_path):
@@ -161,6 +160,7 @@ def test_the_first_line_says_what_parts_the_cells(tmp_path, delimiter):
         ("disc, cross\ndisc\ncross\ncross, dot\ndot", "cross disc dot"),
         ("disc cross\ndisc\ncross\ncross dot\ndot", "cross disc dot"),
         ("[\"disc\", 'cross']\n[]\n[dot]", "cross disc dot"),
+        ("a\nb\nc d\na c\nb d", "a b c d"),
         ("golden retriever\npolar bear\ncat", "cat|golden retriever|polar bear"),
         ("Washington, D.C.\nRome, Italy\nParis, France", "Paris, France|Rome, Italy|Washington, D.C."),
         ("golden retriever;cat\ncat\nC;C++", "C|C++|cat|golden retriever"),

@@ -11,36 +11,26 @@ PLAIN = {"noise": 0.0, "rotation": 0.0, "shift": 0.0, "scale": [0.75, 0.75], "ce
 
 
 def load(**changes):
-    node = config.load("data", {"name": "pointer", "train_images": 400, "test_images": 90, **changes})
+    node = config.load("data", {"name": "pointer", "train_images": 240, "test_images": 90, **changes})
     return drawn.load(node)
 
 
-def test_the_set_is_what_it_says():
-    data = load()
-    images = data.train.read(np.arange(40))
-    assert images.shape == (40, 1, 24, 24)
-    assert images.dtype == np.uint8
-    assert data.classes == tuple("0123456789")
-    assert set(np.bincount(data.train.labels)) == {40}
-    assert set(np.bincount(data.test.labels)) == {9}
-
-
-@pytest.mark.parametrize(("reach", "size"), [(1, 96), (1, 160), (2, 160), (2, [160, 224])])
+@pytest.mark.parametrize(("reach", "size"), [(1, 160), (2, [160, 224])])
 def test_the_class_is_the_digit_that_the_arrow_points_to(reach, size):
     """Read without the drawing's own numbers: each cell is the character whose master it is most like."""
     data = load(**PLAIN, reach=reach, image_size=size)
     rows, columns = (side // 32 for side in data.image_size)
-    images = data.train.read(np.arange(400)).astype(float)
-    cells = images.reshape(400, rows, 32, columns, 32).swapaxes(2, 3).reshape(400, rows, columns, -1)
+    images = data.train.read(np.arange(240)).astype(float)
+    cells = images.reshape(240, rows, 32, columns, 32).swapaxes(2, 3).reshape(240, rows, columns, -1)
     digits = read_cells(cells, drawn.DIGITS, turns=1)
     middle = cells[:, rows // 2, columns // 2]
     direction = read_cells(middle, (drawn.ARROW,), turns=8)
     # clockwise from the right: the unit circle, rounded
     down, right = (np.rint(f(direction * np.pi / 4)).astype(int) * reach for f in (np.sin, np.cos))
-    found = digits[np.arange(400), rows // 2 + down, columns // 2 + right]
+    found = digits[np.arange(240), rows // 2 + down, columns // 2 + right]
     assert (found == data.train.labels).mean() > 0.97
-    assert np.bincount(direction, minlength=8).min() > 25  # all directions
-    others = np.delete(digits.reshape(400, -1), rows * columns // 2, axis=1)
+    assert np.bincount(direction, minlength=8).min() > 15  # all directions
+    others = np.delete(digits.reshape(240, -1), rows * columns // 2, axis=1)
     assert np.abs(np.bincount(others.ravel(), minlength=10) / others.size - 0.1).max() < 0.03
 
 

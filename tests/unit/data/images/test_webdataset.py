@@ -201,42 +201,40 @@ def test_forms_of_a_label_and_the_files_of_a_mac(tmp_path):
     assert load(str(tmp_path / "a.tar")).classes == ("b", normalize("NFC", "é"))
 
 
-def refused(tmp_path, name, samples, **changes):
-    (line,) = problems(str(write(tmp_path / name, samples)), **changes)
-    return line.replace(str(tmp_path), "")
+def test_what_is_wrong_with_a_sample_is_one_line_with_its_name(tmp_path, shards):
+    few = list(map(sample, range(6)))
+    for number, (one, options, said) in enumerate(
+        [
+            ({"__key__": "x", "cls": 1}, {}, "sample x: has no image (.jpg .jpeg .png .webp), only .cls"),
+            ({"__key__": "x", "png": picture(1)}, {}, "sample x: has no label (.cls), only .png; give data.label="),
+            (sample(3), {}, "sample part/0003 is twice"),
+            (sample(7, cls=12), {"classes": 10}, "sample part/0007: label 12 is none of the 10 classes, 0 to 9; "),
+            (sample(7, cls=-1), {}, "a label is -1"),
+            (sample(7, cls="7" * 5000), {}, "a label is 777777"),
+        ]
+    ):
+        path = write(tmp_path / f"{number}.tar", [*few, one])
+        (line,) = problems(str(path), **options)
+        assert str(path) in line or "a label is" in said
+        assert said in line
+    (line,) = problems(shards, label="txt")
+    assert line.endswith("has no label (.txt), only .cls .png; give data.label=cls (and 59 more like it)")
+    for text in ("{}", "[" * 9000, '{"y": "\\ud800"}', '{"y": true}', '{"y": 0.5}', "[1]"):
+        (line,) = problems(str(write(tmp_path / "f.tar", [sample(1, json=text)])), label="json.y")
+        assert "its .json is not JSON with a field y, a whole number or text" in line
+    assert problems(str(write(tmp_path / "g.tar", few[:2]))) == ["data.train: 2 samples; give 4 or more"]
+    path = write(tmp_path / "h.tar", [*few, sample(7, png=b"no image")])
+    broken = load(str(path), test=shards, validation=shards).train
+    with pytest.raises(UserError, match=r"/h\.tar: cannot read the image at byte \d+: it is not an image$"):
+        broken.read(np.arange(7))
 
 
 def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
-    few = list(map(sample, range(6)))
-    assert refused(tmp_path, "a.tar", [*few, {"__key__": "x", "cls": 1}]) == (
-        "data=webdataset: /a.tar: sample x: has no image (.jpg .jpeg .png .webp), only .cls"
-    )
-    assert refused(tmp_path, "b.tar", [*few, {"__key__": "x", "png": picture(1)}]) == (
-        "data=webdataset: /b.tar: sample x: has no label (.cls), only .png; give data.label=EXTENSION"
-    )
-    assert refused(tmp_path, "c.tar", [*few, sample(3)]) == (
-        "data.train: sample part/0003 is twice in /c.tar; give each sample a key of its own"
-    )
-    assert refused(tmp_path, "d.tar", [*few, sample(7, cls=12)], classes=10) == (
-        "data=webdataset: /d.tar: sample part/0007: label 12 is none of the 10 classes, 0 to 9; "
-        "give data.classes=13, or more"
-    )
-    assert problems(shards, label="txt") == [
-        f"data=webdataset: {tmp_path}/shards/train-000.tar: sample part/0000: has no label (.txt), only .cls .png; "
-        "give data.label=cls (and 59 more like it)"
-    ]
-    assert "a label is -1" in refused(tmp_path, "e.tar", [*few, sample(7, cls=-1)])
-    assert "a label is 777777" in refused(tmp_path, "long.tar", [*few, sample(7, cls="7" * 5000)])
-    for text in ("{}", "[" * 9000, '{"y": "\\ud800"}', '{"y": true}', '{"y": 0.5}', "[1]"):
-        line = refused(tmp_path, "f.tar", [sample(1, json=text)], label="json.y")
-        assert "its .json is not JSON with a field y, a whole number or text" in line
-    assert refused(tmp_path, "g.tar", few[:2]) == "data.train: 2 samples; give 4 or more"
     whole = (tmp_path / "shards" / "train-000.tar").read_bytes()
     files = {
         "cut.tar": (whole[:-9000], "truncated header"),
         "open.tar": (whole.rstrip(b"\0") + bytes(-len(whole.rstrip(b"\0")) % 512), "no end at byte"),
         "small.tar": (gzip.compress(whole), "invalid header; give a whole tar that is not compressed"),
-        "text.tar": (b"hello " * 500, "invalid header"),
         "empty.tar": (b"", "empty file"),
         "bare.tar": (bytes(10240), "holds no samples (files named KEY.EXTENSION)"),
         "torn.tar": (whole[:5120] + b"\x07" * 512 + whole[5632:], "invalid header"),
@@ -246,20 +244,14 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
         (line,) = problems(str(tmp_path / name))
         assert line.startswith(f"data=webdataset: {tmp_path / name}: ")
         assert expected in line
-    assert problems(str(tmp_path / "none-*.tar")) == [f"data.train={tmp_path}/none-*.tar: no shard matches"]
-    gap = shards.replace("004", "006")
-    (line,) = problems(gap)
-    assert line.startswith(f"data.train={gap}: 2 of 7 shards not there: {tmp_path}/shards/train-005.tar, ")
-    assert problems({"pipe": "cat a.tar"})[0].endswith(
-        "give the name of a shard, a pattern, or a list of them, in quotes"
-    )
-    assert problems([shards, shards])[0].endswith("train-000.tar twice")
-    assert problems([])[0].startswith("data.train=[]: give the name of a shard")
-    assert problems(None) == [
-        "data.train is missing: give data.train=SHARDS, such as 'shards/train-{000000..000099}.tar'"
-    ]
-    broken = load(
-        str(write(tmp_path / "h.tar", [*few, sample(7, png=b"no image")])), test=shards, validation=shards
-    ).train
-    with pytest.raises(UserError, match=r"/h\.tar: cannot read the image at byte \d+: it is not an image$"):
-        broken.read(np.arange(7))
+    for given, said in (
+        (str(tmp_path / "none-*.tar"), "no shard matches"),
+        (shards.replace("004", "006"), f"2 of 7 shards not there: {tmp_path}/shards/train-005.tar, "),
+        ({"pipe": "cat a.tar"}, "give the name of a shard, a pattern, or a list of them, in quotes"),
+        ([shards, shards], "train-000.tar twice"),
+        ([], "data.train=[]: give the name of a shard"),
+        (None, "data.train is missing: give data.train=SHARDS"),
+    ):
+        (line,) = problems(given)
+        assert line.startswith("data.train")
+        assert said in line

@@ -5,7 +5,6 @@ import pytest
 
 from tests.texts import END, SEPARATOR, START, STOP, counting, ragged
 from vitlab.data.sequences import FOLLOWS, IGNORE_INDEX, RANDOM, pack_texts, pair_segments
-from vitlab.data.split import training_items
 
 DOCUMENTS = [[10, 11, 12], [20, 21, 22, 23, 24, 25, 26], [30]]
 
@@ -54,17 +53,6 @@ def test_every_token_is_predicted_once(within, length):
     assert predicted[predicted != IGNORE_INDEX].tolist() == expected.tolist()
 
 
-def test_training_sets_by_tokens_and_by_documents_are_nested():
-    for within in (False, True):
-        split = pack_texts(ragged(counting(31)), STOP, 8, within_texts=within)
-        sizes = [3, 11, 31] if within else [24, 160, "all"]
-        chosen = [set(training_items(split, size, seed=2).tolist()) for size in sizes]
-        assert chosen[0] < chosen[1] < chosen[2] == set(range(len(split)))
-
-
-# ---- pairs
-
-
 def test_pairs_are_framed_with_their_segments():
     texts = ragged([np.arange(100 * text, 100 * text + len(row)) for text, row in enumerate(counting(29), 1)])
     split = pair_segments(texts, (START, SEPARATOR, END), length=17)
@@ -84,6 +72,6 @@ def test_pairs_are_framed_with_their_segments():
 
 
 def test_half_of_the_second_segments_follow():
-    split = pair_segments(ragged(counting(4000)), (START, SEPARATOR, END), length=12)
-    assert len(split) > 20_000
-    assert abs((split.labels == RANDOM).mean() - 0.5) < 0.01
+    split = pair_segments(ragged(counting(900)), (START, SEPARATOR, END), length=12)
+    assert len(split) > 4_500
+    assert abs((split.labels == RANDOM).mean() - 0.5) < 0.02

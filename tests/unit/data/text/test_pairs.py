@@ -6,7 +6,6 @@ from tests.unit.data.text.test_text_files import load, problems, texts, write
 from vitlab.config import load as load_config
 from vitlab.config.compose import resolved
 from vitlab.config.identity import identity
-from vitlab.data.text import corpora
 
 
 def pairs(found, split):
@@ -77,19 +76,6 @@ def test_files_that_do_not_fit_are_refused_with_a_line_each(files, tmp_path):
     assert len(kept.train) + len(kept.test) == 39
     (line,) = problems("parallel", source=source, target=str(tmp_path / "none"))
     assert line == f"data.target={tmp_path}/none: no such file; give a text file"
-
-
-def test_summaries_are_the_first_lines_of_their_docstrings():
-    corpus = corpora.read(load_config("data", {"name": "summaries", "test_share": 0.15}))
-    whole = {text for _, text in corpora.read_docstrings()}
-    held = set()
-    for examples in (corpus.train, corpus.test):
-        bodies, lines = examples.parts
-        assert len(bodies) > 200
-        assert all("\n" not in line for line in lines)
-        assert sum(f"{line}\n\n{body}" in whole for body, line in zip(bodies, lines, strict=True)) > 0.9 * len(bodies)
-        assert not held & {*bodies, *lines}
-        held |= {*bodies, *lines}
 
 
 @pytest.fixture

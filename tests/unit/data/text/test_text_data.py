@@ -1,6 +1,10 @@
 """Text as tokens in the cache: encoded once, whole or not at all, and what each data set of text holds out."""
 
 import itertools
+import shutil
+import sysconfig
+from pathlib import Path
+from pydoc_data.topics import topics
 
 import numpy as np
 import pytest
@@ -138,32 +142,62 @@ def test_a_tokenizers_file_is_part_of_the_key(toy, tmp_path):
     assert toy.calls() == 2
 
 
-# -- Python's own documentation
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """Some packages of Python's library in the place of all."""
+    source, folder = Path(sysconfig.get_paths()["stdlib"]), tmp_path_factory.mktemp("library")
+    for name in ("asyncio", "email", "http", "logging", "xml"):
+        shutil.copytree(source / name, folder / name)
+    (folder / "test").mkdir()
+    (folder / "test" / "some.py").write_text('"""What a test says is left out."""')
+    corpora.read_docstrings.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pydoc_data.topics.topics", {name: topics[name] for name in sorted(topics)[:30]})
+        patch.setattr(corpora.sysconfig, "get_paths", lambda: {"stdlib": str(folder)})
+        yield
+    corpora.read_docstrings.cache_clear()
 
 
-def own(name):
+NUMBERS = {"name": "numbers", "count": 900}
+SMALLER = {"docstrings": {"classes": 4}, "facts": {"count": 400}, "numbers": NUMBERS}
+SMALLER["mixture"] = {"parts": {"numbers": NUMBERS, "summarize": "summaries"}}
+
+
+def without_path(name):
     try:
-        found = config.load("data", name)
+        return config.load("data", name).modality == "text"
     except UserError:  # a path is missing
-        return None
-    return found if found.modality == "text" else None
+        return False
 
 
-@pytest.mark.parametrize("name", [name for name in config.names("data") if own(name)])
-def test_every_text_set_without_a_path_loads(name):
-    node = config.load("data", {"name": name, "vocabulary": 400})
+@pytest.mark.parametrize("name", [name for name in config.names("data") if without_path(name)])
+def test_every_text_set_without_a_path_loads(library, name):
+    node = config.load("data", {"name": name, "vocabulary": 400, **SMALLER.get(name, {})})
     found = data.load(node)
-    again = data.load(node)
-    assert_same(found, again)
+    assert_same(found, data.load(node))
     for split in (found.train, found.test):
-        assert len(split) > 30
+        assert len(split) > 10
         assert min(part.lengths.min() for part in split.parts) > 0
         assert max(part.values.max() for part in split.parts) < found.tokenizer.size
         answered = {1} if split.tags is not None else set(range(max(1, len(found.classes))))
         assert set(split.labels.tolist()) == answered
 
 
-def test_pairs_are_half_and_half_and_tell_nothing_apart_from_the_fit():
+def test_summaries_are_the_first_lines_of_their_docstrings(library):
+    corpus = corpora.read(config.load("data", {"name": "summaries", "test_share": 0.15}))
+    whole = {text for _, text in corpora.read_docstrings()}
+    assert "What a test says is left out." not in whole
+    held = set()
+    for examples in (corpus.train, corpus.test):
+        bodies, lines = examples.parts
+        assert len(bodies) > 30
+        assert all("\n" not in line for line in lines)
+        assert sum(f"{line}\n\n{body}" in whole for body, line in zip(bodies, lines, strict=True)) > 0.9 * len(bodies)
+        assert not held & {*bodies, *lines}
+        held |= {*bodies, *lines}
+
+
+def test_pairs_are_half_and_half_and_tell_nothing_apart_from_the_fit(library):
     node = config.load("data", {"name": "docstrings", "pairs": True})
     read = corpora.read(node)
     assert read.classes == ("other", "own")

@@ -3,9 +3,10 @@
 import gzip
 import json
 import os
-import warnings
+import re
 
 import numpy as np
+import pandas
 import pytest
 
 from vitlab import config, data, tasks
@@ -33,9 +34,6 @@ def write(path, *lines, end="\n", encoding="utf-8"):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes("".join(line + end for line in lines).encode(encoding))
     return str(path)
-
-
-# -- documents
 
 
 @pytest.fixture
@@ -110,70 +108,73 @@ def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
     assert texts(load("textfile", path=path, test_path=test_path), "test") == ["five six"]
 
 
-def test_bad_text_files(folder, tmp_path):
-    (tmp_path / "empty.txt").write_text(" \n")
-    for options, expected in (
-        ({"path": f"{tmp_path}/empty.txt"}, f"data.path={tmp_path}/empty.txt: contains no text"),
-        ({"path": f"{tmp_path}/no"}, f"data.path={tmp_path}/no: no such file or folder"),
-        (
-            {"path": f"{folder}", "extensions": ["doc"]},
-            f"data.path={folder}: no text files (.doc); give others by data.extensions=[...]",
-        ),
-        ({"path": f"{folder}", "split_on": "page"}, "data.split_on=page: unknown; choices: file, blank_line"),
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"path": "{}/empty.txt"}, "data.path={}/empty.txt: contains no text"),
+        ({"path": "{}/no"}, "data.path={}/no: no such file or folder"),
+        ({"path": "{}/books", "extensions": ["doc"]}, "data.path={}/books: no text files (.doc)"),
+        ({"path": "{}/books", "split_on": "page"}, "data.split_on=page: unknown; choices: file, blank_line"),
         ({}, "data.path is missing: give data.path=VALUE"),
-    ):
-        assert problems("textfile", **options) == [expected]
+    ],
+)
+def test_bad_text_files(folder, tmp_path, options, said):
+    write(tmp_path / "empty.txt", " ")
+    given = {key: value.format(tmp_path) if key == "path" else value for key, value in options.items()}
+    (line,) = problems("textfile", **given)
+    assert line.startswith(said.format(tmp_path))
 
 
-# -- GLUE's files, in their true formats
+MNLI = [
+    "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label",
+    "0\t31\tConceptually.\tProduct.\tneutral\tneutral",
+    "1\t32\tyou know\tYou lose\tentailment\tentailment",
+]
+GLUE = [  # lines, options, texts, labels
+    (  # SST-2; an open quote
+        ["sentence\tlabel", 'no wit , only "labored gags \t0', "that loves its characters \t1"],
+        {"text": "sentence", "label": "label"},
+        [['no wit , only "labored gags ', "that loves its characters "]],
+        ["0", "1"],
+    ),
+    (  # CoLA
+        ["gj04\t1\t\tOur friends won't buy this.", "gj04\t0\t*\tThe more pseudos.", 'c_13\t1\t\tHe said: "so".'],
+        {"header": False, "text": 3, "label": 1},
+        [["Our friends won't buy this.", "The more pseudos.", 'He said: "so".']],
+        ["1", "0", "1"],
+    ),
+    (  # MRPC; a byte-order mark, ends of lines as Windows has them
+        ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r", '1\t702876\t702977\t" the witness " .\tonly " the .\r'],
+        {"text": ["#1 String", "#2 String"], "label": "Quality"},
+        [['" the witness " .'], ['only " the .']],
+        ["1"],
+    ),
+    (
+        [*MNLI, "9\t9\tNo one agrees.\tNo.\tneutral\t-"],
+        {"text": ["sentence1", "sentence2"], "label": "gold_label", "skip": ["-"]},
+        [["Conceptually.", "you know"], ["Product.", "You lose"]],
+        ["neutral", "entailment"],
+    ),
+]
 
 
-def test_sst2(tmp_path):
-    rows = ["sentence\tlabel", 'no wit , only "labored gags \t0', "that loves its characters \t1"]  # an open quote
-    train, dev = write(tmp_path / "train.tsv", *rows), write(tmp_path / "dev.tsv", *rows[:2])
-    found = load("tsv", path=train, test_path=dev, text="sentence", label="label")
-    assert found.classes == ("0", "1")
-    assert texts(found, "train")[0] == 'no wit , only "labored gags '
-    assert (found.train.labels.tolist(), found.test.labels.tolist()) == ([0, 1], [0])
-
-
-def test_cola(tmp_path):
-    lines = ["gj04\t1\t\tOur friends won't buy this.", "gj04\t0\t*\tThe more pseudos.", 'c_13\t1\t\tHe said: "so".']
+@pytest.mark.parametrize(("lines", "options", "parts", "labels"), GLUE, ids=["SST-2", "CoLA", "MRPC", "MNLI"])
+def test_files_of_glue(tmp_path, lines, options, parts, labels):
     path = write(tmp_path / "train.tsv", *lines)
-    found = load("tsv", path=path, test_path=path, header=False, text=3, label=1)
-    assert texts(found, "train") == ["Our friends won't buy this.", "The more pseudos.", 'He said: "so".']
-    assert found.train.labels.tolist() == [1, 0, 1]
+    found = load("tsv", path=path, test_path=path, **options)
+    for split in ("train", "test"):
+        assert [texts(found, split, part) for part in range(len(parts))] == parts
+        assert [found.classes[label] for label in getattr(found, split).labels] == labels
+    assert list(found.classes) == sorted(set(labels))
 
 
-def test_mrpc(tmp_path):
-    path = write(
-        tmp_path / "msr_paraphrase_train.txt",
-        "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-        '1\t702876\t702977\tHe called him " the witness " .\tReferring to him as only " the witness " .',
-        end="\r\n",
+def test_a_held_out_label_that_training_lacks_is_refused(tmp_path):
+    train, dev = (
+        write(tmp_path / "train.tsv", *MNLI),
+        write(tmp_path / "dev.tsv", MNLI[0], "9\t9\tNo one.\tNo.\tneutral\t-"),
     )
-    found = load("tsv", path=path, test_path=path, text=["#1 String", "#2 String"], label="Quality")
-    assert texts(found, "train") == ['He called him " the witness " .']
-    assert texts(found, "train", part=1) == ['Referring to him as only " the witness " .']
-    assert found.classes == ("1",)
-
-
-def test_mnli(tmp_path):
-    head = "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label"
-    rows = ["0\t31\tConceptually.\tProduct.\tneutral\tneutral", "1\t32\tyou know\tYou lose\tentailment\tentailment"]
-    train = write(tmp_path / "train.tsv", head, *rows, "2\t33\tOne.\tTwo.\tcontradiction\tcontradiction")
-    dev = write(tmp_path / "dev_matched.tsv", head, rows[1], "9\t9\tNo one agrees.\tNo.\tneutral\t-")
-    options = {"path": train, "test_path": dev, "text": ["sentence1", "sentence2"], "label": "gold_label"}
-    assert problems("tsv", **options) == [
-        f"data.test_path={dev}: the held-out label '-' is not among the training labels; "
-        "choices: contradiction, entailment, neutral"
-    ]
-    found = load("tsv", **options, skip=["-"])
-    assert found.classes == ("contradiction", "entailment", "neutral")
-    assert (found.train.labels.tolist(), found.test.labels.tolist()) == ([2, 1, 0], [1])
-
-
-# -- tables of any shape
+    (line,) = problems("tsv", path=train, test_path=dev, text=["sentence1", "sentence2"], label="gold_label")
+    assert line.startswith(f"data.test_path={dev}: the held-out label '-' is not among the training labels; ")
 
 
 def test_csv_with_quotes_and_a_held_out_share(tmp_path):
@@ -213,33 +214,29 @@ def test_tags_of_words(tmp_path):
     assert problems("csv", **options) == [f"data.path={path}: row 4: 2 words and 1 tags; give one for each word"]
 
 
-def test_bad_tables(tmp_path):
-    path = write(tmp_path / "a.csv", "sentence,label,label", "a,1,2")
-    where = f"data.path={path}"
-    assert problems("csv", path=path, text="sentenc", target="clas") == [
-        f"data.text=sentenc: {where} has no column 'sentenc'; did you mean 'sentence'? choices: sentence, label",
-        "data.target=clas: unknown; did you mean 'class'? choices: class, number, tags",
-    ]
-    assert problems("csv", path=path, text="sentence", label="label") == [
-        f"{where}: two columns are named 'label'; rename one of them"
-    ]
-    path = write(tmp_path / "b.csv", "text,label", "a,1", "", "b,", "c,x")
-    where = f"data.path={path}"
-    for options, expected in (
-        ({"label": "label"}, f"{where}: row 4: no label; add it, or skip such rows by data.skip=['']"),
-        (
-            {"label": "label", "target": "number", "skip": [""]},
-            f"{where}: row 5: 'x' is not a number below 1e+15 in size",
-        ),
-        ({"target": "number"}, "data.target=number: give data.label=COLUMN"),
-        (
-            {"text": ["text", "label"], "label": "label", "target": "tags"},
-            "data.text=['text', 'label']: tags are of the words of one column",
-        ),
-        ({"text": []}, "data.text=[]: give at least one column"),
-        ({"delimiter": ";;"}, "data.delimiter=';;': give a single character, for example ',' or '\\t'"),
-    ):
-        assert problems("csv", path=path, **options) == [expected]
+COLUMNS = ["sentence,label,label", "a,1,2"]
+ROWS = ["text,label", "a,1", "", "b,", "c,x"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        (COLUMNS, {"text": "sentenc"}, ["data.text=sentenc: WHERE has no column 'sentenc'; did you mean 'sentence'?"]),
+        (COLUMNS, {"text": "sentence", "target": "clas"}, ["data.target=clas: unknown; did you mean 'class'?"]),
+        (COLUMNS, {"text": "no", "target": "clas"}, ["data.text=no: ", "data.target=clas: "]),
+        (COLUMNS, {"text": "sentence", "label": "label"}, ["WHERE: two columns are named 'label'"]),
+        (ROWS, {"label": "label"}, ["WHERE: row 4: no label; add it, or skip such rows by data.skip=['']"]),
+        (ROWS, {"label": "label", "target": "number", "skip": [""]}, ["WHERE: row 5: 'x' is not a number"]),
+        (ROWS, {"target": "number"}, ["data.target=number: give data.label=COLUMN"]),
+        (ROWS, {"text": ["text", "label"], "label": "label", "target": "tags"}, ["data.text=['text', 'label']: tags"]),
+        (ROWS, {"text": []}, ["data.text=[]: give at least one column"]),
+        (ROWS, {"delimiter": ";;"}, ["data.delimiter=';;': give a single character"]),
+    ],
+)
+def test_bad_tables(tmp_path, rows, options, said):
+    path = write(tmp_path / "a.csv", *rows)
+    for line, start in zip(problems("csv", path=path, **options), said, strict=True):
+        assert line.startswith(start.replace("WHERE", f"data.path={path}"))
 
 
 @pytest.mark.parametrize("name", ["csv", "tsv"])
@@ -302,9 +299,6 @@ def test_gzip_is_read_but_not_a_bomb(tmp_path, monkeypatch):
     ]
 
 
-# -- words with tags
-
-
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
@@ -331,14 +325,6 @@ def test_a_line_is_a_word_and_its_tag(tmp_path, lines, sentence):
         assert found.classes == ("A", "B")
 
 
-def test_words_are_not_their_own_tags(tmp_path):
-    path = write(tmp_path / "a.txt", "EU", "rejects", "", "Peter")
-    assert problems("conll", path=path) == [
-        f"data.path={path}: line 1 has 1 column; "
-        "give it as many as its sentence, a word in data.word=0, a tag in data.tag=-1"
-    ]
-
-
 def test_conll_2003(tmp_path):
     lines = ["-DOCSTART- -X- -X- O", "", "EU NNP B-NP B-ORG", "rejects VBZ B-VP O", "", "", "Peter NNP B-NP B-PER"]
     path = write(tmp_path / "train.txt", *lines, "Blackburn NNP I-NP I-PER")
@@ -353,23 +339,19 @@ def test_conll_2003(tmp_path):
 def test_conll_u(tmp_path):
     lines = ["# sent_id = 1", "1\tDogs\tdog\tNOUN", "2\tbark\tbark\tVERB", "", "# text = No .", "1\tNo\tno\tINTJ"]
     path = write(tmp_path / "train.conllu", *lines, "2\t.\t.\tPUNCT")
-    options = {"path": path, "test_path": path, "word": 1}
-    found = load("conll", **options, tag=3)
+    found = load("conll", path=path, test_path=path, word=1, tag=3)
     assert found.classes == ("INTJ", "NOUN", "PUNCT", "VERB")
     assert texts(found, "train") == ["Dogs bark", "No ."]
-    assert problems("conll", **options, tag=4) == [
-        f"data.path={path}: line 2 has 4 columns; "
-        "give it as many as its sentence, a word in data.word=1, a tag in data.tag=4"
-    ]
-    assert problems("conll", path=write(tmp_path / "a.txt", "", "# nothing")) == [
-        f"data.path={tmp_path}/a.txt: no lines with words"
-    ]
-    assert problems("conll", path=str(tmp_path)) == [
-        f"data.path={tmp_path}: cannot read it: Is a directory; give a text file"
-    ]
-
-
-# -- Hugging Face's data sets
+    alone = write(tmp_path / "a.txt", "EU", "rejects", "", "Peter")  # words are not their own tags
+    nothing = write(tmp_path / "b.txt", "", "# nothing")
+    for given, said in (
+        ({"path": path, "word": 1, "tag": 4}, "line 2 has 4 columns; "),
+        ({"path": alone}, "line 1 has 1 column; "),
+        ({"path": nothing}, "no lines with words"),
+        ({"path": str(tmp_path)}, "cannot read it: Is a directory; give a text file"),
+    ):
+        (line,) = problems("conll", **given)
+        assert line.startswith(f"data.path={given['path']}: {said}")
 
 
 @pytest.fixture
@@ -452,32 +434,26 @@ def test_a_row_without_a_text_or_a_label_is_named(reviews, row, said):
     assert line.startswith(f"data.dataset=json (train): row {0 if rows[0] is row else 9}: {said}")
 
 
-def test_what_cannot_be_loaded_is_one_line(reviews):
-    (line,) = problems("huggingface", dataset="json", files=write(reviews / "empty.json"))
-    assert line == "data.dataset=json: cannot be loaded: a file is empty"
+@pytest.mark.parametrize(
+    ("dataset", "name", "said"),
+    [
+        ("json", "empty.json", "data.dataset=json: cannot be loaded: a file is empty"),
+        ("json", "pipe", "data.dataset=json: {}/pipe: a pipe, socket or device; give a regular file"),
+        ("json", "bad.json", "data.dataset=json: cannot be loaded: "),
+        ("json", "no.json", "data.dataset=json: cannot be loaded: Unable to find '{}/no.json'"),
+        ("pandas", "rows.pkl", "data.dataset=pandas: would be unpickled, which can run any program; "),
+        ("{}/rows.pkl", None, "data.dataset={}/rows.pkl: cannot be loaded: "),
+        ("{}/damaged", None, "data.dataset={}/damaged: cannot be loaded: .*: JSON parse error: Invalid value"),
+        ("nobody/nothing", None, "data.dataset=nobody/nothing: cannot be loaded: "),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # the builder's own, that it will go
+def test_what_cannot_be_loaded_is_one_line(reviews, dataset, name, said):
+    write(reviews / "empty.json")
     os.mkfifo(reviews / "pipe")
-    (line,) = problems("huggingface", dataset="json", files=str(reviews / "pipe"))
-    assert line == f"data.dataset=json: {reviews}/pipe: a pipe, socket or device; give a regular file"
-    (reviews / "bad.json").write_text("{")
-    (line,) = problems("huggingface", dataset="json", files=str(reviews / "bad.json"))
-    assert line.startswith("data.dataset=json: cannot be loaded: ")
+    write(reviews / "bad.json", "{")
     write(reviews / "damaged" / "train.jsonl", '{"text": "good"}', '{"text": bad}')
-    (line,) = problems("huggingface", dataset=str(reviews / "damaged"))
-    assert "JSON parse error: Invalid value" in line, "what is wrong, not that something is"
-    (line,) = problems("huggingface", dataset="json", files=str(reviews / "no.json"))
-    assert line.startswith(f"data.dataset=json: cannot be loaded: Unable to find '{reviews}/no.json'")
-    (line,) = problems("huggingface", dataset="nobody/nothing")
-    assert line.startswith("data.dataset=nobody/nothing: cannot be loaded: ")
-
-
-def test_nothing_is_unpickled(reviews):
-    import pandas
-
-    path = reviews / "rows.pkl"
-    pandas.DataFrame({"text": ["one", "two", "three"]}).to_pickle(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # its own, that the builder will go
-        (line,) = problems("huggingface", dataset="pandas", files=str(path))
-    assert line == "data.dataset=pandas: would be unpickled, which can run any program; save it as Parquet, CSV or JSON"
-    (line,) = problems("huggingface", dataset=str(reviews / "rows.pkl"))
-    assert line.startswith(f"data.dataset={path}: cannot be loaded: ")
+    pandas.DataFrame({"text": ["one", "two", "three"]}).to_pickle(reviews / "rows.pkl")
+    files = {} if name is None else {"files": str(reviews / name)}
+    (line,) = problems("huggingface", dataset=dataset.format(reviews), **files)
+    assert re.match(said.format(reviews), line), line

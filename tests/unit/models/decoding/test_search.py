@@ -51,8 +51,8 @@ def every_continuation(steps):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
 def test_a_search_with_all_beams_finds_the_best_of_all_continuations(alpha):
-    sources, steps = [0, 1, 2], 4
-    found = beam_search(Table(sources), start(3), steps, beams=V**3, end=END, length_penalty=alpha)
+    sources, steps = [0, 1, 2, 14, 19, 22], 4  # in the last three a short one seems best for a while
+    found = beam_search(Table(sources), start(6), steps, beams=V**3, end=END, length_penalty=alpha)
     for source, row in zip(sources, found, strict=True):
         best = max(every_continuation(steps), key=lambda tail: Table([source]).score(source, tail, alpha))
         assert row.tolist() == list(best)
@@ -68,17 +68,7 @@ def test_a_batch_is_searched_as_its_sequences_one_by_one(beams, alpha):
     assert len({len(row) for row in together}) > 1
 
 
-def test_more_beams_find_better_continuations_and_one_is_greedy():
-    sources = list(range(40))
-    rows = {
-        beams: beam_search(Table(sources), start(40), LENGTH, beams=beams, end=END, length_penalty=0.6)
-        for beams in (1, 2, 8)
-    }
-    scores = {
-        beams: sum(Table([s]).score(s, row.tolist(), 0.6) for s, row in enumerate(found))
-        for beams, found in rows.items()
-    }
-    assert scores[1] < scores[2] < scores[8]
-    plain = beam_search(Table(sources), start(40), LENGTH, beams=1, end=END)
-    greedy = generate(Table(sources), start(40), LENGTH, end=END)
+def test_one_beam_is_greedy():
+    plain = beam_search(Table(range(40)), start(40), LENGTH, beams=1, end=END)
+    greedy = generate(Table(range(40)), start(40), LENGTH, end=END)
     assert [row.tolist() for row in plain] == [row.tolist() for row in greedy]
