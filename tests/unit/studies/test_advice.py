@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from joblib import parallel_config
+from sklearn.ensemble import RandomForestClassifier
 
 from vitlab.commands import advise as command
 from vitlab.config import UserError
@@ -15,8 +17,12 @@ from vitlab.studies import advice
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """One repetition: each classifier is fitted five times, not twenty."""
+    """One repetition: each classifier is fitted five times, not twenty; in this process, with few trees."""
     monkeypatch.setattr(advice, "REPEATS", 1)
+    forest = (None,), lambda _: RandomForestClassifier(9, random_state=0)
+    monkeypatch.setitem(advice.KINDS, "random forest", forest)
+    with parallel_config("sequential"):
+        yield
 
 
 def draw(count, classes=3, width=8, noise=1.0, seed=0):
@@ -52,9 +58,8 @@ def test_given_test_pictures_are_the_test_of_all_splits():
 
 
 def test_frozen_features_are_taken_where_they_are_surely_better():
-    labels, good = draw(240)
-    generator = np.random.default_rng(2)
-    poor = generator.random((240, 12), dtype=np.float32)
+    labels, good = draw(150)
+    poor = np.random.default_rng(2).random((150, 12), dtype=np.float32)
     found, _ = answer({"pixels": poor + 0.1 * labels[:, None].astype(np.float32), "net": good}, labels)
     assert found.chosen.name.endswith("frozen net")
     assert found.chosen.lead.low > 0
@@ -62,8 +67,8 @@ def test_frozen_features_are_taken_where_they_are_surely_better():
 
 
 def test_a_network_that_is_no_better_than_a_floor_is_not_named():
-    labels, x = draw(240, noise=2.0)
-    found, _ = answer({"pixels": x, "net": np.random.default_rng(3).random((240, 8), dtype=np.float32)}, labels)
+    labels, x = draw(150, noise=2.0)
+    found, _ = answer({"pixels": x, "net": np.random.default_rng(3).random((150, 8), dtype=np.float32)}, labels)
     assert found.chosen is found.floor
     assert found.hopeful is None
 
@@ -130,8 +135,8 @@ def test_wrong_labels_are_suspects():
 
 
 def test_a_trained_network_is_compared_on_its_own_test_pictures():
-    labels, x = draw(200, noise=2.5)
-    hits = np.full(200, np.nan)
+    labels, x = draw(100, noise=2.5)
+    hits = np.full(100, np.nan)
     hits[::4] = 1.0
     found, _ = answer({"pixels": x}, labels, networks=[advice.Network("vit", hits, 1, 100, False, 1.0)])
     assert found.chosen.name == "vit"

@@ -74,6 +74,17 @@ def test_no_error_has_no_place_on_a_log_axis():
 # ---- against cost
 
 
+def test_times_of_different_machines_are_marked_as_not_comparable():
+    for device, marked in (("cpu", False), ("NVIDIA H200", True)):
+        devices = ("cpu", "cpu", "cpu", device)
+        runs = {
+            one["run"]: SimpleNamespace(result={"environment": {"device": d}})
+            for one, d in zip(ROWS, devices, strict=True)
+        }
+        captions = [figure.caption for figure in metric.draw(Results(ROWS, run_files=runs, outcomes={}))]
+        assert sum("on different machines, so their times are not comparable" in text for text in captions) == marked
+
+
 def test_line_goes_through_the_means_of_both_in_order_of_size():
     figure = draw(list(reversed(ROWS)))["compute"]
     line = read_points(figure, "means", model="vit_a")
