@@ -73,13 +73,6 @@ def test_a_problem_says_the_same_behind_a_pipe(wrong):
     assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
 
 
-@pytest.mark.parametrize(
-    ("word", "near"), [("epochs=3", "budget.epochs"), ("lr=1", "recipe.lr"), ("depth=1", "model.depth")]
-)
-def test_the_last_part_of_a_key_is_enough_for_the_suggestion(word, near):
-    assert f"did you mean '{near}'?" in problem(word)
-
-
 def test_dotted_keys_of_a_study_file_are_those_of_the_command_line(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("models: [vit_nano]\ndata.image_size: 30\nbudget.steps: 7\ntrainer.threads: 1\n")
