@@ -31,6 +31,8 @@ OTHER_RECIPES = {"mixup": 0.2, "cutmix": 1.0, "class_weights": "balanced", "free
 def test_results_are_those_of_the_runs_folders_whatever_results_csv_says(tmp_path, capsys):
     study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
     assert main(["report", str(study.folder)]) == 0
+    written = [study.report_path, *(study.folder / "tables" / f"results.{suffix}" for suffix in ("md", "tex"))]
+    assert capsys.readouterr().out.splitlines() == [*map(str, written)]
     rows, page, table = study.finished_rows(), study.report_path.read_text(), study.results_path.read_bytes()
     for damage in (
         lambda: study.results_path.unlink(),

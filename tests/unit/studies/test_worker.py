@@ -71,25 +71,30 @@ def test_a_worker_takes_free_runs_from_the_smallest_on_and_leaves_failed_and_hel
     assert times == sorted(times)
 
 
+def leave_claim(run, number):
+    """As a process that was killed."""
+    with hold(run.folder) as held:
+        gone = {**json.loads(path_of(run.folder, held.number).read_text()), "pid": 2**22 + 1}
+    run.folder.mkdir(exist_ok=True)
+    path_of(run.folder, number).write_text(json.dumps(gone))
+
+
 def test_a_run_whose_process_dies_again_and_again_has_failed(prepare):
     """The number of its claim counts the processes; none of them is left."""
     files = prepare("sizes=[40]", "budget.steps=2", "executor.retries=1")
     run = files.run("resnet_nano-n40-s0")
-    with hold(run.folder) as held:
-        gone = {**json.loads(path_of(run.folder, 1).read_text()), "pid": 2**22 + 1}
-    held.folder.mkdir(exist_ok=True)
-    path_of(run.folder, 2).write_text(json.dumps(gone))
+    leave_claim(run, 2)
     work(files.folder, 1, lambda: False)
     assert "ended 2 times" in run.error()
     assert "executor.retries=1" in run.error()
     assert read_claim(run.folder) is None
     run.error_path.unlink()
-    path_of(run.folder, 1).write_text(json.dumps(gone))
+    leave_claim(run, 1)
     work(files.folder, 1, lambda: False)
     assert run.result() is not None
 
 
-def test_a_worker_that_is_stopped_gives_its_run_back_and_one_that_is_killed_is_replaced(prepare):
+def test_a_worker_that_is_stopped_gives_its_run_back_and_a_later_start_counts_again(prepare):
     files = prepare("sizes=[40]", "budget.steps=40", "executor.retries=0")
     run = files.run("resnet_nano-n40-s0")
     first = start(files.folder)
@@ -99,10 +104,7 @@ def test_a_worker_that_is_stopped_gives_its_run_back_and_one_that_is_killed_is_r
     assert (first.returncode, "Traceback" in said) == (130, False), said
     assert read_claim(run.folder) is None
     assert run.checkpoint_path.is_file()
-    second = start(files.folder)
-    wait_until(lambda: second.poll() is not None or read_claim(run.folder))
-    second.kill()
-    second.communicate()
+    leave_claim(run, 1)
     assert read_claim(run.folder).is_dead
     config = compose_study("quick", [*WORDS, "sizes=[40]", "budget.steps=40"])
     scale.find_missing(files, plan_study(config, jobs=1, console=Console()), Console())  # a later start counts again
