@@ -84,6 +84,7 @@ budget.steps=many -> budget.steps=many: expected a whole number
 budget.steps=null -> no budget: give exactly one of budget.steps
 budget.steps=3 budget.epochs=2 -> budget.steps=3 and budget.epochs=2.0: give exactly one & budget.flops
 train_size=1.5 -> train_size=1.5: & a whole number of examples, a share of them up to 1.0, or all
+train_size=0.0 -> train_size=0.0: & a share of them up to 1.0
 seed=-1 -> seed=-1: must be at least 0
 wandb.mode=on -> wandb.mode=on & did you mean 'online'? choices: auto, offline, online, off
 wandb=off -> wandb & set one of its keys instead

@@ -60,6 +60,8 @@ def test_every_place_shows_the_interval_of_the_table_of_gaps(tmp_path, change, c
     assert dict(re.findall(rf'<th scope="row">([\d,]+)</th>.*{GAP}', page)) == best
     markdown = (study.folder / "tables" / "results.md").read_text()
     assert dict(re.findall(rf"^\| ([\d,]+) \|.*{GAP}", markdown, re.M)) == best
+    latex = (study.folder / "tables" / "results.tex").read_text()
+    assert dict(re.findall(rf"^([\d,]+) &.*{GAP}", latex, re.M)) == best
     data = read_script_data((study.folder / "compare.html").read_text())
     cells = [
         (int(re.search(r", ([\d,]+) ex", one["label"])[1].replace(",", "")), one["model"]) for one in data["cells"]

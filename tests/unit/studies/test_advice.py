@@ -103,15 +103,21 @@ def judge_drawn(seed, networks, count=150):
     floors.sort(key=lambda one: -one.hits.mean())
     hits = [(random.random(count) < 0.85) * 1.0 for _ in range(networks)]
     trained = [advice.Network(f"n{place}", one, 1, 10, False, 1.0) for place, one in enumerate(hits)]
-    return advice.judge(floors, trained, np.arange(count) % 2, np.arange(count), None).chosen
+    return advice.judge(floors, trained, np.arange(count) % 2, np.arange(count), None)
 
 
 @pytest.mark.parametrize("networks", [0, 3])
 def test_what_is_named_of_several_that_are_equal_is_lowered_by_its_luck(networks):
     """A trained network too, and a floor that is named though another is best within a standard error."""
-    chosen = [judge_drawn(seed, networks) for seed in range(6)]
+    chosen = [judge_drawn(seed, networks).chosen for seed in range(6)]
     assert all(one.is_floor is not bool(networks) for one in chosen)
     assert all(0.003 < one.hits.mean() - one.now.value < 0.04 for one in chosen)
+
+
+def test_the_same_lead_is_less_sure_where_more_were_tried():
+    few, many = (next(one.lead for one in judge_drawn(0, count).standings if one.name == "n0") for count in (1, 9))
+    assert few.value == many.value
+    assert many.low < few.low < few.high < many.high
 
 
 def test_labels_for_a_target_and_what_is_out_of_reach():

@@ -100,6 +100,7 @@ def test_the_page_holds_the_heads_numbers(few_runs, page):
     assert layers == [str(row["layer"]) for row in last]
     assert f"{last[0]['type']} " in found.text
     assert "does not read a class token" in found.text
+    assert f"../compare.html#{FOUR}" in [a.get("href") for a in found.all("a")]
     assert "Attention of the class token" in Page((few_runs.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
     assert page.stat().st_size < 100_000
 
