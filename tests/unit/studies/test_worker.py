@@ -94,6 +94,7 @@ def test_a_run_whose_process_dies_again_and_again_has_failed(prepare):
     assert run.result() is not None
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_gives_its_run_back_and_a_later_start_counts_again(prepare):
     files = prepare("sizes=[40]", "budget.steps=40", "executor.retries=0")
     run = files.run("resnet_nano-n40-s0")
