@@ -95,13 +95,13 @@ def test_now_and_twice_the_labels_lie_in_their_intervals():
     assert inside >= 0.75 * 2 * total
 
 
-def judge_drawn(seed, networks, count=150):
-    """Three floors of 60% and trained networks of 85%, which differ by chance alone."""
+def judge_drawn(seed, networks, share=0.85, count=150):
+    """Three floors of 60% and trained networks of a share, which differ by chance alone."""
     random = np.random.default_rng(seed)
     drawn = [advice.Candidate(kind, "pixels") for kind in advice.FLOOR]
     floors = [advice.Outcome(one, np.array([count]), (random.random((1, count)) < 0.6) * 1.0, None) for one in drawn]
     floors.sort(key=lambda one: -one.hits.mean())
-    hits = [(random.random(count) < 0.85) * 1.0 for _ in range(networks)]
+    hits = [(random.random(count) < share) * 1.0 for _ in range(networks)]
     trained = [advice.Network(f"n{place}", one, 1, 10, False, 1.0) for place, one in enumerate(hits)]
     return advice.judge(floors, trained, np.arange(count) % 2, np.arange(count), None)
 
@@ -118,6 +118,13 @@ def test_the_same_lead_is_less_sure_where_more_were_tried():
     few, many = (next(one.lead for one in judge_drawn(0, count).standings if one.name == "n0") for count in (1, 9))
     assert few.value == many.value
     assert many.low < few.low < few.high < many.high
+
+
+def test_a_network_whose_lead_may_be_chance_is_hopeful_and_not_chosen():
+    found = judge_drawn(0, 1, share=0.62)
+    assert found.chosen.is_floor
+    assert found.hopeful.name == "n0"
+    assert found.hopeful.lead.low < 0 < found.hopeful.lead.value
 
 
 def test_labels_for_a_target_and_what_is_out_of_reach():
