@@ -90,29 +90,6 @@ def test_the_page_in_a_browser(folder, tmp_path, chromium):
     assert shown[-1].splitlines()[-1] == "another split"
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["nowhere"], "data.root=nowhere: no such folder"),
-        (["file"], "data.root=file: not a folder"),
-        (["empty"], "data.root=empty: holds no folders; put the images of each class into a folder of its own"),
-        (["photos", "--out", "file"], "--out file: cannot write there"),
-        (["photos", "--out", "photos/look"], "--out photos/look: is inside photos, whose folders are classes"),
-        ([], "the following arguments are required: FOLDER"),
-    ],
-)
-def test_mistakes_are_a_line_each(folder, tmp_path, monkeypatch, capsys, words, says):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    (tmp_path / "empty").mkdir()
-    assert main(["data", *words]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    (line,) = err.splitlines()
-    assert line.startswith(f"vitlab: {says}")
-    assert not (tmp_path / "photos" / "look").exists()
-
-
 def test_neither_torch_nor_what_draws_charts_is_imported(folder):
     _, modules = run_elsewhere([["data", str(folder), "--out", str(folder.parent / "look")]], folder)
     assert "vitlab.reports.pages.data_look" in modules

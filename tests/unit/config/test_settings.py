@@ -2,13 +2,13 @@
 
 import json
 import pickle
-import subprocess
 import sys
 
 import pytest
 
 from scripts.make import write_keys
 from tests.configurations import problem, train
+from vitlab.cli import main
 from vitlab.config import UserError, identity, resolved
 from vitlab.config.groups import list_keys, read_comments
 from vitlab.config.kinds import import_class
@@ -66,18 +66,10 @@ def test_an_own_module_that_cannot_be_imported_is_typed_by_its_file(own_module, 
     assert train(f"model={own_module}", "model.depth=4").model.depth == 4
 
 
-@pytest.mark.parametrize("wrong", ["recipe.lr=-1", "recipe.lrr=1", "data=imagefolder", "seed.x=1", "nothing"])
-def test_a_problem_says_the_same_behind_a_pipe(wrong):
+def test_a_problem_says_the_same_behind_a_pipe():
     with pytest.raises(UserError) as caught:
-        train(wrong)
+        train("recipe.lr=-1", "recipe.lrr=1", "data=imagefolder", "nothing")
     assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
-
-
-@pytest.mark.parametrize(
-    ("word", "near"), [("epochs=3", "budget.epochs"), ("lr=1", "recipe.lr"), ("depth=1", "model.depth")]
-)
-def test_the_last_part_of_a_key_is_enough_for_the_suggestion(word, near):
-    assert f"did you mean '{near}'?" in problem(word)
 
 
 def test_dotted_keys_of_a_study_file_are_those_of_the_command_line(tmp_path):
@@ -94,17 +86,14 @@ def test_a_grid_is_counted_before_it_is_expanded():
         compose_study("quick", [f"grid.recipe.batch_size={values}", f"grid.recipe.warmup={values}"])
 
 
-def test_the_list_of_keys_is_that_of_the_classes_with_their_comments():
+def test_the_list_of_keys_is_that_of_the_classes_with_their_comments(capsys):
     keys = {key.name: key for key in list_keys(StudyConfig)}
     assert keys["trainer.devices"].type == "whole number, from 1, to 1,024"
     assert keys["trainer.devices"].about.startswith("of a machine")
     assert keys["trainer.checkpoint_every"].type == "number, from 0"
     assert keys["trainer.checkpoint_every"].about == "seconds"
     assert read_comments("# above\na: 1  # beside\nb: 2\n") == {"a": "above beside"}
-    printed = subprocess.run(
-        [sys.executable, "-m", "vitlab", "list", "mixers.keys", "--json"], capture_output=True, text=True, check=True
-    )
-    assert {"kind": "depthwise", "name": "kernel", "type": "whole number", "default": "3", "about": ""} in json.loads(
-        printed.stdout
-    )
+    assert main(["list", "mixers.keys", "--json"]) == 0
+    kernel = {"kind": "depthwise", "name": "kernel", "type": "whole number", "default": "3", "about": ""}
+    assert kernel in json.loads(capsys.readouterr().out)
     assert "| `trainer.devices` | whole number, from 1, to 1,024 | 1 |" in write_keys()

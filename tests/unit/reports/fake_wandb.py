@@ -11,18 +11,14 @@ KEY = "0" * 40
 
 
 class Server(ThreadingHTTPServer):
-    """`order`: ids of runs as they came; `history`: id -> rows; `files`: id -> names.
-
-    Runs in `refused` get `refusal`, a status and a body.
-    """
+    """`order`: ids of runs as they came; `history`: id -> rows. Runs in `refused` get a 403."""
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.order, self.history, self.files, self.refused = [], defaultdict(list), defaultdict(set), set()
+        self.order, self.history, self.refused = [], defaultdict(list), set()
         self.summary, self.operations, self.views = {}, [], []
-        self.refusal = 403, {"errors": [{"message": "permission denied"}]}
 
     @property
     def url(self):
@@ -59,13 +55,12 @@ class Handler(BaseHTTPRequestHandler):
             if name not in server.order:
                 server.order.append(name)
             if name in server.refused:
-                return server.refusal
+                return 403, {"errors": [{"message": "permission denied"}]}
             project = {"id": "p", "name": given["project"], "entity": {"id": "e", "name": "someone"}}
             bucket = {"id": name, "name": name, "displayName": given.get("displayName"), "config": "{}"}
             bucket |= {"historyLineCount": 0, "sweepName": None, "project": project}
             return 200, {"data": {"upsertBucket": {"inserted": True, "bucket": bucket}}}
         if operation == "CreateRunFiles":
-            server.files[given["run"]].update(given["files"])
             files = [{"name": name, "uploadUrl": f"{server.url}/upload/{name}"} for name in given["files"]]
             return 200, {"data": {"createRunFiles": {"runID": given["run"], "uploadHeaders": [], "files": files}}}
         if operation in ("Viewer", "GetDefaultEntity"):

@@ -38,10 +38,10 @@ def offline(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def written(tmp_path_factory, drawing):
     """The study with its dashboards, which no test changes."""
     study = write_study(tmp_path_factory.mktemp("written") / "quick")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, drawing():
         patch.setenv("WANDB_MODE", "offline")
         assert main(["report", str(study.folder), "--wandb"]) == 0
     return study

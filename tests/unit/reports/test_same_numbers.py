@@ -11,7 +11,6 @@ from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
 from vitlab.commands.scale import show
 from vitlab.formatting import round_numbers, significant, whole
-from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
 
 MODELS = {"vit_nano": "vit", "resnet_nano": "resnet", "mixer_s16": "mixer"}
@@ -54,10 +53,15 @@ def test_every_place_shows_the_interval_of_the_table_of_gaps(tmp_path, change, c
     printed = capsys.readouterr().out
     assert dict(re.findall(rf"^([\d,]+)  .*{GAP}", printed, re.M)) == best
     assert all(found in best.values() for found in re.findall(GAP, printed.splitlines()[-1]))
-    page = write_report(results).read_text()
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert main(["report", str(study.folder), "--json", "--wandb"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    page = study.report_path.read_text()
     assert dict(re.findall(rf'<th scope="row">([\d,]+)</th>.*{GAP}', page)) == best
     markdown = (study.folder / "tables" / "results.md").read_text()
     assert dict(re.findall(rf"^\| ([\d,]+) \|.*{GAP}", markdown, re.M)) == best
+    latex = (study.folder / "tables" / "results.tex").read_text()
+    assert dict(re.findall(rf"^([\d,]+) &.*{GAP}", latex, re.M)) == best
     data = read_script_data((study.folder / "compare.html").read_text())
     cells = [
         (int(re.search(r", ([\d,]+) ex", one["label"])[1].replace(",", "")), one["model"]) for one in data["cells"]
@@ -65,9 +69,6 @@ def test_every_place_shows_the_interval_of_the_table_of_gaps(tmp_path, change, c
     compared = {(cells[a][0], frozenset((cells[a][1], cells[b][1]))): text for a, b, text in data["gaps"]}
     assert {pair: re.search(GAP, text)[1] for pair, text in compared.items()} == gaps
 
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    assert main(["report", str(study.folder), "--json", "--wandb"]) == 0
-    document = json.loads(capsys.readouterr().out)
     told = {
         (one["train_size"], frozenset((one["best"], one["other"]))): say(one["difference"], one["low"], one["high"])
         for one in document["gaps"]

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from PIL import Image
 
 from tests.unit.reports.fake_wandb import KEY, wandb_server
 from tests.unit.reports.written_study import make_study
@@ -38,6 +39,19 @@ def test_a_failure_is_a_warning_and_leaves_the_training_alone(tmp_path):
     tracker.replay([{"step": 1, "train/loss": 2.0}], last_step=1)
     tracker.log_picture(tmp_path / "none.png", 1)
     assert (tracker.log({"step": 2}), tracker.finish({"accuracy": 0.5})) == (None, None)
+
+
+def test_an_attempt_that_goes_on_has_the_pictures_of_the_one_before_up_to_its_checkpoint(tmp_path):
+    config, run = compose(TrainConfig, ["wandb.mode=offline", "data=digits"]), RunFiles(tmp_path / "run")
+    run.folder.mkdir()
+    Image.new("L", (9, 9)).save(tmp_path / "maps.png")
+    for steps, last, kept in (((3, 5, 7), 0, 3), ((), 5, 2)):
+        tracker = Tracker(config, run, family="vit", params=7)
+        tracker.replay([], last)
+        for step in steps:
+            tracker.log_picture(tmp_path / "maps.png", step)
+        folder = run.folder / tracker.finish({}, exit_code=1)["path"]
+        assert len(list(folder.rglob("*.png"))) == kept
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from tests.unit.reports.few_runs import losses
-from tests.unit.reports.written_study import make_study
-from vitlab.cli import main
 from vitlab.reports.words import LATEX, MARKDOWN, escape, format_latex, format_markdown
-from vitlab.studies.results import Results, load_results
+from vitlab.studies.results import Results
 
 
 def row(model, size, seed, accuracy):
@@ -85,15 +83,3 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
 def test_what_means_something_in_a_format_is_escaped(text, tex, md):
     assert escape(text, LATEX) == tex
     assert escape(text, MARKDOWN) == md
-
-
-def test_the_report_command_writes_both(tmp_path, capsys):
-    study = make_study(tmp_path / "quick", sizes=(53, 59), failed=0)
-    assert main(["report", str(study.folder)]) == 0
-    folder = study.folder / "tables"
-    written = [str(folder / name) for name in ("results.md", "results.tex")]
-    assert capsys.readouterr().out.splitlines() == [str(study.report_path), *written]
-    assert (folder / "results.md").read_text() == format_markdown(load_results(study.folder))
-    numbers = re.findall(r"[\d.]+ ± [\d.]+%", (folder / "results.md").read_text())
-    assert len(numbers) == 4
-    assert all(number.replace("±", r"$\pm$")[:-1] in (folder / "results.tex").read_text() for number in numbers)

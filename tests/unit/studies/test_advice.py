@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from joblib import parallel_config
+from sklearn.ensemble import RandomForestClassifier
 
 from vitlab.commands import advise as command
 from vitlab.config import UserError
@@ -15,8 +17,12 @@ from vitlab.studies import advice
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """One repetition: each classifier is fitted five times, not twenty."""
+    """One repetition: each classifier is fitted five times, not twenty; in this process, with few trees."""
     monkeypatch.setattr(advice, "REPEATS", 1)
+    forest = (None,), lambda _: RandomForestClassifier(9, random_state=0)
+    monkeypatch.setitem(advice.KINDS, "random forest", forest)
+    with parallel_config("sequential"):
+        yield
 
 
 def draw(count, classes=3, width=8, noise=1.0, seed=0):
@@ -52,9 +58,8 @@ def test_given_test_pictures_are_the_test_of_all_splits():
 
 
 def test_frozen_features_are_taken_where_they_are_surely_better():
-    labels, good = draw(240)
-    generator = np.random.default_rng(2)
-    poor = generator.random((240, 12), dtype=np.float32)
+    labels, good = draw(150)
+    poor = np.random.default_rng(2).random((150, 12), dtype=np.float32)
     found, _ = answer({"pixels": poor + 0.1 * labels[:, None].astype(np.float32), "net": good}, labels)
     assert found.chosen.name.endswith("frozen net")
     assert found.chosen.lead.low > 0
@@ -62,8 +67,8 @@ def test_frozen_features_are_taken_where_they_are_surely_better():
 
 
 def test_a_network_that_is_no_better_than_a_floor_is_not_named():
-    labels, x = draw(240, noise=2.0)
-    found, _ = answer({"pixels": x, "net": np.random.default_rng(3).random((240, 8), dtype=np.float32)}, labels)
+    labels, x = draw(150, noise=2.0)
+    found, _ = answer({"pixels": x, "net": np.random.default_rng(3).random((150, 8), dtype=np.float32)}, labels)
     assert found.chosen is found.floor
     assert found.hopeful is None
 
@@ -90,23 +95,36 @@ def test_now_and_twice_the_labels_lie_in_their_intervals():
     assert inside >= 0.75 * 2 * total
 
 
-def judge_drawn(seed, networks, count=150):
-    """Three floors of 60% and trained networks of 85%, which differ by chance alone."""
+def judge_drawn(seed, networks, share=0.85, count=150):
+    """Three floors of 60% and trained networks of a share, which differ by chance alone."""
     random = np.random.default_rng(seed)
     drawn = [advice.Candidate(kind, "pixels") for kind in advice.FLOOR]
     floors = [advice.Outcome(one, np.array([count]), (random.random((1, count)) < 0.6) * 1.0, None) for one in drawn]
     floors.sort(key=lambda one: -one.hits.mean())
-    hits = [(random.random(count) < 0.85) * 1.0 for _ in range(networks)]
+    hits = [(random.random(count) < share) * 1.0 for _ in range(networks)]
     trained = [advice.Network(f"n{place}", one, 1, 10, False, 1.0) for place, one in enumerate(hits)]
-    return advice.judge(floors, trained, np.arange(count) % 2, np.arange(count), None).chosen
+    return advice.judge(floors, trained, np.arange(count) % 2, np.arange(count), None)
 
 
 @pytest.mark.parametrize("networks", [0, 3])
 def test_what_is_named_of_several_that_are_equal_is_lowered_by_its_luck(networks):
     """A trained network too, and a floor that is named though another is best within a standard error."""
-    chosen = [judge_drawn(seed, networks) for seed in range(6)]
+    chosen = [judge_drawn(seed, networks).chosen for seed in range(6)]
     assert all(one.is_floor is not bool(networks) for one in chosen)
     assert all(0.003 < one.hits.mean() - one.now.value < 0.04 for one in chosen)
+
+
+def test_the_same_lead_is_less_sure_where_more_were_tried():
+    few, many = (next(one.lead for one in judge_drawn(0, count).standings if one.name == "n0") for count in (1, 9))
+    assert few.value == many.value
+    assert many.low < few.low < few.high < many.high
+
+
+def test_a_network_whose_lead_may_be_chance_is_hopeful_and_not_chosen():
+    found = judge_drawn(0, 1, share=0.62)
+    assert found.chosen.is_floor
+    assert found.hopeful.name == "n0"
+    assert found.hopeful.lead.low < 0 < found.hopeful.lead.value
 
 
 def test_labels_for_a_target_and_what_is_out_of_reach():
@@ -130,8 +148,8 @@ def test_wrong_labels_are_suspects():
 
 
 def test_a_trained_network_is_compared_on_its_own_test_pictures():
-    labels, x = draw(200, noise=2.5)
-    hits = np.full(200, np.nan)
+    labels, x = draw(100, noise=2.5)
+    hits = np.full(100, np.nan)
     hits[::4] = 1.0
     found, _ = answer({"pixels": x}, labels, networks=[advice.Network("vit", hits, 1, 100, False, 1.0)])
     assert found.chosen.name == "vit"

@@ -2,19 +2,13 @@
 
 import pytest
 
-from vitlab.config import TrainConfig, UserError, compose, identity, load, resolved
+from vitlab.config import TrainConfig, compose, identity, load, resolved
 from vitlab.config.schema import BudgetConfig
 from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, name_run
 
 
 def study(*overrides):
     return compose_study("quick", overrides)
-
-
-def refused(*overrides):
-    with pytest.raises(UserError) as caught:
-        study(*overrides)
-    return caught.value.problems
 
 
 def test_every_model_size_and_seed_is_one_run_small_sizes_first():
@@ -82,38 +76,6 @@ def test_the_studys_budget_and_data_are_those_of_every_run():
 )
 def test_a_runs_name_is_safe_as_a_folder(model, name):
     assert name_run(model, 7, 0) == name
-
-
-def test_models_whose_runs_would_share_a_folder_are_refused(tmp_path):
-    (tmp_path / "vit_nano.yaml").write_text("kind: vit\npatch_size: auto\n")
-    (line,) = refused(f"models=[vit_nano,{tmp_path}/vit_nano.yaml]")
-    assert "models, grid: 'vit_nano' and 'vit_nano' are alike" in line
-
-
-@pytest.mark.parametrize("key", ["data=digits", "data.image_size=8", "seed=1", "train_size=5", "budget.steps=3"])
-def test_what_a_study_holds_fixed_cannot_be_changed_for_runs(key):
-    name, _, value = key.partition("=")
-    top = name.partition(".")[0]
-    assert refused(f"set=['{key}']") == [
-        f"set: {key}: {top} is the same for all runs of a study; give {key} without set"
-    ]
-    if top != "budget":
-        for word in (f"models={{a: {{model: vit_nano, {name}: {value}}}}}", f"grid.{name}=[{value}]"):
-            (line,) = refused(word)
-            assert f": {name}: {top} is the same for all runs of a study" in line
-
-
-def test_problems_of_all_models_come_at_once_each_once():
-    models = "models={vit_nano: {model: vit_nano, model.heads: 5, model.width: 64}, resnet_nano: resnet_nano}"
-    lines = refused("set=[recipe.lrr=1,foo]", models)
-    text = "\n".join(lines)
-    assert len(lines) == 3
-    for part in (
-        "recipe.lrr: no key 'lrr' in 'recipe'; did you mean 'lr'?",
-        "'foo' is not key=value",
-        "model.heads=5: does not divide model.width=64",
-    ):
-        assert text.count(part) == 1
 
 
 @pytest.mark.parametrize(

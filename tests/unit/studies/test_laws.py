@@ -328,10 +328,7 @@ def test_a_gain_is_a_share_of_the_whole_variance_not_of_the_seeds_noise():
         ]
         for law, bends in zip(LAWS, (bends, bends[::-1]), strict=True)
     ]
-    fits = [
-        fit_scaling_law(*list(zip(*part, strict=True))[::2], "auto", seeds=[s for _, s, _ in part]) for part in data
-    ]
-    found = crossover(*fits)
+    fits, found = solve(data, "auto")
     costs = {(model, size): 1.0 for model in (0, 1) for size in FOUR}
     ranked = rank_next_runs(*fits, found, costs, most=8)
     assert ranked

@@ -51,7 +51,7 @@ def test_seeds_are_added_where_the_interval_is_wide_until_it_is_not():
 
 def test_fewer_runs_are_needed_than_with_equal_seeds_for_every_cell():
     spent, equal = 0, 0
-    for study in range(20):
+    for study in range(8):
         spent += len(play(Target(1.5), study)[0])
         seeds = 3
         while plan_round(draw([(*c, s) for c in SPREADS for s in range(seeds)], study), Target(1.5))[0]:

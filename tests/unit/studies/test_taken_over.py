@@ -13,7 +13,7 @@ from vitlab.commands.scale import find_missing
 from vitlab.config import TrainConfig, compose
 from vitlab.console import Console
 from vitlab.studies import claims
-from vitlab.studies.claims import hold, path_of, read_claim
+from vitlab.studies.claims import hold, path_of
 from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
@@ -39,16 +39,6 @@ except ClaimLost as error:
 
 def list_files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_worker_waits_while_another_hosts_claim_is_silent_and_takes_the_run_when_it_is_dead(tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "DEAD_AFTER", 0.3)
-    path_of(tmp_path, 1).write_text('{"host": "elsewhere", "pid": 1, "started": ""}')
-    assert read_claim(tmp_path).is_silent
-    os.utime(path_of(tmp_path, 1), (1, 1))
-    assert not read_claim(tmp_path).is_silent, "it was touched"
-    time.sleep(0.4)
-    assert read_claim(tmp_path).is_dead
 
 
 @pytest.mark.slow

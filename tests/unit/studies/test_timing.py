@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -80,3 +81,18 @@ def test_models_that_see_the_largest_size_less_than_twice_are_named(make_plan, b
     warning = make_plan(models, "sizes=[20,40]", "seeds=[0,1]", budget).warn_of_unseen()
     assert warning.startswith(says.removesuffix("; ") if says else "")
     assert ("budget.steps=20 or budget.epochs=2 shows each 2 times" in warning) == bool(says) == bool(warning)
+
+
+def test_default_sizes_hold_an_item_of_each_class_and_no_two_hold_the_same_items():
+    task = SimpleNamespace(train=SimpleNamespace(total=100, per_item=4), strata=range(3))
+    assert timing.choose_sizes([1, 14, 50, 500], task) == [14, 50, 100]
+    assert timing.choose_sizes([1], task) == [12]
+
+
+def test_as_many_runs_train_at_once_as_there_are_and_as_their_threads_or_devices_have_room_for(monkeypatch):
+    monkeypatch.setattr(timing, "count_cores", lambda: 8)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    trainer = SimpleNamespace(trainer=SimpleNamespace(devices=2))
+    for accelerator, threads, most in (("cpu", 1, 4), ("cpu", 8, 1), ("gpu", 1, 1)):
+        variant = SimpleNamespace(config=trainer, settled={"accelerator": accelerator, "threads": threads})
+        assert [timing.choose_jobs({"a": variant}, runs) for runs in (1, 9)] == [1, most]

@@ -11,13 +11,6 @@ def study(*words, file="quick"):
     return compose_study(str(file), words)
 
 
-def refused(*words):
-    with pytest.raises(UserError) as caught:
-        study(*words)
-    (line,) = caught.value.problems
-    return line
-
-
 def values(config, *keys):
     """The values of dotted keys of each variant's runs."""
     found = {}
@@ -91,29 +84,6 @@ def test_the_subset_has_a_seed_of_its_own():
     assert identity(alone.config, "") == identity(specs[0].config, ""), "the same run as without a seed for the subset"
 
 
-@pytest.mark.parametrize(
-    ("word", "says"),
-    [
-        ("grid.model.pach_size=[4]", "grid.model.pach_size: no key 'pach_size' in 'model'; did you mean 'patch_size'?"),
-        ("grid.recipe.lr=0.1", "grid.recipe.lr=0.1: expected its values, for example grid.recipe.lr=[0.1]"),
-        ("grid.recipe.lr=[]", "grid.recipe.lr=[]: expected its values"),
-        ("grid.recipe.lr=[0.1,0.1]", "'vit_nano lr=0.1' and 'vit_nano lr=0.1' are alike; their runs would share"),
-        ("grid.recipe.lr=[1,1.0]", "'vit_nano lr=1' and 'vit_nano lr=1' are alike; their runs would share"),
-        ("grid=5", "grid=5: expected a mapping"),
-        ("models={1: vit_nano}", "models: 1 is a number; a name is text"),
-        ("grid.model=[vit_nano]", "grid.model: give the models in models=[vit_nano]"),
-        ("grid.model.patch_size=[7]", "model.patch_size=7: 7 does not divide the image height"),
-        ("models=[vit_nano,vit_nano]", "models: 'vit_nano' is given twice; name variants, for example models={a: "),
-        ("models={a: {recipe.lr: 1}}", "models.a={'recipe.lr': 1}: needs a model; for example models={a: "),
-        ("models={a: vit_nanoo}", "vit_nanoo: unknown model; did you mean 'vit_nano'?"),
-        ("models={'a b': vit_nano, a/b: vit_nano}", "'a b' and 'a/b' are alike; their runs would share a folder"),
-        ("models={a: {model: vit_nano, recipe.lrr: 1}}", "recipe.lrr: no key 'lrr' in 'recipe'; did you mean 'lr'?"),
-    ],
-)
-def test_a_mistake_in_variants_or_axes_is_one_line_with_the_fix(word, says):
-    assert says in refused(word)
-
-
 def test_a_study_grows_by_variants_and_values_and_keeps_its_runs(tmp_path):
     files = StudyFiles(tmp_path)
 
@@ -134,12 +104,3 @@ def test_a_study_grows_by_variants_and_values_and_keeps_its_runs(tmp_path):
     assert three == two | {"deep patch_size=4", "deep patch_size=8"}
     with pytest.raises(UserError, match=r"another configuration \(model.depth 6 -> 5\)"):
         files.refuse(study("models={deep patch_size=4: {model: vit_nano, model.depth: 5, model.patch_size: 4}}"))
-
-
-@pytest.mark.parametrize(
-    ("word", "place"),
-    [("grid.recipe.lr=[0.1,0.2]", "grid"), ("models={a: {model: vit_nano, recipe.lr: 0.1}}", "models.a")],
-)
-def test_a_key_is_tuned_or_set(word, place):
-    with pytest.raises(UserError, match=rf"{place}.recipe.lr: tune chooses its value"):
-        study("tune.recipe.lr=[0.1,0.2]", word)

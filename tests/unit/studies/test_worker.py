@@ -3,14 +3,14 @@
 import json
 import os
 import signal
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.integration import commands
+from vitlab.cli import main
 from vitlab.commands import scale
 from vitlab.config import UserError
 from vitlab.console import Console
@@ -39,12 +39,6 @@ def prepare(tmp_path, monkeypatch):
     return write
 
 
-def start(folder, words=("work",)):
-    """A worker in a process of its own, as by hand."""
-    words = [sys.executable, "-m", "vitlab", *words, str(folder)]
-    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd="/", start_new_session=True)
-
-
 def wait_until(condition):
     end = time.monotonic() + DEADLINE
     while not (found := condition()):
@@ -64,51 +58,57 @@ def test_a_worker_takes_free_runs_from_the_smallest_on_and_leaves_failed_and_hel
     with hold(files.run(names[2]).folder):
         work(files.folder, 1, lambda: False)
         assert [files.run(name).result() is not None for name in names] == [True, False, False, True]
-    work(files.folder, 1, lambda: False)
+    assert main(["work", str(files.folder), "--cores", "1"]) == 0
     assert count_logged(files, ": trained") == {name: 1 for name in names if name != names[1]}
     assert files.run(names[1]).error() == "as it was elsewhere"
     times = [files.run(name).result_path.stat().st_mtime for name in (names[0], names[3], names[2])]
     assert times == sorted(times)
 
 
+def leave_claim(run, number):
+    """As a process that was killed."""
+    with hold(run.folder) as held:
+        gone = {**json.loads(path_of(run.folder, held.number).read_text()), "pid": 2**22 + 1}
+    run.folder.mkdir(exist_ok=True)
+    path_of(run.folder, number).write_text(json.dumps(gone))
+
+
 def test_a_run_whose_process_dies_again_and_again_has_failed(prepare):
     """The number of its claim counts the processes; none of them is left."""
     files = prepare("sizes=[40]", "budget.steps=2", "executor.retries=1")
     run = files.run("resnet_nano-n40-s0")
-    with hold(run.folder) as held:
-        gone = {**json.loads(path_of(run.folder, 1).read_text()), "pid": 2**22 + 1}
-    held.folder.mkdir(exist_ok=True)
-    path_of(run.folder, 2).write_text(json.dumps(gone))
+    leave_claim(run, 2)
     work(files.folder, 1, lambda: False)
     assert "ended 2 times" in run.error()
     assert "executor.retries=1" in run.error()
     assert read_claim(run.folder) is None
     run.error_path.unlink()
-    path_of(run.folder, 1).write_text(json.dumps(gone))
+    leave_claim(run, 1)
     work(files.folder, 1, lambda: False)
     assert run.result() is not None
 
 
-def test_a_worker_that_is_stopped_gives_its_run_back_and_one_that_is_killed_is_replaced(prepare):
-    files = prepare("sizes=[40]", "budget.steps=40", "executor.retries=0")
+def test_a_worker_that_is_stopped_gives_its_run_back_and_a_later_start_counts_again(prepare, capsys):
+    words = ["sizes=[40]", "budget.steps=60", "executor.retries=0"]
+    files = prepare(*words)
     run = files.run("resnet_nano-n40-s0")
-    first = start(files.folder)
-    wait_until(lambda: first.poll() is not None or len(run.metrics()) > 5)
-    os.killpg(first.pid, signal.SIGINT)
-    _, said = first.communicate(timeout=DEADLINE)
-    assert (first.returncode, "Traceback" in said) == (130, False), said
-    assert read_claim(run.folder) is None
-    assert run.checkpoint_path.is_file()
-    second = start(files.folder)
-    wait_until(lambda: second.poll() is not None or read_claim(run.folder))
-    second.kill()
-    second.communicate()
+
+    def press_ctrl_c():
+        wait_until(lambda: len(run.metrics()) > 5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press_ctrl_c)
+    thread.start()
+    assert main(["work", str(files.folder), "--cores", "1"]) == 130
+    thread.join()
+    assert "Traceback" not in capsys.readouterr().err
+    assert (read_claim(run.folder), run.checkpoint_path.is_file(), run.result()) == (None, True, None)
+    leave_claim(run, 1)
     assert read_claim(run.folder).is_dead
-    config = compose_study("quick", [*WORDS, "sizes=[40]", "budget.steps=40"])
-    scale.find_missing(files, plan_study(config, jobs=1, console=Console()), Console())  # a later start counts again
+    plan = plan_study(compose_study("quick", [*WORDS, *words]), jobs=1, console=Console())
+    scale.find_missing(files, plan, Console())  # a later start counts again
     work(files.folder, 1, lambda: False)
-    assert run.result()["steps"] == 40
-    assert [row["step"] for row in run.metrics() if "train/loss" in row] == [*range(1, 41)]
+    assert [row["step"] for row in run.metrics() if "train/loss" in row] == [*range(1, 61)]
 
 
 def test_workers_end_when_their_parent_is_killed_and_give_their_runs_back(prepare):

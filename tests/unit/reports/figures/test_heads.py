@@ -29,13 +29,11 @@ def test_a_panel_per_size_shows_the_trained_and_the_untrained_model(tmp_path):
     assert [*dict.fromkeys(panels["trained"])] == [f"{size:,} examples" for size in SIZES]
     assert panels["untrained"].count("500 examples") == panels["trained"].count("500 examples") == 16
     assert figure.files[1] == ("2,000 examples", "vit_nano-n2000-s0/analysis/attention_distance.json")
-
-
-def test_of_a_size_the_first_seed_that_has_the_analysis_is_shown(tmp_path):
-    study = make_study(tmp_path / "quick")
     (study.run("vit_nano-n2000-s0").analysis_folder / "attention_distance.json").unlink()
     (figure,) = draw_measured(load_results(study.folder))
-    assert read_column(figure, "link", "trained", panel="2,000 examples")[0] == "vit_nano-n2000-s1/"
+    assert read_column(figure, "link", "trained", panel="2,000 examples")[0] == "vit_nano-n2000-s1/", (
+        "the first seed that has it"
+    )
 
 
 @pytest.mark.parametrize("values", [[19.0, 19.6], [4.0, 21.0]])

@@ -53,11 +53,11 @@ def test_seeds_that_logged_other_steps_are_averaged_over_those_that_have_the_ste
     assert read_column(figure, "low", "bands", model="vit_nano", loss="validation") == [None], "of one seed"
 
 
-@pytest.mark.parametrize("value", [None, math.nan, math.inf])
-def test_a_loss_that_is_no_number_is_a_gap(study, value):
-    write_metrics(study, "vit_nano-n53-s0", losses([4.0, value, 1.0]))
+def test_a_loss_that_is_no_number_is_a_gap(study):
+    for seed, value in enumerate((None, math.nan, math.inf)):
+        write_metrics(study, f"vit_nano-n53-s{seed}", losses([4.0, value, 1.0]))
     figure = draw(study)
-    assert read_column(figure, "value", "lines", model="vit_nano", loss="training")[1] is None
+    assert read_column(figure, "value", "lines", model="vit_nano", loss="training") == [4.0, None, 1.0]
     json.dumps(figure.spec, allow_nan=False)
 
 

@@ -80,11 +80,9 @@ def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
     assert browser.run(reading).startswith(f"Picture 4, {maps.names[3]}, row 3, column 2: ")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["attention", "compare"])
-def test_narrow_pages_fit_and_the_theme_changes(browser, page, compare, name, scheme):
-    path = page if name == "attention" else compare
-    browser.open(path, width=400, scheme=scheme)
+@pytest.mark.parametrize(("name", "scheme"), [(f"attention/{FOUR}", "light"), ("compare", "dark")])
+def test_narrow_pages_fit_and_the_theme_changes(browser, few_runs, name, scheme):
+    browser.open(few_runs.folder / f"{name}.html", width=400, scheme=scheme)
     assert browser.run("document.documentElement.scrollWidth") == 400
     paper = "getComputedStyle(document.body).backgroundColor"
     before = browser.run(paper)
@@ -102,6 +100,7 @@ def test_the_page_holds_the_heads_numbers(few_runs, page):
     assert layers == [str(row["layer"]) for row in last]
     assert f"{last[0]['type']} " in found.text
     assert "does not read a class token" in found.text
+    assert f"../compare.html#{FOUR}" in [a.get("href") for a in found.all("a")]
     assert "Attention of the class token" in Page((few_runs.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
     assert page.stat().st_size < 100_000
 

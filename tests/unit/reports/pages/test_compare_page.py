@@ -12,9 +12,9 @@ from tests.unit.reports.html_page import Page, read_script_data
 from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
 from vitlab.files import write_json
-from vitlab.reports.pages.compare import write_compare_page
+from vitlab.reports.pages.compare import merge_studies, write_compare_page
 from vitlab.reports.words import make_size_table
-from vitlab.studies.results import load_results
+from vitlab.studies.results import Results, load_results
 
 TITLE = "document.querySelector('h1').textContent"
 
@@ -177,6 +177,11 @@ def test_models_of_studies_on_other_data_have_no_interval(study, tmp_path):
     text = (parts[0] / "compare-res.html").read_text()
     assert read_script_data(text)["gaps"] == []
     assert "vit and res: not the same metric, data and test items, so no differences between them." in text
+
+
+def test_models_of_several_studies_are_level_within_the_narrowest_margin():
+    studies = {name: Results([], {"margin": margin}, run_files={}) for name, margin in (("a", 2.0), ("b", 0.5))}
+    assert merge_studies(studies).margin == 0.5
 
 
 def test_runs_of_vitlab_train_are_compared_without_a_study(study, tmp_path, capsys):

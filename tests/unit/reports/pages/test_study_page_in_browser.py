@@ -14,9 +14,8 @@ def page(tmp_path_factory):
     return write_report(load_results(make_study(tmp_path_factory.mktemp("studies") / "quick").folder))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_narrow_page_does_not_scroll_sideways(browser, page, scheme):
-    browser.open(page, width=400, scheme=scheme)
+def test_narrow_page_does_not_scroll_sideways(browser, page):
+    browser.open(page, width=400)
     browser.show_figure("#figure-3")
     assert browser.run("document.documentElement.scrollWidth") == 400
     assert browser.run("document.querySelector('#runs-table').offsetWidth") > 400  # inside a box that scrolls

@@ -1,0 +1,187 @@
+"""What users get wrong: exit code 2 and a line for each problem, with the key, the value and a choice or the fix."""
+
+import re
+import shlex
+
+import pytest
+
+from vitlab.cli import main
+
+# command: its words -> parts of the line of each problem; `&` is between parts, `||` between problems
+MISTAKES = {
+    "": """
+scal -> unknown command 'scal' & did you mean 'scale'? & choices: scale, status
+train --ouut x -> unrecognized arguments: --ouut; did you mean '--out'?
+train --model vit_nano -> unrecognized arguments: --model; did you mean model=NAME?
+train vit_nano -> 'vit_nano' is not key=value; did you mean model=vit_nano?
+train data=imagefolder -> data.root is missing: give data.root=VALUE
+train data=imagefolder data.root=null -> data.root=null:
+train data=pydoc data.tokenizer=null -> data.tokenizer=null: expected text
+train trainer.lrr=1 model=vit_nanoo x=1 recipe.weight_decay=-1 -> trainer.lrr: no key 'lrr' in 'trainer' & 'recipe.lr'?\
+ & choices: accelerator || model=vit_nanoo: unknown model; did you mean 'vit_nano'? || x: no key 'x' ||\
+ recipe.weight_decay=-1.0: must be at least 0
+train analyses=[./own.yaml] -> analyses=./own.yaml: title is missing
+scale analyses=[./own.yaml] -> analyses=./own.yaml: title is missing
+scale --jobs 0 -> --jobs: '0' is not a positive integer, nor auto
+scale --executor locl -> executor=locl: & did you mean 'local'? & choices: local
+scale --detach -> --detach: runs on executor=local end with this command & --executor
+scale --out mine -> --out mine: is not empty and holds no study
+scale --out file -> --out file: is a file; give a folder
+scale qick -> study=qick: unknown study; did you mean 'quick'?
+scale quick other -> 'other' is not key=value, and the study is 'quick' already
+scale text_quick recipe.batch_size=4 -> recipe.batch_size: 'recipe' has no keys &\
+ "set=[model.dropout=0.2,recipe.batch_size=4]"
+scale model.depth=4 -> model.depth: no key 'model' in a study & "set=[model.depth=4]"
+scale models=[vit_nano, resnet_nano] -> models=[vit_nano,: the list has no ']'; quote || 'resnet_nano]' & quote a list
+list -> the following arguments are required: what
+list modles -> unknown 'modles'; did you mean 'models'? choices: models, data
+eval nowhere -> nowhere: not a run, it holds no config.yaml
+report nowhere -> nowhere: not a study, it holds no study.yaml
+status nowhere -> nowhere: not a study, it holds no study.yaml
+generate run --temperature -1 -> --temperature: '-1' is not a number from 0 to 1e+06
+generate gone --beams 3 --top-p 0.9 -> --beams cannot be combined with & --top-p || gone:
+generate gone --length-penalty 0.5 -> --length-penalty only works with & give --beams N too || gone:
+describe model=gpt2 image_size=64 -> image_size=64: model=gpt2 does not have this; choices: length, vocabulary
+describe model=vit_nano data=digits channels=3 -> channels=3: data=digits sets it too
+data -> the following arguments are required: FOLDER
+data nowhere -> data.root=nowhere: no such folder
+data file -> data.root=file: not a folder
+data empty -> data.root=empty: holds no folders; put the images of each class into a folder of its own
+data photos --out file -> --out file: cannot write there
+data photos --out photos/look -> --out photos/look: is inside photos, whose folders are classes
+""",
+    "train data=glyphs": """
+model= -> model=: has no value & null for none
+model.depth=two -> model.depth=two:
+model.depth=0 -> model.depth=0: must be at least 1
+model.width=1000000007 -> model.width & must be at most
+model.dropout=1 -> model.dropout=1.0: must be at most 0.99
+model.pool=cls -> model.pool=cls & choices: token, mean, none
+model.mixer=attntion -> model.mixer=attntion: unknown mixer; did you mean 'attention'?
+model.pool=none task=classification -> model.pool=none gives logits per patch; classification needs
+model.pool=none task=multilabel -> model.pool=none gives logits per patch; multilabel needs
+model=nowhere.yaml -> model=nowhere.yaml: no such file
+model=mine -> model=mine: holds no config.json
+model=./deep.yaml -> model=./deep.yaml: cannot read the file:
+model=./folder.yaml -> model=./folder.yaml & not a regular file
+model.mixer=./bais.yaml -> model.mixer=bais: qkv_bais: no key 'qkv_bais'; did you mean 'qkv_bias'?
+data=./tion.yaml -> data=tion: rotatoin: no key 'rotatoin'; did you mean 'rotation'?
+model=gpt_nano -> model=gpt_nano: takes
+data=pydoc model=vit_nano -> model=vit_nano: takes
+model.heads=5 model.width=64 -> model.heads=5: does not divide model.width=64; nearest that do: 2, 4, 8; or give
+model.patch_size=5 data.image_size=24 -> 5 does not divide the image height of 24 & data.image_size & do: 3, 4, 6
+model.patch_size=[6,6] data.image_size=[24,35] -> 6 does not divide the image width of 35 & nearest that do: 1, 5, 7
+model.patch_size=4 data.image_size=[20,30] -> 4 does not divide the image width of 30 & nearest that do: 1, 2, 5
+recipe=resnet recipe.momentum=0 -> recipe.nesterov=True
+recipe.lr=fast -> recipe.lr=fast: expected a number
+recipe.lr=0 -> recipe.lr=0.0: must be above 0
+recipe.lr=nan -> recipe.lr=nan: must be a finite number
+recipe.betas=[0.9] -> recipe.betas=[0.9]: give two
+recipe.betas=0.9 -> recipe.betas & expected a list, for example recipe.betas=[0.9]
+recipe.kind=adamw -> recipe.kind=adamw: is fixed by the choice; give recipe=NAME
+budget.steps=0 -> budget.steps=0: must be at least 1
+budget.steps=many -> budget.steps=many: expected a whole number
+budget.steps=null -> no budget: give exactly one of budget.steps
+budget.steps=3 budget.epochs=2 -> budget.steps=3 and budget.epochs=2.0: give exactly one & budget.flops
+train_size=1.5 -> train_size=1.5: & a whole number of examples, a share of them up to 1.0, or all
+train_size=0.0 -> train_size=0.0: & a share of them up to 1.0
+seed=-1 -> seed=-1: must be at least 0
+wandb.mode=on -> wandb.mode=on & did you mean 'online'? choices: auto, offline, online, off
+wandb=off -> wandb & set one of its keys instead
+analyses=[rollouts] -> analyses=rollouts: unknown analysis; did you mean 'rollout'? choices:
+data.mean=[nan] -> data.mean=nan: must be a finite number
+data.mean=[[1]] -> data.mean & expected a list of single values
+data.sizes=[0.5,-1] -> data.sizes=-1: a size is a whole number
+data.sizes=[3,4,3] -> data.sizes=[3, 4, 3]: '3' is given twice
+data.image_size=[24] -> data.image_size & give one number or [height,width]
+data.image_size=99999999999999999999 -> data.image_size & must be at most 65536
+'data={name: digits, test_share: 1.5}' -> data.test_share=1.5: must be between 0 and 1
+data.augment=3 -> data.augment=3 & set one of its keys instead; choices: data.augment.flip
+'data.augment={flop: 1}' -> data.augment.flop: no key 'flop' in 'data.augment'; did you mean 'flip'?
+epochs=3 -> epochs & did you mean 'budget.epochs'?
+lr=1 -> lr & did you mean 'recipe.lr'?
+depth=1 -> depth & did you mean 'model.depth'?
+tune.recipe.lrr=[1] -> tune.recipe.lrr
+tune.recipe.lr=[] -> tune.recipe.lr=[]: expected a list of at least one value
+tune.recipe.lr=0.1 -> tune.recipe.lr=0.1: expected a list of at least one value
+tune.recipe.lr=[1,1] -> tune.recipe.lr=[1, 1]: '1' is given twice
+tune.data.noise=[1] -> tune.data.noise: cannot be tuned; give keys of recipe or model
+tune.seed=[1] -> tune.seed: cannot be tuned; give keys of recipe or model
+model.patch_size=5 recipe.lr=-1 -> model.patch_size || recipe.lr
+model.heads=5 model.depth=-1 -> model.depth || model.heads
+model.width=-64 model.heads=5 model.patch_size=5 -> model.patch_size || model.width
+data.image_size=abc model.patch_size=5 seed=-1 -> data.image_size || seed
+model.width=abc model.heads=5 -> model.width
+recipe.repeats=999 recipe.batch_size=0 -> recipe.batch_size
+recipe.betas=[0.9] foo=1 data=glyphss model.heads=5 -> data || foo || model.heads || recipe.betas
+data=imagefolder data.root=nowhere recipe.lr=-1 model.patch_size=5 -> data.root || model.patch_size || recipe.lr
+data=csv data.path=a.csv data.test_path=b.csv data.length=1 -> data.length || data.path || data.test_path
+tune.recipe.lr=[-1,2] tune.model.heads=[5] seed=-1 -> seed || tune.model.heads || tune.recipe.lr=-1.0: must be above 0
+tune.recipe.lr=[x0.5] recipe.lr=-1 -> recipe.lr
+tune.recipe.lr=[-1] tune.data.x=[1] tune.seed=3 -> tune.data.x || tune.recipe.lr || tune.seed
+""",
+    "scale quick": """
+grid=5 -> grid=5: expected a mapping
+grid.model.pach_size=[4] -> grid.model.pach_size: no key 'pach_size' in 'model'; did you mean 'patch_size'?
+grid.recipe.lr=0.1 -> grid.recipe.lr=0.1: expected its values, for example grid.recipe.lr=[0.1]
+grid.recipe.lr=[] -> grid.recipe.lr=[]: expected its values
+grid.recipe.lr=[0.1,0.1] -> 'vit_nano lr=0.1' and 'vit_nano lr=0.1' are alike; their runs would share
+grid.recipe.lr=[1,1.0] -> 'vit_nano lr=1' and 'vit_nano lr=1' are alike; their runs would share
+grid.model=[vit_nano] -> grid.model: give the models in models=[vit_nano]
+grid.model.patch_size=[7] -> model.patch_size=7: 7 does not divide the image height
+models=[vit_nano,vit_nano] -> models: 'vit_nano' is given twice; name variants, for example models={a:
+models=[vit_nano,./vit_nano.yaml] -> models, grid: 'vit_nano' and 'vit_nano' are alike
+'models={1: vit_nano}' -> models: 1 is a number; a name is text
+'models={a: {recipe.lr: 1}}' -> models.a={'recipe.lr': 1}: needs a model; for example models={a:
+'models={a: vit_nanoo}' -> vit_nanoo: unknown model; did you mean 'vit_nano'?
+"models={'a b': vit_nano, a/b: vit_nano}" -> 'a b' and 'a/b' are alike; their runs would share a folder
+'models={a: {model: vit_nano, recipe.lrr: 1}}' -> recipe.lrr: no key 'lrr' in 'recipe'; did you mean 'lr'?
+set=[data=digits] -> set: data=digits: data is the same for all runs of a study; give data=digits without set
+set=[seed=1] -> set: seed=1: seed is the same for all runs of a study
+set=[budget.steps=3] -> set: budget.steps=3: budget is the same for all runs of a study
+'models={a: {model: vit_nano, train_size: 5}}' -> : train_size: train_size is the same for all runs of a study
+grid.data.image_size=[8] -> : data.image_size: data is the same for all runs of a study
+'set=[recipe.lrr=1,foo]' 'models={v: {model: vit_nano, model.heads: 5, model.width: 64}, r: resnet_nano}' ->\
+ recipe.lrr: no key 'lrr' || 'foo' is not key=value || model.heads=5: does not divide model.width=64
+tune.recipe.lr=[0.1,0.2] grid.recipe.lr=[0.1,0.2] -> grid.recipe.lr: tune chooses its value
+tune.recipe.lr=[0.1,0.2] 'models={a: {model: vit_nano, recipe.lr: 0.1}}' -> models.a.recipe.lr: tune chooses its value
+""",
+    "scale quick models=[vit_nano]": """
+sizes=[-1] grid.model.patch_size=[5] name=a/b -> model.patch_size || name || sizes
+sizes=[0] 'models={a: {model: vit_nano, recipe.lr: -1}, b: {model: foo}}' -> models || recipe.lr || sizes
+grid.recipe.lr=3 grid.model=[a] models=[vit_nano,vit_nano] -> grid.model || grid.recipe.lr || models
+data=glyphss set=[recipe.lr=-1] sizes=[0] -> data || recipe.lr || sizes
+trainer.devices=0 set=[recipe.lr=-1,model.patch_size=5] -> model.patch_size || recipe.lr || trainer.devices
+data=imagefolder data.root=nowhere grid.recipe.lr=[-1] -> data.root || recipe.lr
+grid.foo.bar=[1] sizes=[0] set=[seed=3] -> set || sizes
+""",
+}
+ROWS = [
+    (shlex.split(f"{command} {words}"), [problem.split(" & ") for problem in said.split(" || ")])
+    for command, table in MISTAKES.items()
+    for words, said in (line.split(" -> ") for line in table.strip().replace(" ->\n", " -> ").splitlines())
+]
+
+ROWS.append((["train", f"model.depth={'[' * 400}{']' * 400}"], [["the value is not valid YAML: "]]))
+
+
+@pytest.mark.parametrize(
+    ("words", "problems"), ROWS, ids=lambda value: " ".join(value) if value and isinstance(value[0], str) else ""
+)
+def test_a_mistake_is_a_line_with_the_nearest_choice_and_nothing_is_written(words, problems, there, capsys):
+    before = {*there.rglob("*")}
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert {*there.rglob("*")} == before
+    lines = err.splitlines()
+    assert len(lines) == len(problems), lines
+    assert all(line.startswith("vitlab: ") for line in lines)
+    for parts in problems:
+        assert sum(says(line.removeprefix("vitlab: "), *parts) for line in lines) == 1, (parts, lines)
+
+
+def says(line, first, *rest):
+    """Whether it has all the parts, of which a key alone is what it begins with."""
+    begins = re.split("[=:]", line)[0] == first if re.fullmatch(r"[a-z_.]+", first) else first in line
+    return begins and all(part in line for part in rest)
