@@ -25,7 +25,8 @@ from vitlab.studies.store import COLUMNS, StudyFiles
 from vitlab.training.files import RunFiles
 
 GRID = ["data=digits", "sizes=[60,150]", "budget.steps=6", "trainer.evaluations=1", "trainer.log_every=2"]
-GRID += ["seeds=[0]", "probes=[knn,fewshot]"]
+ASKED = ("knn", "fewshot")
+GRID += ["seeds=[0]", f"probes=[{','.join(ASKED)}]"]
 PROBED = ("knn", "fewshot_1", "fewshot_5", "fewshot_10", "fewshot_25")
 LONG = ["models=[vit_nano]", "seeds=[0]", "data=digits", "sizes=[60,150]", "analyses=[]", "budget.steps=60"]
 LONG += ["trainer.evaluations=1", "trainer.checkpoint_every=0.3"]
@@ -196,6 +197,23 @@ def test_a_run_that_fails_stops_no_other(tmp_path):
     assert "recipe.lr" in done.stdout
     assert "Traceback" not in done.stderr
     assert "recipe.lr" in (folder / "report.html").read_text()
+
+
+def test_analyses_and_probes_are_added_and_no_run_trains_again(study, tmp_path):
+    folder = shutil.copytree(study[0], tmp_path / "study")
+    before = contents(folder)
+    words = ["scale", "quick", *GRID, "models=[vit_nano]", "sizes=[60]", "--jobs", "1", "--out", folder]
+    words += ["analyses=[attention_distance,cka]", f"probes=[{','.join((*ASKED, 'linear'))}]", "trainer.evaluations=3"]
+    done = commands.succeed(*words)
+    assert "1 finished already" in done.stderr
+    assert "Adding cka, linear to 1 finished run" in done.stderr
+    run, after = folder / "vit_nano-n60-s0", contents(folder)
+    changed = {path for path in before if after[path] != before[path]}
+    assert changed == {run / "config.yaml", run / "result.json", run / "log.txt"}
+    probed = {row["run"]: row["linear_probe"] != "" for row in results(folder)}
+    assert [name for name, has in probed.items() if has] == [run.name]
+    assert (run / "analysis" / "cka.png").is_file()
+    assert "Adding" not in commands.succeed(*words).stderr
 
 
 @contextlib.contextmanager
