@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from vitlab.studies.store import StudyFiles
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import refuse_devices, refuse_parts
 from vitlab.training.files import RunFiles
+from vitlab.training.launch import DeviceLost, launch
 
 FAST = ["train_size=128", "trainer.accelerator=cpu", "trainer.threads=1", "trainer.log_every=1"]
 FAST += ["trainer.precision=32-true"]  # auto is bf16-mixed on some CPUs, whose sums depend on the parts
@@ -110,6 +112,30 @@ def test_a_study_trains_its_runs_on_two_devices(tmp_path):
     assert (row["steps"], row["status"]) == (6, "finished")
 
 
+@pytest.mark.parametrize(
+    ("of_device_1", "of_device_0", "says"),
+    [
+        ("os.kill(os.getpid(), 9)", "time.sleep(60)", "device 1 of 2 was ended by SIGKILL: out of memory?"),
+        ("sys.exit(5)", "time.sleep(60)", 5),
+        ("sys.exit(0)", "sys.exit(0)", 0),
+    ],
+)
+def test_a_device_that_ends_ends_the_others(of_device_1, of_device_0, says, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    device = f"import os, sys, time\nif os.environ['RANK'] == '1':\n    {of_device_1}\nelse:\n    {of_device_0}"
+    (tmp_path / "device.py").write_text(device)
+    start, handlers = time.monotonic(), [(one, signal.getsignal(one)) for one in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        found = launch(2, "device", [])
+    except DeviceLost as error:
+        found = str(error)
+    for number, handler in handlers:
+        signal.signal(number, handler)
+    assert found == says
+    assert time.monotonic() - start < 55
+
+
+@pytest.mark.slow
 def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
     run = tmp_path / "run"
     program = Program("train", *TINY, TWO, "budget.steps=100000", "--out", run)
