@@ -118,7 +118,7 @@ def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
         "models: [gpt_nano]\n"
         f"data: {{name: textfile, path: '{corpus}', length: 16, vocabulary: 300}}\n"
         "task: causal_lm\nsizes: [480, 3200]\nset: [recipe.batch_size=8, model.width=24, model.depth=1]\n"
-        "budget: {steps: 12}\ntrainer: {evaluations: 1, log_every: 3}\n"
+        "budget: {steps: 12}\ntrainer: {evaluations: 1, log_every: 3}\nanalyses: []\nwandb: {mode: 'off'}\n"
     )
     out = tmp_path / "out"
     done = succeed("scale", study, "--out", out)

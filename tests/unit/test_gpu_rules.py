@@ -71,7 +71,7 @@ def configure(task, *words):
     words = [*words, *(["data.exact=false"] if task == "translation" else [])]  # for BLEU and chrF; captions are exact
     data = compose(TrainConfig, [f"task={task}"]).data
     if data.name == "pydoc":  # which takes seconds to read
-        words += ["data=textfile", f"data.path={ROOT / 'docs'}"]
+        words += ["data=textfile", f"data.path={ROOT / 'docs'}", "data.length=32"]
     return compose(TrainConfig, [f"task={task}", *(w for w in fewer if w[5:-4] in vars(data)), *SMALL, *words])
 
 
