@@ -2,8 +2,6 @@
 
 import json
 
-import numpy as np
-import onnxruntime
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -70,20 +68,12 @@ def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):
     run = api.load_run(pretrained)
     images = torch.randn(3, 1, 16, 16)
     expected = run.model(images)
-    succeed("export", pretrained, tmp_path / "vit.safetensors")
-    state = load_file(tmp_path / "vit.safetensors")
-    assert "blocks.0.attn.qkv.weight" in state
+    path = tmp_path / "new" / "vit.safetensors"
+    assert succeed("export", pretrained, path).stdout == f"{path}\n"
+    assert "blocks.0.attn.qkv.weight" in load_file(path)
     model = api.build_model("vit_nano", num_classes=36, image_size=16, channels=1, pool="token").eval()
-    api.load_weights(model, tmp_path / "vit.safetensors")
+    api.load_weights(model, path)
     assert torch.equal(model(images), expected)
-    done = vitlab("export", pretrained, tmp_path / "new" / "vit.onnx")
-    assert done.stdout.strip() == str(tmp_path / "new" / "vit.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "new" / "vit.onnx")
-    (logits,) = session.run(None, {"images": images.numpy()})
-    np.testing.assert_allclose(logits, expected.detach().numpy(), rtol=1e-4, atol=1e-4)
-    about = session.get_modelmeta().custom_metadata_map
-    assert json.loads(about["classes"]) == list(run.classes)
-    assert json.loads(about["mean"]) == [0.29]
     done = vitlab("export", pretrained, tmp_path / "folder")
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'folder'}\n"), done.stderr
     theirs = ViTForImageClassification.from_pretrained(tmp_path / "folder").eval()
