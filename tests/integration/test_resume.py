@@ -21,6 +21,7 @@ from vitlab.models import build_model
 from vitlab.models.export import export_weights
 from vitlab.studies.experiment import train_run
 from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.files import RunFiles
 from vitlab.training.loop import Interrupted
 
 GPT = ["task=causal_lm", "model=gpt_nano", "model.width=24", "model.depth=2", "model.dropout=0.2", "data=textfile"]
@@ -77,6 +78,8 @@ def test_a_run_that_is_stopped_twice_ends_as_one_that_is_not_and_is_not_looked_a
         found = train_run(looking, parts)
         assert_same_training(whole, parts)
         assert [found[key] for key in RESULT] == [expected[key] for key in RESULT], ending
+        seconds = [0, *(row["wall_s"] for row in RunFiles(parts).metrics() if "wall_s" in row)]
+        assert seconds == sorted(seconds), "of the run, summed over interruptions"
         for name in analyses:
             looked = read_analysis(parts, name)
             places = [tuple(row.get(key) for key in ("step", "layer", "head")) for row in looked]

@@ -63,15 +63,6 @@ def test_any_weights_give_what_a_double_loop_gives(grid, patch, prefix, renormal
     torch.testing.assert_close(found, brute_force(weights, grid, patch, prefix, renormalize))
 
 
-@pytest.mark.parametrize(
-    ("shape", "grid", "prefix"),
-    [((B, HEADS, 36, 36), (5, 7), 0), ((HEADS, 36, 36), (5, 7), 1), ((B, HEADS, 36, 36), (6, 6), 1)],
-)
-def test_sizes_that_do_not_fit_raise(shape, grid, prefix):
-    with pytest.raises(ValueError, match=rf"weights of shape .* a grid of {grid[0]} x {grid[1]} patches"):
-        attention_distance(torch.zeros(shape), grid, PATCH, prefix)
-
-
 # ---- references
 
 
