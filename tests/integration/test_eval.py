@@ -42,9 +42,9 @@ TEXTS = "model=gpt_nano model.width=24 model.depth=1 data=textfile data.path={} 
 
 @pytest.mark.parametrize(("words", "other"), [(GLYPHS, "digits"), (TEXTS, "docstrings")])
 def test_a_run_is_fine_tuned_on_classes_of_other_data(words, other, tmp_path, monkeypatch):
-    load = experiment.load  # fewer labels and steps
+    load, rate = experiment.load, experiment.load("probe", "finetune").rate  # fewer labels and steps
     monkeypatch.setattr(experiment, "load", lambda *asked: replace(load(*asked), labels=[40, 90], steps=8))
-    probes = [f"probes=[finetune@{other}]", "budget.steps=3", "analyses=[]", "wandb.mode=off"]
+    probes = [f"probes=[finetune@{other}]", "budget.steps=3", "analyses=[]", "wandb.mode=off", "recipe.lr=0.02"]
     (tmp_path / "text.txt").write_text("\n".join(f"the {n % 7} cats see {n % 11} dogs" for n in range(300)))
     succeed("train", *words.format(tmp_path / "text.txt").split(), *probes, "--out", tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -52,6 +52,7 @@ def test_a_run_is_fine_tuned_on_classes_of_other_data(words, other, tmp_path, mo
         assert 0 < result[f"finetune_{labels}@{other}"] < 1
         child = yaml.safe_load((tmp_path / "run" / f"finetuned/{other}/n{labels}/config.yaml").read_text())
         assert (child["init"]["weights"], child["train_size"]) == (str(tmp_path / "run"), labels)
+        assert child["recipe"]["lr"] == pytest.approx(rate * 0.02), "a share of the run's own"
     assert result["finetune_flops"] > result["train_flops"]
     refused = vitlab("eval", tmp_path / "run", f"probes=[finetune@{other}]")
     assert (refused.returncode, "trains; give it to vitlab train or vitlab scale" in refused.stderr) == (2, True)

@@ -83,8 +83,8 @@ def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):
     assert (processor["image_mean"], processor["size"]) == ([0.29], {"height": 16, "width": 16})
 
 
-def test_a_hugging_face_folder_is_a_model_that_is_fine_tuned(tmp_path):
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 12}
+def test_a_hugging_face_folder_is_a_model_that_is_analysed_and_fine_tuned(tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 12}
     shape = {"image_size": 16, "patch_size": 4, "num_channels": 1, "num_labels": 7}
     theirs, folder = ViTForImageClassification(ViTConfig(**sizes, **shape)), tmp_path / "vit-tiny"
     theirs.save_pretrained(folder)
@@ -101,16 +101,10 @@ def test_a_hugging_face_folder_is_a_model_that_is_fine_tuned(tmp_path):
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "heads=4, this one heads=2" in wrong.stderr
     assert not (tmp_path / "wrong").exists()
-
-
-def test_a_hugging_face_folder_is_analysed_without_training(tmp_path):
-    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 12}
-    shape = {"image_size": 16, "patch_size": 4, "num_channels": 1, "num_labels": 7}
-    ViTForImageClassification(ViTConfig(**sizes, **shape)).save_pretrained(tmp_path / "vit")
-    without = vitlab("analyze", tmp_path / "vit", "attention_distance")
+    without = vitlab("analyze", folder, "attention_distance")
     assert (without.returncode, "give data=NAME" in without.stderr) == (2, True)
     words = ["data=glyphs", "data.train_images=60", "attention_distance", "--out", tmp_path / "out"]
-    succeed("analyze", tmp_path / "vit", *words)
+    succeed("analyze", folder, *words)
     rows = json.loads((tmp_path / "out" / "attention_distance.json").read_text())["rows"]
     assert {(row["layer"], row["head"]) for row in rows} == {(layer, head) for layer in (1, 2) for head in (1, 2, 3, 4)}
 
