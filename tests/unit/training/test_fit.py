@@ -1,6 +1,7 @@
 """Training itself: with one's own Trainer, and what ends a run."""
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
+from vitlab.signals import Stopping
 from vitlab.tasks.base import Classes
 from vitlab.training.loop import Diverged
 from vitlab.training.run import Run
@@ -74,3 +76,13 @@ def test_rows_have_the_gradients_norm_with_and_without_clipping(tmp_path):
     clipped = rows(tmp_path / "clipped", "recipe.clip_norm=0.01")
     assert clipped[0]["train/grad_norm"] == plain[0]["train/grad_norm"], "the norm is that before clipping"
     assert clipped != plain
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_training_to_stop_and_handlers_are_set_back(number):
+    before = signal.getsignal(number)
+    with Stopping() as stopping:
+        assert not stopping.asked()
+        signal.raise_signal(number)
+        assert stopping.asked()
+    assert signal.getsignal(number) is before
