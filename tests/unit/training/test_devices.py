@@ -1,6 +1,7 @@
 """One run on several devices: two processes with gloo, which torchrun starts."""
 
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -20,6 +21,7 @@ from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import refuse_devices, refuse_parts
 from vitlab.training.files import RunFiles
 from vitlab.training.launch import DeviceLost, launch
+from vitlab.training.loop import Interrupted
 
 FAST = ["train_size=128", "trainer.accelerator=cpu", "trainer.threads=1", "trainer.log_every=1"]
 FAST += ["trainer.precision=32-true"]  # auto is bf16-mixed on some CPUs, whose sums depend on the parts
@@ -71,14 +73,16 @@ def stop(words, run, at):
     assert program.end().returncode == 130
 
 
-def test_a_run_on_two_devices_that_is_stopped_goes_on_to_the_losses_of_one(tmp_path):
-    words = [*TEXTS, ADAMW, "budget.steps=40"]  # with targets of different lengths
-    train_run(compose(TrainConfig, words), tmp_path / "alone")
-    parts = [*words, TWO, "trainer.accumulate=2"]
-    stop(parts, tmp_path / "run", at=3)
-    assert 3 <= len(curve(tmp_path / "run")) < 40
-    train(parts, tmp_path / "run")
-    assert_same_losses(tmp_path / "run", tmp_path / "alone")
+def test_a_run_on_two_devices_that_goes_on_and_is_stopped_has_the_losses_of_one(tmp_path):
+    words, run, calls = [*TEXTS, ADAMW, "budget.steps=40"], tmp_path / "run", itertools.count(1)
+    train_run(compose(TrainConfig, words), tmp_path / "alone")  # with targets of different lengths
+    one, two = [*words, "trainer.accumulate=4"], [*words, TWO, "trainer.accumulate=2"]
+    with pytest.raises(Interrupted):
+        train_run(compose(TrainConfig, one), run, stop=lambda: next(calls) == 3)
+    stop(two, run, at=6)
+    assert 6 <= len(curve(run)) < 40
+    train(one, run)
+    assert_same_losses(run, tmp_path / "alone")
 
 
 @pytest.mark.slow
