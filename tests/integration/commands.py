@@ -24,6 +24,7 @@ from vitlab.studies.launch import start_server
 from vitlab.training.checkpoints import read_checkpoint
 
 TINY = ["data=digits", "trainer.evaluations=2", "trainer.log_every=3"]
+PLAIN = [*TINY, "analyses=[]", "wandb.mode=off"]
 FINISHED = [*TINY, "analyses=[attention_distance,cka]", "train_size=110", "budget.steps=60", "probes=[knn]"]
 
 

@@ -5,6 +5,7 @@ import shutil
 import time
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
@@ -36,9 +37,12 @@ def write_noise(path, channel, seed):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """No networks and one repetition, in this process."""
+    """No networks, one repetition and one kind of classifier, in this process."""
     monkeypatch.setattr(advise, "SHORTEST", float("inf"))
     monkeypatch.setattr(arrays, "REPEATS", 1)
+    monkeypatch.setattr(arrays, "FLOOR", ("SVM (RBF)",))
+    with joblib.parallel_config("threading"):
+        yield
 
 
 def ask(*words, out):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from tests.integration.commands import TINY, succeed, vitlab
+from tests.integration.commands import PLAIN, succeed, vitlab
 from vitlab.studies import experiment
 
 PROBED = {"knn", "linear_probe", "fewshot_1", "fewshot_5", "fewshot_10", "fewshot_25"}
@@ -24,7 +24,7 @@ def test_a_runs_probes_are_in_its_result_and_eval_gives_the_same(finished):
 
 
 def test_a_study_is_about_a_probe_on_other_data(tmp_path):
-    words = "models=[resnet_nano] data=glyphs data.train_images=400 data.image_size=16 sizes=[50,200] seeds=[0] "
+    words = "models=[resnet_nano] data=glyphs data.train_images=400 data.image_size=16 sizes=[50] seeds=[0] "
     words += "data.test_images=100 budget.steps=5 analyses=[] wandb.mode=off probes=[fewshot@digits,knn@digits]"
     missing = vitlab("scale", *words.split(), "task.metric=fewshot_5@glyphs", "--out", tmp_path / "study")
     assert (missing.returncode, "give probes=[fewshot@glyphs]" in missing.stderr) == (2, True)
@@ -37,29 +37,30 @@ def test_a_study_is_about_a_probe_on_other_data(tmp_path):
 
 
 GLYPHS = "data=glyphs data.train_images=400 data.image_size=16 data.test_images=100"
-TEXTS = "model=gpt_nano model.width=24 model.depth=1 data=pydoc data.length=32 data.vocabulary=300 train_size=20000"
+TEXTS = "model=gpt_nano model.width=24 model.depth=1 data=textfile data.path={} data.length=32 data.vocabulary=300"
 
 
 @pytest.mark.parametrize(("words", "other"), [(GLYPHS, "digits"), (TEXTS, "docstrings")])
 def test_a_run_is_fine_tuned_on_classes_of_other_data(words, other, tmp_path, monkeypatch):
-    load = experiment.load  # fewer labels and steps
+    load, rate = experiment.load, experiment.load("probe", "finetune").rate  # fewer labels and steps
     monkeypatch.setattr(experiment, "load", lambda *asked: replace(load(*asked), labels=[40, 90], steps=8))
-    probes = [f"probes=[finetune@{other}]", "budget.steps=3", "analyses=[]", "wandb.mode=off"]
-    succeed("train", *words.split(), *probes, "--out", tmp_path / "run")
+    probes = [f"probes=[finetune@{other}]", "budget.steps=3", "analyses=[]", "wandb.mode=off", "recipe.lr=0.02"]
+    (tmp_path / "text.txt").write_text("\n".join(f"the {n % 7} cats see {n % 11} dogs" for n in range(300)))
+    succeed("train", *words.format(tmp_path / "text.txt").split(), *probes, "--out", tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     for labels in (40, 90):
         assert 0 < result[f"finetune_{labels}@{other}"] < 1
         child = yaml.safe_load((tmp_path / "run" / f"finetuned/{other}/n{labels}/config.yaml").read_text())
         assert (child["init"]["weights"], child["train_size"]) == (str(tmp_path / "run"), labels)
+        assert child["recipe"]["lr"] == pytest.approx(rate * 0.02), "a share of the run's own"
     assert result["finetune_flops"] > result["train_flops"]
     refused = vitlab("eval", tmp_path / "run", f"probes=[finetune@{other}]")
     assert (refused.returncode, "trains; give it to vitlab train or vitlab scale" in refused.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("model", [pytest.param("vit_nano", marks=pytest.mark.slow), "resnet_nano"])
-def test_eval_of_a_bf16_run_gives_the_numbers_of_its_result(model, tmp_path):
-    words = [*TINY, f"model={model}", "budget.steps=30", "trainer.precision=bf16-mixed", "wandb.mode=off"]
-    succeed("train", *words, "analyses=[]", "--out", tmp_path / "run")
+def test_eval_of_a_bf16_run_gives_the_numbers_of_its_result(tmp_path):
+    words = [*PLAIN, "model=resnet_nano", "budget.steps=30", "trainer.precision=bf16-mixed"]
+    succeed("train", *words, "--out", tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     evaluated = json.loads(vitlab("eval", tmp_path / "run", "--json").stdout)
     assert result["precision"] == "bf16-mixed"

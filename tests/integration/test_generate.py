@@ -133,9 +133,7 @@ def test_a_stopped_command_leaves_what_was_there(run, files, monkeypatch):
     assert sorted(files.iterdir()) == before
 
 
-def test_a_run_that_writes_no_text_is_refused(tmp_path, files):
-    small = ["data=digits", "model=vit_nano", "model.depth=1", "budget.steps=1", "trainer.evaluations=1"]
-    succeed("train", *small, "analyses=[]", "wandb.mode=off", "--out", tmp_path / "vit")
-    done = write(tmp_path / "vit", files)
+def test_a_run_that_writes_no_text_is_refused(finished, files):
+    done = write(finished, files)
     assert done.returncode == 2
     assert "writes no text; give a run of a task that does" in done.stderr

@@ -91,18 +91,13 @@ def test_an_exported_file_gives_the_same_probabilities_with_nothing_of_vitlab(ru
     succeed("export", run, tmp_path / "photos.onnx")
     shown = (Path(__file__).parents[2] / "docs" / "your_pictures.md").read_text()
     exec(shown.partition("```python\n")[2].partition("```")[0], names := {})
-    for item in found["items"]:
+    for item in found["items"][::3]:
         shares = names["classify"](tmp_path / "photos.onnx", item["input"])
         assert shares == pytest.approx(item["probabilities"], abs=0.02)
 
 
-@pytest.mark.parametrize("model", ["vit_nano", "resnet_nano"])
-def test_it_starts_without_what_trains(model, run, pictures, tmp_path):
+def test_it_starts_without_what_trains(run, pictures):
     """Those take 10 of the 14 seconds that the start of a training takes."""
-    if model != "vit_nano":
-        words = ["data=imagefolder", f"data.root={pictures}", "data.image_size=16", "budget.steps=2", *TRAINER]
-        succeed("train", f"model={model}", *words, "--out", tmp_path / "run")
-        run = tmp_path / "run"
     picture = str(next((pictures / "test" / "disc").iterdir()))
     assert vitlab("predict", run, picture).returncode == 0  # the first start fits the temperature, by scipy
     start = "import sys; from vitlab.cli import main; main(sys.argv[1:]); print(*sys.modules)"
@@ -160,17 +155,13 @@ def test_texts_are_decided_as_in_eval(tmp_path):
     assert found["items"][-1] == {"input": "", "error": "it has no tokens"}
 
 
-@pytest.mark.parametrize("task", ["multilabel", "regression"])
-def test_several_labels_and_numbers(task, tmp_path):
+def test_several_labels(tmp_path):
     out = tmp_path / "run"
-    succeed("train", f"task={task}", "budget.steps=6", *TRAINER, "--out", out)
+    succeed("train", "task=multilabel", "budget.steps=6", *TRAINER, "--out", out)
     Image.new("L", (8, 8), 40).save(tmp_path / "one.png")
     item = json.loads(vitlab("predict", out, tmp_path / "one.png", "--json").stdout)["items"][0]
-    if task == "regression":
-        assert -20 < item["prediction"] < 30
-    else:
-        assert set(item["probabilities"]) == {"even", "prime", "above 4", "loop"}
-        assert all(0 <= share <= 1 for share in item["probabilities"].values())
+    assert set(item["probabilities"]) == {"even", "prime", "above 4", "loop"}
+    assert all(0 <= share <= 1 for share in item["probabilities"].values())
 
 
 def test_a_run_of_numbers_needs_no_training_data(tmp_path):
@@ -195,20 +186,19 @@ def test_a_run_of_numbers_needs_no_training_data(tmp_path):
     shutil.rmtree(tmp_path / "houses")
     assert vitlab(*predict).stdout == before
     assert 30 < json.loads(before)["items"][0]["prediction"] < 50
-    for file in ("model.safetensors", "model.onnx"):
-        succeed("export", tmp_path / "run", tmp_path / file, "--names", "own")
+    succeed("export", tmp_path / "run", tmp_path / "model.safetensors", "--names", "own")
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         about = file.metadata()
     assert (round(float(about["target_mean"])), round(float(about["target_std"]))) == (40, 1)
 
 
-def test_a_masked_language_model_fills_in(tmp_path):
+def test_a_masked_language_model_fills_in_and_others_do_not(tmp_path):
     nouns = ("value", "name", "list", "length", "object")
     lines = [f"Return the {nouns[n % 5]} of the {nouns[n % 3]} {n}. It is the same." for n in range(300)]
     (tmp_path / "text.txt").write_text("\n".join(lines))
-    out, words = tmp_path / "run", ["task=masked_lm", "data=textfile", f"data.path={tmp_path / 'text.txt'}"]
-    words += ["data.length=32", "data.vocabulary=300", "model.width=24", "model.heads=3", "model.depth=1"]
-    succeed("train", *words, "budget.steps=4", *TRAINER, "--out", out)
+    out, words = tmp_path / "run", ["data=textfile", f"data.path={tmp_path / 'text.txt'}", "data.length=32"]
+    words += ["data.vocabulary=300", "model.width=24", "model.heads=3", "model.depth=1", "budget.steps=4", *TRAINER]
+    succeed("train", "task=masked_lm", *words, "--out", out)
     texts = ["Return the [MASK] of [MASK].", "Return it.", "the " * 40 + "[MASK]"]
     first, second, whole, long = json.loads(vitlab("predict", out, *texts, "--json").stdout)["items"]
     for item in (first, second):
@@ -216,6 +206,10 @@ def test_a_masked_language_model_fills_in(tmp_path):
         assert (item["input"], len(shares), sorted(shares, reverse=True)) == (texts[0], 5, shares)
     assert "has no [MASK]" in whole["error"]
     assert "the run reads 32" in long["error"]
+    succeed("train", "task=causal_lm", *words, "--out", tmp_path / "next")
+    refused = vitlab("predict", tmp_path / "next", "text")
+    assert refused.returncode == 2
+    assert "is a run of task=causal_lm; predict is for classification" in refused.stderr
 
 
 def test_a_question_is_answered_from_its_text(tmp_path):
@@ -227,12 +221,3 @@ def test_a_question_is_answered_from_its_text(tmp_path):
     assert answered["probabilities"]
     assert all(answer == "(no answer)" or answer in passage for answer in answered["probabilities"])
     assert "write QUESTION [SEP] TEXT" in whole["error"]
-
-
-def test_runs_that_it_is_not_for(tmp_path):
-    out = tmp_path / "run"
-    words = ["task=causal_lm", "data=pydoc", "data.length=16", "budget.steps=2", *TRAINER]
-    succeed("train", *words, "--out", out)
-    refused = vitlab("predict", out, "text")
-    assert refused.returncode == 2
-    assert "is a run of task=causal_lm; predict is for classification" in refused.stderr

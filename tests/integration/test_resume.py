@@ -1,60 +1,124 @@
-"""A run that was stopped or killed ends as one that was not: with the same weights and rows, bit for bit.
+"""A run that was stopped or killed ends as one that was not, bit for bit, and nothing that looks at it changes it.
 
 That of two devices is in tests/unit/training/test_devices.py, that of tar shards in test_webdataset.py.
 """
 
 import itertools
+import json
+import signal
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.integration import commands
-from tests.integration.commands import TINY, assert_same_training, rows
+from tests.integration.commands import TINY, assert_same_training, rows, weights
 from tests.integration.test_train import EVERYTHING, RANDOM
+from vitlab.analysis.layers import effective_size
 from vitlab.config import TrainConfig, compose
+from vitlab.models import build_model
+from vitlab.models.export import export_weights
 from vitlab.studies.experiment import train_run
+from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.files import RunFiles
 from vitlab.training.loop import Interrupted
 
 GPT = ["task=causal_lm", "model=gpt_nano", "model.width=24", "model.depth=2", "model.dropout=0.2", "data=textfile"]
-RUNS = {
-    "vit_nano, everything random, the best average": ["model=vit_nano", *RANDOM, *EVERYTHING, "recipe.keep=best"],
-    "resnet_nano, checkpoints averaged": ["model=resnet_nano", "recipe.average=3"],
-    "gpt_nano": [*GPT, "data.length=16", "data.vocabulary=300", "train_size=0.5", "recipe.batch_size=8"],
+GPT += ["train_size=0.5", "recipe.batch_size=8", "recipe.ema=0.7"]
+IMAGES = ["train_size=50", "probes=[knn]"]
+RUNS = {  # words of the run, and the analyses that look at it
+    "vit_nano, everything random, the best average": (
+        ["model=vit_nano", *IMAGES, *RANDOM, *EVERYTHING, "recipe.keep=best"],
+        ["attention_distance", "receptive_field"],
+    ),
+    "resnet_nano of a source that is gone, checkpoints averaged": (
+        ["model=resnet_nano", *IMAGES, "recipe.average=3", "init={folder}/source.safetensors"],
+        ["receptive_field"],
+    ),
+    "gpt_nano, averaged": (
+        [*GPT, "data.path={folder}/text.txt", "data.length=16", "data.vocabulary=300"],
+        ["attention_entropy"],
+    ),
 }
+RESULT = ("id", "loss", "accuracy", "validation_loss", "train_loss", "steps")
 
 
-def interrupt(config, folder, asked):
-    """Train until a stop is asked for."""
-    calls = itertools.count(1)
-    with pytest.raises(Interrupted):
-        train_run(config, folder, stop=lambda: next(calls) >= asked)
-    assert not (folder / "result.json").exists()
+def read_analysis(folder, name):
+    return json.loads((folder / "analysis" / f"{name}.json").read_text())["rows"]
 
 
-@pytest.mark.parametrize("words", RUNS.values(), ids=RUNS)
-def test_a_run_that_is_stopped_twice_ends_as_one_that_is_not(words, tmp_path):
+@pytest.mark.parametrize(("words", "analyses"), RUNS.values(), ids=RUNS)
+def test_a_run_that_is_stopped_twice_ends_as_one_that_is_not_and_is_not_looked_at(words, analyses, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(f"the {n % 7} cats see {n % 11} dogs" for n in range(300)))
-    data = [f"data.path={tmp_path / 'text.txt'}"] if "data=textfile" in words else ["train_size=50"]
-    words = [*TINY, *data, *words, "budget.steps=14", "analyses=[]", "wandb.mode=off"]
-    config = compose(TrainConfig, words)
-    train_run(config, tmp_path / "whole")
-    interrupt(config, tmp_path / "parts", asked=4)
-    interrupt(config, tmp_path / "parts", asked=3)  # where the stop meets the evaluation of step 7
-    train_run(config, tmp_path / "parts")
-    assert_same_training(tmp_path / "whole", tmp_path / "parts")
-    # as after a crash between the last step and the result: nothing is trained or written twice
-    (tmp_path / "parts" / "result.json").unlink()
-    train_run(config, tmp_path / "parts")
-    assert_same_training(tmp_path / "whole", tmp_path / "parts")
+    source = tmp_path / "source.safetensors"
+    save_file(export_weights(build_model("resnet_nano", num_classes=10, image_size=8, channels=1)), source)
+    words = [*TINY, *(word.format(folder=tmp_path) for word in words), "budget.steps=14", "wandb.mode=off"]
+    plain = compose(TrainConfig, [*words, "probes=[]", "analyses=[]"])
+    looking = compose(TrainConfig, [*words, f"analyses=[{','.join(analyses)}]", "trainer.analyze_every=4"])
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+
+    def interrupt(asked):
+        calls = itertools.count(1)
+        with pytest.raises(Interrupted):
+            train_run(looking, parts, stop=lambda: next(calls) >= asked)
+        assert not (parts / "result.json").exists()
+
+    expected, last = train_run(plain, whole), []
+    interrupt(4)
+    source.unlink()
+    begun = read_analysis(parts, analyses[0])
+    assert {row["step"] for row in begun} == {0, 4}
+    # as of a process that was killed after the next look: its checkpoint is older than its rows
+    path = parts / "analysis" / f"{analyses[0]}.json"
+    ahead = [*begun, *({**row, "step": 8, "value": -1.0} for row in begun if row["step"] == 0)]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "rows": ahead}))
+    interrupt(3)  # where the stop meets the evaluation of step 7
+    for ending in ("resumed", "killed between its last step and its result"):
+        found = train_run(looking, parts)
+        assert_same_training(whole, parts)
+        assert [found[key] for key in RESULT] == [expected[key] for key in RESULT], ending
+        seconds = [0, *(row["wall_s"] for row in RunFiles(parts).metrics() if "wall_s" in row)]
+        assert seconds == sorted(seconds), "of the run, summed over interruptions"
+        for name in analyses:
+            looked = read_analysis(parts, name)
+            places = [tuple(row.get(key) for key in ("step", "layer", "head")) for row in looked]
+            assert len({*places}) == len(places)
+            assert [*dict.fromkeys(step for step, *_ in places)] == [0, 4, 8, 12, 14]
+            assert all(row["value"] > 0 for row in looked), "looked at again"
+        if "receptive_field" in analyses:
+            with np.load(parts / "analysis" / "receptive_field.npz") as arrays:
+                sizes = [round(effective_size(torch.from_numpy(field)), 5) for field in arrays["fields"]]
+            assert sizes == [row["value"] for row in read_analysis(parts, "receptive_field") if row["step"] == 14]
+        kept = read_analysis(parts, analyses[0])
+        assert kept[: len(begun)] == begun
+        assert last in ([], kept), "of the average too"
+        last = kept
+        (parts / "result.json").unlink()
+        path.write_text(json.dumps({**json.loads(path.read_text()), "rows": [r for r in kept if r["step"] < 14]}))
+        state = torch.load(checkpoint := parts / "checkpoints" / "last.ckpt", weights_only=True)
+        if "current_model_state" in state:  # the weights beside their average, which nobody may take for it
+            state["current_model_state"] = {key: 2 * value for key, value in state["current_model_state"].items()}
+            torch.save(state, checkpoint)
 
 
-def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_row(tmp_path):
-    words = [*TINY, *RANDOM, *EVERYTHING, "budget.steps=36", "train_size=90", "trainer.checkpoint_every=0.2"]
+def test_a_signal_stops_at_a_checkpoint_and_a_killed_run_ends_with_the_same_weights_and_loses_no_row(tmp_path):
+    words = ["train", *TINY, *RANDOM, *EVERYTHING, "budget.steps=48", "train_size=90", "trainer.checkpoint_every=0.2"]
     words += ["wandb.mode=off", "analyses=[]"]
-    folder = tmp_path / "killed"
-    program = commands.Program("train", *words, "--out", folder)
-    program.wait_for(lambda: (folder / "checkpoints" / "last.ckpt").exists() and len(rows(folder)) >= 3)
+    folder, whole = tmp_path / "killed", tmp_path / "whole"
+    program = commands.Program(*words, "--out", folder)
+    program.wait_for(lambda: (folder / "metrics.jsonl").exists() and rows(folder))
+    program.signal(signal.SIGTERM)
+    done = program.end()
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False)
+    stopped = read_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"]
+    program = commands.Program(*words, "--out", folder)
+    program.wait_for(lambda: read_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"] > stopped)
     program.kill()
     assert not (folder / "result.json").exists()
-    commands.succeed("train", *words, "--out", folder)
-    commands.succeed("train", *words, "trainer.workers=1", "--out", tmp_path / "whole")
-    assert_same_training(tmp_path / "whole", folder)
+    commands.succeed(*words, "trainer.evaluations=5", "--out", folder)
+    commands.succeed(*words, "trainer.workers=1", "--out", whole)
+    one, other = weights(folder), weights(whole)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    kept, expected = ([row for row in rows(path) if "train/loss" in row] for path in (folder, whole))
+    assert kept == expected

@@ -14,7 +14,7 @@ from vitlab.training.checkpoints import load_run
 
 WORDS = ["the", "a", "small", "<x>", "red <x>", "cat", "dog", "bird", "sees", "likes", "hears", "and", "it", "runs"]
 TINY = ["task=causal_lm", "model.width=24", "model.depth=2", "data.length=16", "data.vocabulary=300"]
-TINY += ["trainer.evaluations=2", "trainer.log_every=3", "recipe.batch_size=8"]
+TINY += ["trainer.evaluations=2", "trainer.log_every=3", "recipe.batch_size=8", "wandb.mode=off"]
 HALF = ["data=textfile", "budget.steps=90", "train_size=0.5"]
 
 
@@ -115,16 +115,16 @@ def test_attention_is_drawn_of_held_out_and_of_given_texts(run, tmp_path):
 def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(
-        "models: [gpt_nano, lstm_nano]\n"
+        "models: [gpt_nano]\n"
         f"data: {{name: textfile, path: '{corpus}', length: 16, vocabulary: 300}}\n"
         "task: causal_lm\nsizes: [480, 3200]\nset: [recipe.batch_size=8, model.width=24, model.depth=1]\n"
-        "budget: {steps: 12}\ntrainer: {evaluations: 1, log_every: 3}\n"
+        "budget: {steps: 12}\ntrainer: {evaluations: 1, log_every: 3}\nanalyses: []\nwandb: {mode: 'off'}\n"
     )
     out = tmp_path / "out"
     done = succeed("scale", study, "--out", out)
     header, *rows = (out / "results.csv").read_text().splitlines()
     assert {"perplexity", "bits_per_byte", "unit"} <= set(header.split(","))
-    assert len(rows) == 4
+    assert len(rows) == 2
     assert "training tokens" in done.stdout
     assert "perplexity" in done.stdout
     page = (out / "report.html").read_text()
@@ -135,31 +135,18 @@ def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
     assert manifest["train_tokens"] >= 3200
     assert read_yaml(out / "study.yaml")["task"]["kind"] == "causal_lm"
     again = vitlab("scale", study, "--out", out)
-    assert "4 finished already" in again.stderr
+    assert "2 finished already" in again.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["model=vit_nano", "data=pydoc"], "model=vit_nano: takes images, but data=pydoc has text; choices: bert_base"),
-        (["data=textfile", "data.path=/nowhere/x"], "/nowhere/x"),
-        (["data=pydoc", "data.tokenizer=bpee"], "data.tokenizer=bpee"),
-        (
-            ["data=textfile", "data.path={corpus}", "train_size=5"],
-            "train_size=5: less than one sequence; give at least 128",
-        ),
-    ],
-)
-def test_mistakes_are_answered_in_a_line_before_anything_is_written(words, says, corpus, tmp_path):
-    done = vitlab("train", *(word.format(corpus=corpus) for word in words), "--out", tmp_path / "run")
+def test_a_model_of_pictures_is_refused_before_anything_is_written(tmp_path):
+    done = vitlab("train", "model=vit_nano", "data=pydoc", "--out", tmp_path / "run")
     assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "model=vit_nano: takes images, but data=pydoc has text; choices: bert_base" in done.stderr
     assert not (tmp_path / "run").exists()
 
 
 def test_a_language_model_goes_to_hugging_face_and_comes_back(corpus, tmp_path):
-    words = ["train", *TINY, "data=textfile", f"data.path={corpus}", "model.positions=learned", "wandb.mode=off"]
+    words = ["train", *TINY, "data=textfile", f"data.path={corpus}", "model.positions=learned", "analyses=[]"]
     succeed(*words, "budget.steps=6", "--out", tmp_path / "run")
     succeed("export", tmp_path / "run", tmp_path / "folder")
     theirs = GPT2LMHeadModel.from_pretrained(tmp_path / "folder").eval()
@@ -176,7 +163,7 @@ def test_a_language_model_goes_to_hugging_face_and_comes_back(corpus, tmp_path):
 
 def test_an_encoder_goes_from_text_to_images_and_back(corpus, tmp_path):
     sizes = ["model.width=24", "model.mlp_width=48", "model.depth=2", "model.heads=4"]
-    sizes += ["budget.steps=4", "wandb.mode=off"]
+    sizes += ["budget.steps=4", "analyses=[]", "wandb.mode=off"]
     text = ["task=masked_lm", "data=textfile", f"data.path={corpus}", "data.length=16", "data.vocabulary=300"]
     images = ["model=vit_nano", "data=digits"]
     succeed("train", *text, *sizes, "--out", tmp_path / "text")

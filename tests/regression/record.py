@@ -7,13 +7,21 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from tests.integration.commands import succeed, vitlab
+from torch.utils.data import DataLoader
+
+from tests.integration.commands import vitlab
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.identity import identity
 from vitlab.data.opening import open_data
+from vitlab.reports.wandb import RunReporter
+from vitlab.studies.experiment import train_run
+from vitlab.studies.grid import compose_study, name_run
+from vitlab.studies.store import StudyFiles, collect
 from vitlab.training import train as training
 from vitlab.training.run import Run
 
@@ -50,8 +58,15 @@ def train(words: list[str]) -> list[float]:
         config = compose(TrainConfig, [*FIXED, *words])
         run = Run(config, open_data(config.data), folder)
         run.write_start()
-        training.train(run)
+        with patch.object(training, "build_loaders", partial(load_little, training.build_loaders)):
+            training.train(run)
         return [round(row["train/loss"], 6) for row in run.files.metrics() if "train/loss" in row]
+
+
+def load_little(load: Callable[[Run], tuple[Any, Any]], run: Run) -> tuple[Any, Any]:
+    """The loaders of a run, with one batch of validation: the losses of training do not depend on the others."""
+    batches, validation = load(run)
+    return batches, DataLoader([next(iter(validation))], batch_size=None)
 
 
 TASKS = {  # of models that are not for classification
@@ -83,9 +98,13 @@ def record_identities() -> dict[str, str]:
 
 
 def make_study(folder: Path) -> None:
-    """A study of pictures, of one run of one step."""
-    words = ["models=[vit_nano]", "data=digits", "sizes=[16]", "seeds=[0]", "budget.steps=1", "analyses=[]"]
-    succeed("scale", *words, "wandb.mode=off", "--out", folder)
+    """A study of pictures, of one run of one step, as its worker and its start leave it."""
+    shared, files = ["data=digits", "budget.steps=1", "analyses=[]", "wandb.mode=off"], StudyFiles(folder)
+    study = compose_study("quick", [*shared, "models=[vit_nano]", "sizes=[16]", "seeds=[0]"])
+    files.add_start(resolved(study), [("vit_nano", 16, 0)])
+    run = compose(TrainConfig, [*shared, "train_size=16", f"study={study.name}"])
+    train_run(run, folder / name_run("vit_nano", 16, 0), observer=RunReporter())
+    collect(files)
 
 
 def record_columns(study: Path) -> list[str]:

@@ -49,7 +49,7 @@ def launch(devices: int, module: str, words: Sequence[str]) -> int:
         for rank, code in ended.items():
             cause = f"{signal.Signals(-code).name}{': out of memory?' if code == -signal.SIGKILL else ''}"
             raise DeviceLost(f"device {rank} of {devices} was ended by {cause}", killed=True) from None
-        return codes.get(0) or next(iter(codes.values()))
+        return next((code for _, code in sorted(codes.items()) if code > 0), 1)
     return 0
 
 

@@ -11,7 +11,6 @@ from torch import nn
 import vitlab
 from tests.captioned import captioned
 from vitlab import analysis, tasks
-from vitlab.analysis import capture
 from vitlab.analysis.capture import Findings
 from vitlab.config import TrainConfig, compose, load, names
 from vitlab.models import build, build_model
@@ -99,21 +98,6 @@ def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
     assert analysis.refusal(load("analysis", shipped), nn.Linear(2, 2)) == (
         f"{shipped}: does not apply to Linear: it needs {ANALYSES[name].NEEDS}"
     )
-
-
-@pytest.mark.parametrize("name", sorted(OF_ATTENTION))
-def test_the_same_images_give_the_same_whatever_the_chunks(name, monkeypatch):
-    made, images = model("vit_nano", {**VIT, "pool": "token"}), torch.randn(B, 3, *SIZE)
-    options = SHIPPED[name]
-    whole = Findings.of(ANALYSES[name].run(made, images, options), name=name, unit="")
-    monkeypatch.setattr(capture, "CHUNK", 2)
-    parts = Findings.of(ANALYSES[name].run(made, images, options), name=name, unit="")
-    assert whole.arrays.keys() == parts.arrays.keys()
-    for key, value in whole.arrays.items():
-        np.testing.assert_allclose(parts.arrays[key], value, rtol=1e-4, atol=1e-6)
-    for one, other in zip(whole.rows, parts.rows, strict=True):
-        assert one == pytest.approx(other, abs=2e-5)
-    assert whole.references == pytest.approx(parts.references, abs=2e-5)
 
 
 def test_of_a_captioner_the_model_of_its_pictures_is_looked_at():

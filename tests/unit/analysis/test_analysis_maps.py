@@ -153,14 +153,3 @@ def test_the_components_of_planted_filters_are_found_in_order():
     np.testing.assert_allclose(explained[:4], np.array([81, 9, 1, 0]) / 91, atol=1e-9)
     alike = np.abs(filters[:3].reshape(3, -1) @ patterns.numpy().T)
     np.testing.assert_allclose(alike, np.eye(3), atol=1e-5)
-
-
-@pytest.mark.parametrize("make", [model, theirs, resnet])
-def test_a_models_filters_have_the_shape_of_what_reads_its_pixels(make):
-    made = make()
-    assert pictures.ANALYSES["rgb_filters"].applies(made)
-    found = pictures.run_rgb_filters(made, torch.empty(0), SimpleNamespace(components=5))
-    assert found["filters"].shape[:2] == (5, 3)
-    assert found["filters"].shape[2:] == (PATCH if make is not resnet else (3, 3))
-    lengths = np.sqrt((found["filters"] ** 2).sum(axis=(1, 2, 3)))
-    np.testing.assert_allclose(lengths, np.ones(5), rtol=1e-5)

@@ -1,8 +1,7 @@
-"""Attention maps: exactly what a model attended to, and the model left as it was."""
+"""Attention maps: exactly what a model attended to; those of timm's are in test_attention_streaming.py."""
 
 import pytest
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from tests.learning import randomized
@@ -21,14 +20,6 @@ def own(**changes):
     return randomized(build_model("vit_nano", num_classes=CLASSES, image_size=SIZE, **options))
 
 
-def theirs(**changes):
-    return randomized(
-        VisionTransformer(
-            img_size=SIZE, patch_size=PATCH, num_classes=CLASSES, embed_dim=D, depth=DEPTH, num_heads=HEADS, **changes
-        )
-    )
-
-
 MODELS = {
     "own, mean": (lambda: own(pool="mean"), 0),
     "own, token": (lambda: own(pool="token"), 1),
@@ -38,8 +29,6 @@ MODELS = {
         lambda: own(pool="token", distillation=True, mixer={"name": "attention", "qk_norm": True}),
         2,
     ),
-    "timm, registers": (lambda: theirs(reg_tokens=4), 5),
-    "timm, scaled": (lambda: theirs(qk_norm=True, scale_attn_norm=True, init_values=0.1), 1),
 }
 
 
@@ -68,7 +57,7 @@ def inputs_and_outputs(model, x):
 
 
 def by_hand(layer, x, rotary=None):
-    """softmax(q k^T / sqrt(K)) and v of one layer, head by head; both kinds keep q, k, v one after the other."""
+    """softmax(q k^T / sqrt(K)) and v of one layer, head by head."""
     width = layer.qkv.weight.shape[0] // 3
     q, k, v = (part.view(*x.shape[:2], HEADS, width // HEADS) for part in layer.qkv(x).split(width, dim=-1))
     q, k = layer.q_norm(q), layer.k_norm(k)
@@ -153,6 +142,9 @@ def test_patches_are_where_the_model_says(case):
 
 
 @pytest.mark.parametrize("name", ["resnet_nano", "timm:resnet18", "timm:swin_tiny_patch4_window7_224"])
-def test_a_model_without_a_grid_of_patches_raises(name):
+def test_a_model_without_a_grid_of_patches_or_global_attention_is_told_so_in_one_line(name):
+    model = build_model(name, image_size=32, num_classes=3)
     with pytest.raises(UserError, match="has no patch grid"):
-        find_patches(build_model(name, image_size=32, num_classes=3))
+        find_patches(model)
+    with pytest.raises(UserError, match="has no attention layers that vitlab knows"):
+        attention_maps(model, torch.zeros(1, 3, 32, 32))

@@ -22,7 +22,6 @@ from vitlab.analysis.capture import (
     visit_attention,
 )
 from vitlab.analysis.heads import run_attention_distance
-from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.text import bert, language_model
 
@@ -164,13 +163,3 @@ def test_an_analysis_takes_less_than_a_hundredth_of_the_memory_of_all_maps(monke
     tables = tokens**2 * 4 * 4  # of the distances between patches, whatever the number of layers
     assert peak(lambda: run_attention_distance(made, x, config)) - before - tables < all_maps / 100
     assert peak(lambda: list(attention_maps(made, x))) - before > all_maps
-
-
-# ---- what cannot be seen
-
-
-@pytest.mark.parametrize("name", ["timm:swin_tiny_patch4_window7_224", "timm:convnext_atto", "resnet_nano"])
-def test_a_model_without_global_attention_is_told_so_in_one_line(name):
-    model = build_model(name, image_size=32, num_classes=3)
-    with pytest.raises(UserError, match="has no attention layers that vitlab knows"):
-        attention_maps(model, torch.zeros(1, 3, 32, 32))

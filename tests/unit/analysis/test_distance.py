@@ -14,7 +14,6 @@ from vitlab.config import load
 from vitlab.models import build_model
 
 B, HEADS, GRID, PATCH = 2, 3, (5, 7), (11, 13)
-PATCHES = GRID[0] * GRID[1]
 
 
 def random_weights(tokens):
@@ -52,29 +51,6 @@ def test_the_mean_distance_on_a_square_grid_of_two_is_known():
     assert attention_distance(weights, (2, 2), 16, prefix_tokens=0).item() == pytest.approx(expected)
 
 
-def neighbours(down, right, prefix=1):
-    """Each patch looks at the one so far below and to the right; one without such a neighbour looks at itself."""
-    weights = torch.eye(PATCHES + prefix).repeat(B, HEADS, 1, 1)
-    moved = 0
-    for query in range(PATCHES):
-        row, column = divmod(query, GRID[1])
-        if row + down < GRID[0] and column + right < GRID[1]:
-            weights[:, :, prefix + query] = 0
-            weights[:, :, prefix + query, prefix + query + down * GRID[1] + right] = 1
-            moved += 1
-    return weights, moved / PATCHES
-
-
-@pytest.mark.parametrize("prefix", [0, 1, 5])
-@pytest.mark.parametrize(
-    ("down", "right", "pixels"), [(0, 1, 13.0), (1, 0, 11.0), (0, 3, 39.0), (2, 1, math.dist((0, 0), (22, 13)))]
-)
-def test_a_neighbour_is_as_far_as_its_patch_is_wide_or_high(down, right, pixels, prefix):
-    weights, share = neighbours(down, right, prefix)
-    expected = torch.full((HEADS,), pixels * share)
-    torch.testing.assert_close(attention_distance(weights, GRID, PATCH, prefix), expected)
-
-
 # ---- any weights
 
 
@@ -85,15 +61,6 @@ def test_any_weights_give_what_a_double_loop_gives(grid, patch, prefix, renormal
     weights = random_weights(grid[0] * grid[1] + prefix)
     found = attention_distance(weights, grid, patch, prefix, renormalize)
     torch.testing.assert_close(found, brute_force(weights, grid, patch, prefix, renormalize))
-
-
-@pytest.mark.parametrize(
-    ("shape", "grid", "prefix"),
-    [((B, HEADS, 36, 36), (5, 7), 0), ((HEADS, 36, 36), (5, 7), 1), ((B, HEADS, 36, 36), (6, 6), 1)],
-)
-def test_sizes_that_do_not_fit_raise(shape, grid, prefix):
-    with pytest.raises(ValueError, match=rf"weights of shape .* a grid of {grid[0]} x {grid[1]} patches"):
-        attention_distance(torch.zeros(shape), grid, PATCH, prefix)
 
 
 # ---- references

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 import torch
@@ -65,23 +64,6 @@ def test_the_average_is_the_one_by_hand_and_is_what_counts(tmp_path, monkeypatch
     assert result["loss"] != pytest.approx(validation[6]), "of other images"
     evaluated = json.loads(vitlab("eval", tmp_path / "ema", "--json").stdout)
     assert result["loss"] == pytest.approx(evaluated["loss"], rel=1e-5), "of the average"
-
-
-def test_a_run_that_ended_without_its_last_lines_has_the_average_too(tmp_path):
-    """Killed between the last step's checkpoint and the end: the checkpoint holds the weights beside the average."""
-    words = ["budget.steps=6", f"recipe.ema={DECAY}", "analyses=[attention_distance]"]
-    config = compose(TrainConfig, [*WORDS, *words])
-    whole = train_run(config, tmp_path / "whole")
-    shutil.copytree(tmp_path / "whole", tmp_path / "run")
-    analyses = [tmp_path / name / "analysis" / "attention_distance.json" for name in ("run", "whole")]
-    for path in (tmp_path / "run" / "result.json", analyses[0]):
-        path.unlink()
-    path = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    state = torch.load(path, weights_only=True)
-    state["current_model_state"] = {key: 2 * value for key, value in state["current_model_state"].items()}
-    torch.save(state, path)
-    assert train_run(config, tmp_path / "run")["loss"] == whole["loss"]
-    assert analyses[0].read_text() == analyses[1].read_text(), "what is looked at afterwards is the average too"
 
 
 @pytest.mark.parametrize(("ema", "steps"), [(0.99996, 1000), (0.99, 60), (0.6, 2)])

@@ -1,8 +1,10 @@
 """One run on several devices: two processes with gloo, which torchrun starts."""
 
 import contextlib
+import itertools
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +20,16 @@ from vitlab.studies.store import StudyFiles
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import refuse_devices, refuse_parts
 from vitlab.training.files import RunFiles
+from vitlab.training.launch import DeviceLost, launch
+from vitlab.training.loop import Interrupted
 
 FAST = ["train_size=128", "trainer.accelerator=cpu", "trainer.threads=1", "trainer.log_every=1"]
 FAST += ["trainer.precision=32-true"]  # auto is bf16-mixed on some CPUs, whose sums depend on the parts
 FAST += ["trainer.evaluations=2", "budget.steps=20", "recipe.batch_size=24", "analyses=[]", "wandb.mode=off"]
 SMALL = ["model.width=24", "model.heads=3", "model.depth=1"]
 TINY = [*FAST, *SMALL, "data=digits", "model=vit_nano"]
-TEXTS = [*FAST, *SMALL, "data=numbers", "task=translation", "model=transformer_nano", "model.dropout=0"]
+TEXTS = [*FAST, *SMALL, "data=numbers", "data.count=300", "trainer.evaluations=1", "task=translation"]
+TEXTS += ["model=transformer_nano", "model.dropout=0"]
 AUGMENTED = ["data.augment.flip=true", "data.augment.shift=1", "data.augment.crop_scale=[0.5,1]"]
 AUGMENTED += ["recipe.mixup=0.3", "recipe.cutmix=1", "recipe.random_erasing=0.5", "model.dropout=0.1"]
 TWO, ADAMW = "trainer.devices=2", "recipe.optimizer=adamw"
@@ -54,17 +59,10 @@ def assert_same_losses(folder, alone):
     assert np.isclose(ours.means, theirs.means, atol=1e-3).mean() > 0.98, "in the order of the data"
 
 
-@pytest.mark.parametrize(
-    ("words", "others"),
-    [
-        (TINY, ["trainer.accumulate=4"]),
-        pytest.param(TINY, [TWO], marks=pytest.mark.slow),
-        pytest.param(TEXTS, ["trainer.accumulate=4"], marks=pytest.mark.slow),
-    ],
-)
-def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_path, words, others):
-    train_run(compose(TrainConfig, [*words, ADAMW]), tmp_path / "alone")
-    train([*words, ADAMW, *others], tmp_path / "shared")
+@pytest.mark.parametrize("parts", ["trainer.accumulate=4", pytest.param(TWO, marks=pytest.mark.slow)])
+def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_path, parts):
+    train_run(configure(ADAMW), tmp_path / "alone")
+    train([*TINY, ADAMW, parts], tmp_path / "shared")
     assert_same_losses(tmp_path / "shared", tmp_path / "alone")
 
 
@@ -75,14 +73,16 @@ def stop(words, run, at):
     assert program.end().returncode == 130
 
 
-def test_a_run_on_two_devices_that_is_stopped_goes_on_to_the_losses_of_one(tmp_path):
-    words = [*TEXTS, ADAMW, "budget.steps=40"]  # with targets of different lengths
-    train_run(compose(TrainConfig, words), tmp_path / "alone")
-    parts = [*words, TWO, "trainer.accumulate=2"]
-    stop(parts, tmp_path / "run", at=3)
-    assert 3 <= len(curve(tmp_path / "run")) < 40
-    train(parts, tmp_path / "run")
-    assert_same_losses(tmp_path / "run", tmp_path / "alone")
+def test_a_run_on_two_devices_that_goes_on_and_is_stopped_has_the_losses_of_one(tmp_path):
+    words, run, calls = [*TEXTS, ADAMW, "budget.steps=40"], tmp_path / "run", itertools.count(1)
+    train_run(compose(TrainConfig, words), tmp_path / "alone")  # with targets of different lengths
+    one, two = [*words, "trainer.accumulate=4"], [*words, TWO, "trainer.accumulate=2"]
+    with pytest.raises(Interrupted):
+        train_run(compose(TrainConfig, one), run, stop=lambda: next(calls) == 3)
+    stop(two, run, at=6)
+    assert 6 <= len(curve(run)) < 40
+    train(one, run)
+    assert_same_losses(run, tmp_path / "alone")
 
 
 @pytest.mark.slow
@@ -116,6 +116,30 @@ def test_a_study_trains_its_runs_on_two_devices(tmp_path):
     assert (row["steps"], row["status"]) == (6, "finished")
 
 
+@pytest.mark.parametrize(
+    ("of_device_1", "of_device_0", "says"),
+    [
+        ("os.kill(os.getpid(), 9)", "time.sleep(60)", "device 1 of 2 was ended by SIGKILL: out of memory?"),
+        ("sys.exit(5)", "time.sleep(60)", 5),
+        ("sys.exit(0)", "sys.exit(0)", 0),
+    ],
+)
+def test_a_device_that_ends_ends_the_others(of_device_1, of_device_0, says, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    device = f"import os, sys, time\nif os.environ['RANK'] == '1':\n    {of_device_1}\nelse:\n    {of_device_0}"
+    (tmp_path / "device.py").write_text(device)
+    start, handlers = time.monotonic(), [(one, signal.getsignal(one)) for one in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        found = launch(2, "device", [])
+    except DeviceLost as error:
+        found = str(error)
+    for number, handler in handlers:
+        signal.signal(number, handler)
+    assert found == says
+    assert time.monotonic() - start < 55
+
+
+@pytest.mark.slow
 def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
     run = tmp_path / "run"
     program = Program("train", *TINY, TWO, "budget.steps=100000", "--out", run)

@@ -1,6 +1,7 @@
 """Training itself: with one's own Trainer, and what ends a run."""
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
+from vitlab.signals import Stopping
 from vitlab.tasks.base import Classes
 from vitlab.training.loop import Diverged
 from vitlab.training.run import Run
@@ -76,7 +78,11 @@ def test_rows_have_the_gradients_norm_with_and_without_clipping(tmp_path):
     assert clipped != plain
 
 
-def test_a_training_loss_that_is_not_finite_ends_the_run_at_the_next_row(tmp_path):
-    run = prepare_run(tmp_path / "run", *TINY, "trainer.log_every=3", "recipe.lr=1e30", "trainer.evaluations=1")
-    with pytest.raises(Diverged, match=r"the loss is nan at step 3: try a lower recipe\.lr \(now 1e\+30\)"):
-        train(run)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_training_to_stop_and_handlers_are_set_back(number):
+    before = signal.getsignal(number)
+    with Stopping() as stopping:
+        assert not stopping.asked()
+        signal.raise_signal(number)
+        assert stopping.asked()
+    assert signal.getsignal(number) is before
