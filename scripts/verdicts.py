@@ -118,9 +118,7 @@ def rounds(points, rng):
             rows.append({**row, "accuracy": 0.7 + spreads[model, size] * rng.standard_normal()})
         added, _ = plan_round(rows, Target(points))
     found = Results(rows, outcomes={}).by_model
-    return np.mean(
-        [found[model][size].interval.low <= 0.7 <= found[model][size].interval.high for model, size in spreads]
-    )
+    return np.mean([(of := found[model][size].interval).low <= 0.7 <= of.high for model, size in spreads])
 
 
 def law(planted, auto, sizes, seeds, noise, rng):

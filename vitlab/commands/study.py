@@ -15,9 +15,9 @@ from vitlab.commands.arguments import CommandParser, non_empty_path, positive_in
 from vitlab.config import collecting, raise_all
 from vitlab.console import Console
 from vitlab.formatting import cut_lines, cut_names, plural
-from vitlab.signals import Stopping
 from vitlab.studies.status import COUNTED, RunState, StatusReader, StudyStatus, make_table
 from vitlab.studies.store import StudyFiles
+from vitlab.training.launch import Stopping
 
 # ---- status
 

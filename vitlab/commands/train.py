@@ -13,12 +13,12 @@ from vitlab.config.schema import TrainerConfig
 from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.hardware import Launched, find_launched
-from vitlab.signals import Stopping
 from vitlab.studies.claims import hold
 from vitlab.studies.grid import name_run
 from vitlab.studies.status import Display, RunState, StudyStatus
 from vitlab.tasks.metrics import list_metrics
 from vitlab.training.files import RunFiles, source_of, source_problems
+from vitlab.training.launch import Stopping
 
 if TYPE_CHECKING:
     from vitlab.training.files import Progress

@@ -8,12 +8,13 @@ Functions return the problems of a key or a value as lines.
 import copy
 import dataclasses
 import difflib
+import importlib
 import inspect
 import math
 import operator
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -24,10 +25,9 @@ import yaml
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from vitlab.config import schema
 from vitlab.config.errors import UserError, choices_text, raise_all, to_text
-from vitlab.config.kinds import find_class, kinds
-from vitlab.config.schema import StudyConfig
-from vitlab.config.schema.fields import default_of
+from vitlab.config.schema.fields import Choice, default_of
 
 Loader, Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
 
@@ -137,7 +137,7 @@ def declared_type(parent: DictConfig, key: str) -> Any:
 def suggest_set(node: DictConfig, key: str, value: Any) -> str:
     """Suggest how a study sets a key that only its runs have; nothing for other keys."""
     of_runs = key.partition(".")[0] in ("recipe", "model", "init")
-    if OmegaConf.get_type(node) is not StudyConfig or not of_runs:
+    if OmegaConf.get_type(node) is not schema.StudyConfig or not of_runs:
         return ""
     words = [word for word in node.set if word.partition("=")[0] != key]
     return f' in a study; give "set=[{",".join([*words, f"{key}={to_text(value)}"])}]" for every run'
@@ -333,6 +333,104 @@ def infer_field(value: Any) -> tuple[Any, Any]:
     if isinstance(value, dict):
         return dict[str, Any], dataclasses.field(default_factory=lambda: dict(value))
     return type(value), dataclasses.field(default=value)
+
+
+PACKAGE = Path(__file__).resolve().parents[1]
+FOLDERS = {  # of the modules of a group's kinds, of data by their modality
+    "model": "models",
+    "mixer": "models/mixers",
+    "image": "data/images",
+    "text": "data/text",
+    "task": "tasks",
+    "analysis": "analysis",
+}
+
+
+@cache
+def kinds() -> dict[tuple[str, str], type[Choice]]:
+    """Map each (group, kind) to its dataclass; the kind "" has the base of all others of its group."""
+    from vitlab.config.schema import data, models  # 50 ms that `vitlab list` need not wait for
+
+    return {
+        ("model", ""): models.ModelConfig,
+        ("model", "vit"): models.ViTConfig,
+        ("model", "timm"): models.TimmConfig,
+        ("model", "resnet"): models.ResNetConfig,
+        ("model", "color_histogram"): models.ColorHistogramConfig,
+        ("model", "text"): models.TextConfig,
+        ("model", "encoder_decoder"): models.EncoderDecoderConfig,
+        ("model", "captioner"): models.CaptionerConfig,
+        ("model", "lstm"): models.LSTMConfig,
+        ("model", "recurrent"): models.RecurrentConfig,
+        ("data", ""): data.DataConfig,
+        ("data", "image"): data.ImageDataConfig,  # of all kinds of this modality that are not here
+        ("data", "text"): data.TextDataConfig,
+        ("data", "imagefolder"): data.FolderConfig,
+        ("data", "torchvision"): data.TorchvisionConfig,
+        ("data", "webdataset"): data.WebDatasetConfig,
+        ("data", "captioned_glyphs"): data.CaptionedConfig,
+        ("data", "captions"): data.CaptionsConfig,
+        ("data", "imagetable"): data.ImageTableConfig,
+        **{("data", kind): data.FileConfig for kind in ("textfile", "table", "conll", "squad")},
+        ("data", "parallel"): data.ParallelConfig,
+        ("data", "huggingface"): data.HuggingFaceConfig,
+        ("recipe", ""): schema.RecipeConfig,
+        # of these kinds there are modules of the same name, which need not be imported
+        **dict.fromkeys([("task", ""), ("task", "text_classification")], schema.TaskConfig),
+        **dict.fromkeys([("analysis", ""), ("analysis", "alignment")], schema.AnalysisConfig),
+        **dict.fromkeys([("mixer", ""), ("mixer", "attention"), ("probe", "")], Choice),
+    }
+
+
+def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
+    """Find the dataclass of a kind: the entry of `kinds`, else `Config` of the kind's module, else the group's base.
+
+    Raises UserError for a `Config` that is not a frozen dataclass with that base.
+    """
+    base = "" if group != "data" else "text" if modality == "text" else "image"
+    return kinds().get((group, kind)) or import_class(group, kind, FOLDERS.get(base or group)) or kinds()[group, base]
+
+
+@cache
+def import_class(group: str, kind: str, folder: str | None) -> type[Choice] | None:
+    """Import `Config` of a user's or a new kind's module, which may import what it likes; None if it has none."""
+    if "." not in kind and not (folder and (PACKAGE / folder / f"{kind}.py").is_file()):
+        return None
+    try:
+        module = importlib.import_module(kind if "." in kind else f"vitlab/{folder}/{kind}".replace("/", "."))
+    except Exception:  # whoever builds the choice says why
+        return None
+    own, base = getattr(module, "Config", None), kinds()[group, ""]
+    if own is None or (isinstance(own, type) and dataclasses.is_dataclass(own) and issubclass(own, base)):
+        return own
+    raise UserError(f"kind={kind}: its Config is not a frozen dataclass with the base {base.__name__}")
+
+
+def select(settings: Mapping[str, Any], parent: type, wanted: Callable[[Field], bool]) -> dict[str, Any]:
+    """Select a plain configuration's wanted fields of this class, also of nested ones; undeclared keys stay."""
+    fields = {field.name: field for field in dataclasses.fields(parent)}
+    selected = {}
+    for key, value in settings.items():
+        field = fields.get(key)
+        if field is not None and field.metadata and not wanted(field):
+            continue
+        below = None  # the dataclass of the value
+        if field is not None and isinstance(value, Mapping):
+            below = field.type if dataclasses.is_dataclass(field.type) else None
+            if (group := field.metadata.get("group")) and isinstance(value.get("kind"), str):
+                below = find_class(group, value["kind"], value.get("modality"))
+        selected[key] = value if below is None else select(value, below, wanted)
+    return selected
+
+
+def affecting(what: str) -> Callable[[Field], bool]:
+    """Make a test for `select`: whether a field affects WEIGHTS, COST or CACHE."""
+    return lambda field: what in field.metadata["affects"]
+
+
+def keys_per_study(parent: type) -> list[str]:
+    """List the fields that have the same value in all runs of a study."""
+    return [field.name for field in dataclasses.fields(parent) if field.metadata.get("per") == "study"]
 
 
 WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text", Any: "any"}

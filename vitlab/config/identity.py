@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vitlab.config.kinds import affecting, select
+from vitlab.config.groups import affecting, select
 from vitlab.config.schema import TrainConfig
 from vitlab.config.schema.fields import WEIGHTS
 

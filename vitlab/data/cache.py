@@ -26,7 +26,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from vitlab.config import UserError, resolved
-from vitlab.config.kinds import affecting, select
+from vitlab.config.groups import affecting, select
 from vitlab.config.schema.data import DataConfig
 from vitlab.config.schema.fields import CACHE
 from vitlab.data.base import BESIDE, ImageData, Split

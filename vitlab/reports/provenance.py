@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
-from vitlab.config.kinds import affecting, select
+from vitlab.config.groups import affecting, select
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.formatting import TIMES, count, finite, plural, whole, with_prefix

@@ -570,8 +570,8 @@ class StudyFits:
         names, crossing = self.between
         sure = crossing.claim == "sure"
         text = describe_crossover(crossing, *(names if sure else ()), unit=self.unit)
-        warned = self.warn(text, *self.by_model)
-        return f"{warned if sure and warned == text else warned[0].upper() + warned[1:]}."
+        text = self.warn(text, *self.by_model)
+        return f"{text if sure and not text.startswith(ON_BUDGET) else text[0].upper() + text[1:]}."
 
     def describe_crossovers(self) -> list[str]:
         """Describe each pair of models in a sentence; of more than MOST_PAIRS only the surest crossovers."""

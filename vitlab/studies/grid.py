@@ -19,9 +19,8 @@ from vitlab.config import (
     resolved,
     to_text,
 )
-from vitlab.config.groups import assign, read, structured
+from vitlab.config.groups import assign, keys_per_study, read, structured
 from vitlab.config.identity import flatten, get_value, list_changes, weight_settings
-from vitlab.config.kinds import keys_per_study
 from vitlab.config.schema.fields import Choice
 
 # ---- variants

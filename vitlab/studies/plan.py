@@ -20,15 +20,14 @@ from vitlab import models, tasks
 from vitlab.analysis import module_of
 from vitlab.config import TrainConfig, UserError, collecting, compose, load, raise_all, resolved
 from vitlab.config.checks import list_settings
+from vitlab.config.groups import affecting, select
 from vitlab.config.identity import subset_seed
-from vitlab.config.kinds import affecting, select
 from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, TrainerConfig
 from vitlab.config.schema.fields import COST
 from vitlab.data.opening import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
-from vitlab.signals import Stopping
 from vitlab.studies.experiment import can_reuse_best_trial
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.status import pack
@@ -37,6 +36,7 @@ from vitlab.studies.worker import log_to
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import BATCH, Task, evaluate
 from vitlab.training.files import source_of, source_problems
+from vitlab.training.launch import Stopping
 from vitlab.training.load import initialise
 from vitlab.training.loop import Hooks, Interrupted
 from vitlab.training.run import Prepared, Run, count_finetuning_steps, format_budget, prepare

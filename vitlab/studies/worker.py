@@ -24,14 +24,13 @@ from vitlab.config.schema import ExecutorConfig
 from vitlab.data.opening import contents, open_data
 from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
-from vitlab.signals import Stopping
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
 from vitlab.studies.experiment import list_trials, run_experiment
 from vitlab.studies.grid import compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
 from vitlab.training.distributed import ALONE, Ranks, is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
-from vitlab.training.launch import KILLED, DeviceLost
+from vitlab.training.launch import KILLED, DeviceLost, Stopping
 from vitlab.training.loop import Diverged, Interrupted
 from vitlab.training.settings import Placement
 

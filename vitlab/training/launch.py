@@ -1,4 +1,4 @@
-"""Run torchrun on this machine: one process for each device. Imports no torch before it is called."""
+"""Run torchrun on this machine, one process for each device; Ctrl-C and SIGTERM. Imports no torch before a call."""
 
 import logging
 import os
@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Any
 
 KILLED = 137  # exit code where the system has ended a process
 
@@ -18,6 +19,30 @@ class DeviceLost(RuntimeError):
     def __init__(self, message: str, killed: bool = False):
         super().__init__(message)
         self.killed = killed
+
+
+class Stopping:
+    """A block in which the first Ctrl-C or SIGTERM asks training to end at its next step; the second ends at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.before: dict[int, Any] = {}
+
+    def asked(self) -> bool:
+        return self.requested
+
+    def __enter__(self) -> "Stopping":
+        self.before = {number: signal.signal(number, self.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def handle(self, number: int, frame: Any) -> None:
+        if self.requested:  # not KeyboardInterrupt: Lightning turns that into an exit code of its own
+            os._exit(130)
+        self.requested = True
 
 
 def launch(devices: int, module: str, words: Sequence[str]) -> int:

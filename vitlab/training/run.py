@@ -21,8 +21,8 @@ from torch import nn
 
 from vitlab import models, tasks
 from vitlab.config import UserError, identity, load, resolved
+from vitlab.config.groups import keys_per_study
 from vitlab.config.identity import subset_seed
-from vitlab.config.kinds import keys_per_study
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.models import ModelConfig
 from vitlab.data.loader import CPU

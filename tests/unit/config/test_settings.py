@@ -10,8 +10,7 @@ from scripts.make import write_keys
 from tests.configurations import problem, train
 from vitlab.cli import main
 from vitlab.config import UserError, identity, resolved
-from vitlab.config.groups import list_keys, read_comments
-from vitlab.config.kinds import import_class
+from vitlab.config.groups import import_class, list_keys, read_comments
 from vitlab.config.schema import StudyConfig
 from vitlab.studies.grid import compose_study
 

@@ -10,8 +10,8 @@ import torch
 import vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
-from vitlab.signals import Stopping
 from vitlab.tasks.base import Classes
+from vitlab.training.launch import Stopping
 from vitlab.training.loop import Diverged
 from vitlab.training.run import Run
 from vitlab.training.train import train

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitlab.config import TrainConfig
-from vitlab.config.kinds import affecting, select
+from vitlab.config.groups import affecting, select
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.files import write_text
 from vitlab.formatting import DASH, count, duration, finite, folder_link, link, plural, significant, whole, with_prefix
