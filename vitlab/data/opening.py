@@ -102,8 +102,7 @@ def hash_contents(config: DataConfig, data: Any) -> str:
     is_image = isinstance(data.train, Split)
     if is_image and config.holdout != "fixed":
         # the seed of a drawn test set stands in the configuration: what it is drawn from is the same for all
-        config = replace(config, holdout="fixed")
-        data = load(config)
+        data = load(config := replace(config, holdout="fixed"))
     digest = hashlib.sha256()
     # validation images follow from the training images, the configuration or what the module adds
     for split in (data.train, data.test) if is_image else (data.train, data.validation, data.test):
