@@ -56,6 +56,7 @@ def test_the_size_is_the_side_of_the_square_above_the_papers_share():
     field = torch.zeros(SIZE)
     field[3:7, 2:11] = 2.0
     assert effective_size(field) == 6
+    assert effective_size(torch.zeros(SIZE)) == 0, "of a unit that reads nothing"
     field[0, 0], field[0, 1] = 2 * 0.0454, 2 * 0.0456
     assert effective_size(field) == pytest.approx(37**0.5)
 
