@@ -104,12 +104,12 @@ def classified():
 SHORT = ["trainer.accelerator=cpu", "trainer.evaluations=1", "budget.steps=4", "recipe.lr=0.01", "analyses=[]"]
 
 
-def train_run(folder, data, *words, stop=None):
+def train_run(folder, data, *words):
     model = ["model=bert_nano", "model.depth=1", "model.pool=token", "model.width=24", "model.heads=3"]
     config = compose(TrainConfig, [*model, *SHORT, *words])
     run = Run(config, data, folder)
     run.write_start()
-    return run, training.train(run, training.Hooks(stop=stop)).columns
+    return run, training.train(run).columns
 
 
 def test_a_frozen_run_keeps_the_body_of_the_run_that_it_begins_with(tmp_path):

@@ -117,14 +117,13 @@ def test_words_are_encoded_as_the_text_they_make(kind):
         assert tokenizer.decode(own).strip() == word
 
 
-def gpt2(folder, special="<|endoftext|>"):
+def gpt2(folder):
     """A file as Hugging Face's GPT-2 has it: byte-level BPE with one special token, the last."""
     inner = tokenizers.Tokenizer(
         models.BPE({c: n for n, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, [])
     )
     inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    if special:
-        inner.add_special_tokens([special])
+    inner.add_special_tokens(["<|endoftext|>"])
     inner.enable_truncation(5)
     inner.enable_padding(length=7)
     inner.save(str(folder / "tokenizer.json"))
