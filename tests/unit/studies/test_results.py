@@ -36,8 +36,8 @@ def test_results_are_those_of_the_runs_folders_whatever_results_csv_says(tmp_pat
     rows, page, table = study.finished_rows(), study.report_path.read_text(), study.results_path.read_bytes()
     for damage in (
         lambda: study.results_path.unlink(),
-        lambda: study.results_path.write_text("broken"),
         lambda: study.write_rows([{**row, "accuracy": 0.1} for row in rows[1:]]),
+        lambda: study.results_path.write_text("broken"),
     ):
         damage()
         before = study.results_path.exists() and study.results_path.read_bytes()
@@ -46,8 +46,8 @@ def test_results_are_those_of_the_runs_folders_whatever_results_csv_says(tmp_pat
         assert capsys.readouterr().out.count("its offline files are gone") == 4
         assert load_results(study.folder).rows == rows
         assert (study.results_path.exists() and study.results_path.read_bytes()) == before, "a reader writes nothing"
-        assert main(["report", str(study.folder)]) == 0
-        assert (study.report_path.read_text(), study.results_path.read_bytes()) == (page, table)
+    assert main(["report", str(study.folder)]) == 0
+    assert (study.report_path.read_text(), study.results_path.read_bytes()) == (page, table)
 
 
 def test_a_run_that_was_changed_deleted_or_completed_since_the_table_counts_as_it_is(tmp_path):
