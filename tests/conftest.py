@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 forkserver.set_forkserver_preload(["vitlab.studies.worker"])  # once, not in each process that a test starts
 
 # the files that take longest come first; the many short ones fill the cores at the end
-LONGEST = "unit/test_gpu_rules.py regression/test_recorded.py integration/test_scale.py unit/training/test_devices.py"
-LONGEST += " integration/test_predict.py integration/test_eval.py integration/test_text.py"
+LONGEST = "integration/test_scale.py unit/test_gpu_rules.py regression/test_recorded.py unit/training/test_devices.py"
+LONGEST += " integration/test_eval.py integration/test_predict.py integration/test_resume.py integration/test_text.py"
 LONGEST_UNIT = 3  # seconds of processor time
 
 
