@@ -93,3 +93,8 @@ def test_a_study_survives_kills(tmp_path):
     done = subprocess.run([sys.executable, ROOT / "kill_cells.py", *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same results, each run trained once" in done.stdout
+
+
+def test_the_project_is_within_its_weight():
+    done = subprocess.run([sys.executable, ROOT / "weight.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -10,6 +10,8 @@ import pytest
 
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
+from vitlab.commands.inference import SLACK, report_difference
+from vitlab.config import UserError
 from vitlab.console import Console
 from vitlab.files import write_json
 from vitlab.studies.status import Display, RunState, StudyStatus
@@ -88,3 +90,24 @@ def test_a_live_table_moves_the_cursor_and_an_error_in_it_does_not(monkeypatch):
     assert "\x1b[31mfailed\x1b[0m" in written
     assert f"\r50%{SHOWN}\r" in written
     assert not re.search("\x1b\\[2J|[\x07\x00\x9b\u202e\u2066]", written)
+
+
+def test_a_file_whose_logits_are_off_is_removed(tmp_path, capsys):
+    for name in ("model.onnx", "folder"):
+        path = tmp_path / name
+        path.mkdir() if name == "folder" else path.touch()
+        report_difference(path, SLACK, "onnxruntime")
+        report_difference(path, None, "onnxruntime")
+        assert path.exists()
+        with pytest.raises(UserError, match=rf"{name}: its logits are off by 10\.0% of the largest"):
+            report_difference(path, 0.1, "onnxruntime")
+        assert not path.exists()
+    assert capsys.readouterr().err.count("not compared with the run, which needs onnxruntime") == 2
+
+
+def test_an_answer_of_advise_is_no_run(tmp_path, capsys):
+    write_json(tmp_path / "advice" / "advice.json", {"predictor": {"run": "study-0/vit_nano-n9-s0"}})
+    before = {*tmp_path.rglob("*")}
+    assert main(["export", str(tmp_path / "advice"), str(tmp_path / "photos.onnx")]) == 2
+    assert "not a run, it holds no config.yaml" in capsys.readouterr().err
+    assert {*tmp_path.rglob("*")} == before

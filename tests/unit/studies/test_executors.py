@@ -1,4 +1,4 @@
-"""Where workers run: an executor of one's own, the jobs that SLURM is given, how many runs train at a time."""
+"""Where workers run: an executor of one's own, and the jobs that SLURM is given."""
 
 import sys
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 from vitlab.commands import scale
 from vitlab.config import UserError, resolved
 from vitlab.config.schema import ExecutorConfig, SlurmConfig
-from vitlab.studies import launch, plan
+from vitlab.studies import launch
 from vitlab.studies.grid import compose_study, expand
 from vitlab.studies.store import StudyFiles
 
@@ -75,15 +75,3 @@ def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submit
     assert asked["output"].startswith(f"{tmp_path}/study/slurm/")
     with pytest.raises(UserError, match=r"executor\.gpus=0\.5: SLURM allocates whole GPUs"):
         launch.check_executor(ExecutorConfig("slurm", gpus=0.5))
-
-
-@pytest.mark.parametrize(
-    ("threads", "devices", "accelerator", "jobs"),
-    [(1, 1, "cpu", 13), (4, 1, "cpu", 3), (13, 1, "cpu", 1), (1, 2, "cpu", 6), (1, 1, "gpu", 4), (1, 3, "gpu", 1)],
-)
-def test_as_many_runs_at_a_time_as_cores_and_gpus_have_room_for(threads, devices, accelerator, jobs, monkeypatch):
-    monkeypatch.setattr(plan, "count_cores", lambda: 13)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    trainer = SimpleNamespace(trainer=SimpleNamespace(devices=devices))
-    model = SimpleNamespace(config=trainer, settled={"accelerator": accelerator, "threads": threads})
-    assert plan.choose_jobs({"a": model}, 50) == jobs

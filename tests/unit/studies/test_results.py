@@ -18,7 +18,7 @@ from vitlab.files import write_json
 from vitlab.reports.pages import study as study_page
 from vitlab.reports.words import compare_sizes, headline, make_size_table, say_result
 from vitlab.studies.results import Results, load_results
-from vitlab.studies.stats import Target, plan_round
+from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.store import limit_of_run
 from vitlab.tasks.metrics import find_metric
 from vitlab.training.files import RunFiles

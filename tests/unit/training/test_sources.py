@@ -23,14 +23,15 @@ from tests.learning import randomized
 from tests.texts import text_data
 from tests.unit.models.test_weights import same, vit
 from vitlab import tasks
-from vitlab.config import TrainConfig, compose, names
-from vitlab.config.errors import UserError
+from vitlab.config import TrainConfig, UserError, compose, names
 from vitlab.data.base import ImageData, Split
+from vitlab.files import write_json
 from vitlab.models import build_model
 from vitlab.models.export import export_weights
 from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.models.weights import first_convolution
-from vitlab.training.files import source_problems
+from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.files import RunFiles, source_problems
 from vitlab.training.load import compare_classes, load_weights, read_weights, refuse_misfit
 
 
@@ -220,3 +221,24 @@ def test_a_run_on_data_of_any_kind_works_or_is_refused(task, other):
         works = not compare_classes(run, SETS[other])
         tasks.build_unmeasured(config.task, data=SETS[other], **parts)
     assert works or task != other
+
+
+def test_a_damaged_result_is_renamed_and_a_whole_one_stays(tmp_path):
+    files = RunFiles(tmp_path)
+    write_json(files.result_path, {"study": "s", "run": "r", "model": "m", "train_size": 7, "seed": 0})
+    files.set_aside_damaged_result()
+    files.result_path.write_text(files.result_path.read_text()[:-9])
+    with pytest.warns(UserWarning, match=r"result\.json: cannot read it"):
+        files.set_aside_damaged_result()
+    assert [path.name for path in tmp_path.iterdir()] == ["result.damaged.json"]
+
+
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
+
+
+def test_a_checkpoint_is_not_unpickled(tmp_path):
+    torch.save({"state_dict": {}, "callbacks": Bomb()}, tmp_path / "last.ckpt")
+    with pytest.raises(UserError, match=r"last\.ckpt"):
+        read_checkpoint(tmp_path / "last.ckpt")

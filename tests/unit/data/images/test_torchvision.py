@@ -14,10 +14,12 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 from torchvision import datasets
 
 from vitlab import config, data
 from vitlab.config import UserError
+from vitlab.data.images import library_sets
 from vitlab.data.images.library_sets import NAMES, downloading, list_parts
 
 URLOPEN = urllib.request.urlopen
@@ -213,3 +215,21 @@ def test_every_set_asks_torchvision_for_splits_that_it_has(tmp_path, name):
             constructor(tmp_path, **options, **part, **downloading(constructor, False))
     (line,) = problems(name, tmp_path, options=options)
     assert f"data.root={tmp_path}" in line
+
+
+def load_digits_set(**changes):
+    return library_sets.load(config.load("data", {"name": "digits", **changes}))
+
+
+def every_image(data):
+    return np.concatenate([split.read(np.arange(len(split))) for split in (data.train, data.test)])
+
+
+def test_at_its_own_size_each_image_is_the_original():
+    data = load_digits_set(image_size=8)
+    original = np.rint(load_digits().images * 255 / 16).astype(np.uint8)
+    assert sorted(image.tobytes() for image in every_image(data)) == sorted(image.tobytes() for image in original)
+    by_image = dict(zip((image.tobytes() for image in original), load_digits().target, strict=True))
+    for split in (data.train, data.test):
+        images = split.read(np.arange(len(split)))
+        assert [by_image[image.tobytes()] for image in images] == split.labels.tolist()

@@ -6,6 +6,7 @@ from tests.unit.data.text.test_text_files import load, problems, texts, write
 from vitlab.config import load as load_config
 from vitlab.config.compose import resolved
 from vitlab.config.identity import identity
+from vitlab.data.text.corpora import draw_numbers, read, spell
 
 
 def pairs(found, split):
@@ -117,3 +118,25 @@ def test_parts_that_do_not_fit_are_refused_with_a_line_each(parts, tmp_path):
     parts["mood"]["label"] = None
     (line,) = problems("mixture", parts=parts)
     assert line == "data.parts.mood: data=csv: has one text each and nothing to predict; give pairs, classes or numbers"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(0, "zero"), (13, "thirteen"), (40, "forty"), (704, "seven hundred four"), (90_011, "ninety thousand eleven")],
+)
+def test_numbers_are_spelled(number, words):
+    assert spell(number) == words
+
+
+def test_every_number_is_spelled_in_its_own_way():
+    assert len({spell(number) for number in range(0, 1_000_000, 37)}) == len(range(0, 1_000_000, 37))
+
+
+def test_held_out_numbers_are_new_and_of_every_length():
+    corpus = read(load_config("data", {"name": "numbers", "count": 3000}))
+    (words, digits), (_, held) = corpus.train.parts, corpus.test.parts
+    assert [spell(int(number)) for number in digits] == words
+    assert not set(digits) & set(held)
+    assert len(digits) + len(held) == 3000
+    assert {len(number) for number in held} >= {3, 4, 5, 6}
+    assert sorted(draw_numbers(1_000_000)) == list(range(1_000_000))
