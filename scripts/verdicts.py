@@ -20,7 +20,8 @@ from vitlab.studies.crossover import crossover as find_crossover
 from vitlab.studies.crossover import data_multiplier
 from vitlab.studies.fit import fit_scaling_law
 from vitlab.studies.results import Results
-from vitlab.studies.stats import Target, compare_costs, estimate_mean, moderated_spreads, plan_round
+from vitlab.studies.rounds import Target, plan_round
+from vitlab.studies.stats import compare_costs, estimate_mean, moderated_spreads
 
 SEED_SPREAD, REST = 0.05, 0.5  # standard deviations, of items 1; an error of 10% then varies by 0.8 points over seeds
 

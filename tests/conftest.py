@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -18,6 +19,7 @@ forkserver.set_forkserver_preload(["vitlab.studies.worker"])  # once, not in eac
 # the files that take longest come first; the many short ones fill the cores at the end
 LONGEST = "unit/test_gpu_rules.py regression/test_recorded.py integration/test_scale.py unit/training/test_devices.py"
 LONGEST += " integration/test_predict.py integration/test_eval.py integration/test_text.py"
+LONGEST_UNIT = 3  # seconds of processor time
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -29,6 +31,18 @@ def pytest_xdist_auto_num_workers():
 def pytest_collection_modifyitems(items):
     places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST.split())}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Fail an unmarked unit test that computes for over 3 seconds; the first that imports a library is let off."""
+    modules, before = len(sys.modules), time.process_time()
+    result = yield
+    seconds = time.process_time() - before
+    unmarked = ROOT / "tests/unit" in pyfuncitem.path.parents and not pyfuncitem.get_closest_marker("slow")
+    if unmarked and seconds > LONGEST_UNIT and len(sys.modules) < modules + 100:
+        pytest.fail(f"{seconds:.1f} s of processor time: make it smaller, or mark it slow")
+    return result
 
 
 @pytest.fixture(scope="session")

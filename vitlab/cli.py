@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def handle(words: list[str]) -> int:
-    """The same; every error becomes lines on stderr here."""
+    """Run one command and print any error as lines on stderr; return the exit code."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     warnings.formatwarning = lambda message, *_, **__: f"vitlab: warning: {printable(str(message))}\n"  # no source code
@@ -77,7 +77,7 @@ def handle(words: list[str]) -> int:
 
 
 def describe_unexpected(error: Exception, words: Sequence[str]) -> str:
-    """An error that nobody foresaw, in a line; its traceback goes to a file, or to stderr with VITLAB_DEBUG=1."""
+    """Describe an unforeseen error in a line; its traceback goes to a file, or to stderr with VITLAB_DEBUG=1."""
     kind, message = type(error).__name__, first_line(error)
     line = message if message == kind else f"{kind}: {message}"
     text = "".join(traceback.format_exception(error))
@@ -109,7 +109,7 @@ def run(words: list[str]) -> int:
 
 @contextlib.contextmanager
 def report_full_disk() -> Iterator[None]:
-    """Raises UserError when the disk is full. What was there before is still there: files are replaced whole."""
+    """Raise UserError when the disk is full. Files are replaced whole, so their old content is still there."""
     try:
         yield
     except OSError as error:

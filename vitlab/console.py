@@ -14,9 +14,9 @@ UNLIMITED = 1000  # characters of a line
 
 
 class Console(console.Console):
-    """Shows the control characters of texts; those of styles, bars and live tables are obeyed.
+    """A console of Rich that shows the control characters of texts, and obeys those of styles, bars and live tables.
 
-    What is no terminal has no width at which a table would be cut.
+    A file or a pipe has no width that would cut a table.
     """
 
     def __init__(self, **options: Any):
@@ -37,7 +37,7 @@ class Console(console.Console):
 
     @property
     def file(self) -> IO[str]:
-        """Where it writes: past the stream that shows control characters, also while a live table stands before it."""
+        """The stream that it writes to, behind the one that shows control characters, also during a live table."""
         return unwrap(super().file)
 
     @file.setter
@@ -46,7 +46,7 @@ class Console(console.Console):
 
 
 def tabulate(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> Table:
-    """A table whose last `numbers` columns are numbers."""
+    """Build a table whose last `numbers` columns are numbers."""
     table = Table(box=None, pad_edge=False)
     for place, name in enumerate(header, start=numbers - len(header)):
         is_number = place >= 0

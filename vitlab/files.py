@@ -25,10 +25,10 @@ FORMATS = {  # by the first bytes of a file that is no text in UTF-8
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of `path` when the block ends without an error.
+    """Open a file that replaces `path` when the block ends without an error.
 
-    It is written beside the target (a rename is atomic only within a file system) and flushed to disk first. Where
-    there is no room, the OSError names `path`.
+    It is written beside the target (a rename is atomic only within a file system) and flushed to disk first. On a full
+    disk, the OSError names `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def read_umask() -> int:
 
 
 def read_stamp(path: str | Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written again; None where there is none."""
+    """Return a stamp that changes when a file is written again: (time, inode, size); None if there is no file."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -88,7 +88,7 @@ def reading(source: str, advice: str) -> Iterator[None]:
 
 
 def read_utf8(path: Path, key: str) -> str:
-    """The text of a user's file, gzipped or not: without a byte-order mark, lines ended by a newline alone.
+    """Read a user's text file, gzipped or not; drop a byte-order mark and end lines by a newline alone.
 
     Raises UserError, which names the configuration's `key`, and the format or the first byte that is not UTF-8.
     """
@@ -126,7 +126,7 @@ def read_json(
     parse: Callable[[Any], Any] = lambda value: value,
     advice: str = "delete it and run the command again",
 ) -> Any:
-    """What a JSON file of this program holds, as `parse` makes of it, None where there is none.
+    """Read a JSON file of this program and pass its value through `parse`; return None if there is no file.
 
     Raises UserError, with the advice, if it does not parse.
     """
@@ -144,9 +144,9 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def create_json(path: str | Path, value: Any) -> bool:
-    """Write a JSON file unless it exists; whether this call has made it. Of several processes at once one succeeds.
+    """Write a JSON file unless it exists; tell whether this call made it. Of several processes at once one succeeds.
 
-    A hard link is atomic on local and on network file systems; where there are no links, a short file is made in place.
+    A hard link is atomic on local and on network file systems; without hard links, a short file is made in place.
     """
     temporary = f"{path}.{uuid.uuid4().hex}"
     write_json(temporary, value)

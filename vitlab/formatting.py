@@ -12,26 +12,26 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 
 def finite(value: Any) -> float | None:
-    """The number, or None for anything that is not one: None, NaN, infinity, text."""
+    """Return the value as a float; None for anything but a finite number: None, NaN, infinity, a bool, text."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def whole(value: Any) -> str:
-    """`32,000`"""
+    """Format a rounded number: `32,000`."""
     number = finite(value)
     return DASH if number is None else f"{number:,.0f}"
 
 
 def amount(size: float) -> str:
-    """`32,000`, `0.25`, `1e+18`: huge sizes, and small ones that are not whole, have four digits."""
+    """Format a size: `32,000`, `0.25`, `1e+18`; huge sizes, and small fractional ones, have four digits."""
     full = 1000 <= size < 1e12 or (size < 1000 and math.isclose(size, round(size), rel_tol=1e-9))
     return f"{size:,.0f}" if full else f"{size:,.4g}"
 
 
 def significant(value: Any, digits: int = 3) -> str:
-    """`0.412`, `12.3`, `1,230`"""
+    """Format a number with so many significant digits: `0.412`, `12.3`, `1,230`."""
     number = finite(value)
     if number is None:
         return DASH
@@ -43,7 +43,7 @@ def significant(value: Any, digits: int = 3) -> str:
 
 
 def with_prefix(value: Any, unit: str) -> str:
-    """`1.23 PFLOP` for 1.23e15 and FLOP."""
+    """Format a number with a metric prefix and its unit: `1.23 PFLOP` for 1.23e15 and FLOP."""
     number = finite(value)
     if number is None:
         return DASH
@@ -54,12 +54,12 @@ def with_prefix(value: Any, unit: str) -> str:
 
 
 def count(value: Any) -> str:
-    """`46.1k`, `22.1M`: parameters."""
+    """Format a count, such as of parameters: `46.1k`, `22.1M`."""
     return with_prefix(value, "").replace(" ", "") if finite(value) is not None else DASH
 
 
 def duration(seconds: Any) -> str:
-    """`0.4 s`, `42 s`, `1 min 20 s`, `12 min`, `3 h 05 min`"""
+    """Format seconds: `0.4 s`, `42 s`, `1 min 20 s`, `12 min`, `3 h 05 min`."""
     number = finite(seconds)
     if number is None:
         return DASH
@@ -72,23 +72,23 @@ def duration(seconds: Any) -> str:
 
 
 def plural(number: int, noun: str, many: str = "") -> str:
-    """`1 run`, `12 runs`; `many` where an s does not make it, as of a class."""
+    """Format a number of things: `1 run`, `12 runs`; give `many` for a plural without a mere s."""
     return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"
 
 
 def cut_names(names: Sequence[str], most: int, count: int | None = None) -> str:
-    """`a, b and 3 more`: the first names, and how many there are besides; `count` of them in all."""
+    """List the first `most` names and the number of further ones: `a, b and 3 more`. `count` names are there in all."""
     left = (count or len(names)) - len(names[:most])
     return ", ".join(names[:most]) + (f" and {left:,} more" if left else "")
 
 
 def cut_lines(lines: Sequence[str], most: int, rest: str = "", start: str = "... ") -> list[str]:
-    """The first lines, and one that says `... and 3 more` where there are others."""
+    """Return the first `most` lines, and a line `... and 3 more` if there are further ones."""
     return [*lines[:most], *([f"{start}and {len(lines) - most:,} more{rest}"] if len(lines) > most else [])]
 
 
 def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result with its floats as they are written: shares to six decimals, others to six significant digits.
+    """Round the floats of a result for writing: accuracy and error to six decimals, others to six significant digits.
 
     Most are computed in float32, which has seven: 0.4425, not 0.4424999952316284.
     """
@@ -98,7 +98,7 @@ def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def link(*parts: str) -> str:
-    """An address relative to the study folder. Quoted whole, so that no name can be read as a scheme or a query."""
+    """Build an address relative to the study folder, quoted whole: no name can be read as a scheme or a query."""
     return "/".join(quote(part, safe="") for path in parts for part in path.split("/") if part)
 
 
@@ -107,5 +107,5 @@ def folder_link(name: str) -> str:
 
 
 def file_stem(text: str) -> str:
-    """A file name without a suffix that every file system takes, of at most 150 letters."""
+    """Turn a text into a file name without a suffix that every file system takes, of at most 150 letters."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:150].strip("._") or "figure"

@@ -15,14 +15,14 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
 def count_cores() -> int:
-    """The cores that this process may use: its affinity, and the whole cores of the quota of its control groups."""
+    """Count the cores that this process may use: its affinity, and the whole cores of its control groups' quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = (read_quota(folder) for folder in list_groups("cpu"))
     return max(1, int(min(cores, *quotas, cores)))
 
 
 def keep_freed_memory() -> bool:
-    """Have the C library keep what this process frees, up to 2 GiB, for what it takes next; whether it could.
+    """Have the C library keep what this process frees, up to 2 GiB, for later arrays; tell whether it could.
 
     glibc gives arrays above 32 MB back at once, so that each new one, such as a batch of images, costs page faults,
     which take longer than filling it. Processes that are forked later do the same. Other C libraries stay as they are.
@@ -32,7 +32,7 @@ def keep_freed_memory() -> bool:
 
 
 def list_gpus(count: int) -> list[str]:
-    """The names of the GPUs that this process sees, as CUDA_VISIBLE_DEVICES has them; `count` is how many it sees.
+    """List the names of the `count` GPUs that this process sees, as CUDA_VISIBLE_DEVICES has them.
 
     A user may have named them: numbers, UUIDs, or the parts of one (MIG).
     """
@@ -42,15 +42,15 @@ def list_gpus(count: int) -> list[str]:
 
 
 def share_gpus(gpus: Sequence[str], place: int, each: int) -> str:
-    """CUDA_VISIBLE_DEVICES of the worker at a place, whose runs take so many GPUs each: round robin."""
+    """Give CUDA_VISIBLE_DEVICES for the worker at a place, round robin; `each` is the number of GPUs of a run."""
     return ",".join(gpus[(place * each + offset) % len(gpus)] for offset in range(min(each, len(gpus))))
 
 
 def list_groups(controller: str) -> Iterator[Path]:
-    """The folders of the control groups that this process is in, the innermost first: of version 2, then of 1.
+    """Yield the folders of this process's control groups, the innermost first: of version 2, then of 1.
 
-    A container may show its own group as the root, though the process's path says otherwise: what does not exist has
-    no limits.
+    A container may show its own group as the root, though the process's path says otherwise: a missing folder has no
+    limits.
     """
     try:
         lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
@@ -65,7 +65,7 @@ def list_groups(controller: str) -> Iterator[Path]:
 
 
 def read_quota(folder: Path) -> float:
-    """Cores: of cpu.max (`150000 100000`, or `max 100000`), or of the two files of version 1 (-1: no limit)."""
+    """Read the cores of cpu.max (`150000 100000`, or `max 100000`), or of version 1's two files; infinity: no limit."""
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             quota, period = " ".join((folder / name).read_text() for name in names).split()
@@ -78,7 +78,7 @@ def read_quota(folder: Path) -> float:
 
 @dataclass(frozen=True)
 class Launched:
-    """This process among the `size` that a launcher started: its rank, its place on its machine, and the machine."""
+    """One of `size` processes that a launcher started: its rank, its place on its machine, and the machine."""
 
     by: str
     rank: int
@@ -94,7 +94,7 @@ LAUNCHERS = {  # name: what says that it started this process; rank, size, place
 
 
 def find_launched() -> Launched | None:
-    """This process's place among those of a launcher, if it is one of several."""
+    """Find this process's rank, place and machine if a launcher started it as one of several, else None."""
     for by, (mark, *names) in LAUNCHERS.items():
         if mark in os.environ and all(name in os.environ for name in names):
             launched = Launched(by, *(int(os.environ[name]) for name in names))

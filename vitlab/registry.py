@@ -8,7 +8,7 @@ from vitlab.config import UserError
 
 
 def implementation(package: str, kind: str, function: str = "") -> ModuleType:
-    """The module `<package>.<kind>`, or the user's own module where the kind has a dot.
+    """Import the module `<package>.<kind>`, or the user's own module if the kind has a dot.
 
     Raises UserError for a module that does not exist or lacks the `function`.
     """
@@ -30,6 +30,6 @@ def implementation(package: str, kind: str, function: str = "") -> ModuleType:
 
 
 def list_modules(package: str) -> list[str]:
-    """The names of the modules in a package's folder, which are not imported."""
+    """List the names of the modules in a package's folder without importing them."""
     spec = importlib.util.find_spec(package)
     return sorted(module.name for module in pkgutil.iter_modules(spec.submodule_search_locations))

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Stopping:
-    """While it is entered, the first Ctrl-C or SIGTERM asks training to end at its next step, the second just ends."""
+    """A block in which the first Ctrl-C or SIGTERM asks training to end at its next step; the second ends at once."""
 
     def __init__(self) -> None:
         self.requested = False

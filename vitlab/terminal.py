@@ -1,4 +1,4 @@
-"""What reaches the terminal: names and texts of users cannot steer it."""
+"""Terminal output that names and texts of users cannot steer."""
 
 import contextlib
 import re
@@ -13,15 +13,15 @@ RETURNS_AROUND = re.compile(r"(\r*)(.*?)(\r*)", re.DOTALL)
 
 
 def show_controls(text: str) -> str:
-    """Text whose control characters are shown, `\\u001b` for ESC, and not obeyed. A JSON document keeps its meaning."""
+    """Replace control characters by their escapes, `\\u001b` for ESC. A JSON document keeps its meaning."""
     return STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class ShownControls:
-    """A text stream whose control characters are shown, before that of a terminal, a pipe or a file.
+    """A text stream that shows control characters, in front of the stream of a terminal, a pipe or a file.
 
     Carriage returns around a text pass: progress bars of other libraries begin with them. A console of Rich writes to
-    `rich_proxied_file`, for its own control sequences must pass; `vitlab.console.Console` shows those of its texts.
+    `rich_proxied_file`, because its control sequences must pass; `vitlab.console.Console` shows its texts' controls.
     """
 
     def __init__(self, stream: IO[str]):
@@ -41,13 +41,13 @@ class ShownControls:
 
 
 def unwrap(stream: IO[str]) -> IO[str]:
-    """The stream behind one that shows control characters; any other as it is."""
+    """Return the stream behind a ShownControls; any other stream as it is."""
     return stream.rich_proxied_file if isinstance(stream, ShownControls) else stream
 
 
 @contextlib.contextmanager
 def shown_controls() -> Iterator[None]:
-    """Inside, what is printed on stdout and stderr shows its control characters."""
+    """Show the control characters of everything that the block prints on stdout and stderr."""
     out, err = (ShownControls(unwrap(stream)) for stream in (sys.stdout, sys.stderr))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield

@@ -1,15 +1,15 @@
 """Analyses of trained models: arrays in, arrays out, no plotting. Each has a YAML.
 
-One is a module or, where several share a module, an `Analysis` of its `ANALYSES`. It has `UNIT`, `NEEDS` (what a model
-must have for it, in words), `applies(model) -> bool` and `run(model, inputs, config)`. `inputs` are what the run's task
-shows: images (B, C, Y, X), or `TokenInputs` (vitlab.tasks.base). `run` returns rows,
+An analysis is a module or, where several share a module, an `Analysis` of its `ANALYSES`. It has `UNIT`, `NEEDS` (in
+words, what a model must have for it), `applies(model) -> bool` and `run(model, inputs, config)`. `inputs` are as the
+run's task prepares them: images (B, C, Y, X), or `TokenInputs` (vitlab.tasks.base). `run` returns rows,
 each a mapping of plain values, or, where the result is a picture, a mapping of NumPy arrays by name, with the rows that
 go with them as "rows". "references" in that mapping are values of known cases by name, in the unit of the rows, which
 figures draw; figures of heads take the first as 100%. A `run` with the parameter
-`labels` gets the labels of the inputs, where they mean the model's outputs; one with `progress` may call it with
-(done, total), one with `token_texts` gets what gives the texts of tokens.
+`labels` gets the inputs' labels if they mean the model's outputs; with `progress`, it may call it with
+(done, total); with `token_texts`, it gets the function from tokens to their texts.
 
-The YAML holds the options: `examples` (how many of validation are looked at), `drawings` (the functions below
+The YAML holds the options: `examples` (the number of validation items), `drawings` (the functions below
 `vitlab.reports.figures` that draw the rows or the first array), `pictures` (keep the images beside the arrays,
 for a page) and how to read the figure. An analysis that only a page shows has no `drawings`.
 
@@ -41,7 +41,7 @@ MODULES = {  # of kinds that share one; others have the module of their name
 
 
 def module_of(config: AnalysisConfig) -> Analysis | ModuleType:
-    """What implements an analysis. Raises UserError for a module that is none."""
+    """Find the implementation of an analysis. Raises UserError for a module that implements none."""
     if config.kind in MODULES:
         return implementation("vitlab.analysis", MODULES[config.kind]).ANALYSES[config.kind]
     module = implementation("vitlab.analysis", config.kind, "run")
@@ -51,7 +51,7 @@ def module_of(config: AnalysisConfig) -> Analysis | ModuleType:
 
 
 def refusal(config: AnalysisConfig, model: nn.Module) -> str | None:
-    """Why an analysis cannot look at a model, in a line; None where it can. Raises UserError for a wrong module."""
+    """Explain in a line why an analysis cannot examine a model; None if it can. Raises UserError for a wrong module."""
     module = module_of(config)
     if module.applies(analysis_target(model)):
         return None
@@ -59,7 +59,7 @@ def refusal(config: AnalysisConfig, model: nn.Module) -> str | None:
 
 
 def analysis_target(model: nn.Module) -> nn.Module:
-    """What analyses look at: of a captioner the vision transformer that reads its pictures, else the model."""
+    """Return the part of a model that analyses examine: a captioner's vision transformer, else the whole model."""
     return model.image if isinstance(model, Captioner) else model
 
 
@@ -72,12 +72,11 @@ def examine(
     labelled: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Findings:
-    """What one analysis finds in a model at a step over `config.examples` validation items, of every class alike.
+    """Run one analysis on a model at a step, over `config.examples` validation items drawn evenly from the classes.
 
-    An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are; one
-    that takes `progress` tells it how much is done, and of how much, one that takes `token_texts` turns tokens to texts
-    with the task's tokenizer. One with the option `pictures` keeps what it
-    looked at, with sides of at most so many pixels.
+    An analysis whose `run` takes `labels` gets them if the model's outputs mean the same classes (`labelled`); it calls
+    a `progress` with the work done and the whole, and turns tokens to texts with the task's tokenizer by `token_texts`.
+    With the option `pictures`, the findings keep the inputs, with sides of at most that many pixels.
     """
     items, targets = Items(task.validation).__getitems__(list(examples(task.validation.labels, config.examples)))
     device = next(model.parameters()).device

@@ -1,4 +1,4 @@
-"""Which source tokens each target token looks at (Bahdanau et al., 2015, figure 3).
+"""Alignment: the source tokens that each target token looks at (Bahdanau et al., 2015, figure 3).
 
 The attention of a decoder over its source, where it predicts a token of the target: of the last layer with
 cross-attention, or that of a recurrent decoder. Special tokens are no queries, and are not on the diagonal.
@@ -31,13 +31,13 @@ NEEDS = "a decoder that attends to a source text"
 
 
 def find_cross_layers(model: nn.Module) -> list[int]:
-    """The attention layers, as `attention_maps` counts them, whose keys are those of a source; empty where none is."""
+    """Find the attention layers over a source, numbered as `attention_maps` numbers layers; [] without any."""
     cross = {module for name, module in model.named_modules() if name.rpartition(".")[2] == "cross"}
     return [number for number, layer in enumerate(find_attention_layers(model)) if layer in cross]
 
 
 def applies(model: nn.Module) -> bool:
-    """Whether the model has cross-attention to a text, or says itself how it aligns one."""
+    """Tell whether the model has cross-attention to a text, or an alignment of its own."""
     return isinstance(model, TextModel) and (
         model.decoder.score is not None
         if isinstance(model, RecurrentEncoderDecoder)
@@ -46,7 +46,7 @@ def applies(model: nn.Module) -> bool:
 
 
 def align(model: nn.Module, tokens: Tensor, given: Tensor, mask: Tensor | None = None) -> tuple[int, Tensor]:
-    """(the number of the decoder's layer, from 1, its attention (B, H, N, S)) of sources (B, S) and targets (B, N)."""
+    """Return (the decoder layer's number, from 1; its attention (B, H, N, S)) for sources (B, S) and targets (B, N)."""
     if isinstance(model, RecurrentEncoderDecoder):
         with torch.no_grad(), run_eagerly(model):
             return model.decoder.layers.num_layers, model.alignment(tokens, given, mask)[:, None]
@@ -82,7 +82,7 @@ class Alignments:
             self.sums[name] = self.sums.get(name, 0) + values.cpu()
 
     def rows(self, layer: int) -> list[dict[str, Any]]:
-        """One {"layer", "head", "value", "monotone", "entropy"} per head, from 1; of several the last is the mean's."""
+        """Return {"layer", "head", "value", "monotone", "entropy"} of each head, from 1, and of several heads' mean."""
         shares = (self.sums[name] / self.sums[of] for name, of in MEASURES)
         measured = [[round(value, 5) for value in share.tolist()] for share in shares]
         heads = [*range(1, len(measured[0])), "mean"] if len(measured[0]) > 1 else [1]
@@ -93,7 +93,7 @@ class Alignments:
 
     @property
     def uniform(self) -> float:
-        """The share on the diagonal of attention that looks at all tokens alike."""
+        """The share on the diagonal of attention that is uniform over all tokens."""
         return round((self.sums["uniform"] / self.sums["tokens"]).item(), 5)
 
 
@@ -101,7 +101,7 @@ MEASURES = (("diagonal", "tokens"), ("onward", "pairs"), ("entropy", "tokens"))
 
 
 def find_diagonal(queries: Tensor, keys: Tensor) -> Tensor:
-    """bool (B, N, S): the cells on the straight line from corner to corner of queries (B, N) x keys (B, S)."""
+    """Mark the cells on the line from corner to corner of queries (B, N) x keys (B, S): bool (B, N, S)."""
     rows, columns = queries.cumsum(dim=1)[:, :, None], keys.cumsum(dim=1)[:, None]  # from 1
     height, width = queries.sum(dim=1)[:, None, None], keys.sum(dim=1)[:, None, None]
     crossed = ((rows - 1) * width < columns * height) & ((columns - 1) * height < rows * width)
@@ -115,11 +115,11 @@ def run(
     progress: Progress | None = None,
     token_texts: Callable[[Sequence[int]], list[str]] = lambda tokens: [str(token) for token in tokens],
 ) -> dict[str, Any]:
-    """The rows of `Alignments`, and "weights" float16 (B, H, N, S) of `config.drawn` pairs, with zeros behind.
+    """Return the rows of `Alignments`, and "weights" float16 (B, H, N, S) of `config.drawn` pairs, padded with zeros.
 
     "value" is the share of the attention on the straight line from the first to the last token, "monotone" the share of
-    target tokens whose strongest source token is not before that of the target token before, "entropy" in nats. Of
-    several heads their mean is the last. "sources" and "targets" are the pairs' tokens, "" behind them.
+    target tokens whose strongest source token is not before the previous target token's, "entropy" in nats. The last
+    of several heads is their mean. "sources" and "targets" are the pairs' tokens, padded with "".
     """
     alignments, examples, first = Alignments(), [], 0
     drawn = set(np.linspace(0, len(inputs.tokens) - 1, config.drawn).round().astype(int).tolist())  # of all lengths

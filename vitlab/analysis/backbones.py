@@ -60,7 +60,7 @@ PIXELS = Backbone("pixels", f"pixels-{FLOOR_SIDE}", (FLOOR_SIDE, FLOOR_SIDE), 3,
 
 
 def open_backbone(source: str, picture_side: int) -> Backbone:
-    """A network for pictures of about `picture_side` pixels: `timm:NAME`, `timm:NAME=FILE` or a finished run's folder.
+    """Open a network for pictures of about `picture_side` pixels: `timm:NAME`, `timm:NAME=FILE` or a finished run.
 
     FILE holds weights in timm's names. A network of timm sees each picture at SMALLEST to LARGEST pixels a side.
     Raises UserError.
@@ -131,7 +131,7 @@ def compute_features(
     bits: int,
     progress: Progress,
 ) -> np.ndarray:
-    """Features (N, D) of the files, from `folder` where they are there; the others are computed and kept there.
+    """Return features (N, D) of the files: read those kept in `folder`, compute the rest and keep them there.
 
     `bits` is `data.bits`. Raises UserError for a network whose features are not finite.
     """
@@ -165,7 +165,7 @@ def compute_features(
 
 
 def read_kept(place: Path) -> dict[str, np.ndarray]:
-    """digest -> features; a damaged file counts as none."""
+    """Read the kept features by digest; delete damaged files."""
     kept: dict[str, np.ndarray] = {}
     for path in sorted(place.glob("*.safetensors")):
         try:
@@ -184,20 +184,20 @@ def write_kept(path: Path, found: dict[str, np.ndarray]) -> None:
 
 
 def count_colors(pixels: np.ndarray, levels: int = 4) -> np.ndarray:
-    """Color histograms float32 (N, levels^3) of pictures uint8 (N, 3, H, W): square roots of shares of the pixels."""
+    """Compute color histograms float32 (N, levels^3) of pictures uint8 (N, 3, H, W): square roots of pixel shares."""
     bins = pixels.astype(np.int64) * levels // 256
     places = (bins[:, 0] * levels + bins[:, 1]) * levels + bins[:, 2]
     return np.sqrt([np.bincount(one.ravel(), minlength=levels**3) / one.size for one in places]).astype(np.float32)
 
 
 def scale_pixels(pixels: np.ndarray, grey: bool | None = None) -> np.ndarray:
-    """float32 (N, D) from 0 to 1 of pictures uint8 (N, 3, H, W); one channel where all are equal, or `grey`."""
+    """Scale pictures uint8 (N, 3, H, W) to float32 (N, D) in 0..1; one channel if all are equal, or by `grey`."""
     grey = (pixels[:, :1] == pixels).all() if grey is None else grey
     return (pixels[:, :1] if grey else pixels).reshape(len(pixels), -1).astype(np.float32) / 255
 
 
 def time_calls(call: Callable[[], Any], repetitions: int = 20) -> float:
-    """Milliseconds of a call, the least after a warm start: other programs only add to it."""
+    """Time a call in milliseconds: the least after a warm start, because other programs only add to it."""
     spent = []
     for _ in range(repetitions + 5):
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How analyses look into a model: its attention, its layers' outputs, a number for each head; and what they found.
+"""Look into a model: its attention, its layers' outputs, a number for each head; and hold the findings.
 
 Attention weights are exact. The fused kernel never forms them, so its calls are intercepted during one forward pass:
 the weights are computed again from a layer's queries, keys, mask and scale, in float32 or better, a block of queries at
@@ -34,7 +34,7 @@ from vitlab.tasks.base import TokenInputs
 
 
 class Analysis(NamedTuple):
-    """One of several in a module; a user's own is a module that has the same."""
+    """An analysis among several in a module; a user's own module has the same names at its top level."""
 
     UNIT: str
     NEEDS: str  # what a model must have for it, in words
@@ -60,7 +60,7 @@ BLOCK = 2**20  # weights in memory at a time, as far as whole queries allow
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """What one attention layer gave the kernel.
+    """The inputs that one attention layer gave the kernel.
 
     q (B, H, N, K), k (B, H, M, K). `mask` is broadcastable to (B, H, N, M): bool, True where a query may look, or a
     number to add to the score. `causal` hides key j from query i < j.
@@ -73,7 +73,7 @@ class AttentionCall:
     scale: float
 
     def weights(self, queries: slice = slice(None)) -> Tensor:
-        """softmax(q k^T scale + mask) (B, H, n, M) of some of the queries, by default of all.
+        """Compute softmax(q k^T scale + mask) (B, H, n, M) for some queries; by default for all.
 
         float32, or float64 where the layer's are. As the kernel has it, a query that may look nowhere gets zeros.
         """
@@ -92,7 +92,7 @@ class AttentionCall:
             return scores.softmax(dim=-1).masked_fill_(nowhere, 0)
 
     def blocks(self, size: int = BLOCK) -> Iterator[tuple[slice, Tensor]]:
-        """(which queries, their weights (B, H, n, M)) of all queries in turn, about `size` weights at a time."""
+        """Yield (queries, their weights (B, H, n, M)) in turn for all queries, about `size` weights at a time."""
         call = self.copy(torch.promote_types(self.q.dtype, torch.float32))
         queries = self.q.shape[2]
         step = max(1, size // (self.q.shape[0] * self.q.shape[1] * self.k.shape[2]))
@@ -101,14 +101,14 @@ class AttentionCall:
             yield chosen, call.weights(chosen)
 
     def uniform(self) -> "AttentionCall":
-        """With one head, whose queries look at all keys alike that they may look at."""
+        """Return a call with one head, whose queries look evenly at all keys that they may look at."""
         mask = None if self.mask is None else self.mask[:, :1] if self.mask.ndim == 4 else self.mask
         if mask is not None and mask.dtype != torch.bool:
             mask = mask > HIDDEN
         return replace(self, q=torch.zeros_like(self.q[:, :1]), k=self.k[:, :1], mask=mask)
 
     def copy(self, dtype: torch.dtype | None = None) -> "AttentionCall":
-        """With q and k of their own, contiguous: as views they keep the values in memory too."""
+        """Return the call with copies of q and k, contiguous: views would keep the values in memory too."""
         q, k = (part.to(dtype or part.dtype).clone(memory_format=torch.contiguous_format) for part in (self.q, self.k))
         return replace(self, q=q, k=k)
 
@@ -117,12 +117,12 @@ Reduction = Callable[[Tensor, slice], Tensor]  # weights (B, H, n, M) of these q
 
 
 def find_attention_layers(model: nn.Module) -> list[nn.Module]:
-    """The attention modules of a model in the order of its definition; empty when it has none."""
+    """List a model's attention modules in the order of its definition; empty if it has none."""
     return [m for m in model.modules() if isinstance(m, KINDS) or (isinstance(m, Mixer) and m.attends)]
 
 
 def find_patches(model: nn.Module) -> Patches:
-    """Raises UserError for a model whose tokens are not a grid of patches."""
+    """Find the model's grid of patches. Raises UserError for a model whose tokens are not a grid of patches."""
     patches = as_model(model).patches
     if patches is None:
         raise UserError(f"{type(model).__name__} has no patch grid: attention over pixels needs a vision transformer")
@@ -130,14 +130,14 @@ def find_patches(model: nn.Module) -> Patches:
 
 
 def has_patches(model: nn.Module) -> bool:
-    """Whether the model has attention over a grid of patches."""
+    """Tell whether the model has attention over a grid of patches."""
     return bool(find_attention_layers(model)) and as_model(model).patches is not None
 
 
 def attention_maps(
     model: nn.Module, inputs: Tensor, layers: Sequence[int] | None = None, **forward: Any
 ) -> Iterator[tuple[int, Tensor]]:
-    """(layer, weights (B, H, N, M)) of the asked layers (0 is the first; all by default), one at a time.
+    """Yield (layer, weights (B, H, N, M)) of the asked layers (0 is the first; default: all), one at a time.
 
     Own models and timm's; `forward` is what the model's forward takes beside its inputs, such as a padding mask. It
     keeps the queries and keys of the asked layers: for many images call it with a few at a time, or call
@@ -156,7 +156,7 @@ def visit_attention(
     layers: Sequence[int] | None = None,
     **forward: Any,
 ) -> None:
-    """One forward pass in which each asked layer is shown to `visit(layer, call)` as it runs, in that order.
+    """Run one forward pass; call `visit(layer, call)` for each asked layer as it runs, in that order.
 
     The model is left as it is: its mode, its hooks, its fused attention; a layer that was set not to use the kernel
     does so inside this context. Raises as `attention_maps` does, and RuntimeError where a layer did not run once.
@@ -185,7 +185,7 @@ def visit_attention(
 
 
 class KernelCalls(TorchFunctionMode):
-    """While it is entered, shows `visit(layer, call, values, result)` each call of the fused kernel inside a module.
+    """While entered, calls `visit(layer, call, values, result)` for each call of the fused kernel inside a module.
 
     It makes timm's layers among the modules call this kernel, and restores their own choice at its exit.
     """
@@ -232,15 +232,15 @@ def make_attention_call(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> AttentionCall:
-    """From the arguments of torch's scaled_dot_product_attention."""
+    """Make an `AttentionCall` from the arguments of torch's scaled_dot_product_attention."""
     return AttentionCall(query, key, attn_mask, is_causal, query.shape[-1] ** -0.5 if scale is None else scale)
 
 
 def find_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """The residual blocks of a model by name, in the order of its definition.
+    """Find a model's residual blocks by name, in the order of its definition.
 
-    Those that the model's `group_matcher` names, as layer-wise decay takes them; timm's models and own ones have it.
-    Raises UserError for a model without any.
+    The blocks are those that the model's `group_matcher` names, as for layer-wise decay; timm's and vitlab's models
+    have it. Raises UserError for a model without any.
     """
     groups = as_model(model).group_matcher(coarse=False)
     patterns = groups.get("blocks", "") if isinstance(groups, dict) else BLOCKS  # a few of timm's give a function
@@ -253,7 +253,7 @@ def find_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def has_layers(model: nn.Module) -> bool:
-    """Whether the model has layers that take images."""
+    """Tell whether the model has layers that take images."""
     try:
         return takes_images(model) and bool(find_layers(model))
     except UserError:
@@ -261,7 +261,7 @@ def has_layers(model: nn.Module) -> bool:
 
 
 def takes_images(model: nn.Module) -> bool:
-    """Whether a convolution reads the pixels: a ViT's patch embedding, a ResNet's stem."""
+    """Tell whether a convolution reads the pixels: a ViT's patch embedding, a ResNet's stem."""
     return first_convolution(model) is not None
 
 
@@ -269,7 +269,7 @@ def takes_images(model: nn.Module) -> bool:
 def watch_outputs(
     model: nn.Module, modules: dict[nn.Module, int], see: Callable[[int, Tensor], None]
 ) -> Iterator[None]:
-    """`see(layer, output)` of each of the modules in forward passes inside this context, in eval mode, not compiled.
+    """Call `see(layer, output)` for each of the modules in forward passes in this context, in eval mode, not compiled.
 
     Raises UserError in a forward pass where a module gives something else than one tensor.
     """
@@ -290,7 +290,7 @@ def watch_outputs(
 
 @contextmanager
 def run_eagerly(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode and, for hooks inside a compiled graph would not run, not compiled."""
+    """Put the model in eval mode and, because hooks inside a compiled graph would not run, turn compilation off."""
     with torch.compiler.set_stance("force_eager"), evaluating(model):
         yield
 
@@ -299,7 +299,7 @@ CHUNK = 16  # images in one forward pass
 
 
 def track_progress(parts: Sequence[Part], progress: Progress | None = None) -> Iterator[Part]:
-    """The parts in turn; `progress` is told before the first and after each how many are done."""
+    """Yield the parts; call `progress(done, total)` before the first and after each."""
     for done, part in enumerate(parts):
         if progress and not done:
             progress(0, len(parts))
@@ -309,7 +309,7 @@ def track_progress(parts: Sequence[Part], progress: Progress | None = None) -> I
 
 
 def in_chunks(inputs: Any, progress: Progress | None = None) -> Iterator[Any]:
-    """A few images, or texts of a `TokenInputs`, at a time."""
+    """Yield a few images, or a few texts of a `TokenInputs`, at a time."""
     return track_progress(inputs.split(CHUNK), progress)
 
 
@@ -321,11 +321,11 @@ def average_per_head(
     progress: Progress | None = None,
     uniform: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row {"layer", "head", "value"} per head, both counted from 1; the weights of a layer are never held.
+    """Return one row {"layer", "head", "value"} per head, both counted from 1; never hold a whole layer's weights.
 
     `reduction` gives (B, H, n) for a block of queries at a time, during the forward pass; queries before the `first` do
-    not count, nor does padding. With `uniform` each layer has one head, which looks at all of its keys alike. Of texts
-    the model's body is looked at, which of an encoder-decoder is the encoder.
+    not count, nor does padding. With `uniform` each layer has one head, which looks evenly at all of its keys. For
+    texts it measures the model's body; for an encoder-decoder that is the encoder.
     """
     totals: dict[int, Tensor] = {}
     of_text = isinstance(inputs, TokenInputs)
@@ -353,7 +353,7 @@ def average_per_head(
 
 @dataclass(frozen=True)
 class Findings:
-    """`rows`, `arrays` and `references` are as the analysis gave them; any may be empty."""
+    """The result of an analysis: its `rows`, `arrays` and `references`, any of which may be empty."""
 
     name: str
     unit: str
@@ -366,16 +366,16 @@ class Findings:
 
     @property
     def array(self) -> np.ndarray:
-        """The first array, which is the one to draw."""
+        """The first array: the array to draw."""
         return next(iter(self.arrays.values()))
 
     def to_dict(self) -> dict[str, Any]:
-        """What a run's analysis/NAME.json holds."""
+        """Return the content of a run's analysis/NAME.json."""
         document = {"name": self.name, "unit": self.unit, "rows": self.rows}
         return {**document, "references": self.references} if self.references else document
 
     def with_pictures(self, side: int) -> "Findings":
-        """With the images as an array "pictures" uint8 (B, C, y, x), no side longer than that, and their "names"."""
+        """Add the images, no side longer than `side`, as an array "pictures" uint8 (B, C, y, x), and their "names"."""
         assert self.images is not None, "texts have no pictures"
         labels = [] if self.labels is None else self.labels
         names = [str(self.classes[label]) for label in labels] or [""] * len(self.images)
@@ -386,7 +386,7 @@ class Findings:
 
     @classmethod
     def of(cls, found: list[dict[str, Any]] | dict[str, Any], **others: Any) -> "Findings":
-        """From what an analysis's `run` gives."""
+        """Build the findings from the output of an analysis's `run`."""
         if isinstance(found, list):
             return cls(rows=found, **others)
         plain = {key: found[key] for key in ("rows", "references") if key in found}
@@ -395,7 +395,7 @@ class Findings:
 
 
 def shrink_images(images: np.ndarray, side: int) -> np.ndarray:
-    """Images uint8 (B, C, Y, X) made smaller, where that is needed for a longer side of at most `side` pixels."""
+    """Shrink images uint8 (B, C, Y, X) so that no side is longer than `side` pixels; smaller images stay."""
     height, width = images.shape[-2:]
     factor = side / max(height, width)
     if factor >= 1:

@@ -1,4 +1,4 @@
-"""One number or a name for each attention head: how far it looks, over how many tokens, its type, its pattern.
+"""Measures of attention heads, a number or a name each: distance, spread over tokens, type, pattern.
 
 Shapes: B images or texts, H heads, N tokens, M keys, P patches (of `PATTERNS`: patterns), n queries of a block.
 """
@@ -37,11 +37,11 @@ def attention_distance(
     prefix_tokens: int = 1,
     renormalize: bool = False,
 ) -> Tensor:
-    """How far each head looks, in pixels: (H,) for weights (B, H, N, N); Dosovitskiy et al., 2021, figures 7 and 11.
+    """Measure how far each head looks, in pixels: (H,) for weights (B, H, N, N); Dosovitskiy et al., 2021, fig. 7, 11.
 
     The distance between the query's patch and the key's, weighted by the attention, averaged over queries, then over
     images (appendix D.7). The rows and columns of the `prefix_tokens` first tokens are dropped. The authors' code
-    leaves the rest as it is (the default); `renormalize` divides each row by what is left of it. grid_size is (rows,
+    leaves the rest unchanged (the default); `renormalize` divides each row by its remaining sum. grid_size is (rows,
     columns), patch_size (height, width) or a side. Raises ValueError when the sizes do not fit the weights.
     """
     rows, columns = grid_size
@@ -58,24 +58,24 @@ def attention_distance(
 
 
 def query_distances(weights: Tensor, distances: Tensor, prefix_tokens: int, renormalize: bool) -> Tensor:
-    """How far each query looks, in pixels: (B, H, n) for weights (B, H, n, N) and the queries' distances (n, P)."""
+    """Measure how far each query looks, in pixels: (B, H, n) for weights (B, H, n, N) and distances (n, P)."""
     weights = weights[..., prefix_tokens:]
     totals = (weights * distances).sum(dim=-1)
     return totals / weights.sum(dim=-1) if renormalize else totals
 
 
 def patch_distances(grid_size: tuple[int, int], patch_size: tuple[int, int]) -> Tensor:
-    """Euclidean distances between the patches of a grid, in pixels: (P, P), row by row."""
+    """Compute the Euclidean distances between the patches of a grid, in pixels: (P, P), row by row."""
     axes = [torch.arange(n, dtype=torch.float64) * side for n, side in zip(grid_size, patch_size, strict=True)]
     places = torch.cartesian_prod(*axes)
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist").float()
 
 
 def reference_distances(places: Patches, renormalize: bool = False) -> dict[str, float]:
-    """What known attention measures on this grid, in pixels: uniform over all tokens, uniform over 3 x 3 patches.
+    """Measure known attention on this grid, in pixels: uniform over all tokens, uniform over 3 x 3 patches.
 
-    The uniform one looks at the prefix tokens too, so that it loses their share where nothing is renormalised. The 3 x
-    3 patches are those around the query's own, as many of them as the grid has there.
+    The uniform one looks at the prefix tokens too, so that it loses their share where nothing is renormalized. The 3 x
+    3 patches surround the query's own patch; at an edge the grid has fewer of them.
     """
     rows, columns = places.grid_size
     cells = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).float()
@@ -92,7 +92,7 @@ def reference_distances(places: Patches, renormalize: bool = False) -> dict[str,
 def run_attention_distance(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """One of "rows" {"layer", "head", "value"} per head, both counted from 1, and "references" {name: pixels}.
+    """Return "rows" {"layer", "head", "value"}, one per head and counted from 1, and "references" {name: pixels}.
 
     images (B, C, Y, X) as the model takes them. Raises UserError for a model without attention over patches.
     """
@@ -109,19 +109,19 @@ def run_attention_distance(
 
 
 def query_entropies(weights: Tensor) -> Tensor:
-    """-sum_k w log w (B, H, n) for weights (B, H, n, M); a weight of 0 adds nothing.
+    """Compute -sum_k w log w (B, H, n) for weights (B, H, n, M); a weight of 0 adds nothing.
 
-    How many tokens a head spreads over (Clark et al., 2019, section 3.3; Zhai et al., 2023). It is 0 where a query
-    looks at one key, and log M where it looks at all M that it may look at alike. In a causal model query i has i + 1
-    keys, so uniform attention of N tokens has the mean of log 1 .. log N, and a padded text has fewer keys than a full
-    one. So heads of one model compare; those of models that see other numbers of keys do as shares of what uniform
-    attention has in each.
+    It tells over how many tokens a head spreads (Clark et al., 2019, section 3.3; Zhai et al., 2023): 0 where a query
+    looks at one key, log M where it looks evenly at all M keys that it may look at. In a causal model query i has i + 1
+    keys, so uniform attention over N tokens has the mean of log 1 .. log N, and a padded text has fewer keys than a
+    full text. So compare heads of one model; between models that see other numbers of keys, compare shares of the
+    value that uniform attention has in each.
     """
     return torch.special.entr(weights).sum(dim=-1)
 
 
 def applies_attention_entropy(model: nn.Module) -> bool:
-    """Whether the model has attention, and takes images or texts."""
+    """Tell whether the model has attention, and takes images or texts."""
     if isinstance(model, TextModel):
         return bool(find_attention_layers(model.text))
     return takes_images(model) and bool(find_attention_layers(model))
@@ -130,11 +130,11 @@ def applies_attention_entropy(model: nn.Module) -> bool:
 def run_attention_entropy(
     model: nn.Module, inputs: Tensor | TokenInputs, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """One of "rows" {"layer", "head", "value"} per head, both counted from 1, and "references" {name: nats}.
+    """Return "rows" {"layer", "head", "value"}, one per head and counted from 1, and "references" {name: nats}.
 
-    Of images (B, C, Y, X) as the model takes them, of tokens (B, N), or of a `TokenInputs`, whose padding is neither
-    query nor key; of an encoder-decoder the encoder's. Without a reference where layers differ in their number of
-    keys. Raises UserError for a model without attention.
+    The inputs are images (B, C, Y, X) as the model takes them, tokens (B, N), or a `TokenInputs`, whose padding is
+    neither query nor key; an encoder-decoder is measured at its encoder. There is no reference where layers differ in
+    their number of keys. Raises UserError for a model without attention.
     """
     reduction = lambda weights, _: query_entropies(weights)  # noqa: E731
     shown = inputs if isinstance(inputs, TokenInputs) else inputs[:1]  # all images have the same number of tokens
@@ -149,9 +149,9 @@ TYPES = ("row", "column", "local", "global", "sink")
 
 
 class Totals:
-    """Sums over queries, for the scores of heads; `like` (B, H, ...) says how many images and heads.
+    """Sums over queries, for the scores of heads; `like` (B, H, ...) gives the numbers of images and heads.
 
-    A head looks along rows, along columns, nearby, everywhere, or at a sink. Local and global heads are those of Raghu
+    A head looks along rows, along columns, nearby, everywhere, or at a sink. Local and global heads are as in Raghu
     et al., 2021; sinks are tokens that all queries look at, whatever they are: registers, the class token (Darcet et
     al., 2024), one patch. The scores are this project's own.
     """
@@ -167,7 +167,7 @@ class Totals:
         self.received = torch.zeros(*like.shape[:2], rows * columns, device=like.device, dtype=dtype)
 
     def add(self, weights: Tensor, queries: slice) -> None:
-        """Weights (B, H, n, N) of these of the N queries."""
+        """Add the weights (B, H, n, N) of some of the N queries."""
         start, stop = (max(place - self.prefix, 0) for place in (queries.start, queries.stop))
         chosen = slice(start, stop)  # of the patches
         weights = weights[:, :, weights.shape[2] - (stop - start) :, self.prefix :]
@@ -177,7 +177,7 @@ class Totals:
         self.received += weights.sum(dim=2)
 
     def scores(self) -> Tensor:
-        """The scores (B, H, 5) of each head's types, in the order of `TYPES`; they sum to 1.
+        """Compute the scores (B, H, 5) of each head's types, in the order of `TYPES`; they sum to 1.
 
         The patches' queries alone count. `sink` is the attention to the prefix tokens and to the one patch that gets
         most, beyond its even share. The rest is shared out by how far the heads look across and down: with x and y the
@@ -202,7 +202,7 @@ class Totals:
 def run_head_types(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """One row {"layer", "head", "type", "value", "row", "column", "local", "global", "sink"} per head.
+    """Return one row {"layer", "head", "type", "value", "row", "column", "local", "global", "sink"} per head.
 
     Both counted from 1; "type" has the highest score, "value" is that score. Raises UserError for a model without
     attention over patches.
@@ -243,7 +243,7 @@ BROAD = "same sentence"  # holds most of what the narrow patterns do: names a he
 
 @dataclass(frozen=True)
 class Targets:
-    """What the patterns ask of one batch."""
+    """The keys and queries by which patterns are measured in one batch."""
 
     tokens: Tensor  # bool (B, N): those that are no padding
     keys: Tensor  # bool (P, B, N, N): for each query the keys of the pattern
@@ -254,7 +254,7 @@ class Targets:
 def pattern_targets(
     tokens: Tensor, mask: Tensor, special: Tensor, segments: Tensor | None = None, causal: bool = False
 ) -> Targets:
-    """The keys of each of `PATTERNS` for tokens (B, N).
+    """Find the keys of each of `PATTERNS` for tokens (B, N).
 
     mask bool (B, N) is False at padding, special bool (B, N) is True at tokens such as [CLS] and [SEP], segments
     (B, N) tell the sentences; without them none is in another sentence. In a causal model a query attends to no
@@ -283,12 +283,12 @@ def pattern_targets(
 
 
 class HeadPatterns:
-    """Scores over many batches, of which only sums are kept: which known pattern each attention head follows.
+    """Scores that tell which known pattern each attention head follows, over many batches; only sums are kept.
 
     Vig, 2019, arXiv 1906.05714; Clark et al., 2019, arXiv 1906.04341. A pattern names the keys that a query attends to.
     Its mass is the share of the attention that these keys get, over the queries that have a choice: at least one such
-    key, and one that is not. Its score is the mass beyond that of uniform attention over the keys that may be looked
-    at, (mass - uniform) / (1 - uniform), as in Cohen's kappa: 0 for uniform attention (and below it), 1 when all
+    key, and one other key. Its score is the mass beyond the mass of uniform attention over the allowed keys,
+    (mass - uniform) / (1 - uniform), as in Cohen's kappa: 0 for uniform attention (and below it), 1 when all
     attention follows the pattern. Padding is neither query nor key.
     """
 
@@ -309,11 +309,11 @@ class HeadPatterns:
         self.sums[layer] = tuple(old + new.cpu() for old, new in zip(before, counted, strict=True))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row {"layer", "head", "label", "score", "scores", "mass"} per head, counted from 1.
+        """Return one row {"layer", "head", "label", "score", "scores", "mass"} per head, counted from 1.
 
         "scores" and "mass" have a value in 0..1 per pattern, None where no query could follow it: in a causal model
-        "next token", without a second segment "same sentence". "score" is that of the label; of a head that is
-        "mixed" or "none" the largest.
+        "next token", without a second segment "same sentence". "score" is the label's score; for "mixed" and "none" the
+        largest score.
         """
         rows = []
         for layer, (masses, uniform, queries) in sorted(self.sums.items()):
@@ -331,7 +331,7 @@ class HeadPatterns:
 
 
 def head_label(scores: dict[str, float | None]) -> tuple[str, float]:
-    """The pattern that leads and its score; "mixed" or "none" with the largest score where none reaches `LABEL`."""
+    """Name the leading pattern with its score; "mixed" or "none" with the largest score if none reaches `LABEL`."""
     defined = {name: score for name, score in scores.items() if score is not None}
     if not defined:
         return "none", 0.0
@@ -344,14 +344,14 @@ def head_label(scores: dict[str, float | None]) -> tuple[str, float]:
 
 
 def applies_head_patterns(model: nn.Module) -> bool:
-    """Whether the model has attention over the tokens of a text."""
+    """Tell whether the model has attention over the tokens of a text."""
     return isinstance(model, TextModel) and bool(find_attention_layers(model.text))
 
 
 def run_head_patterns(
     model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of `HeadPatterns` over all sequences, "value" being the score; of an encoder-decoder the encoder's."""
+    """Return the rows of `HeadPatterns` over all sequences, with "value" = "score"; an encoder-decoder's encoder."""
     patterns = HeadPatterns()
     for part in track_progress(inputs.split(SEQUENCES), progress):
         targets = pattern_targets(part.tokens, part.mask, part.special, part.segments, model.text.causal)

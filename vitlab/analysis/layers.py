@@ -1,4 +1,4 @@
-"""What the layers of any model represent (CKA), and which pixels or tokens they depend on (effective receptive field).
+"""Measure what a model's layers represent (CKA), and which pixels or tokens they depend on (effective receptive field).
 
 Shapes: B images, n of them in a batch, C channels, Y x X pixels, D width, L layers of one model, M of another.
 """
@@ -31,7 +31,7 @@ LEAST = 4  # images that the unbiased estimator needs
 
 
 def compute_gram(features: Tensor) -> Tensor:
-    """The products (n, n), float64, of each image's features (n, ...) with each other's, all centred.
+    """Compute the products (n, n), float64, between the images' features (n, ...), all centered.
 
     Centring changes no CKA, but the products of uncentred ones would lose their digits.
     """
@@ -43,7 +43,7 @@ def compute_gram(features: Tensor) -> Tensor:
 
 
 def hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741, the paper's letter
-    """HSIC_1 (L, M) of the products k (L, n, n) and l (M, n, n): unbiased, so below 0 too.
+    """Compute HSIC_1 (L, M) of the products k (L, n, n) and l (M, n, n): unbiased, so it can be below 0.
 
     With zero diagonals, [tr(k l) + 1'k1 1'l1 / ((n - 1) (n - 2)) - 2 / (n - 2) 1'k l1] / (n (n - 3)).
     """
@@ -57,10 +57,10 @@ def hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741, the paper's letter
 
 
 def minibatch_cka(products: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """CKA float64 (L, M) of two models' layers, from the products k (L, n, n) and l (M, n, n) of each batch of images.
+    """Compute CKA float64 (L, M) of two models' layers, from the products k (L, n, n) and l (M, n, n) of each batch.
 
-    How alike two layers represent the same images (Kornblith et al., 2019): linear, over mini-batches (Nguyen et al.,
-    2021), unbiased (HSIC_1 of Song et al., 2012). Not a number for a layer that is the same for all images.
+    CKA tells how alike two layers represent the same images (Kornblith et al., 2019): linear, over mini-batches (Nguyen
+    et al., 2021), unbiased (HSIC_1 of Song et al., 2012). NaN for a layer that is the same for all images.
     """
     parts = ((hsic(k, l), hsic(k, k).diagonal(), hsic(l, l).diagonal()) for k, l in products)  # noqa: E741
     cross, of_k, of_l = map(sum, zip(*parts, strict=True))
@@ -69,7 +69,7 @@ def minibatch_cka(products: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 
 @torch.no_grad()
 def compute_grams(model: nn.Module, images: Tensor) -> Tensor:
-    """The products (L, n, n) of each layer's output, all of its tokens or pixels; only one output is held at a time."""
+    """Compute the products (L, n, n) of each layer's output, all tokens or pixels; hold only one output at a time."""
     modules = {module: layer for layer, module in enumerate(find_layers(model).values())}
     grams: dict[int, Tensor] = {}
     with watch_outputs(model, modules, lambda layer, output: grams.update({layer: compute_gram(output)})):
@@ -84,10 +84,10 @@ def cka(
     batch: int = 32,
     progress: Progress | None = None,
 ) -> Tensor:
-    """CKA float64 (L, M) between all layers of a model, or of a model and an `other` that takes the same images.
+    """Compute CKA float64 (L, M) between all layers of a model, or of a model and an `other` for the same images.
 
-    Over batches of at least `batch` of the images (B, C, Y, X), all in one where they are fewer. Raises UserError for
-    a model without layers and for fewer than 4 images.
+    The images (B, C, Y, X) are split into batches of at least `batch`, or one batch if they are fewer. Raises UserError
+    for a model without layers and for fewer than 4 images.
     """
     if len(images) < LEAST or batch < LEAST:
         raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")
@@ -101,9 +101,9 @@ def cka(
 
 
 def load_other(source: str, images: Tensor) -> nn.Module:
-    """The model of a finished run, or of timm with its weights, to look at the same images (B, C, Y, X).
+    """Load the model of a finished run, or of timm with its weights, to see the same images (B, C, Y, X).
 
-    They are as the first model is shown them, its normalisation included. Raises UserError.
+    The images are prepared for the first model, its normalization included. Raises UserError.
     """
     size, channels = tuple(images.shape[2:]), images.shape[1]
     if source.startswith("timm:"):
@@ -127,7 +127,7 @@ def load_other(source: str, images: Tensor) -> nn.Module:
 def run_cka(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """One row {"layer", "other", "value", "name", "other_name"} per pair of layers; `config.batch` images at a time.
+    """Return one row {"layer", "other", "value", "name", "other_name"} per pair of layers, by `config.batch` images.
 
     Layers are counted from 1, the names are those of their modules. The layers of "other" are the model's own, or
     those of the run or the model of timm `config.other`. "value" is None for a layer that is the same for all images.
@@ -155,7 +155,7 @@ CHUNK = 8  # images in one forward and backward pass
 def receptive_fields(
     model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0, progress: Progress | None = None
 ) -> tuple[Tensor, list[list[int]]]:
-    """The fields (len(chosen), Y, X) of the chosen layers (0 is the first), each with a peak of 1, and their grids.
+    """Compute the fields (len(chosen), Y, X) of the chosen layers (0: first), each with a peak of 1, and their grids.
 
     A grid is [rows, columns] of the units that a layer gives.
 
@@ -163,10 +163,10 @@ def receptive_fields(
     output in the middle, and v a random direction for each image, for in a plain sum of u channels could cancel.
     Raises UserError for a model without layers, and where u depends on no pixel.
 
-    Luo et al., 2016; for a ViT of the patch in the middle of the grid. Of an even number of units the middle is the one
-    right of it and below, where strided convolutions have it within a pixel of the picture's middle: with a stride of s
-    in all, and the usual padding, unit i lies over pixel s i. So a map of one unit lies over the upper left corner, and
-    its field with it.
+    Luo et al., 2016; for a ViT the middle is the patch in the middle of the grid. With an even number of units the
+    middle is the unit right of it and below, where strided convolutions have it within a pixel of the picture's middle:
+    with a total stride of s, and the usual padding, unit i lies over pixel s i. So a map of one unit lies over the
+    upper left corner, and its field with it.
     """
     layers = list(find_layers(model).values())
     generator = torch.Generator().manual_seed(seed)
@@ -197,7 +197,7 @@ def receptive_fields(
 
 
 def to_map(model: nn.Module, output: Tensor) -> Tensor:
-    """A layer's output as a map (B, y, x, D), of its tokens (B, N, D) or its map (B, D, y, x).
+    """Turn a layer's output, tokens (B, N, D) or a map (B, D, y, x), into a map (B, y, x, D).
 
     Raises UserError for tokens that are no grid of patches.
     """
@@ -210,12 +210,12 @@ def to_map(model: nn.Module, output: Tensor) -> Tensor:
 
 
 def effective_size(field: Tensor) -> float:
-    """The side in pixels of a square as large as the part of a field (Y, X) above 4.55% of its peak."""
+    """Compute the side in pixels of a square as large as the part of a field (Y, X) above 4.55% of its peak."""
     return (field > WITHIN * field.max()).sum().sqrt().item()
 
 
 def measure_reach(field: Tensor) -> float:
-    """The root of the mean squared distance, in pixels, of a field's parts (Y, X) from their own middle.
+    """Measure the root mean squared distance, in pixels, of a field's parts (Y, X) from their own middle.
 
     Attention of uniform weights has a mean distance of about 1.3 times as much on a square.
     """
@@ -228,10 +228,10 @@ def measure_reach(field: Tensor) -> float:
 def run_receptive_field(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """{"fields": float32 (n, Y, X), "rows": [{"layer", "grid", "value"}, ...]} of `config.layers` layers.
+    """Return {"fields": float32 (n, Y, X), "rows": [{"layer", "grid", "value", "reach"}]} of `config.layers` layers.
 
-    They stand evenly over the model's depth, the last one always among them; "layer" counts from 1, "grid" is
-    [rows, columns] of the units that it gives, "value" the field's effective size, "reach" that of `measure_reach`.
+    The layers stand evenly over the model's depth and include the last; "layer" counts from 1, "grid" is [rows,
+    columns] of the units that it gives, "value" the field's effective size, "reach" is by `measure_reach`.
     Raises UserError as `receptive_fields` does.
     """
     depth = len(find_layers(model))
@@ -252,11 +252,11 @@ BINS = 16  # of distances at most
 def run_token_reach(
     model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """Rows {"distance", "value", "reach"}: how much of what a hidden state depends on is how far away.
+    """Return rows {"distance", "value", "reach"}: by distance, the share of a hidden state's dependence on tokens.
 
-    The state is that of a text's last token, of its middle token where later ones count, too. A token's share is that
-    of the size of d(v . state) / d embedding, v a random direction, in the mean over texts; "distance" is the first of
-    a bin of distances, "reach" the root of the mean squared distance in tokens.
+    The state is that of a text's last token, or of its middle token where later tokens count too. A token's share is
+    the size of d(v . state) / d embedding, v a random direction, over the sum of all sizes, in the mean over texts;
+    "distance" is the first of a bin of distances, "reach" the root of the mean squared distance in tokens.
     """
     generator, embedded = torch.Generator().manual_seed(config.seed), []
     weights = torch.zeros(inputs.tokens.shape[1], dtype=torch.float64)

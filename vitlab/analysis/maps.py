@@ -1,4 +1,4 @@
-"""Maps over a picture: attention, its rollout, and what speaks for the class that a model chooses.
+"""Maps over a picture: attention, its rollout, and evidence for the class that a model chooses.
 
 Shapes: B images, L layers, H heads, N tokens, K head width, D channels, gy x gx patches or places of the last block.
 """
@@ -32,10 +32,10 @@ from vitlab.models.base import as_model
 
 
 def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor:
-    """(B, H, gy, gx): the attention of the class token (Caron et al., 2021, figure 1), or without one that the head
-    reads the mean of the patches', to each patch.
+    """Read maps (B, H, gy, gx): the class token's attention to each patch (Caron et al., 2021, figure 1), or the mean
+    of the patches' attention if the head reads their mean.
 
-    Not renormalised: what is missing from a sum of 1 went to the tokens before the patches.
+    Not renormalized: the rest of a sum of 1 went to the tokens before the patches.
     """
     if class_token:
         return call.weights(slice(0, 1))[:, :, 0, places.prefix :].unflatten(-1, places.grid_size)
@@ -48,7 +48,7 @@ def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor
 def run_attention_maps(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
-    """{"maps": (B, L, H, gy, gx), "rollout": (B, L, gy, gx), both float16; "class_token": 1 if the maps are its}.
+    """Return {"maps": (B, L, H, gy, gx), "rollout": (B, L, gy, gx), both float16, "class_token": 1 if it is mapped}.
 
     `config.identity` as in `rollout`. Raises UserError for a model without attention over patches.
     """
@@ -73,11 +73,11 @@ def run_attention_maps(
 
 
 def rollout(model: nn.Module, images: Tensor, identity: bool = True) -> Tensor:
-    """A_L ... A_2 A_1 (B, N, N) of a model's layers; no layer's weights are held beside it but their mean.
+    """Compute A_L ... A_2 A_1 (B, N, N) of a model's layers; hold only the mean of one layer's weights beside it.
 
-    How much of each input token reaches each output token. A_l is the mean over the heads, with `identity` (mean + I)
-    / 2 for the residual path (Abnar and Zuidema, 2020, section 3), without as in Dosovitskiy et al., 2021, appendix
-    D.8. Each row sums to 1.
+    The entries tell how much of each input token reaches each output token. A_l is the mean over the heads, with
+    `identity` (mean + I) / 2 for the residual path (Abnar and Zuidema, 2020, section 3), without it as in Dosovitskiy
+    et al., 2021, appendix D.8. Each row sums to 1.
 
     Raises UserError for a model without attention and for one that attends to other tokens than its own.
     """
@@ -92,23 +92,23 @@ def rollout(model: nn.Module, images: Tensor, identity: bool = True) -> Tensor:
 
 
 def average_heads(layer: int, call: AttentionCall) -> Tensor:
-    """A layer's weights (B, N, N). Raises UserError where it attends to other tokens than its own."""
+    """Average a layer's weights over heads: (B, N, N). Raises UserError if it attends to other tokens than its own."""
     if call.q.shape[2] != call.k.shape[2]:
         raise UserError(f"layer {layer} attends to other tokens than its own: a rollout needs self-attention")
     return torch.cat([weights.mean(dim=1) for _, weights in call.blocks()], dim=1)
 
 
 def extend_rollout(mean: Tensor, joint: Tensor | None, identity: bool) -> Tensor:
-    """The rollout (B, N, N) up to a layer of this mean attention, from that of the layers before it."""
+    """Extend a rollout by a layer: from its mean attention and the earlier layers' rollout to (B, N, N)."""
     if identity:
         mean = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)) / 2
     return mean if joint is None else mean @ joint
 
 
 def rollout_maps(joint: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1, class_token: bool = True) -> Tensor:
-    """What of each patch reaches what the head reads: (B, gy, gx) of a rollout (B, N, N).
+    """Cut from a rollout (B, N, N) how much of each patch reaches the head's input: (B, gy, gx).
 
-    That is the class token, the first; or without one the mean over the patches.
+    The head's input is the class token, the first; or without one the mean over the patches.
     """
     read = joint[:, 0] if class_token else joint[:, prefix_tokens:].mean(dim=1)
     return read[:, prefix_tokens:].unflatten(1, tuple(grid_size))
@@ -117,7 +117,7 @@ def rollout_maps(joint: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1
 def run_rollout(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
-    """{"rollout": float32 (B, gy, gx)}; `config.identity` as in `rollout`.
+    """Return {"rollout": float32 (B, gy, gx)}; `config.identity` as in `rollout`.
 
     Raises UserError as `rollout` does, and for a model without a grid of patches.
     """
@@ -136,10 +136,10 @@ def applies_explanation(model: nn.Module) -> bool:
 
 
 def explain_attention(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
-    """(maps (B, gy, gx), logits (B, classes)) of a model with attention over patches.
+    """Explain a model with attention over patches: (maps (B, gy, gx), logits (B, classes)).
 
-    Each layer's attention times the gradient of the class's logit by it, what is positive, averaged over heads and
-    joined over layers (Chefer et al., "Generic attention-model explainability", 2021, equations 5 and 6).
+    Multiply each layer's attention by the gradient of the class's logit by it, keep the positive part, average over
+    heads and join over layers (Chefer et al., "Generic attention-model explainability", 2021, equations 5 and 6).
     """
     places = find_patches(model)
     modules = {module: layer for layer, module in enumerate(find_attention_layers(model))}
@@ -161,7 +161,7 @@ def explain_attention(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]
 
 
 def explain_convolution(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
-    """(maps (B, gy, gx), logits (B, classes)) of a convolutional network: Grad-CAM of its last block.
+    """Explain a convolutional network by Grad-CAM of its last block: (maps (B, gy, gx), logits (B, classes)).
 
     Selvaraju et al., 2017, equations 1 and 2.
     """
@@ -182,7 +182,7 @@ def explain_convolution(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
 def run_explanation(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """{"maps": float32 (B, gy, gx), each with a largest value of 1 or all 0; "rows": the class chosen for each}."""
+    """Return {"maps": float32 (B, gy, gx), each with largest value 1 or all 0; "rows": the class chosen for each}."""
     explain = explain_attention if has_patches(model) else explain_convolution
     maps, rows = [], []
     for chunk in in_chunks(images, progress):

@@ -1,4 +1,4 @@
-"""What a model makes of whole pictures, and of their places: points, robustness, filters, position embeddings.
+"""Analyses of whole pictures and of positions in them: points, robustness, filters, position embeddings.
 
 Shapes: B images, C channels, Y x X pixels, D width (of filters: their number), N positions, P patches on a grid of
 gy x gx.
@@ -31,7 +31,7 @@ LEAST = 5
 
 
 def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
-    """Points float32 (B, 2) near where features (B, D) are, from their first two principal components on: t-SNE.
+    """Place features (B, D) as points float32 (B, 2), starting from their first two principal components: t-SNE.
 
     Van der Maaten and Hinton, 2008. Neither the axes nor the distances between clusters mean anything.
     `perplexity` is about how many neighbours each has; of few images at most a third of the others. Raises UserError
@@ -48,7 +48,7 @@ def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> 
 
 
 def applies_embedding(model: nn.Module) -> bool:
-    """Whether the model takes images and says what its head reads."""
+    """Tell whether the model takes images and knows the features that its head reads."""
     try:
         return takes_images(model) and callable(before_head(model))
     except UserError:
@@ -59,7 +59,7 @@ def applies_embedding(model: nn.Module) -> bool:
 def run_embedding(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
-    """{"points": float32 (B, 2)} in the order of the images; `config.perplexity`, `config.seed`.
+    """Return {"points": float32 (B, 2)} in the order of the images; `config.perplexity`, `config.seed`.
 
     Raises UserError as `embedding` does, and for a model that does not say what its head reads.
     """
@@ -75,21 +75,21 @@ LARGEST = 16  # patches along a side
 
 
 def applies_robustness(model: nn.Module) -> bool:
-    """Whether the model classifies images."""
+    """Tell whether the model classifies images."""
     return takes_images(model) and as_model(model).classifies
 
 
 def shuffle_patches(images: Tensor, grid: int, generator: torch.Generator) -> Tensor:
-    """The images (B, C, Y, X) with the grid x grid patches of each in an order of its own."""
+    """Shuffle the grid x grid patches of each image (B, C, Y, X), each image in its own order."""
     cells = cut_patches(images, grid)
     order = torch.rand(len(images), grid * grid, generator=generator).argsort(dim=1).to(images.device)
     return join_patches(cells.gather(1, order[..., None, None, None].expand_as(cells)), grid)
 
 
 def occlude_patches(images: Tensor, grid: int, share: float, generator: torch.Generator) -> Tensor:
-    """The images (B, C, Y, X) with a share of the grid x grid patches of each, drawn at random, set to 0.
+    """Set a random share of the grid x grid patches of each image (B, C, Y, X) to 0.
 
-    That is the mean of pixels as models take them.
+    0 is the mean of pixels as models take them.
     """
     cells = cut_patches(images, grid)
     rank = torch.rand(len(images), grid * grid, generator=generator).argsort(dim=1).argsort(dim=1).to(images.device)
@@ -97,13 +97,13 @@ def occlude_patches(images: Tensor, grid: int, share: float, generator: torch.Ge
 
 
 def cut_patches(images: Tensor, grid: int) -> Tensor:
-    """(B, C, Y, X) -> (B, grid * grid, C, Y / grid, X / grid), row by row."""
+    """Cut (B, C, Y, X) into patches (B, grid * grid, C, Y / grid, X / grid), row by row."""
     cells = images.unflatten(3, (grid, -1)).unflatten(2, (grid, -1))  # (B, C, rows, y, columns, x)
     return cells.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
 
 
 def join_patches(cells: Tensor, grid: int) -> Tensor:
-    """The inverse of `cut_patches`."""
+    """Invert `cut_patches`."""
     return cells.unflatten(1, (grid, grid)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
 
 
@@ -115,7 +115,7 @@ def run_robustness(
     labels: Tensor | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows {"kind", "strength", "value"}: the share of images whose class the model still gives.
+    """Return rows {"kind", "strength", "value"}: the share of images whose class the model still gives.
 
     Patches change places, or some drawn at random are hidden (Naseer et al., 2021, sections 3.1 and 3.3). The class is
     the label, int64 (B,), or without `labels` the model's own answer for the image as it is. "shuffle" is of
@@ -148,16 +148,16 @@ def run_robustness(
 
 
 def predict(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
-    """The class int64 (B,) that the model gives each image of some batches."""
+    """Predict the class int64 (B,) of each image of some batches."""
     return torch.cat([model(batch).argmax(dim=-1) for batch in batches])
 
 
 def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.ndarray]:
-    """The first principal components float32 (n, C, p, q) of filters (D, C, p, q), each of length 1, largest first.
+    """Compute the first principal components float32 (n, C, p, q) of filters (D, C, p, q), of length 1, largest first.
 
-    Dosovitskiy et al., 2021, figure 7, left; and of position embeddings `position_similarities`, centre.
-    And the share of the filters' variance that each explains (n,). n is at most the number of filters and of their
-    weights. The sign of a component means nothing; it is fixed so that the same filters give the same.
+    Dosovitskiy et al., 2021, figure 7, left; `position_similarities` is the same figure's center.
+    Also return the share of the filters' variance that each component explains (n,). n is at most the number of filters
+    and of their weights. A component's sign means nothing; it is fixed so that equal filters give equal components.
     """
     from sklearn.decomposition import PCA
 
@@ -167,7 +167,7 @@ def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.nd
 
 
 def run_rgb_filters(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
-    """{"filters": float32 (n, C, p, q), "explained": (n,)} with `config.components` the most of them.
+    """Return {"filters": float32 (n, C, p, q), "explained": (n,)}, at most `config.components` of them.
 
     It looks at no image.
     """
@@ -176,19 +176,19 @@ def run_rgb_filters(model: nn.Module, images: Tensor, config: AnalysisConfig) ->
 
 
 def position_similarities(table: Tensor) -> Tensor:
-    """Cosine similarities between position embeddings (N, D): float64 (N, N) in -1..1, 0 for a row of zeros."""
+    """Compute cosine similarities between position embeddings (N, D): float64 (N, N) in -1..1, 0 for a row of zeros."""
     rows = F.normalize(table.detach().double(), dim=1)
     return (rows @ rows.T).clamp(-1, 1)
 
 
 def position_distances(table: Tensor) -> Tensor:
-    """Euclidean distances between position embeddings (N, D): float64 (N, N)."""
+    """Compute Euclidean distances between position embeddings (N, D): float64 (N, N)."""
     rows = table.detach().double()
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def patch_positions(model: nn.Module) -> Tensor:
-    """The position embeddings (P, D) of a model's patches, row by row, learned or fixed.
+    """Find the position embeddings (P, D) of a model's patches, row by row, learned or fixed.
 
     Raises UserError for a model that adds none, such as one with rotary positions.
     """
@@ -200,7 +200,7 @@ def patch_positions(model: nn.Module) -> Tensor:
 
 
 def applies_position_similarity(model: nn.Module) -> bool:
-    """Whether the model adds position embeddings to a grid of patches."""
+    """Tell whether the model adds position embeddings to a grid of patches."""
     try:
         return bool(len(patch_positions(model)))
     except UserError:
@@ -208,7 +208,7 @@ def applies_position_similarity(model: nn.Module) -> bool:
 
 
 def run_position_similarity(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
-    """{"similarity": float32 (gy, gx, gy, gx)}: [r, c] is the picture of the patch in row r, column c.
+    """Return {"similarity": float32 (gy, gx, gy, gx)}: [r, c] is the picture of the patch in row r, column c.
 
     Does not use the images. Raises UserError as `patch_positions` does.
     """

@@ -35,7 +35,7 @@ Progress = Callable[[str, int, int], None]  # the name of the work, steps done, 
 
 @dataclass(frozen=True)
 class Features:
-    """x float32 (N, D) and labels int64 (N,), both on the CPU."""
+    """The features x float32 (N, D) of images, and their labels int64 (N,), both on the CPU."""
 
     x: Tensor
     labels: Tensor
@@ -51,7 +51,7 @@ def extract(
     workers: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Features:
-    """Features of a split's images, of all or of those at `indices`, in order.
+    """Extract the features of a split's images, of all or at `indices`, in order.
 
     `prepare` turns a loader's batch into the model's inputs and labels. The model runs in eval mode on its device;
     progress(done, total) is called after each batch. Raises UserError as `extract_features` does, and for features
@@ -77,12 +77,12 @@ def extract(
 
 
 def run_of(config: Choice) -> Callable[..., dict[str, float | None]]:
-    """What implements a probe. Raises UserError for a module without `run`."""
+    """Find the implementation of a probe. Raises UserError for a module without `run`."""
     return RUNS.get(config.kind) or implementation("vitlab.analysis.probes", config.kind, "run").run
 
 
 def accuracy(predicted: Tensor, labels: Tensor) -> float:
-    """The share of labels (M,) that were predicted."""
+    """Compute the share of labels (M,) that were predicted."""
     return (predicted == labels).double().mean().item()
 
 
@@ -94,9 +94,9 @@ def measure(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, float | None]:
-    """The numbers of the chosen probes, tested on all held-out images.
+    """Measure the chosen probes' numbers, tested on all held-out images.
 
-    They are trained on the training images at `indices`, those of other data on all of its training images. Raises
+    They train on the training images at `indices`; a probe of other data trains on all its training images. Raises
     UserError for other data whose images the model does not take.
     """
     numbers: dict[str, float | None] = {}
@@ -118,7 +118,7 @@ def measure(
 
 
 def open_task(name: str, like: Task) -> Task:
-    """The classification of other data, at the image size of a task's."""
+    """Build the classification task of other data, at the image size of the task `like`."""
     config = load("data", {"name": name, "image_size": list(like.shape["image_size"])})
     data = open_data(config)
     if data.shape["channels"] != like.shape["channels"]:
@@ -135,7 +135,7 @@ LEAST_STD = 1e-5
 def run_fewshot(
     train: Features, test: Features, config: Choice, progress: Progress | None = None
 ) -> dict[str, float | None]:
-    """`fewshot_<shots>`: few-shot linear accuracy, the mean over `config.seeds` draws of the training images.
+    """Return `fewshot_<shots>`: few-shot linear accuracy, the mean over `config.seeds` draws of the training images.
 
     In closed form, as in Dosovitskiy et al., 2021, figure 4, defined by big_vision: of each class as many images as
     there are shots, whitened with their own mean and deviation, a large constant added for the bias; ridge regression
@@ -161,14 +161,14 @@ def run_fewshot(
 
 
 def draw_shots(labels: Tensor, classes: Tensor, shots: int, seed: int) -> Tensor:
-    """Indices of `shots` images of each class, int64 (C * shots,); more shots of a seed contain the fewer."""
+    """Draw `shots` images of each class, as indices int64 (C * shots,); more shots of a seed contain the fewer."""
     generator = np.random.default_rng(seed)
     members = [generator.permutation((labels == label).nonzero()[:, 0].numpy())[:shots] for label in classes]
     return torch.from_numpy(np.concatenate(members))
 
 
 def ridge(x_ND: Tensor, y_NC: Tensor, l2: float) -> tuple[Tensor, Tensor]:
-    """Weights (D, C) and bias (C,), for features as they are, of the regression on whitened ones.
+    """Fit a ridge regression on whitened features; return its weights (D, C) and bias (C,) for unwhitened ones.
 
     w = (z^T z + l2)^-1 z^T y, or with fewer images than features z^T (z z^T + l2)^-1 y, which is the same.
     """
@@ -188,7 +188,7 @@ SIMILARITIES = 2**25  # in memory at a time, as far as whole test images allow
 
 
 def run_knn(train: Features, test: Features, config: Choice, progress: Progress | None = None) -> dict[str, float]:
-    """`knn`: test accuracy of the `config.k` nearest training images' votes, each exp(similarity / temperature).
+    """Return `knn`: test accuracy of the `config.k` nearest training images' votes, each exp(similarity / temperature).
 
     By cosine similarity (Wu et al., 2018; Caron et al., 2021, DINO).
     """
@@ -212,7 +212,7 @@ HELD_OUT = 0.2  # of the training images, to choose the regularisation on
 def run_linear(
     train: Features, test: Features, config: Choice, progress: Progress | None = None
 ) -> dict[str, float | None]:
-    """`linear_probe`: test accuracy of logistic regression on standardised features, by L-BFGS.
+    """Return `linear_probe`: test accuracy of logistic regression on standardized features, by L-BFGS.
 
     It is fitted to all training images with the best of `config.strengths`, the inverse of the regularisation
     (scikit-learn's C): that with the highest accuracy, of equal ones the lowest loss, on the part of the training

@@ -1,4 +1,4 @@
-"""What a text model reads, of validation or of the user, and what each of its layers attends to there.
+"""Texts that a text model reads, from validation or the user, and the attention of its layers over them.
 
 Shapes: N tokens, T tokens of a target, H heads.
 """
@@ -30,7 +30,7 @@ Measured = tuple[Words, Layers, list[int] | None]
 
 
 class TextInput(NamedTuple):
-    """A text's tokens (N,) and segments (N,); of a source also what a decoder reads and predicts of its target (T,)."""
+    """A text's tokens (N,) and segments (N,); for a source also the tokens (T,) a decoder reads and predicts."""
 
     tokens: Tensor
     segments: Tensor | None = None
@@ -39,7 +39,7 @@ class TextInput(NamedTuple):
 
 
 def read_validation(task: Task) -> list[TextInput]:
-    """Some validation texts, of every class alike."""
+    """Read some validation texts, drawn evenly from the classes."""
     numbers = list(examples(task.validation.labels, SHOWN))
     inputs = task.inputs(task.prepare(Items(task.validation).__getitems__(numbers)))
     texts = []
@@ -55,9 +55,9 @@ def read_validation(task: Task) -> list[TextInput]:
 
 
 def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> TextInput:
-    """One or two sentences with the special tokens of the model's pre-training. Raises UserError if they do not fit.
+    """Encode a text or a pair with the special tokens of pre-training. Raises UserError if they do not fit.
 
-    Of an encoder-decoder they are a source and its target; a target that is not given is what the model writes.
+    For an encoder-decoder they are a source and its target; the model writes a target that is not given.
     """
 
     def fit(tokens: Sequence[int], most: int, text: str) -> Tensor:
@@ -88,7 +88,7 @@ def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) ->
 
 
 def measure_attention(model: nn.Module, tokenizer: Tokenizer, text: TextInput) -> Measured:
-    """The tokens of a text by list, the weights of each layer over it by part of the model, its segments.
+    """Measure a text's attention: (the tokens in each list, each layer's weights by part of the model, the segments).
 
     A layer is its weights (H, queries, keys) and the names of the lists of queries and keys.
     """

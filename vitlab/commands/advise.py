@@ -48,7 +48,7 @@ AROUND, SHORTEST = 25.0, 40.0  # seconds before and after a study; that its trai
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures that can be read, of N files. groups (N,): copies, and what a table keeps together.
+    """The pictures that can be read, of N files. groups (N,): copies, and pictures that a table keeps together.
 
     held_out: bool (N,) where the folder or the table says which pictures are the test; None where it does not.
     """
@@ -78,7 +78,7 @@ class Pictures:
         return int(np.median([min(file.height, file.width) for file in self.files]))
 
     def to_table(self) -> str:
-        """The pictures as a CSV file for data=imagetable."""
+        """Format the pictures as a CSV file for data=imagetable."""
         from pandas import DataFrame
 
         columns = {"file": self.paths, "label": [self.classes[label] for label in self.labels], "group": self.groups}
@@ -132,7 +132,7 @@ parse_share = typed(
 
 
 def list_folder(root: Path, out: Path, console: Console) -> Pictures:
-    """The pictures of a folder; OUT/data.html and OUT/data.json show what it holds. Says what is left out."""
+    """List the pictures of a folder, print what is left out, and write a look at it to OUT/data.html and data.json."""
     look, facts, (page, _) = look_into(root, out)
     for picture in look.unreadable:
         console.say(printable(f"left out, cannot be read: {picture.path} ({picture.error})"))
@@ -155,7 +155,7 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
 
 
 def list_table(keys: Sequence[str], out: Path, console: Console) -> Pictures:
-    """The pictures of data=imagetable. Raises UserError, also for a file that cannot be read."""
+    """List the pictures of data=imagetable. Raises UserError, also for a file that cannot be read."""
     from vitlab.data.images import tables
     from vitlab.data.look import read_pictures
 
@@ -177,7 +177,7 @@ def list_table(keys: Sequence[str], out: Path, console: Console) -> Pictures:
 
 
 def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
-    """Compare, print the answer, write OUT/advice.json and OUT/advice.html; the exit code. Raises UserError."""
+    """Compare, print the answer, write OUT/advice.json and OUT/advice.html; return the exit code. Raises UserError."""
     with status_line("loading torch, timm and scikit-learn"):
         from vitlab.analysis import backbones as frozen
         from vitlab.reports import advice as report
@@ -248,7 +248,7 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
 def describe_costs(
     outcome: "Outcome", features: dict[str, np.ndarray], networks: "dict[str, Backbone]", labels: np.ndarray
 ) -> str:
-    """What a prediction costs: the least of several in this process, after a warm start."""
+    """Describe the cost of a prediction: the least time of several in this process, after a warm start."""
     from vitlab.analysis.backbones import time_calls
     from vitlab.studies.advice import fit_classifier, score
 
@@ -273,10 +273,10 @@ def train_networks(
     console: Console,
     failed: dict[str, str],
 ) -> "list[Network]":
-    """Networks from scratch, and the best frozen one fine-tuned, as far as the time allows.
+    """Train networks from scratch, and fine-tune the best frozen one, as far as the time allows.
 
-    Each trains STEPS steps with one seed; those that are limited by their steps train again with twice as many, then
-    more seeds follow. `failed` grows by those that have failed, and why.
+    Each trains STEPS steps with one seed; networks that are limited by their steps train again with twice as many, then
+    more seeds follow. Failed networks are added to `failed`, with the reason.
     """
     from vitlab.studies.grid import compose_study, name_run
     from vitlab.studies.plan import plan_study, time_variants
@@ -355,7 +355,7 @@ def train_networks(
 
 
 def gather(pictures: Pictures, name: str, results: Any, steps: int, limited: bool) -> "Network":
-    """What the runs of a network got right, by picture."""
+    """Gather what the runs of a network got right, by picture."""
     from vitlab.studies.advice import Network
     from vitlab.studies.stats import read_outcomes
 

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[TrainConfig, set[str]]:
-    """The configuration of a finished run, `timm:NAME` or Hugging Face's folder with overrides, and the keys these set.
+    """Compose the configuration of a run, `timm:NAME` or a Hugging Face folder with overrides; return also their keys.
 
-    Of a run only the keys in `free` can be overridden. Other data keep what its model was trained with: the
-    normalisation of images, the tokenizer of text. Raises UserError with all problems.
+    For a run only the keys in `free` can be overridden. Other data keep what its model was trained with: the
+    normalization of images, the tokenizer of text. Raises UserError with all problems.
     """
     is_foreign = is_folder(source) and not RunFiles(source).config_path.is_file()
     if source.startswith("timm:") or is_foreign:
@@ -96,7 +96,7 @@ def foreign_config(
 
 
 def parse_all(words: Sequence[str], problems: list[str]) -> dict[str, Any]:
-    """The values of overrides by key; the problems grow by what is wrong with the others."""
+    """Parse overrides to values by key; add the problems of wrong ones to `problems`."""
     given = {}
     for word in words:
         with collecting(problems):
@@ -178,7 +178,7 @@ def evaluate(words: Sequence[str]) -> int:
 
 
 def rank_confused_pairs(confusion: "Tensor", classes: Sequence[str]) -> list[dict[str, Any]]:
-    """The pairs of (true, predicted) classes with the most mistakes; `share` is of the true class's images."""
+    """Rank the pairs of (true, predicted) classes by mistakes; `share` is of the true class's images."""
     true, predicted = confusion.nonzero(as_tuple=True)  # few of the C x C pairs where there are many classes
     wrong = true != predicted
     true, predicted = true[wrong], predicted[wrong]
@@ -216,7 +216,7 @@ def show(head: dict[str, Any], results: dict[str, Any], subject: "Subject", task
 def write(
     folder: Path, results: dict[str, Any], tables: "dict[str, Tensor]", subject: "Subject", classes: Sequence[str]
 ) -> list[Path]:
-    """Write the files of an evaluation; gives their paths."""
+    """Write the files of an evaluation; return their paths."""
     from vitlab.reports.figures import images, save_figure
 
     paths, title = [folder / "eval.json"], f"{subject.name} on {subject.data.name}"
@@ -316,7 +316,7 @@ def analyze(words: Sequence[str]) -> int:
 
 
 def load_analyses(files: Mapping[str, str], overrides: Sequence[str]) -> dict[str, TrainConfig]:
-    """The analyses of `files` (name -> name or path) with the options that `ANALYSIS.key=value` changes.
+    """Load the analyses of `files` (name -> name or path) with the options that `ANALYSIS.key=value` changes.
 
     Raises UserError.
     """

@@ -1,4 +1,4 @@
-"""What the commands share: a parser with one-line errors, types of values, a status line.
+"""Helpers that the commands share: a parser with one-line errors, types of values, a status line.
 
 Imports no torch.
 """
@@ -46,7 +46,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def typed(parse: Callable[[str], Any], about: str, accepts: Callable[[Any], bool]) -> Callable[[str], Any]:
-    """A type of arguments: what `parse` makes of a text, where that is accepted; else the text is not `about`."""
+    """Make a type of arguments: `parse` converts a text, `accepts` checks the value, `about` names a valid text."""
 
     def convert(text: str) -> Any:
         with contextlib.suppress(ValueError):
@@ -63,7 +63,7 @@ def number_between(least: float, most: float, kind: type = float) -> Callable[[s
 
 
 def non_empty_path(text: str) -> Path:
-    """A type of arguments: a path. An empty one, as of a variable that is not set, would be the current folder."""
+    """Parse a path. An empty path, as of a variable that is not set, would be the current folder: refuse it."""
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return Path(text)
@@ -79,7 +79,7 @@ parse_jobs = typed(
 
 
 def utf8_text(text: str) -> str:
-    """A type of arguments: valid Unicode. Bytes that are not UTF-8 reach Python as lone surrogates."""
+    """Check that a text is valid Unicode. Bytes that are not UTF-8 reach Python as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -43,7 +43,7 @@ def look(words: Sequence[str]) -> int:
 
 
 def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list[Path]]":
-    """Look at a folder; its facts, too, and the page and the document with them in OUT. Raises UserError."""
+    """Look at a folder; return the look, its facts, and the page and the document written to OUT. Raises UserError."""
     from vitlab.data.images import imagefolder  # numpy: the help does without
 
     raise_all(imagefolder.check_root(root))
@@ -66,7 +66,7 @@ def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list
 
 
 def show(facts: Mapping[str, Any]) -> None:
-    """The facts of `summarize`, the longest lists cut short."""
+    """Print the facts of `summarize`, the longest lists cut short."""
     from vitlab.data.look import describe, describe_duplicates, describe_pair, suggest
 
     console = Console(soft_wrap=True, highlight=False)
@@ -89,7 +89,7 @@ def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def list_classes(facts: Mapping[str, Any]) -> list[list[str]]:
-    """The counts of the classes, of many those with the most and the fewest training pictures."""
+    """List the counts of the classes; of many, the classes with the most and the fewest training pictures."""
     rows = [[printable(name), *(f"{n:,}" for n in counts.values())] for name, counts in facts["classes"].items()]
     if len(rows) > 2 * MOST:  # a few more are better shown than counted
         rows = [*rows[: MOST // 2], [f"... {len(rows) - MOST:,} classes more ..."], *rows[-MOST // 2 :]]

@@ -68,7 +68,7 @@ def describe(words: Sequence[str]) -> int:
 
 
 def find_shape(config: DescribeConfig) -> dict[str, Any]:
-    """What the model is built for: the data's shape where there are data."""
+    """Find the arguments that the model is built with: the data's shape where there are data."""
     from vitlab.data.opening import open_data
     from vitlab.models import described_shape
 
@@ -97,9 +97,9 @@ def check_shape(overrides: Sequence[str], config: dict[str, Any], _: bool) -> No
 
 
 def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
-    """Write the table of position embeddings, position by dimension, and how far apart and how alike they are.
+    """Draw the table of position embeddings, position by dimension, and how far apart and how alike they are.
 
-    Raises UserError for a model that adds none.
+    Returns the paths. Raises UserError for a model that adds none.
     """
     from vitlab import models
     from vitlab.analysis.pictures import position_distances, position_similarities
@@ -118,7 +118,7 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
 
 
 def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]:
-    """Layers, tokens, parameters by part, operations, memory of a model, and if `timed` seconds. Raises UserError."""
+    """Count layers, tokens, parameters by part, operations and memory; time them if `timed`. Raises UserError."""
     with status_line("loading torch and timm", quiet=quiet):
         from vitlab.models import counting, family
         from vitlab.models.base import as_model
@@ -191,7 +191,7 @@ def show(counts: dict[str, Any]) -> None:
 
 
 def show_stacks(console: Console, counts: dict[str, Any]) -> None:
-    """Each weight of one layer with its shape, the parameters of a layer, and how they add up to the model's."""
+    """Print each weight of one layer with its shape, a layer's parameters, and how they add up to the model's."""
     console.print()
     for stack in counts["stacks"]:
         if len(counts["stacks"]) <= MOST_STACKS:
@@ -262,7 +262,7 @@ def list_names(words: Sequence[str]) -> int:
 
 
 def read_sizes(model: str) -> dict[str, int | None]:
-    """Layers, width, width of the MLP (by default 4 times that) and heads of a shipped model, as far as it has them."""
+    """Read layers, width, MLP width (default: 4 times the width) and heads of a shipped model, if it has them."""
     file = yaml.safe_load((config_dir() / "model" / f"{model}.yaml").read_text())
     width = file.get("width")
     mlp = file.get("mlp_width") or (4 * width if width and "heads" in file else None)
@@ -275,6 +275,6 @@ def read_sizes(model: str) -> dict[str, int | None]:
 
 
 def read_about(group: str, name: str) -> str:
-    """The first line of a choice's YAML file, which is a sentence about it."""
+    """Read the first line of a choice's YAML file, which is a sentence about it."""
     first = (config_dir() / group / f"{name}.yaml").read_text().partition("\n")[0]
     return first.removeprefix("#").strip() if first.startswith("#") else ""

@@ -123,7 +123,7 @@ def describe_fit(fit: "Fit") -> dict[str, Any]:
 
 
 def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
-    """The laws as a table, then a sentence per crossover, and per known multiplier."""
+    """Print the laws as a table, then a sentence per crossover, and per known multiplier."""
     from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -148,7 +148,7 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
 def read_points(
     path: Path, x: str, y: str, group: Sequence[str], limit: float
 ) -> dict[tuple[str, ...], dict[str, Any]]:
-    """`sizes`, `errors`, `seeds` and `chance` of each group, in the order of the file. Raises UserError.
+    """Read `sizes`, `errors`, `seeds` and `chance` of each group, in the order of the file. Raises UserError.
 
     Rows without a y are left out. A row with fewer cells, or with more that are not empty, is refused: its cells may be
     under the wrong names. A group with fewer than FEWEST sizes up to the limit is left out, and named on stderr.
@@ -219,7 +219,7 @@ def read_points(
 
 
 def as_number(text: str) -> float:
-    """The finite number that a cell holds, or NaN."""
+    """Parse the finite number in a cell; NaN if there is none."""
     try:
         value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
     except ValueError:

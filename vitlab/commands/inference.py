@@ -97,7 +97,7 @@ def predict(words: Sequence[str]) -> int:
 
 
 def list_pictures(names: Sequence[str]) -> Iterator[str]:
-    """The files, and all pictures below the folders. Raises UserError for what is neither."""
+    """List the files, and all pictures below the folders. Raises UserError for a name that is neither."""
     from vitlab.data.cache import walk_files
     from vitlab.data.images.imagefolder import EXTENSIONS, KINDS
 
@@ -114,7 +114,7 @@ def list_pictures(names: Sequence[str]) -> Iterator[str]:
 
 
 def list_texts(names: Sequence[str]) -> Iterator[str]:
-    """The texts: as given, the lines of a .txt file, or of standard input for -."""
+    """Yield the texts: as given, the lines of a .txt file, or of standard input for -."""
     for name in names:
         if name == "-":
             yield from sys.stdin.read().splitlines()
@@ -134,7 +134,7 @@ def describe(one: "Prediction") -> dict[str, Any]:
 
 
 def show(found: "Sequence[Prediction]", most: int | None) -> None:
-    """`photo.jpg  cat 97.1%  dog 2.5%  bird 0.4%`"""
+    """Print a line for each prediction: `photo.jpg  cat 97.1%  dog 2.5%  bird 0.4%`."""
     names = [printable(one.input) for one in found]
     if sys.stdout.isatty():
         names = [name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in names]
@@ -205,7 +205,7 @@ def generate(words: Sequence[str]) -> int:
 
 
 def find_conflicts(args: argparse.Namespace, sampling: Sequence[str]) -> Iterator[str]:
-    """Options that do not go together, a line each; those of `sampling` are given."""
+    """Yield a line for each conflict between options; `sampling`: the sampling options that are given."""
     if args.beams and sampling:
         yield f"--beams cannot be combined with sampling options ({', '.join(sampling)})"
     if args.length_penalty is not None and not args.beams:
@@ -221,7 +221,7 @@ def find_conflicts(args: argparse.Namespace, sampling: Sequence[str]) -> Iterato
 
 
 def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
-    """The lines of --input and --reference. Raises UserError with all problems, also of --out."""
+    """Read the lines of --input and --reference. Raises UserError with all problems, also of --out."""
     columns, problems = {}, []
     for option, path in (("input", args.input), ("reference", args.reference)):
         with collecting(problems):
@@ -244,7 +244,7 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def choose_search(args: argparse.Namespace, writer: "TextGenerator", sampling: bool) -> dict[str, Any]:
-    """The options of sampling or of the beam search: those given, else the writer's own."""
+    """Choose the options of sampling or of the beam search: the given ones, else the writer's own."""
     if args.beams is not None:
         own = writer.search.get("length_penalty", 0.0)
         return {"beams": args.beams, "length_penalty": own if args.length_penalty is None else args.length_penalty}
@@ -286,7 +286,7 @@ def write_file(
 
 
 def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict[str, Any]) -> int:
-    """Print what is written from --prompt, `--samples` of it or one by beam search. Raises UserError."""
+    """Print what the model writes from --prompt: `--samples` texts, or one by beam search. Raises UserError."""
     from vitlab.training.writer import encode_texts, write_rows
 
     prompt = args.prompt or ""
@@ -371,7 +371,7 @@ def export(words: Sequence[str]) -> int:
 
 
 def report_difference(path: Path, difference: float | None, library: str) -> None:
-    """Say how far the logits of what was written are from the run's; remove it and raise UserError where too far."""
+    """Report how far the written model's logits are from the run's; remove it and raise UserError if too far."""
     if difference is None:
         says = f"not compared with the run, which needs {library}: pip install {library}"
     elif difference <= SLACK:
@@ -383,7 +383,7 @@ def report_difference(path: Path, difference: float | None, library: str) -> Non
 
 
 def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
-    """A folder for Hugging Face's transformers, with the tokenizer or the preprocessing of images."""
+    """Write a folder for Hugging Face's transformers, with the tokenizer or the preprocessing of images."""
     from vitlab.data.text.tokenization import from_file
     from vitlab.models.huggingface import save_huggingface
 
@@ -415,7 +415,7 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
 
 
 def describe_use(loaded: "LoadedRun") -> dict[str, str]:
-    """What a user of the model must know; a model of images takes (pixels / 255 - mean) / std."""
+    """Describe the facts that a user of the model needs; a model of images takes (pixels / 255 - mean) / std."""
     name, data = {"model": loaded.config.model.name}, loaded.config.data
     if loaded.scale is not None:  # a number is output * std + mean
         name |= {"target_mean": str(loaded.scale[0]), "target_std": str(loaded.scale[1])}

@@ -1,4 +1,4 @@
-"""`vitlab report`: a study's report, written again from its files."""
+"""`vitlab report`: write a study's report again from its files."""
 
 import fnmatch
 import json
@@ -56,7 +56,7 @@ def report(words: Sequence[str]) -> int:
 
 
 def find_runs(words: str | None, names: Sequence[str]) -> list[str]:
-    """The runs that `--runs` names, also by patterns. Raises UserError for a word that names none."""
+    """Find the runs that `--runs` names, also by patterns. Raises UserError for a word that names none."""
     found, problems = {}, []
     for word in filter(None, (words or "").split(",")):
         some = [word] if word in names else fnmatch.filter(names, word)
@@ -67,10 +67,10 @@ def find_runs(words: str | None, names: Sequence[str]) -> list[str]:
 
 
 def rewrite(results: "Results", *, wandb: bool, runs: str | None, as_json: bool) -> int:
-    """Write report.html, its pages, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
+    """Write report.html, its pages, figures/ and tables/ of a study's folder; return the exit code. Raises UserError.
 
-    With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in. With `as_json` what the
-    study found is on stdout: sentences, cells, gaps, laws and crossovers.
+    With `wandb` also write the workspace and report: as JSON, and in W&B if the user is logged in. With `as_json` print
+    the study's findings on stdout: sentences, cells, gaps, laws and crossovers.
     """
     compared = find_runs(runs, list(results.run_files))
     with status_line("loading altair"):

@@ -2,6 +2,7 @@
 
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
@@ -25,19 +26,20 @@ from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
 from vitlab.studies.launch import check_executor, find_start, start_server
-from vitlab.studies.stats import Target, plan_round
+from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
 from vitlab.studies.store import Cell, StudyFiles, collect, find_missing_parts, find_trials
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
-    from vitlab.reports.pages import LiveReport
     from vitlab.reports.words import SizeTable
     from vitlab.studies.plan import Plan
     from vitlab.studies.results import Results
 
-LOOK = 0.2  # seconds between two looks at a study's folder, at least
-SHARE = 0.05  # of the watching process's time that the looks, and results.csv, may take
+LOOK = (0.2, 30.0)  # seconds between two looks at a study's folder, the fewest and the most
+WRITE = (15.0, 600.0)  # the same of two writings of its report
+LOG = "report.log"  # below the study's folder: what went wrong in its report
+SHARE = 0.05  # of the watching process's time that the looks, and as much that the writings, may take
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
@@ -106,10 +108,10 @@ def scale(
     detach: bool = False,
     target: Target | None = None,
 ) -> int:
-    """Train or complete every run of the grid, then write the results and the report; the exit code.
+    """Train or complete every run of the grid, then write the results and the report; return the exit code.
 
-    With a target runs of more seeds follow in rounds. `detach` only starts the workers, `dry_run` only prints what the
-    runs cost. Raises UserError before anything is written.
+    With a target runs of more seeds follow in rounds. `detach` only starts the workers, `dry_run` only prints the cost
+    of the runs. Raises UserError before anything is written.
     """
     began, console, files = time.perf_counter(), Console(stderr=True), StudyFiles(folder)
     if dry_run:
@@ -117,7 +119,6 @@ def scale(
     elif config.executor.kind == "local":
         start_server()  # it imports beside this process
     with status_line("loading torch, lightning and timm"):
-        from vitlab.reports.pages import LiveReport
         from vitlab.studies.plan import plan_study, show_plan, time_variants
     if continued := files.config_path.exists():
         config = replace(config, settled=files.config().get("settled") or {})
@@ -170,10 +171,10 @@ def scale(
 
 
 def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str, list[str]]:
-    """The parts that runs lack, by the run's name, from the files alone; without those that lack none.
+    """Find the parts that runs lack, by the run's name, from the files alone; omit runs that lack nothing.
 
-    Raises UserError where they cannot be done in this folder or from here. What failed in an earlier start, or was
-    killed too often, is tried again.
+    Raises UserError where they cannot be done in this folder or from here. Runs that failed in an earlier start, or
+    were killed too often, are tried again.
     """
     data, missing, problems = contents(plan.config.data, plan.data), {}, []
     for spec in plan.specs:
@@ -215,7 +216,7 @@ def add_runs(files: StudyFiles, plan: "Plan") -> None:
 
 
 def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
-    """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
+    """Write the items in the subset of each size, for every subset seed ever asked for here; return the seeds."""
     split, sizes = plan.task.train, files.config()["sizes"]
     manifests = [manifest for path in files.subsets.glob("*.json") if (manifest := read_json(path))]
     written = {each["seed"]: (each["sizes"], each.get(f"train_{split.unit}s")) for each in manifests}
@@ -240,11 +241,56 @@ def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Any:
     return find_start(config.kind)(files.folder, number, replace(config, cpus=plan.cores))
 
 
-def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]:
+class LiveReport:
+    """Rewrites report.html as runs end, between two events: meanwhile no worker is started.
+
+    A study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself.
+    """
+
+    started, changed, due = False, False, 0.0
+
+    def __init__(self, files: StudyFiles):
+        self.files = files
+
+    def __enter__(self) -> "LiveReport":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind and self.started:
+            self.write(running=False)
+
+    def update(self, changed: bool) -> None:
+        """Update the report, at every look at the study; `changed`: a run has ended."""
+        began = time.monotonic()
+        if self.changed and not changed and began >= self.due:
+            self.write()
+            ended = time.monotonic()
+            self.changed, self.due = False, ended + pause_after(ended - began, *WRITE)
+        self.changed |= changed
+
+    def write(self, running: bool = True) -> None:
+        """Write the report; an error in it goes to LOG and does not reach the study."""
+        self.started = True
+        try:
+            from vitlab.reports.pages.study import write_report  # 2 s, here: nothing waits for what draws
+            from vitlab.studies.results import load_results
+
+            write_report(load_results(self.files.folder), running=running)
+        except Exception:
+            with suppress(OSError):
+                (self.files.folder / LOG).write_text(traceback.format_exc())
+
+
+def pause_after(took: float, least: float, most: float) -> float:
+    """Choose the seconds to wait after work that took so long; it may have been suspended on the way."""
+    return min(max(least, took / SHARE), most)
+
+
+def watch(files: StudyFiles, plan: "Plan", live: LiveReport) -> dict[str, str]:
     """Start workers, and watch the folder until every run has ended, also those of other starts.
 
     While runs are free, workers that have died are replaced. results.csv and the report grow with each run that ends.
-    Gives the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
+    Returns the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
     """
     reader = StatusReader(files, plan.variants)
     crews, ended, fruitless = [], -1, 0
@@ -253,7 +299,7 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
             while (began := time.monotonic()) and (status := reader.read()).of_state("waiting", "running"):
                 if changed := display.show(status):
                     collect(files)
-                pause = max(LOOK, (time.monotonic() - began) / SHARE)
+                pause = pause_after(time.monotonic() - began, *LOOK)
                 live.update(changed)
                 alive = sum(crew.count() for crew in crews)
                 if (room := min(plan.jobs - alive, sum(run.free for run in status.runs))) > 0:
@@ -276,7 +322,6 @@ def watch(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]
 
 def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
     """Write the report and print the result."""
-    from vitlab.reports.pages import LOG
     from vitlab.reports.pages.study import write_report
     from vitlab.reports.wandb import log_study
     from vitlab.studies.results import load_results
@@ -311,7 +356,7 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
 
 
 def print_table(sizes: "SizeTable") -> None:
-    """A row for each size, a column for each model; on a terminal too narrow for that a line for each of both."""
+    """Print a row for each size, a column for each model; on a terminal too narrow for that a line for each pair."""
     from vitlab.reports.words import AGAINST
 
     console, wide, (first, *names) = Console(), Console(width=UNLIMITED), sizes.header

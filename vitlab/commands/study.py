@@ -1,4 +1,4 @@
-"""`vitlab status`, `work` and `sync`: how a study goes, a worker of it, its offline W&B runs. Imports no torch."""
+"""`vitlab status`, `work` and `sync`: a study's progress, a worker of it, its offline W&B runs. Imports no torch."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def status(words: Sequence[str]) -> int:
 
 
 def list_studies(folder: Path) -> list[Path]:
-    """A study's folder, that of the study of a run, or all studies of a folder."""
+    """List a study's folder, the folder of a run's study, or all studies in a folder."""
     if not (folder / "study.yaml").exists():
         if (folder.parent / "study.yaml").exists() and (folder / "config.yaml").exists():
             return [folder.parent]
@@ -72,7 +72,7 @@ def to_json(status: StudyStatus) -> dict[str, object]:
 
 
 def describe(run: RunState) -> dict[str, object]:
-    """What is known of a run; what is not is left out."""
+    """Describe the known facts of a run; leave out unknown ones."""
     progress = run.progress
     details = {
         "step": progress and progress.step,
@@ -86,7 +86,7 @@ def describe(run: RunState) -> dict[str, object]:
 
 
 def show(status: StudyStatus, folder: Path) -> None:
-    """The counts, the runs that train, those that failed; the others are only counted."""
+    """Print the counts, the runs that train and those that failed; only count the rest."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(escape(status.describe()))
     if stopped := [run for run in status.of_state("waiting") if run.progress]:
@@ -139,9 +139,9 @@ PATIENCE = {"WANDB__GRAPHQL_RETRY_MAX": "3", "WANDB__FILE_STREAM_RETRY_MAX": "5"
 
 
 def sync(words: Sequence[str]) -> int:
-    """Upload the offline runs of a study's folder; 0, 1 where some fail, 2 without a login.
+    """Upload the offline runs of a study's folder; return 0, 1 where some fail, 2 without a login.
 
-    Each run is one line on stdout, or all are one document there with --json; what W&B says goes to stderr.
+    Prints a line for each run on stdout, or with --json one document of all; W&B's messages go to stderr.
     """
     parser = CommandParser("sync", "Upload what the finished runs of a study, or of a folder, logged for W&B offline.")
     parser.add_argument("study", metavar="FOLDER", type=non_empty_path)

@@ -70,7 +70,7 @@ def train(words: Sequence[str]) -> int:
 
 
 def launch_ranks(trainer: TrainerConfig, words: Sequence[str]) -> int:
-    """Start this command once for each device of this machine; the exit code."""
+    """Start this command once for each device of this machine; return the exit code."""
     from vitlab.training.distributed import refuse_devices
     from vitlab.training.launch import DeviceLost, launch
     from vitlab.training.settings import choose_accelerator
@@ -84,7 +84,7 @@ def launch_ranks(trainer: TrainerConfig, words: Sequence[str]) -> int:
 
 
 def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = None) -> int:
-    """Train one run in its folder, resuming what is there, as rank 0; the exit code. Raises UserError."""
+    """Train one run in its folder, resuming what is there, as rank 0; return the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm"):
         from vitlab.reports.wandb import RunReporter
         from vitlab.studies.experiment import run_experiment
@@ -121,7 +121,7 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
 
 
 def show(result: dict[str, Any], files: RunFiles) -> None:
-    """The metrics and where the files are, on stdout."""
+    """Print the metrics and the places of the files on stdout."""
     console = Console()
     compared = [m for m in list_metrics() if m.is_compared and m.key != "loss"]
     metrics = {m.key: m.text(m.value(result)) for m in compared if m.value(result) is not None}

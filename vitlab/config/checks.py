@@ -21,7 +21,7 @@ from vitlab.config.schema.fields import LARGEST_IMAGE, default_of
 
 
 def find_problems(config: DictConfig) -> list[str]:
-    """Everything that is wrong with a configuration, one line each; no key is judged by one out of its range."""
+    """Yield each problem of a configuration as one line; a key out of its range is not used to judge other keys."""
     ranges = [*check_ranges(config), *check_missing(config)]
     keys, problems = {*map(key_of, ranges)}, []
     if "budget" in config:
@@ -61,14 +61,14 @@ def find_problems(config: DictConfig) -> list[str]:
 
 
 def judges_by(problem: str, keys: Iterable[str]) -> bool:
-    """Whether a line judges its own key by another one, which is among these."""
+    """Tell whether a line judges its own key by another one, which is among these."""
     ends = {key: r"(?![\w.])" if "." in key else "[=)]" for key in keys}  # "the data" is no key
     rest = problem.partition(":")[2]
     return any(re.search(rf"(?<![\w.]){re.escape(key)}{end}", rest) for key, end in ends.items())
 
 
 def check_paths(data: Any) -> Iterator[str]:
-    """Files and folders that data name and that are not there, as opening the data would say."""
+    """Yield a line for each file or folder that data name and that is missing, worded as opening the data would."""
     for field in fields(OmegaConf.get_type(data)) if isinstance(data, DictConfig) else ():
         is_needed = field.metadata.get("path") and default_of(field) in (MISSING, None)  # others are downloaded
         value = None if OmegaConf.is_missing(data, field.name) else data[field.name]
@@ -77,7 +77,7 @@ def check_paths(data: Any) -> Iterator[str]:
 
 
 def check_analyses(config: DictConfig) -> Iterator[str]:
-    """Analyses, by name or as YAML files, that cannot be loaded, or that would write the same files."""
+    """Yield problems of analyses, by name or as YAML files, that cannot be loaded or would write the same files."""
     loaded: dict[str, str] = {}
     for choice in config.get("analyses", []):
         try:
@@ -91,7 +91,7 @@ def check_analyses(config: DictConfig) -> Iterator[str]:
 
 
 def check_budget(node: DictConfig, path: str = "budget") -> Iterator[str]:
-    """Exactly one unit; of a recipe's own budget at most one."""
+    """Yield a problem unless there is exactly one unit; a recipe's own budget may have none."""
     given = {key: value for key, value in node.items() if value is not None}
     shown = " and ".join(f"{path}.{key}={value}" for key, value in given.items())
     if path == "budget" and len(given) != 1:
@@ -104,7 +104,7 @@ SIZES = "a size is a whole number of examples, a share of them up to 1.0, or all
 
 
 def is_size(value: Any) -> bool:
-    """Whether a value is a count (int), a share (float above 0, at most 1.0) or `all`."""
+    """Tell whether a value is a count (int), a share (float above 0, at most 1.0) or `all`."""
     if isinstance(value, float):
         return 0 < value <= 1
     return value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
@@ -114,7 +114,7 @@ HOLDS = {"image": "images", "text": "text"}
 
 
 def check_modalities(config: DictConfig) -> Iterator[str]:
-    """A task, a model or probes that are not for this modality of data."""
+    """Yield problems of a task, a model or probes that do not fit this modality of data."""
     data = config.get("data")
     if not isinstance(data, DictConfig):
         return
@@ -132,12 +132,12 @@ def check_modalities(config: DictConfig) -> Iterator[str]:
 
 
 def list_fitting(group: str, key: str, value: str) -> str:
-    """The shipped choices of a group that have this value."""
+    """List the shipped choices of a group that have this value of a key, as words of a message."""
     return choices_text("", [name for name in groups.names(group) if groups.load_node(group, name)[key] == value])
 
 
 def check_data(config: DictConfig) -> Iterator[str]:
-    """Shares, ranges of crops, and a loss of next tokens for a bidirectional model."""
+    """Yield problems of shares, of ranges of crops, and of a loss of next tokens with a bidirectional model."""
     share = OmegaConf.select(config, "data.test_share")
     if isinstance(share, float) and math.isfinite(share) and not 0 < share < 1:
         yield f"data.test_share={share}: must be between 0 and 1, the share that is held out"
@@ -152,7 +152,7 @@ def check_data(config: DictConfig) -> Iterator[str]:
 
 
 def extent(value: Any) -> tuple[int, int]:
-    """(height, width) of a side or a pair."""
+    """Return (height, width) of a side or a pair."""
     if isinstance(value, int):
         return value, value
     height, width = value
@@ -160,7 +160,7 @@ def extent(value: Any) -> tuple[int, int]:
 
 
 def read_image_size(config: DictConfig) -> tuple[int, int] | None:
-    """(height, width) that a configuration's model takes; None where it has none, or an invalid one."""
+    """Read the (height, width) that a configuration's model takes; None if there is none, or an invalid one."""
     key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
     value = OmegaConf.select(config, key)
     if value is None or (isinstance(value, ListConfig) and len(value) != 2):
@@ -169,12 +169,12 @@ def read_image_size(config: DictConfig) -> tuple[int, int] | None:
 
 
 def choose_patch(side: int) -> int:
-    """The largest patch that divides an image's side and leaves at least 4 patches along it: 24 -> 6, 224 -> 56."""
+    """Choose the largest patch that divides an image's side and leaves at least 4 along it: 24 -> 6, 224 -> 56."""
     return max(patch for patch in range(1, max(1, side // 4) + 1) if side % patch == 0)
 
 
 def check_images(config: DictConfig) -> Iterator[str]:
-    """Image size, patch size and heads that do not divide each other, of a model and of a captioner's encoder."""
+    """Yield problems of image size, patch size and heads, of a model and of a captioner's encoder."""
     image_key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
     for key in (image_key, "model.patch_size", "model.encoder.patch_size"):
         value = OmegaConf.select(config, key)
@@ -194,13 +194,13 @@ def check_images(config: DictConfig) -> Iterator[str]:
 
 
 def near_divisors(whole: int, wanted: int) -> str:
-    """The three divisors of a number that are nearest to the wanted one."""
+    """List the three divisors of a number that are nearest to the wanted one, as words of a message."""
     fits = [number for number in range(1, whole + 1) if whole % number == 0]
     return ", ".join(map(str, sorted(sorted(fits, key=lambda number: abs(number - wanted))[:3])))
 
 
 def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
-    """Heads that do not divide the width of a model with attention."""
+    """Yield a problem if heads do not divide the width of a model with attention."""
     is_out = {"heads", "width"} & {*map(key_of, check_ranges(model))}
     if "heads" not in model or model.get("head_width") is not None or is_out:
         return
@@ -214,7 +214,7 @@ def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
 
 
 def is_attention(mixer: DictConfig | None) -> bool:
-    """Whether a token mixer has heads. Imports its module, and torch: ask where heads are wrong already."""
+    """Tell whether a token mixer has heads. Imports its module, and torch: ask only if heads are wrong already."""
     if mixer is None:  # its name was refused
         return False
     kind = mixer.kind
@@ -229,7 +229,7 @@ def is_attention(mixer: DictConfig | None) -> bool:
 
 
 def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], image_key: str) -> Iterator[str]:
-    """Patches that do not divide the image."""
+    """Yield a problem if patches do not divide the image."""
     square = not isinstance(model.patch_size, ListConfig)
     if "patch_size" in map(key_of, check_ranges(model)) or not (square or len(model.patch_size) == 2):
         return
@@ -245,7 +245,7 @@ def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], ima
 
 
 def check_captioner(config: DictConfig) -> Iterator[str]:
-    """Captions by another model than a captioner, a captioner for another task, or one without a ViT."""
+    """Yield problems of captioning without a captioner, a captioner for another task, or one without a ViT."""
     task, model = (OmegaConf.select(config, f"{group}.kind") for group in ("task", "model"))
     is_captioner = isinstance(task, str) and isinstance(model, str) and "." not in task + model
     if is_captioner and (task == "captioning") != (model == "captioner"):
@@ -266,7 +266,7 @@ SCHEDULES = {  # that use a key, and what the key is where none does
 
 
 def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
-    """Keys of a recipe that contradict each other, have no effect, or are not for its model or its batch."""
+    """Yield problems of a recipe's keys that contradict, have no effect, or do not fit its model or its batch."""
     if len(node.betas) != 2:
         yield f"recipe.betas={node.betas}: give two, for example recipe.betas=[0.9,0.999]"
     if node.optimizer in ("sgd", "muon") and node.nesterov and node.momentum == 0:
@@ -315,7 +315,7 @@ EXCLUDED = {  # the keys of a recipe that do not go with these data, and why
 
 
 def find_excluded(recipe: RecipeConfig, context: str) -> Iterator[str]:
-    """The settings of a recipe that do not go with a context, one of EXCLUDED, where they are not the default."""
+    """Yield a line for each setting of a recipe that EXCLUDED rules out in a context, unless it has its default."""
     reason, keys = EXCLUDED[context]
     for key in keys:
         value, default = attrgetter(key)(recipe), attrgetter(key)(RecipeConfig())
@@ -329,12 +329,12 @@ TUNED = ("recipe", "model")  # whose keys can be
 
 
 def list_settings(tune: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """Every combination, as dotted keys with a value each; one without keys where nothing is tuned."""
+    """List every combination as dotted keys with a value each; a single empty one if nothing is tuned."""
     return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
 
 
 def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:
-    """Keys that cannot be tuned, and values that are no list of different ones."""
+    """Yield problems of keys that cannot be tuned, and of values that are no list of different ones."""
     for key, values in tune.items():
         if key.partition(".")[0] not in TUNED or "." not in key:
             example = "for example tune.recipe.lr=[0.001,0.01]"
@@ -347,7 +347,7 @@ def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:
 
 
 def apply_factors(tune: Mapping[str, list[Any]], config: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The values with each `x0.5` as that multiple of what the configuration has, so that one list fits all recipes."""
+    """Turn each `x0.5` into that multiple of the configuration's value, so that one list of values fits all recipes."""
 
     def apply(value: Any, own: Any) -> Any:
         is_factor = isinstance(value, str) and FACTOR.fullmatch(value) and isinstance(own, int | float)
@@ -357,5 +357,5 @@ def apply_factors(tune: Mapping[str, list[Any]], config: Mapping[str, Any]) -> d
 
 
 def read_choice(config: Mapping[str, Any], tune: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that a resolved configuration has of the tuned keys."""
+    """Read the values of the tuned keys from a resolved configuration."""
     return {key: get_value(config, key) for key in tune}

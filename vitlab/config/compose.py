@@ -1,4 +1,4 @@
-"""From a schema and `key=value` overrides to a resolved, checked configuration."""
+"""Compose a resolved, checked configuration from a schema and `key=value` overrides."""
 
 import copy
 import dataclasses
@@ -26,7 +26,7 @@ FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`key=value` with a YAML value. Raises UserError."""
+    """Parse `key=value`, whose value is YAML. Raises UserError."""
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not all(part.isidentifier() for part in key.split(".")):
@@ -43,7 +43,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def suggest_assignment(text: str) -> str:
-    """The override that a lone word probably stands for: a choice without its key, a key without its value."""
+    """Suggest the override that a lone word stands for: a choice without its key, a key without its value."""
     if text.endswith(("]", ",")):
         return "; quote a list with spaces, for example 'sizes=[100, 200]'"
     group = next((slot for slot in ("data", "task", "model", "recipe", "mixer") if text in groups.names(slot)), None)
@@ -57,12 +57,12 @@ def compose(
     base: Mapping[str, Any] | None = None,
     also: Callable[[dict[str, Any], bool], None] | None = None,
 ) -> Any:
-    """An instance of the schema: its defaults, then `base` (a mapping, as a YAML file holds), then the overrides.
+    """Compose an instance of the schema: its defaults, then `base` (a mapping, as of a YAML file), then the overrides.
 
-    An override is `key=value` as a text, or a dotted key and its value.
-    Groups are chosen before fields are set, whatever their order. All problems are raised at once, as UserError; with
-    those that `also` raises for it in plain containers, where keys that were refused have their defaults, and for
-    whether anything was.
+    An override is `key=value` as a text, or a dotted key and its value. Groups are chosen before fields are set,
+    whatever their order. `also` gets the configuration as plain containers, in which refused keys have their
+    defaults, and whether anything was refused. All problems, also those that `also` raises, are raised at once, as
+    UserError.
     """
     problems: list[str] = []
     config = copy.deepcopy(make_defaults(schema))
@@ -124,7 +124,7 @@ def compose(
 
 
 def change(settings: T, values: Mapping[str, Any]) -> T:
-    """The same settings with other values of dotted keys. Raises UserError for keys and types that are not theirs."""
+    """Return settings with other values of dotted keys. Raises UserError for unknown keys and wrong types."""
     node = structured(settings)
     raise_all(problem for key, value in values.items() for problem in assign(node, key, value))
     return OmegaConf.to_object(node)
@@ -134,14 +134,14 @@ make_defaults = cache(structured)  # it takes five times as long as a copy
 
 
 def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
-    """Whether a key of a choice is read while it is chosen: setting it afterwards would change nothing."""
+    """Tell whether a key of a choice is read while it is chosen: setting it afterwards would change nothing."""
     choice = OmegaConf.select(config, slot)
     declared = fields(OmegaConf.get_type(choice)) if isinstance(choice, DictConfig) else ()
     return any(field.name == key and field.metadata.get("fixed") for field in declared)
 
 
 def check_settings(schema: type, run: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
-    """Values of `tune` that the run's configuration does not take."""
+    """Yield problems of values of `tune` that the run's configuration does not take."""
     for values in checks.list_settings(tune):
         try:
             compose(schema, [*values.items()], {**run, "tune": {}})
@@ -150,7 +150,7 @@ def check_settings(schema: type, run: Mapping[str, Any], tune: Mapping[str, Any]
 
 
 def fill_defaults(config: DictConfig, given: Set[str]) -> None:
-    """What follows from the choices, where the user gives nothing else; so the resolved configuration says it."""
+    """Fill keys that the user left open from the chosen model, data and task, so that the configuration shows them."""
     model, data, task = (choice if isinstance(choice := config.get(slot), DictConfig) else None for slot in SLOTS)
     if model is not None and model.init is not None:  # a model's weights, their image size, their tokenizer
         if "init" in config and not given & {"init", "init.weights", "init.encoder"}:
@@ -184,7 +184,7 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
 
 
 def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], dict[str, Any], list[str]]:
-    """Replace the name at each place of a choice by the loaded choice; gives places, what failed where, problems."""
+    """Replace the name at each place of a choice by the loaded choice; return places, the failed choices, problems."""
     slots: list[str] = []
     failed: dict[str, Any] = {}
     problems: list[str] = []
@@ -212,12 +212,12 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
 
 
 def list_choice_fields(node: DictConfig) -> list[Field]:
-    """The fields of a node that hold a whole choice of a group."""
+    """List the fields of a node that hold a whole choice of a group."""
     return [field for field in dataclasses.fields(OmegaConf.get_type(node)) if field.metadata.get("group")]
 
 
 def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Names for the data, the task and the model that nobody names: data have a task, a task its data and its model."""
+    """Choose the data, the task and the model that nobody names: data have a task, a task its data and its model."""
     if "task" not in config:
         return {}
 
@@ -234,7 +234,7 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
+    """Read a resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait
             raise ValueError("it is not a regular file")
@@ -247,7 +247,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> dict[str, Any]:
-    """`read_yaml` with every key of the schema; those that the file lacks or that are in `without` have their defaults.
+    """Read a resolved configuration with every key of the schema; keys that it lacks, or in `without`, have defaults.
 
     Nothing that the file names is opened. Raises UserError for keys and types that are not the schema's.
     """
@@ -266,5 +266,5 @@ def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> 
 
 
 def resolved(config: Any) -> dict[str, Any]:
-    """Plain containers, every key present."""
+    """Convert a configuration to plain containers, every key present."""
     return dataclasses.asdict(config)

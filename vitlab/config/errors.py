@@ -12,9 +12,9 @@ LONGEST = 1000  # characters of a line
 
 
 class UserError(ValueError):
-    """The user's input is wrong.
+    """A mistake in the user's input.
 
-    `problems` holds one line per mistake, `key=value: what is wrong` where it is a setting's; the command line prints
+    `problems` holds one line per mistake, `key=value: what is wrong` if it is a setting's; the command line prints
     each on stderr and exits with 2.
     """
 
@@ -34,7 +34,7 @@ def raise_all(problems: Iterable[str]) -> None:
 
 @contextmanager
 def collecting(problems: list[str], before: str = "") -> Iterator[None]:
-    """Inside, a UserError ends the block, and its lines, `before` each, are added to the problems."""
+    """Collect the lines of a UserError that ends the block, `before` in front of each, as problems."""
     try:
         yield
     except UserError as error:
@@ -42,17 +42,17 @@ def collecting(problems: list[str], before: str = "") -> Iterator[None]:
 
 
 def key_of(problem: str) -> str:
-    """The key that a line begins with."""
+    """Return the key that a problem's line begins with."""
     return re.split("[=:]| is missing", problem, maxsplit=1)[0]
 
 
 def to_text(value: Any) -> str:
-    """A value as the user wrote it in YAML, near enough."""
+    """Write a value nearly as the user wrote it in YAML."""
     return "null" if value is None else str(value)
 
 
 def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
-    """`did you mean 'x'? choices: a, b, c` for a value that is none of the choices."""
+    """Suggest a choice for a value that is none of them: `did you mean 'x'? choices: a, b, c`."""
     choices = list(choices)
     near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
     shown = ", ".join(choices[:limit]) + (f", ... ({len(choices)} in all)" if len(choices) > limit else "")
@@ -60,12 +60,12 @@ def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its type where it has no message."""
+    """Return the first line of an error's message, or the error's type if it has none."""
     return cut_middle(next((line for line in str(error).splitlines() if line.strip()), type(error).__name__))
 
 
 def cut_middle(line: str, most: int = LONGEST) -> str:
-    """A line, without the middle of its long words if it is over `most` characters, and then without its own middle:
+    """Cut the middle of a line's long words if it is over `most` characters, and then the line's own middle:
     the key, the problem and the fix stay.
     """
     if len(line) > most == LONGEST:
@@ -75,14 +75,14 @@ def cut_middle(line: str, most: int = LONGEST) -> str:
 
 
 def printable(line: str) -> str:
-    """One line, without the control characters that a value may bring."""
+    """Return a line with its control characters escaped, newlines too."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def parse_json(kind: type[T], text: str, source: str, advice: str) -> T:
-    """Read JSON into a dataclass or another type that pydantic knows; fields that it does not name are ignored.
+    """Parse JSON into a dataclass or another type that pydantic knows; fields that the type does not name are ignored.
 
-    Raises UserError, with the place within the file `source`, for what is no JSON, too deep, or of another type.
+    Raises UserError, with the place within the file `source`, for text that is no JSON, too deep, or of another type.
     """
     from pydantic import TypeAdapter, ValidationError  # takes 0.2 s
 

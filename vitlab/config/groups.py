@@ -2,7 +2,7 @@
 
 The schema of a choice is the dataclass of its kind (models), or the group's dataclass plus the keys and defaults of
 the YAML file named after its kind. So a new data set, task, mixer or analysis declares its options in its own YAML.
-What is wrong with a key or a value comes back as problems.
+Functions return the problems of a key or a value as lines.
 """
 
 import copy
@@ -44,7 +44,7 @@ LIMITS = {  # of a field: what its values satisfy, as messages and as lists of k
 
 
 def structured(settings: Any) -> DictConfig:
-    """A node of a dataclass or of an instance. Those of frozen ones are read-only until they are unlocked."""
+    """Make a node of a dataclass or an instance, and unlock it: OmegaConf makes nodes of frozen ones read-only."""
     node = OmegaConf.structured(settings)
     unlock(node)
     return node
@@ -58,7 +58,7 @@ def unlock(node: DictConfig) -> None:
 
 
 def assign(node: DictConfig, key: str, value: Any) -> list[str]:
-    """Set one dotted key of a typed node; gives what is wrong with it."""
+    """Set one dotted key of a typed node; return its problems, a line each."""
     key = str(key)
     parent, parts = node, key.split(".")
     for depth, part in enumerate(parts):
@@ -101,7 +101,7 @@ def set_value(node: DictConfig, parent: DictConfig, key: str, value: Any) -> lis
 
 
 def explain_type(declared: Any, value: Any, error: Exception) -> str:
-    """Why a value is not of a field's type."""
+    """Explain why a value is not of a field's type."""
     if get_origin(declared) is Literal:
         return choices_text(to_text(value), map(str, get_args(declared)))
     article = "a " if declared in (int, float) or get_origin(declared) in (list, dict) else ""
@@ -109,13 +109,13 @@ def explain_type(declared: Any, value: Any, error: Exception) -> str:
 
 
 def explain(error: Exception) -> str:
-    """The message of an error in one line; OmegaConf's is its first."""
+    """Return the message of an error in one line; of OmegaConf's messages only the first line."""
     lines = str(error).splitlines() or [type(error).__name__]
     return " ".join((lines[0] if isinstance(error, OmegaConfBaseException) else " ".join(lines)).split())
 
 
 def is_open(node: DictConfig) -> bool:
-    """Whether a node is a mapping of any keys, rather than a dataclass."""
+    """Tell whether a node is a mapping of any keys, rather than a dataclass."""
     return not dataclasses.is_dataclass(OmegaConf.get_type(node))
 
 
@@ -124,7 +124,7 @@ def read_value(parent: DictConfig, key: str) -> Any:
 
 
 def declared_type(parent: DictConfig, key: str) -> Any:
-    """The type of a key without `None`. In an open mapping it is any."""
+    """Return the type of a key without `None`; Any in an open mapping."""
     if is_open(parent):
         return Any
     declared = OmegaConf.get_type(parent).__dataclass_fields__[key].type
@@ -134,7 +134,7 @@ def declared_type(parent: DictConfig, key: str) -> Any:
 
 
 def suggest_set(node: DictConfig, key: str, value: Any) -> str:
-    """How a study sets a key that only its runs have; nothing for other keys."""
+    """Suggest how a study sets a key that only its runs have; nothing for other keys."""
     of_runs = key.partition(".")[0] in ("recipe", "model", "init")
     if OmegaConf.get_type(node) is not StudyConfig or not of_runs:
         return ""
@@ -143,7 +143,7 @@ def suggest_set(node: DictConfig, key: str, value: Any) -> str:
 
 
 def suggest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:
-    """The nearest key beside a misspelt one, else the nearest anywhere, with the keys that are there."""
+    """Suggest the nearest key beside a misspelt one, else the nearest anywhere, and list the keys that are there."""
     everywhere = list(list_key_paths(root))
     same = sorted((path for last, path in everywhere if last == part), key=lambda path: path.count("."))
     if same and not at:
@@ -155,7 +155,7 @@ def suggest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str
 
 
 def list_key_paths(node: DictConfig, path: str = "") -> Iterator[tuple[str, str]]:
-    """(last part, dotted path) of every key below a node."""
+    """Yield (last part, dotted path) of every key below a node."""
     for key in node:
         yield str(key), f"{path}{key}"
         if isinstance(value := read_value(node, key), DictConfig):
@@ -163,7 +163,7 @@ def list_key_paths(node: DictConfig, path: str = "") -> Iterator[tuple[str, str]
 
 
 def check_ranges(node: DictConfig, path: str = "") -> Iterator[str]:
-    """Values outside the limits that the dataclass of each node declares."""
+    """Yield problems of values outside the limits that the dataclass of each node declares."""
     schema = OmegaConf.get_type(node)
     declared = {field.name: field for field in fields(schema)} if is_dataclass(schema) else {}
     for key in node:
@@ -200,13 +200,13 @@ GROUPS = ("model", "data", "task", "recipe", "analysis", "probe", "study", "mixe
 
 @cache
 def config_dir() -> Path:
-    """The folder of the shipped YAML files: in the wheel beside this package, in a checkout at the top."""
+    """Find the folder of the shipped YAML files: in the wheel beside this package, in a checkout at the top."""
     package = Path(__file__).resolve().parent.parent
     return next(d for d in (package / "configs", package.parent / "configs") if d.is_dir())
 
 
 def names(group: str) -> list[str]:
-    """The choices of a group, from the names of its files."""
+    """List the choices of a group, from the names of its files."""
     return sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
 
 
@@ -215,12 +215,12 @@ def is_file_choice(choice: str) -> bool:
 
 
 def is_folder_choice(group: str, choice: str) -> bool:
-    """Whether a choice is a Hugging Face folder; the name of a shipped model is that model (`gpt2`, not `./gpt2`)."""
+    """Tell whether a choice is a Hugging Face folder; a shipped model's name is that model (`gpt2`, not `./gpt2`)."""
     return group == "model" and (Path(choice) / "config.json").is_file() and choice not in names(group)
 
 
 def read(group: str, choice: str, key: str) -> dict[str, Any]:
-    """The mapping of a choice: a shipped YAML file or your own; for models also `timm:NAME`, or a Hugging Face folder.
+    """Read the keys of a choice: a shipped YAML file or your own; of a model also `timm:NAME` or a Hugging Face folder.
 
     Raises UserError.
     """
@@ -256,7 +256,7 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
 
 
 def load(group: str, choice: Any, key: str | None = None) -> Any:
-    """One choice of a group as a frozen dataclass, its defaults filled in. Raises UserError.
+    """Load one choice of a group as a frozen dataclass, its defaults filled in. Raises UserError.
 
     `choice` is a name, the path of a YAML file or of a Hugging Face folder, or a mapping: a resolved choice (it has a
     `kind`), or a `name` and the keys to change. Messages name `key`, by default the group.
@@ -268,7 +268,7 @@ def load(group: str, choice: Any, key: str | None = None) -> Any:
 
 
 def load_node(group: str, choice: Any, key: str | None = None) -> DictConfig:
-    """`load`, as a typed node whose values can be changed and may be missing."""
+    """Load one choice as `load` does, but as a typed node whose values can be changed and may be missing."""
     choice = OmegaConf.to_container(choice) if OmegaConf.is_config(choice) else choice
     choice = choice if isinstance(choice, dict) else to_text(choice)
     if isinstance(choice, str) and not is_file_choice(choice) and not is_folder_choice(group, choice):
@@ -306,9 +306,9 @@ load_shipped = cache(load_choice)  # a study composes hundreds of configurations
 
 
 def choose_class(group: str, kind: str, values: dict[str, Any]) -> type:
-    """The dataclass that a choice of this kind is checked against.
+    """Choose the dataclass that a choice of this kind is checked against.
 
-    A kind without one of its own has the keys of the YAML file named after it, or else of `values`, by their types.
+    A kind without its own dataclass has the keys of the YAML file named after it, or else of `values`, by their types.
     """
     declared = read(group, kind, group) if kind in names(group) else values
     found = find_class(group, kind, declared.get("modality"))
@@ -320,7 +320,7 @@ def choose_class(group: str, kind: str, values: dict[str, Any]) -> type:
 
 
 def infer_field(value: Any) -> tuple[Any, Any]:
-    """The type and the default of a field that a YAML file declares by example."""
+    """Infer the type and the default of a field that a YAML file declares by example."""
     if value == "???":
         return str, dataclasses.field(default=MISSING)
     if value is None:
@@ -348,9 +348,9 @@ class Key:
 
 
 def list_keys(parent: type, path: str = "", values: dict[str, Any] | None = None, comments: str = "") -> Iterator[Key]:
-    """The keys of a dataclass, in order; those of a dataclass in it follow in its place.
+    """Yield the keys of a dataclass in order; the keys of a nested dataclass stand in place of its field.
 
-    `values` and `comments` are those of a YAML file, which come before the dataclass's.
+    `values` and `comments` are of a YAML file, and come before the dataclass's own.
     """
     about = {**read_class_comments(parent), **read_comments(comments)}
     for field in dataclasses.fields(parent):
@@ -363,7 +363,7 @@ def list_keys(parent: type, path: str = "", values: dict[str, Any] | None = None
 
 
 def list_kind_keys(group: str) -> Iterator[tuple[str, list[Key]]]:
-    """The keys of all kinds of a group by the kind, "" for those that all have."""
+    """Yield each kind of a group with its own keys; first the keys that all kinds have, under ""."""
     base = kinds()[group, ""]
     common = {field.name for field in dataclasses.fields(base)}
     yield "", list(list_keys(base))
@@ -383,7 +383,7 @@ def list_kind_keys(group: str) -> Iterator[tuple[str, list[Key]]]:
 
 
 def describe_type(field: Field) -> str:
-    """`number, from 0, below 1`, `whole number of steps or null`, `adamw, sgd or muon`."""
+    """Describe a field's type: `number, from 0, below 1`, `whole number of steps or null`, `adamw, sgd or muon`."""
     if group := field.metadata.get("group"):
         return f"{group}: a name, a file or {{name: NAME, KEY: VALUE}}"
     shown = [
@@ -408,7 +408,7 @@ def name_type(declared: Any) -> str:
 
 
 def read_class_comments(parent: type) -> dict[str, str]:
-    """The comment of each field in a dataclass's source, and in that of its bases."""
+    """Read the comment of each field from a dataclass's source and from its bases' sources."""
     comments: dict[str, str] = {}
     for parent_class in reversed(parent.__mro__):
         try:
@@ -419,7 +419,7 @@ def read_class_comments(parent: type) -> dict[str, str]:
 
 
 def read_comments(text: str) -> dict[str, str]:
-    """The comment beside each `key: ...` of a dataclass or a YAML file, or on the lines above it."""
+    """Read the comment beside each `key: ...` of a dataclass or a YAML file, or on the lines above it."""
     comments, above = {}, []
     for line in text.splitlines():
         if line.strip().startswith("#"):

@@ -1,6 +1,6 @@
-"""What makes two runs the same: the settings that change a run's final weights, and the content of its data.
+"""Identity of a run: a hash of the settings that change its final weights, and of its data's content.
 
-And dotted keys of nested settings.
+It has helpers for dotted keys of nested settings, too.
 """
 
 import hashlib
@@ -14,8 +14,8 @@ from vitlab.config.schema.fields import WEIGHTS, affecting, select
 
 
 def flatten(settings: Mapping[str, Any], path: str = "", choices: bool = False) -> Iterator[tuple[str, Any]]:
-    """(dotted key, value): `recipe: {lr: 1}` is `recipe.lr: 1`; a choice of a group, which has a name, stays whole
-    unless `choices` are flattened too.
+    """Yield (dotted key, value) pairs: `recipe: {lr: 1}` is `recipe.lr: 1`. A choice of a group, which has a name,
+    stays whole unless `choices` are flattened too.
     """
     for key, value in settings.items():
         if isinstance(value, Mapping) and (choices or "name" not in value):
@@ -25,7 +25,7 @@ def flatten(settings: Mapping[str, Any], path: str = "", choices: bool = False) 
 
 
 def get_value(config: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key in plain containers; None where there is none."""
+    """Return the value of a dotted key in plain containers; None if there is none."""
     value: Any = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -36,7 +36,7 @@ PARTS = "trainer.devices x nodes x accumulate"
 
 
 def identity(config: Mapping[str, Any], contents: str) -> str:
-    """A hash of all that changes a run's final weights: 16 hexadecimal digits.
+    """Hash all that changes a run's final weights to 16 hexadecimal digits.
 
     `config` is resolved; `contents` is the SHA-256 of the data, which stands for their path.
     """
@@ -47,10 +47,10 @@ def identity(config: Mapping[str, Any], contents: str) -> str:
 
 
 def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[str, Any]:
-    """The part of a run's resolved configuration that changes its final weights.
+    """Select the part of a run's resolved configuration that changes its final weights.
 
-    The data's path is not part of it where their contents are compared. It stays for a data set of the user's own
-    module, whose contents cover the labels alone. `PARTS` is the number of parts of a batch.
+    The data's path does not count if `contents_known`: their contents are compared. It counts for a data set of the
+    user's own module, whose contents cover the labels alone. `PARTS` is the number of parts of a batch.
     """
     tune = config.get("tune") or {}  # what is chosen among decides what is chosen
     settings = select(drop_keys(config, [*tune] if tune else ["tune"]), TrainConfig, affecting(WEIGHTS))
@@ -70,17 +70,17 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
 
 
 def count_parts(trainer: Mapping[str, Any]) -> int:
-    """In how many parts a batch is computed, each with random numbers of its own."""
+    """Count the parts in which a batch is computed, each with random numbers of its own."""
     return math.prod(trainer.get(key, 1) for key in ("devices", "nodes", "accumulate"))
 
 
 def subset_seed(config: Mapping[str, Any]) -> int:
-    """The seed of a run's training subset: its own where the configuration gives one, else the run's."""
+    """Return the seed of a run's training subset: its own if the configuration gives one, else the run's."""
     return config["seed"] if config.get("subset_seed") is None else config["subset_seed"]
 
 
 def drop_keys(config: Mapping[str, Any], keys: Sequence[str], path: str = "") -> dict[str, Any]:
-    """A resolved configuration less some dotted keys."""
+    """Return a resolved configuration less some dotted keys."""
     return {
         key: drop_keys(value, keys, f"{path}{key}.") if isinstance(value, dict) else value
         for key, value in config.items()
@@ -89,7 +89,7 @@ def drop_keys(config: Mapping[str, Any], keys: Sequence[str], path: str = "") ->
 
 
 def list_changes(new: Mapping[str, Any], old: Mapping[str, Any], path: str = "") -> list[str]:
-    """`key old -> new` of each leaf that differs between two resolved configurations."""
+    """List `key old -> new` of each leaf that differs between two resolved configurations."""
     changes = []
     for key in dict.fromkeys([*new, *old]):
         a, b = old.get(key), new.get(key)

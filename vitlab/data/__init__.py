@@ -1,7 +1,7 @@
 """Data sets: one module for each `kind`. Importing this package imports no torch.
 
-A module of images has `load(config) -> ImageData`, one of text `read(config) -> Corpus` (vitlab.data.text).
-Here is what all of them share: batches, training subsets, held-out shares, validation data where a module gives none.
+A module of images has `load(config) -> ImageData`, a module of text `read(config) -> Corpus` (vitlab.data.text).
+This package has their shared parts: batches, training subsets, held-out shares, carving of validation data.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ MODULES = {  # of kinds that share one; another kind has a module of its own nam
 
 
 def module_of(config: DataConfig) -> ModuleType:
-    """The module that implements a data set."""
+    """Return the module that implements a data set."""
     return implementation(PACKAGES[config.modality], MODULES.get(config.kind, config.kind))
 
 
 def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData | TextData:
-    """The data set of a configuration, read through the cache unless `config.cache` is never.
+    """Open the data set of a configuration, through the cache unless `config.cache` is never.
 
-    The module of `config.kind` may have `fingerprint(config)`: what its data depends on besides the configuration, as
-    JSON. Without it that is the module's source, and the files at the configuration's `root` or `path`. One of images
-    may have `contents(config)` too: text that differs when its images differ, so that no run goes on with other ones
-    (vitlab.data.cache), and `captions(config)`: of each split the captions of each image, or None.
+    The module of `config.kind` may have `fingerprint(config)`: JSON of all that its data depends on besides the
+    configuration, by default the module's source, and the files at the configuration's `root` or `path`. A module of
+    images may have `contents(config)` too, a text that differs when its images differ, so that no run goes on with
+    other ones (vitlab.data.cache), and `captions(config)`: the captions of each image for each split, or None.
 
     progress(what, done, total) is called while the cache is being built, and handed to a `load` of images that takes
     `progress` too. Raises UserError.
@@ -88,7 +88,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
 
 
 def warn_of_darkness(config: DataConfig, data: ImageData) -> None:
-    """A warning where a few training pictures, evenly spread, are nearly black, as 12 bits in files of 16 are."""
+    """Warn if a few training pictures, evenly spread, are nearly black, as pictures of 12 bits in files of 16 are."""
     with suppress(UserError):  # of a file that cannot be read, which whoever reads it says
         brightest = data.train.read(np.unique(np.linspace(0, len(data.train) - 1, LOOKED_AT).astype(int))).max()
         if brightest < DARK:

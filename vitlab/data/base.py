@@ -1,4 +1,4 @@
-"""What a data set is, for everything that reads one: of images, and of text as its module reads it and as tokens."""
+"""The types of data sets: of images, and of text both as its module reads it and as tokens."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,16 +19,16 @@ BESIDE = ("targets", "groups", "keys", "blocks", "names", "together")  # what a 
 class Split:
     """Labelled items that are read by index: images, or sequences of tokens.
 
-    labels: int64 (N,), each the place of a class in the data set's `classes`; zeros where there are none.
+    labels: int64 (N,), each the place of a class in the data set's `classes`; zeros if there are none.
     read: indices int64 (B,) -> uint8 (B, channels, height, width) of images, int64 (B, ...) of tokens. A pure
         function of the index that several threads and processes may call at a time, so it must be picklable. Raises
         UserError for images it cannot decode.
-    targets: what is to be predicted, (N, ...), where that is not the labels.
-    unit: what the size of a training set counts, in the singular; an item is `per_item` of them, or with `groups`
-        (N,) a part of the one (a document) of that number.
-    keys: uint64 (N,), a hash of each item's name (vitlab.data.split), where training sets are chosen by that.
-    blocks: (N,), the number of the file of many items that each lies in: an epoch reads some of them at a time.
-    names: str (N,), the file of each item below the set's root, where it has one.
+    targets: (N, ...), to be predicted in place of the labels.
+    unit: the thing that the size of a training set counts, in the singular; an item is `per_item` of them, or with
+        `groups` (N,) a part of the unit (a document) of that number.
+    keys: uint64 (N,), a hash of each item's name (vitlab.data.split), if training sets are chosen by it.
+    blocks: (N,), the number of the file that each item lies in with many others: an epoch reads some files at a time.
+    names: str (N,), the file of each item below the set's root, if it has one.
     together: int64 (N,): items of one number (a patient, a camera) are never on two sides of a split.
     """
 
@@ -48,37 +48,37 @@ class Split:
 
     @property
     def total(self) -> int:
-        """The size of the whole, in its unit."""
+        """The size of the split, counted in its unit."""
         return len(self) * self.per_item if self.groups is None else len(np.unique(self.groups))
 
 
 def is_decoded(read: Callable[[np.ndarray], np.ndarray]) -> bool:
-    """Whether reading is only a copy; such a reader has `decoded = True`."""
+    """Tell whether reading is only a copy; such a reader has `decoded = True`."""
     return getattr(read, "decoded", False)
 
 
 def take_items(split: Split, rows: np.ndarray) -> Split:
-    """The items of a split at `rows`, in that order."""
+    """Select the items of a split at `rows`, in that order, as a split."""
     chosen = {name: values[rows] for name in BESIDE if (values := vars(split)[name]) is not None}
     return replace(split, labels=split.labels[rows], read=Rows(split.read, rows), **chosen)
 
 
 class Parted:
-    """A data set with the parts train, validation (None where it is still to be carved out of train) and test."""
+    """A data set with the parts train, validation (None until it is carved out of train) and test."""
 
     @property
     def splits(self) -> dict[str, Any]:
-        """The parts that there are, by their names."""
+        """The parts that the data set has, by their names."""
         parts = {part: vars(self)[part] for part in ("train", "validation", "test")}
         return {part: split for part, split in parts.items() if split is not None}
 
 
 @dataclass(frozen=True, eq=False)
 class ImageData(Parted):
-    """A data set. `image_size` is (height, width) in pixels.
+    """A data set of images. `image_size` is (height, width) in pixels.
 
-    Choices are made on `validation`, never on `test`. A module that gives none has it carved out of `train`
-    (vitlab.data.split), whatever opens the data.
+    Choices are made on `validation`, never on `test`. If a module gives no `validation`, opening the data carves it out
+    of `train` (vitlab.data.split).
     """
 
     name: str
@@ -91,12 +91,12 @@ class ImageData(Parted):
 
     @property
     def shape(self) -> dict[str, Any]:
-        """What a model must know of the images."""
+        """The facts about the images that a model is built with: image_size, channels."""
         return {"image_size": self.image_size, "channels": self.channels}
 
     @property
     def cached(self) -> bool:
-        """Whether reading a training image is only a copy, so that worker processes would not help."""
+        """True if reading a training image is only a copy, so that worker processes would not help."""
         return is_decoded(self.train.read)
 
 
@@ -104,8 +104,8 @@ class ImageData(Parted):
 class CaptionData(ImageData):
     """Images with captions: the targets of each split are tokens, int64 (N, captions of an image, target_length + 1).
 
-    A caption is its start token, its own and its end token, padded with IGNORE_INDEX; so are images with fewer
-    captions. A model reads `target_length` tokens of it and writes as many. With `exact` no other caption is right.
+    A caption is a start token, its tokens and an end token, padded with IGNORE_INDEX; it also pads images with fewer
+    captions. A model reads `target_length` tokens and writes as many. With `exact` no other caption is right.
     """
 
     tokenizer: "Tokenizer"
@@ -119,7 +119,7 @@ class CaptionData(ImageData):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Reads the given rows of something larger: item i is its item rows[i]."""
+    """A reader of the given rows of a larger reader: item i is its item rows[i]."""
 
     read: Callable[[np.ndarray], np.ndarray]
     rows: np.ndarray
@@ -134,7 +134,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """Reads several readers as one: item i of the whole is of the one that `starts` says."""
+    """A reader that joins several: `starts` says in which of them item i of the whole lies."""
 
     parts: tuple[Callable[[np.ndarray], np.ndarray], ...]
     starts: np.ndarray  # (parts + 1,)
@@ -164,7 +164,7 @@ class Examples:
     labels: the number of each text's class, or of its right choice.
     targets: a number for each text, to be predicted.
     tags: the number of each word's class.
-    spans: of the last part the characters of an answer, (first, behind the last); (0, 0) where it holds none.
+    spans: the characters of an answer in the last part, (first, behind the last); (0, 0) if it holds none.
     """
 
     parts: tuple[Sequence[str] | Sequence[Sequence[str]], ...]
@@ -179,9 +179,9 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Corpus(Parted):
-    """A data set as read; `classes` are those of its labels or tags, empty where it has none.
+    """A data set of text as read; `classes` are the names of its labels or tags, empty without any.
 
-    Without `validation` texts some are carved out of `train` (vitlab.data.split).
+    If it has no `validation` texts, some are carved out of `train` (vitlab.data.split).
     """
 
     train: Examples
@@ -205,7 +205,7 @@ class Ragged:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """int64 (N,)"""
+        """The length of each row, int64 (N,)."""
         return np.diff(self.starts)
 
 
@@ -213,8 +213,8 @@ class Ragged:
 class Texts:
     """N texts as tokens, without special ones; the fields of `Examples`.
 
-    labels int64 (N,), zeros without classes; targets float32 (N,); tags of the last part's tokens: a class, NO_TAG
-    where a token has none, or of `spans` 1 within the answer, else 0; `size` is the texts' length in UTF-8 bytes.
+    labels int64 (N,), zeros without classes; targets float32 (N,); tags of the last part's tokens: a class, NO_TAG for
+    a token without a tag, or for `spans` 1 within the answer, else 0; `size` is the texts' length in UTF-8 bytes.
     """
 
     parts: tuple[Ragged, ...]
@@ -228,7 +228,7 @@ class Texts:
 
 
 def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
-    """All arrays of a split by the names of their files."""
+    """Return all arrays of a split by the names of their files."""
     arrays = {"labels": texts.labels}
     for number, part in enumerate(texts.parts):
         arrays |= {f"part{number}_values": part.values, f"part{number}_starts": part.starts}
@@ -241,10 +241,10 @@ def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class TextData(Parted):
-    """A data set of text. Choices are made on `validation`, never `test`.
+    """A data set of text as tokens. Choices are made on `validation`, never `test`.
 
-    `length` is that of a sequence of tokens, `target_length` that of the second text of a pair where it is generated;
-    `exact`: that one is right and no other.
+    `length` counts a sequence's tokens, `target_length` the tokens of a pair's second text if a model generates it;
+    `exact`: no other text than the target is right.
     """
 
     name: str
@@ -260,5 +260,5 @@ class TextData(Parted):
 
     @property
     def shape(self) -> dict[str, Any]:
-        """What a model must know of the texts."""
+        """The facts about the texts that a model is built with: length, vocabulary."""
         return {"length": self.length, "vocabulary": self.tokenizer.size}

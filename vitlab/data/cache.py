@@ -1,4 +1,4 @@
-"""Data sets kept on disk: entries built once, whole or not at all, by any number of processes; and what they depend on.
+"""Data sets kept on disk: entries built once, whole or not at all, by any number of processes.
 
 Below $VITLAB_CACHE or ~/.cache/vitlab/ each entry is a folder <name>-<fingerprint>/. The fingerprint covers all that
 its content depends on, so an entry is never out of date, only unused; deleting any of them is safe.
@@ -56,9 +56,9 @@ Progress = Callable[[str, int, int], None]
 def stat_files(
     path: str | Path, extensions: tuple[str, ...] = (), broken: list[str] | None = None
 ) -> list[tuple[str, int, int]]:
-    """(path below `path`, bytes, modification time in ns) of a file, or of all files in a folder, sorted.
+    """List (path below `path`, bytes, modification time in ns) of a file, or of all files in a folder, sorted.
 
-    With `extensions` (lower case, with the dot) only of such files. Empty when there is nothing.
+    With `extensions` (lower case, with the dot) it lists only such files. Empty if there is nothing.
     """
     path = os.fspath(path)
     if os.path.isfile(path):
@@ -72,9 +72,9 @@ def stat_files(
 def walk_files(
     folder: str | Path, extensions: tuple[str, ...] = (), broken: list[str] | None = None
 ) -> Iterator[os.DirEntry]:
-    """All files below a folder, links followed, those of the system left out; no order to rely on.
+    """Yield all files below a folder in no order, following links; files of the operating system are left out.
 
-    Links that lead nowhere or in a circle are skipped, and the paths of the former added to `broken`.
+    Links that lead nowhere or in a circle are skipped; the paths of broken links are added to `broken`.
     """
     above = (os.stat(parent) for parent in Path(os.path.realpath(folder)).parents if parent.exists())
     pending, entered = [os.fspath(folder)], {(status.st_dev, status.st_ino) for status in above}
@@ -107,17 +107,17 @@ def is_folder(entry: os.DirEntry) -> bool:
 
 
 def warn_of_broken_links(source: str, folder: str | Path, broken: list[str]) -> None:
-    """One warning that names the first of the links; `source` begins it, such as `data.root=photos`."""
+    """Warn once of broken links, naming the first; `source` begins the warning, such as `data.root=photos`."""
     if broken:
         names = cut_names([os.path.relpath(path, folder) for path in sorted(broken)], LISTED)
         warnings.warn(f"{source}: skipped {plural(len(broken), 'broken link')}: {names}", stacklevel=1)
 
 
 def named_files(config: DataConfig) -> dict[str, str]:
-    """The files and folders that a configuration names, by key.
+    """Return the files and folders that a configuration names, by key.
 
-    Of a user's own module without a dataclass that says which keys are paths, these are the texts that name a file or
-    folder that is there. A key of a shipped set, such as the column `label`, is no path because a folder has its name.
+    For a user's own module without a dataclass that says which keys are paths, they are the texts that name an existing
+    file or folder. A key of a shipped set, such as the column `label`, is no path because a folder has its name.
     """
     paths = {}
     for field in fields(config):
@@ -139,7 +139,7 @@ def cache_root() -> Path:
 
 @contextmanager
 def alone(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock at `path`, while this process is doing `what`; a wait says for whom, and has no limit.
+    """Hold the lock at `path` while this process does `what`; print whom it waits for, and wait without a limit.
 
     An hour is right for large data, and the lock of a process that has ended is free.
     """
@@ -163,9 +163,9 @@ def alone(path: Path, what: str) -> Iterator[None]:
 class Cache:
     """A data set in the cache; a subclass for each kind of data says what an entry is.
 
-    progress(what, done, total) is called while an entry is built. `module` is that of the data's kind. A subclass has
-    `read()`, the data without the cache, which raises UserError; `write(data, entry)`, which gives what an entry's
-    data.json holds and its arrays by name, may write more into its folder, and raises OSError, and UserError for bad
+    progress(what, done, total) is called while an entry is built. `module` implements the data's kind. A subclass has
+    `read()`, the data without the cache, which raises UserError; `write(data, entry)`, which gives the content of an
+    entry's data.json and its arrays by name, may write more into its folder, and raises OSError, and UserError for bad
     data; and `read_entry(entry, about, arrays)`, the data of an entry, which may raise for a damaged one.
     """
 
@@ -174,11 +174,11 @@ class Cache:
         self.progress = progress or (lambda *_: None)
 
     def is_wanted(self, data: Any) -> bool:
-        """Whether the data is kept at all."""
+        """Tell whether the data is kept in the cache at all."""
         return True
 
     def settings(self) -> dict[str, Any]:
-        """What an entry depends on in the configuration; a relative path is another one in another folder."""
+        """Return the settings that an entry depends on, with absolute paths: relative ones differ by working folder."""
         related = select(resolved(self.config), type(self.config), affecting(CACHE))
         for field in fields(self.config):
             if field.metadata.get("path") and isinstance(value := related.get(field.name), list):
@@ -187,7 +187,7 @@ class Cache:
         return related | {key: os.path.abspath(path) for key, path in named_files(self.config).items()}
 
     def fingerprint(self) -> Any:
-        """What an entry depends on besides: what the module says, else its source and the files that are named."""
+        """Return all else that an entry depends on: the module's own fingerprint, or its source and its named files."""
         if of := getattr(self.module, "fingerprint", None):
             return of(self.config)
         source = Path(self.module.__file__).read_bytes() if self.module.__file__ else b""
@@ -195,7 +195,7 @@ class Cache:
         return {"source": hashlib.sha256(source).hexdigest(), "files": files}
 
     def entry(self) -> Path:
-        """The folder of the entry for the configuration and the files as they are now."""
+        """Return the folder of the entry for the configuration and the files as they are now."""
         return self.path([self.settings(), self.fingerprint()])
 
     def path(self, key: Any) -> Path:
@@ -204,7 +204,7 @@ class Cache:
         return cache_root() / f"{name}-{digest}"
 
     def open_entry(self, entry: Path) -> Any:
-        """The data of an entry, None when it is not there or damaged."""
+        """Open the data of an entry; return None if it is missing or damaged."""
         try:
             about = json.loads((entry / "data.json").read_text())
             files = {name: entry / f"{name}.npy" for name in about["arrays"]}
@@ -215,7 +215,7 @@ class Cache:
             return None
 
     def load(self) -> Any:
-        """The data from the cache, whose entry is built when it is not there yet; one process at a time."""
+        """Load the data from the cache; build a missing entry first, in a single process at a time."""
         if (data := self.open_entry(self.entry())) is not None:
             return data
         settings = self.path(self.settings())
@@ -264,7 +264,7 @@ class Cache:
 
 
 class Mapped:
-    """Reads images of one .npy file, which each process opens at its first read."""
+    """A reader of images in one .npy file, which each process opens at its first read."""
 
     decoded = True
 
@@ -283,10 +283,10 @@ class Mapped:
 
 
 class ImageCache(Cache):
-    """Each split decoded once into a .npy file that every process maps into its memory.
+    """A cache of images: each split decoded once into a .npy file that every process maps into its memory.
 
-    An entry holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy, the same of
-    validation images where the set's module gives them, what else a Split says of its items, and data.json.
+    An entry holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy, two such files of
+    validation images if the set's module gives them, the other arrays of a Split, and data.json.
     """
 
     def read(self) -> ImageData:
@@ -336,7 +336,7 @@ class ImageCache(Cache):
 
 
 def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
-    """(number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
+    """Yield (number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
     cores = count_cores()
     ahead: deque[tuple[int, Future]] = deque()
     with ThreadPoolExecutor(cores) as pool:
@@ -355,10 +355,10 @@ def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
 
 
 def contents(config: DataConfig, data: Any) -> str:
-    """SHA-256 of the tokens and all that belongs to them, of images of their labels and what their module adds.
+    """Hash the data by SHA-256: tokens and all that belongs to them, or images' labels and what their module adds.
 
-    It does not depend on where the files are. A module of images may have `contents(config) -> str` to tell images
-    apart without reading all pixels; of a user's module without one it is the names and sizes of the files it names.
+    The hash does not depend on where the files are. A module of images may have `contents(config) -> str` to tell
+    images apart without reading all pixels; a user's module without it is hashed by its named files' names and sizes.
     """
     if data not in HASHES:
         HASHES[data] = hash_contents(config, data)

@@ -26,7 +26,7 @@ class Part:
     count: int = 1
 
     def of(self, rows: Rows) -> Rows:
-        """This part of the rows of a whole batch, whose number is a multiple of `count`."""
+        """Return this part of the rows of a whole batch, whose number is a multiple of `count`."""
         size = len(rows) // self.count
         return rows[self.number * size : (self.number + 1) * size]
 
@@ -41,7 +41,7 @@ class Items(Dataset):
         return len(self.split)
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(items as read: images uint8 (B, C, H, W), targets: labels int64 (B,) unless the split has others)"""
+        """Read (items, targets) of a batch: images uint8 (B, C, H, W), and the split's targets, else labels (B,)."""
         rows = np.asarray(indices, dtype=np.int64)
         items = np.require(self.split.read(rows), requirements=["C", "W"])
         targets = self.split.labels if self.split.targets is None else self.split.targets
@@ -49,7 +49,7 @@ class Items(Dataset):
 
 
 class Readable(Items):
-    """Gives a UserError of `read` as the batch: torch would re-raise it from a worker with a traceback as its text."""
+    """Items that return a UserError of `read` as the batch: torch would re-raise it with a worker's traceback."""
 
     def __getitems__(self, indices: list[int]):
         try:
@@ -59,7 +59,7 @@ class Readable(Items):
 
 
 class BatchLoader(DataLoader):
-    """A DataLoader over batches of indices; what is for a GPU lies in memory that is copied to it without waiting."""
+    """A DataLoader over batches of indices; batches for a GPU lie in pinned memory, which is copied without waiting."""
 
     def __init__(self, split: Split, batches: Iterable[list[int]], workers: int, device: torch.device):
         super().__init__(
@@ -86,10 +86,10 @@ class StepBatches:
 
     Epoch e is a permutation seeded by (seed, e); the epochs are joined end to end, and step k takes items
     [k * batch_size, (k + 1) * batch_size) of that stream. So a run can begin at any step. With the `blocks` of all
-    items (Split.blocks) it is one of windows of blocks, and of the items within a window.
+    items (Split.blocks) an epoch permutes windows of blocks, and the items within a window.
 
     With `repeats` (repeated augmentation: Hoffer et al., 2020) a step takes ceil(batch_size / repeats) items, each
-    `repeats` times, but for those that the end of the batch cuts off. Copies are not neighbours, for mixup mixes those.
+    `repeats` times, but the end of the batch cuts copies off. Copies are no neighbours, because mixup mixes neighbours.
     """
 
     indices: np.ndarray  # int64 (N,)
@@ -126,10 +126,10 @@ class StepBatches:
 
 
 def join_blocks(items: np.ndarray, blocks: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Shuffled items so that those of a window of blocks, itself drawn at random, come one after another.
+    """Order shuffled items so that a window of blocks, itself drawn at random, has its items one after another.
 
-    A window holds BLOCKS blocks, and more where those have fewer than ITEMS items. So few files are read at a time,
-    each once an epoch, and neighbours in a batch are still from many.
+    A window holds BLOCKS blocks, and more if blocks have fewer than ITEMS items on average. So few files are read at a
+    time, each once an epoch, and neighbours in a batch still come from many.
     """
     count = int(blocks.max()) + 1
     window = max(BLOCKS, math.ceil(ITEMS * count / len(items)))
@@ -146,9 +146,9 @@ def train_loader(
     device: torch.device = CPU,
     **stream: Any,
 ) -> DataLoader:
-    """Batches (items, targets) of the steps start..steps-1, all of batch_size items, or the `part` of each.
+    """Load batches (items, targets) for the steps start..steps-1, each of batch_size items or the `part` of them.
 
-    stream: the fields of StepBatches. The same seed and step give the same batch, whatever the start and the number of
+    stream: the fields of StepBatches. Seed and step alone decide a batch, whatever the start and the number of
     workers.
     """
     return BatchLoader(split, StepBatches(indices, blocks=split.blocks, **stream), workers, device)
@@ -163,9 +163,9 @@ def eval_loader(
     part: Part | None = None,
     device: torch.device = CPU,
 ) -> DataLoader:
-    """Every item once, in order, the last batch short; or those at `indices`.
+    """Load every item once, or only the items at `indices`, in order; the last batch may be short.
 
-    Of these a `part` has its own, in as many batches as each other part. Raises UserError for fewer items than parts.
+    A `part` loads its share, in as many batches as every other part. Raises UserError for fewer items than parts.
     """
     rows = np.arange(len(split)) if indices is None else np.asarray(indices, dtype=np.int64)
     if part is None or part.count == 1:

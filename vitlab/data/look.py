@@ -41,11 +41,11 @@ ORIENTATION = 0x0112  # EXIF's tag
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """What one file says. Of a file that cannot be read `error` is the reason, and the rest is empty.
+    """The facts about one file. If the file cannot be read, `error` is the reason and the rest is empty.
 
-    height, width: pixels, upright. mode, format: as Pillow names them. orientation: EXIF's, 1 where it is upright.
+    height, width: pixels, upright. mode, format: as Pillow names them. orientation: EXIF's, 1 if it is upright.
     digest: 64 bits, equal for files of equal bytes. thumbnail: float16 (SIDE, SIDE, 3), levels from 0 to 255,
-    whatever the aspect ratio. largest: the highest level of one with more than 8 bits, else 0.
+    whatever the aspect ratio. largest: the highest level of a picture with more than 8 bits, else 0.
     """
 
     path: str
@@ -61,7 +61,7 @@ class Picture:
 
 
 def read_pictures(root: Path, paths: Sequence[str], progress: Progress = lambda *_: None) -> list[Picture]:
-    """The pictures of files below a root, in their order; progress(what, done, total) is called on the way.
+    """Read the pictures of files below a root, in their order; progress(what, done, total) is called on the way.
 
     Raises UserError when a process that reads is killed.
     """
@@ -73,7 +73,7 @@ def read_pictures(root: Path, paths: Sequence[str], progress: Progress = lambda 
 
 
 def read_each(root: Path, paths: Sequence[str]) -> Iterator[Picture]:
-    """The pictures of paths, in their order, by as many processes as there are cores."""
+    """Yield the pictures of paths in their order, read by as many processes as there are cores."""
     read, workers = partial(read_picture, os.fspath(root)), count_cores()
     if workers < 2 or len(paths) <= ALONE:
         yield from map(read, paths)
@@ -89,7 +89,7 @@ def read_each(root: Path, paths: Sequence[str]) -> Iterator[Picture]:
 
 
 def read_picture(root: str, path: str) -> Picture:
-    """One file, read whole, so that a truncated one is found, and refused for the reasons that training has."""
+    """Read a whole file, so that a truncated one is found; it is refused for the reasons that training has."""
     full = os.path.join(root, path)
     try:
         content = Path(full).read_bytes()
@@ -110,12 +110,12 @@ def read_picture(root: str, path: str) -> Picture:
 
 
 def count_bits(largest: int) -> int:
-    """`data.bits` for pictures whose highest level is this: those that cameras have, 8, 10, 12, 14 or 16, or more."""
+    """Compute `data.bits` from pictures' highest level: 8, 10, 12, 14 or 16 as cameras have, or more."""
     return max(8, largest.bit_length() + largest.bit_length() % 2)
 
 
 def shrink(image: Image.Image, bits: int = decode.BITS) -> np.ndarray:
-    """float16 (SIDE, SIDE, 3) of an opened image, from 0 to 255: upright, transparency on white, not cropped."""
+    """Shrink an opened image to float16 (SIDE, SIDE, 3), 0 to 255: upright, transparency on white, not cropped."""
     image.draft(None, (FULL_SCALE, FULL_SCALE))
     image = decode.upright(image, 4 * FULL_SCALE, bits)
     small = image.resize((FINE * SIDE, FINE * SIDE), Image.Resampling.BILINEAR, reducing_gap=GAP)
@@ -140,11 +140,11 @@ class Pair:
 
 
 def find_pairs(pictures: Sequence[Picture], splits: Sequence[int], progress: Progress = lambda *_: None) -> list[Pair]:
-    """A pair for each picture with a copy before it: of the copies in the first split that has any, the likest.
+    """Pair each picture with a copy before it, if any: with the likest in the first split that has one.
 
-    splits: numbers that never fall. So N pictures make N - 1 pairs at most, and a held-out picture is paired with one
-    in training where it can be; pairs across splits come first, then the likest. Likeness is 1 minus the squared
-    difference of two thumbnails, both made equally bright, as a share of their variances.
+    splits: the number of each picture's split, in rising order. So N pictures make N - 1 pairs at most, and a held-out
+    picture is paired with a training picture if it can be; pairs across splits come first, then the likest. Likeness
+    is 1 minus the squared difference of two thumbnails, both made equally bright, as a share of their variances.
     """
     count, pairs, parts = len(pictures), [], np.array(splits)
     digests = np.array([picture.digest for picture in pictures], np.uint64)
@@ -177,11 +177,11 @@ STEP, LARGEST = 16, 224  # pixels: what a suggested image size is a multiple of,
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What was found in a folder.
+    """The findings about a folder.
 
-    listed: split -> class -> the paths of its files below the root; the training split comes first. pictures: those
-    that can be read, in that order, with the split and the class of each. pairs: places in `pictures`. problems: what
-    keeps data=imagefolder from being opened, a line each.
+    listed: split -> class -> the paths of its files below the root; the training split comes first. pictures: the
+    readable ones, in that order; places: the split and the class of each. pairs: indices into `pictures`. problems: the
+    reasons why data=imagefolder cannot be opened, a line each.
     """
 
     root: Path
@@ -230,8 +230,8 @@ def look_at(root: Path, progress: Progress = lambda *_: None) -> Look:
 
 
 def list_skipped(root: Path, used: set[str]) -> list[dict[str, Any]]:
-    """The files below a root that are not used, by extension; images outside of the class folders; broken links: the
-    kind, the count, and the names of the first.
+    """List the files below a root that are not used, by extension; images outside of the class folders; broken links:
+    the kind, the count, and the first names.
     """
     start, broken = len(str(root).rstrip(os.sep)) + 1, []
     found: dict[str, list[str]] = {}
@@ -250,18 +250,18 @@ def list_skipped(root: Path, used: set[str]) -> list[dict[str, Any]]:
 
 
 def suggest_size(sides: np.ndarray) -> int:
-    """data.image_size for pictures with these shorter sides (N,), pixels: near their median.
+    """Suggest data.image_size for pictures with these shorter sides (N,), pixels: near their median.
 
-    The nearest multiple of 16, which the patches and strides of most models divide, half way upwards: larger ones
-    would only be interpolated. At least 16, and at most 224, what most models are trained with; above it the cost
-    grows by the square, so that it should be a decision.
+    It is the nearest multiple of 16, which the patches and strides of most models divide, half way upwards: larger
+    pictures would only be interpolated. At least 16, and at most 224, the size that most models are trained with; above
+    it the cost grows by the square, so that it should be a decision.
     """
     nearest = STEP * int((np.median(sides) + STEP / 2) // STEP)
     return min(max(nearest, STEP), LARGEST)
 
 
 def summarize(look: Look) -> dict[str, Any]:
-    """All that was found as JSON: pictures are those that can be read, sizes are [height, width] in pixels, upright."""
+    """Summarize a look as JSON: pictures are the readable ones, sizes are [height, width] in pixels, upright."""
     counts = count_classes(look)
     train, *_ = look.listed
     numbers = [row[train] for row in counts.values() if row[train]]
@@ -291,7 +291,7 @@ def summarize(look: Look) -> dict[str, Any]:
 
 
 def count_classes(look: Look) -> dict[str, dict[str, int]]:
-    """class -> split -> how many pictures can be read; the classes with the most for training first."""
+    """Count the readable pictures as class -> split -> count; classes with the most for training come first."""
     counts = Counter(look.places)
     rows = {name: {part: counts[part, name] for part in look.listed} for name in look.classes}
     return dict(sorted(rows.items(), key=lambda row: -next(iter(row[1].values()))))
@@ -327,13 +327,13 @@ MOST = 20  # names in a line
 
 
 def suggest(facts: Mapping[str, Any]) -> str:
-    """The keys that training should be given."""
+    """Suggest the keys to train with, as words of a command line."""
     keys = ("image_size", *(["bits"] if facts["bits"] != decode.BITS else []))
     return " ".join(f"data.{key}={facts[key]}" for key in keys if facts[key])
 
 
 def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(what, how it is) of the facts of `folder.summarize` that are a line each."""
+    """Yield (name, value) of those facts of `summarize` that take a line each."""
     if len(facts["splits"]) == 1:
         yield "split", "none: no train/ with val/ or test/, so a share of each class is held out (data.test_share)"
     if facts["imbalance"] is not None:
@@ -362,9 +362,9 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def describe_few(counts: Mapping[str, int], whole: bool) -> str:
-    """What is to be done about classes with few training pictures, from how many each has; empty where none has few.
+    """Advise about classes with few training pictures, from each class's count; empty if no class has few.
 
-    With `whole` they are all pictures of the class: those that will be held out are among them.
+    With `whole` the counts are of all pictures: the share that will be held out is among them.
     """
     small = sorted((count, name) for name, count in counts.items() if count < FEW)
     if not small:
@@ -376,7 +376,7 @@ def describe_few(counts: Mapping[str, int], whole: bool) -> str:
 
 
 def describe_duplicates(facts: Mapping[str, Any]) -> str:
-    """How many pictures look like another one: `5 (3 across splits, 1 across classes)`."""
+    """Describe how many pictures look like another one: `5 (3 across splits, 1 across classes)`."""
     pairs = facts["duplicates"]
     counts = ((sum(pair[f"across_{what}"] for pair in pairs), what) for what in ("splits", "classes"))
     across = ", ".join(f"{count:,} across {what}" for count, what in counts if count)

@@ -1,4 +1,4 @@
-"""Which tokens are hidden, what the model sees in their place, and where they are: BERT, SpanBERT and T5, by the batch.
+"""Masking tokens by the batch: BERT's and SpanBERT's masks, T5's spans; which tokens, their replacements and places.
 
 Random numbers come from a generator on the tensors' device or on the CPU, or from one for each row.
 Shapes: B rows, N tokens, K places; S tokens of T5's input, T of its target.
@@ -19,13 +19,13 @@ MASKED, REPLACED = 0.8, 0.1  # of the tokens that BERT chooses; the others stay 
 
 
 class RowGenerators:
-    """A generator for each row of a batch: what a row draws does not depend on the others."""
+    """A generator for each row of a batch: the draws of a row depend on its own seed alone."""
 
     def __init__(self, seeds: Sequence[int]):
         self.each = [Generator().manual_seed(seed) for seed in seeds]
 
     def draw(self, of: Callable[[Generator], Tensor], rows: Tensor | None) -> Tensor:
-        """`of` each row's generator, stacked: zeros, and nothing drawn, for rows (B,) that are not to draw."""
+        """Stack `of(generator)` of each row; rows (B,) that are False draw nothing and get zeros."""
         wanted = [True] * len(self.each) if rows is None else rows.tolist()
         drawn = {row: of(self.each[row]) for row, draws in enumerate(wanted) if draws}
         none = torch.zeros_like(next(iter(drawn.values())))
@@ -36,9 +36,9 @@ Random = Generator | RowGenerators
 
 
 def draw_uniform(shape: tuple[int, ...], generator: Random, device: torch.device, rows: Tensor | None = None) -> Tensor:
-    """Doubles from [0, 1): with floats the shares of long rows would be off by their rounding.
+    """Draw doubles from [0, 1): with floats the shares of long rows would be off by their rounding.
 
-    rows (B,), bool: which draw, where each has a generator of its own; None for all.
+    rows (B,), bool: the rows that draw, if each has a generator of its own; None for all.
     """
     if isinstance(generator, RowGenerators):
         return generator.draw(lambda own: torch.rand(shape[1:], generator=own, dtype=torch.float64), rows).to(device)
@@ -46,14 +46,14 @@ def draw_uniform(shape: tuple[int, ...], generator: Random, device: torch.device
 
 
 def draw_integers(high: int, shape: tuple[int, ...], generator: Random, device: torch.device) -> Tensor:
-    """From 0 to high - 1."""
+    """Draw integers from 0 to high - 1."""
     if isinstance(generator, RowGenerators):
         return generator.draw(lambda own: torch.randint(high, shape[1:], generator=own), None).to(device)
     return torch.randint(high, shape, generator=generator, device=generator.device).to(device)
 
 
 def choose_tokens(maskable: Tensor, share: float, generator: Random) -> Tensor:
-    """maskable (B, N), bool -> chosen (B, N), bool: `share` of each row's maskable tokens, without replacement (BERT:
+    """Choose `share` of each row's maskable tokens, (B, N), bool, without replacement -> chosen (B, N), bool (BERT:
     Devlin et al., 2019, section 3.1 and appendix A.1).
 
     A number of tokens that is not whole is rounded up with the probability of its fraction, else down: the expectation
@@ -77,12 +77,12 @@ def corrupt(
     generator: Random,
     groups: Tensor | None = None,
 ) -> Tensor:
-    """tokens (B, N), int64, and chosen (B, N), bool -> what the model sees, (B, N): of the chosen tokens 80% are
-    `mask_token`, 10% drawn evenly from the `vocabulary` (its size) without the `special` ones, 10% as they were. A
-    drawn token may happen to be the one that stood there, as in BERT.
+    """Corrupt the chosen tokens: tokens (B, N), int64, and chosen (B, N), bool -> the model's input (B, N). 80% of the
+    chosen become `mask_token`, 10% are drawn evenly from the `vocabulary` (its size) without the `special` ones, 10%
+    stay. A drawn token may happen to be the old one, as in BERT.
 
     With groups (B, N), int64 from 0 to N - 1 where chosen, chosen tokens of a row with the same number share one of the
-    three fates (SpanBERT: Joshi et al., 2020, section 3.1); those replaced are still drawn one by one.
+    three fates (SpanBERT: Joshi et al., 2020, section 3.1); replacements are still drawn one by one.
     """
     ordinary = torch.ones(vocabulary, dtype=torch.bool)
     ordinary[list(special)] = False
@@ -96,10 +96,10 @@ def corrupt(
 
 
 def gather_chosen(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """chosen (B, N), bool -> the places of the chosen tokens from left to right, (B, K), int64, and which of them are
+    """Find the places of the chosen tokens (B, N), bool, from left to right: places (B, K), int64, and whether each is
     filled, (B, K), bool; K = `most`. Places that are not filled are 0.
 
-    So a head runs on K tokens a row, and no shape depends on what was chosen. What a row has beyond `most` is dropped:
+    So a head runs on K tokens a row, and no shape depends on the choice. Chosen tokens beyond `most` are dropped:
     ceil(share * N) is enough for `choose_tokens`, int(share * N) + longest for `choose_spans`.
     """
     rows, length = chosen.shape
@@ -129,10 +129,10 @@ class Spans(NamedTuple):
 
 @lru_cache(maxsize=256)
 def compute_tables(p: float, longest: int, budget: int) -> tuple[Tensor, Tensor]:
-    """For lengths cut at c = 0 ... longest: their cumulative distribution (longest + 1, longest), and the expected
-    number of tokens of spans drawn until they have at least t, t = 0 ... budget + 1 (longest + 1, budget + 2).
+    """Compute for lengths cut at c = 0 ... longest their cumulative distribution (longest + 1, longest), and the
+    expected number of tokens of spans drawn until they have at least t, t = 0 ... budget + 1 (longest + 1, budget + 2).
 
-    The latter is Wald's: the mean length times the expected number of spans, and that is the sum over s < t of the
+    The expectation is Wald's: the mean length times the expected number of spans, which is the sum over s < t of the
     probability that some spans have s tokens together. For c = 0, where no span fits, it is infinite.
     """
     cumulative = np.ones((longest + 1, longest))
@@ -152,7 +152,7 @@ def compute_tables(p: float, longest: int, budget: int) -> tuple[Tensor, Tensor]
 
 
 def describe_spans(chosen: Tensor) -> Spans:
-    """chosen (B, N), bool, with spans that do not touch and neither the first nor the last token of a row."""
+    """Describe chosen (B, N), bool, as Spans; spans must not touch, nor hold the first or the last token of a row."""
     place = torch.arange(chosen.shape[1], device=chosen.device)
     left = place.masked_fill(chosen, 0).cummax(1).values
     right = place.masked_fill(chosen, chosen.shape[1]).flip(1).cummin(1).values.flip(1)
@@ -163,7 +163,7 @@ def describe_spans(chosen: Tensor) -> Spans:
 
 
 def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0.2, longest: int = 10) -> Spans:
-    """maskable (B, N), bool -> spans of maskable tokens with `share` of a row's maskable tokens, in expectation
+    """Choose spans of maskable tokens (B, N), bool, that hold `share` of a row's maskable tokens, in expectation
     (SpanBERT: Joshi et al., 2020, sections 3.1 and 3.2).
 
     Lengths follow a geometric distribution cut at `longest` and renormalised (3.8 tokens in the mean for p = 0.2 and
@@ -174,13 +174,13 @@ def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0
     the budget, set such that their expected number is the budget. When to stop depends on the spans so far only, so by
     Wald's identity the spans of many rows have the lengths' distribution, exactly.
 
-    Different from the paper: lengths count tokens, not whole words, and two spans never touch, since the tokens on
-    either side of a span have to be ones that the model sees.
+    Different from the paper: lengths count tokens, not whole words, and two spans never touch, since the model has to
+    see the tokens on either side of a span.
 
     A row has at most share * (its maskable tokens) + longest tokens chosen. Its first and its last token never are: a
-    span has a token on either side. Where a row's longest stretch of maskable tokens is shorter than `longest`, lengths
-    are cut at that and renormalised. Where spans leave no room for the next, it is shortened, and where they leave none
-    at all there are fewer: so at shares far above 15% less than `share` is chosen, since spans do not touch.
+    span has a token on either side. If a row's longest stretch of maskable tokens is shorter than `longest`, lengths
+    are cut at that and renormalised. If spans leave little room for the next, it is shortened, and if they leave none
+    there are fewer spans: so at shares far above 15% less than `share` is chosen, since spans do not touch.
     """
     rows, length = maskable.shape
     device = maskable.device
@@ -216,7 +216,7 @@ def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0
 
 
 class Lengths(NamedTuple):
-    """Of a whole sequence: its tokens, those of the input with its end, those of the target with its end, its spans."""
+    """Counts of a whole sequence: its tokens, its input's and its target's (each with an end), and its spans."""
 
     tokens: int
     source: int
@@ -225,7 +225,7 @@ class Lengths(NamedTuple):
 
 
 def count_spans(tokens: Tensor, share: float, mean: float) -> tuple[Tensor, Tensor]:
-    """How many of a row's tokens are corrupted, and in how many spans, for int64 lengths (B,): at least one of each.
+    """Count a row's corrupted tokens and their spans from its length, int64 (B,): at least one of each.
 
     As in T5's code (Raffel et al., 2020, section 3.1.4) `share` of a row's tokens are in spans, as many as make their
     mean length `mean`.
@@ -235,7 +235,7 @@ def count_spans(tokens: Tensor, share: float, mean: float) -> tuple[Tensor, Tens
 
 
 def plan_lengths(source: int, share: float, mean: float) -> Lengths:
-    """The longest sequence whose input has at most `source` tokens."""
+    """Find the longest sequence whose input has at most `source` tokens, and its other counts."""
     candidates = torch.arange(2, int(source / (1 - share)) + source)
     corrupted, spans = count_spans(candidates, share, mean)
     inputs = candidates - corrupted + spans + 1
@@ -245,9 +245,9 @@ def plan_lengths(source: int, share: float, mean: float) -> Lengths:
 
 
 def choose_corrupted(lengths: Tensor, longest: int, share: float, mean: float, generator: Random) -> Tensor:
-    """lengths int64 (B,) -> bool (B, longest): which tokens are corrupted; False behind a row's end.
+    """Choose the corrupted tokens of rows by their lengths, int64 (B,) -> bool (B, longest); False behind a row's end.
 
-    Spans do not touch, and of all ways to place them each is as likely. (T5's code always begins a row with a token
+    Spans do not touch, and all ways to place them are equally likely. (T5's code always begins a row with a token
     that is kept and ends it with one that is not, so a row's only span would always be its end.)
     """
     corrupted, spans = count_spans(lengths, share, mean)
@@ -263,8 +263,8 @@ def choose_corrupted(lengths: Tensor, longest: int, share: float, mean: float, g
 
 
 def compose(total: Tensor, parts: Tensor, longest: int, generator: Random) -> Tensor:
-    """Positive lengths (B, longest) that add up to `total` (B,), `parts` (B,) of them, then zeros; each composition is
-    as likely as any other.
+    """Draw positive lengths (B, longest) that add up to `total` (B,), `parts` (B,) of them, then zeros; all such
+    compositions are equally likely.
     """
     rows = len(total)
     place = torch.arange(longest, device=total.device)
@@ -280,13 +280,11 @@ def compose(total: Tensor, parts: Tensor, longest: int, generator: Random) -> Te
 def corrupt_spans(
     tokens: Tensor, corrupted: Tensor, sentinels: Sequence[int], end: int, source: int, target: int
 ) -> tuple[Tensor, Tensor]:
-    """tokens int64 (B, N), IGNORE_INDEX behind a row's end, and corrupted, bool (B, N) -> the input (B, S) and the
-    target (B, T), each with its end and IGNORE_INDEX behind that.
+    """Replace corrupted spans by sentinels: tokens int64 (B, N), IGNORE_INDEX behind a row's end, and corrupted, bool
+    (B, N) -> the input (B, S) and the target (B, T), each with its end and IGNORE_INDEX behind that.
 
-    A sentinel stands for each span in the input; the target is what was there, each span after its sentinel, with one
-    sentinel more at the end.
-
-    A row needs one sentinel more than it has spans.
+    A sentinel stands for each span in the input; the target has each span's tokens after its sentinel, and one sentinel
+    more at the end. A row needs one sentinel more than it has spans.
     """
     names = torch.tensor(sentinels, device=tokens.device)
     real = tokens != IGNORE_INDEX
@@ -304,12 +302,12 @@ def corrupt_spans(
 
 
 def gather_front(values: Tensor, kept: Tensor, length: int) -> Tensor:
-    """The kept ones of values (B, N), moved to the front of (B, length), and IGNORE_INDEX behind them."""
+    """Move the values (B, N) that are kept to the front of (B, length), with IGNORE_INDEX behind them."""
     places = (kept.cumsum(1) - 1).where(kept, length)  # the last column, cut off below, takes the rest
     into = values.new_full((len(values), length + 1), IGNORE_INDEX)
     return into.scatter(1, places, values)[:, :-1]
 
 
 def close(rows: Tensor, token: Tensor) -> Tensor:
-    """Rows (B, N) with a token (B, 1) behind each one's last."""
+    """Append a token (B, 1) to each row (B, N), behind its last one."""
     return rows.scatter(1, (rows != IGNORE_INDEX).sum(1, keepdim=True), token)

@@ -1,4 +1,4 @@
-"""Opening a data set, with progress while its files are fetched and its cache is built."""
+"""Opening data sets, with progress while files are fetched and the cache is built."""
 
 import json
 import time
@@ -23,7 +23,7 @@ Show = Callable[[str, int, int | None], None]
 
 
 def open_data(config: DataConfig, console: Console | None = None) -> Any:
-    """The data set of a configuration; a process opens each once. `console` shows progress. Raises UserError."""
+    """Open the data set of a configuration, once a process. `console` shows progress. Raises UserError."""
     settings = resolved(config)
     key = json.dumps(settings, sort_keys=True)
     if key not in OPENED:
@@ -37,7 +37,7 @@ def open_data(config: DataConfig, console: Console | None = None) -> Any:
 
 @contextmanager
 def progress_bar(console: Console | None) -> Iterator[Show]:
-    """Gives progress(what, done, total): a bar for each `what` in a terminal, lines in a log.
+    """Show progress: give progress(what, done, total), a bar for each `what` in a terminal, lines in a log.
 
     Without a total (None) the bar only shows that something moves.
     """
@@ -59,7 +59,7 @@ def progress_bar(console: Console | None) -> Iterator[Show]:
 
 
 def write_lines(console: Console) -> Show:
-    """A line a few times a minute, of what takes longer than a few seconds."""
+    """Make a progress function that prints a line a few times a minute, once a task takes longer than a few seconds."""
     begun: dict[str, tuple[float, int]] = {}
     due = time.monotonic() + SILENT
 

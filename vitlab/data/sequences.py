@@ -1,6 +1,6 @@
-"""Sequences of one length for the models of text: blocks, framed texts and pairs, sources with their targets.
+"""Sequences of one length for models of text: blocks, framed texts and pairs, sources with their targets.
 
-What is behind a text's end is IGNORE_INDEX in a sequence; the end itself is one of the tokenizer's tokens for it.
+Behind a text's end a sequence holds IGNORE_INDEX; the end itself is one of the tokenizer's tokens for it.
 Shapes: B batch, N tokens of a sequence, S sequences of an item; M sequences of a set.
 """
 
@@ -27,8 +27,8 @@ SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of oth
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Reads blocks of `length` tokens and `ahead` more of what follows: of all texts joined end to end, `end` after
-    each; or where `text` (M,) and the place in it, `offset` (M,), say where each block lies, of one text each.
+    """A reader of blocks: `length` tokens and the next `ahead` ones. They lie in all texts joined end to end, `end`
+    after each; or each lies in one text, where `text` (M,) gives the text and `offset` (M,) the place in it.
     """
 
     texts: Ragged
@@ -39,7 +39,7 @@ class Blocks:
     offset: np.ndarray | None = None
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        """int64 (B,) -> int64 (B, length + ahead)"""
+        """Read blocks: int64 (B,) -> int64 (B, length + ahead)."""
         after = np.arange(self.length + self.ahead)
         if self.text is not None:
             text = np.broadcast_to(self.text[indices, None], (len(indices), len(after)))
@@ -50,12 +50,12 @@ class Blocks:
 
     @cached_property
     def firsts(self) -> np.ndarray:
-        """Where each text begins in the stream, int64 (N + 1,)."""
+        """The place in the stream at which each text begins, int64 (N + 1,)."""
         return self.texts.starts + np.arange(len(self.texts.starts))
 
 
 def read_tokens(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -> np.ndarray:
-    """The tokens at places of texts, of the same shape: `end` just behind a text's last, IGNORE_INDEX beyond."""
+    """Read the tokens at places of texts, of the same shape: `end` just behind a text's last, IGNORE_INDEX beyond."""
     lengths = texts.lengths[text]
     inside = texts.starts[text] + np.minimum(offset, lengths - 1)
     tokens = texts.values[inside].astype(np.int64)
@@ -65,9 +65,9 @@ def read_tokens(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -
 def pack_texts(
     texts: Ragged, end: int, length: int, *, within_texts: bool, ahead: int = 0, whole: bool = True
 ) -> Split:
-    """Sequences of `length` tokens and `ahead` more; each token is in one sequence, except those ahead.
+    """Cut texts into sequences of `length` tokens and `ahead` more; each token is in one sequence, except those ahead.
 
-    A stream over all texts, whose size counts tokens; `within_texts` each text for itself, whose size counts
+    The texts make one stream, and sizes count tokens; with `within_texts` each text is cut for itself, and sizes count
     documents. The rest of the stream, less than a sequence, is left out unless it is not `whole`.
     """
     if within_texts:
@@ -87,15 +87,15 @@ def pack_texts(
 
 @dataclass(frozen=True, eq=False)
 class PairInputs:
-    """Reads each text, or what belongs together of its parts, as sequences of `length` tokens.
+    """A reader of each text, or of an item's parts together, as sequences of `length` tokens.
 
-    `start A end`, and of pairs `start A separator B end`: GPT's (Radford et al., 2018, section 3.3) and BERT's (Devlin
-    et al., 2019, figure 4) inputs by the roles of the tokenizer's special tokens. BERT's [CLS] A [SEP] B [SEP] is the
-    same, its separator and its end being one token.
+    A text is `start A end`, a pair `start A separator B end`: the inputs of GPT (Radford et al., 2018, section 3.3) and
+    BERT (Devlin et al., 2019, figure 4) by the roles of the tokenizer's special tokens. BERT's [CLS] A [SEP] B [SEP]
+    fits: its separator and its end are one token.
 
-    sequences: of each sequence of an item the one or two parts that it holds, as places in `parts`.
+    sequences: for each sequence of an item the one or two parts that it holds, as places in `parts`.
     frame: the tokens start, separator, end.
-    tags: the class of each token of the last part, where there are such.
+    tags: the class of each token of the last part, if there are any.
     """
 
     parts: tuple[Ragged, ...]
@@ -105,17 +105,17 @@ class PairInputs:
     tags: Ragged | None = None
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        """int64 (B,) -> int64 (B, 2, N), or (B, S, 2, N) where an item has several sequences.
+        """Read items: int64 (B,) -> int64 (B, 2, N), or (B, S, 2, N) if an item has several sequences.
 
-        Planes: the tokens, IGNORE_INDEX behind the end; the segments, 1 for B and what ends it; with tags a third,
-        NO_TAG (which is IGNORE_INDEX) where a token has none.
+        Planes: the tokens, IGNORE_INDEX behind the end; the segments, 1 for B and its end token; with tags a third,
+        NO_TAG (which is IGNORE_INDEX) for a token without a tag.
         """
         indices = np.asarray(indices)
         sequences = np.stack([self.read_sequence(indices, numbers) for numbers in self.sequences], axis=1)
         return sequences[:, 0] if len(self.sequences) == 1 else sequences
 
     def read_sequence(self, indices: np.ndarray, numbers: tuple[int, ...]) -> np.ndarray:
-        """The planes (B, 2 or 3, N) of one sequence of each item."""
+        """Read the planes (B, 2 or 3, N) of one sequence of each item."""
         planes = np.full((len(indices), 2 if self.tags is None else 3, self.length), IGNORE_INDEX, dtype=np.int64)
         tokens, segments = planes[:, 0], planes[:, 1]
         places, rows = np.arange(self.length), np.arange(len(indices))
@@ -146,10 +146,10 @@ def write_texts(into: np.ndarray, texts: Ragged, indices: np.ndarray, first: np.
 
 
 def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_orders: bool = False) -> Split:
-    """An item for each text; sizes count texts.
+    """Frame each text, or its parts, as an item; sizes count texts.
 
-    Of two parts an item is a sequence, or two in `both_orders`; of more it is the first part with each of the others,
-    which are choices.
+    Two parts make one sequence, or two with `both_orders`; of more parts, the further ones are choices, and the first
+    is paired with each choice.
     """
     parts = len(texts.parts)
     sequences = ((0,),) if parts == 1 else tuple((0, other) for other in range(1, parts))
@@ -166,7 +166,7 @@ def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_order
 
 @dataclass(frozen=True, eq=False)
 class SourceTarget:
-    """Reads pairs, `source end` and `start target end`; of a text that is too long the first tokens."""
+    """A reader of pairs, `source end` and `start target end`; of a text that is too long it keeps the first tokens."""
 
     sources: Ragged
     targets: Ragged
@@ -176,7 +176,7 @@ class SourceTarget:
     target_length: int
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        """int64 (B,) -> int64 (B, source_length + target_length), IGNORE_INDEX behind the end of each."""
+        """Read pairs: int64 (B,) -> int64 (B, source_length + target_length), IGNORE_INDEX behind the end of each."""
         indices = np.asarray(indices)
         joined = np.full((len(indices), self.source_length + self.target_length), IGNORE_INDEX, dtype=np.int64)
         source, target = joined[:, : self.source_length], joined[:, self.source_length :]
@@ -194,7 +194,7 @@ class SourceTarget:
 def join_pairs(
     texts: Texts, tokenizer: "Tokenizer", source_length: int, target_length: int, *, whole: bool = False
 ) -> Split:
-    """An item for each pair; sizes count pairs. Of a target a model reads `target_length` tokens and writes as many.
+    """Make an item of each pair; sizes count pairs. A model reads and writes `target_length` tokens of a target.
 
     Texts that are too long are cut; with `whole` such pairs are left out.
     """
@@ -210,12 +210,12 @@ def join_pairs(
 
 
 def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed: int = 0) -> Split:
-    """Pairs of `length` tokens at most from all texts; labels say whether the second segment follows the first.
+    """Draw pairs of `length` tokens at most from all texts; labels say whether the second segment follows the first.
 
     A segment is a span of contiguous text (Devlin et al., 2019, section 3.1 and appendix A.2); it need not be a
     sentence. Half of the pairs follow each other in a text, in the other half the second segment comes from another
-    text. What it took the place of begins the next pair. Texts too short for a pair are left out; empty where there are
-    none. A lone text is taken as several.
+    text, and the text goes on with the next pair. Texts too short for a pair are left out; the result may be empty. A
+    lone text is taken as several.
     """
     generator = np.random.default_rng(seed)
     room = length - 3
@@ -249,7 +249,7 @@ def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed:
 
 
 def cut_spans(texts: Ragged, text: np.ndarray, offset: np.ndarray, size: np.ndarray) -> Ragged:
-    """A copy of the spans of `size` (M,) tokens at places of texts."""
+    """Copy the spans of `size` (M,) tokens at places of texts."""
     starts = np.concatenate([[0], np.cumsum(size)])
     places = np.repeat(texts.starts[text] + offset - starts[:-1], size) + np.arange(starts[-1])
     return Ragged(texts.values[places], starts)

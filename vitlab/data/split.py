@@ -1,7 +1,7 @@
-"""Which items go where: subsets for training, validation and test sets, by names, hashes or rows.
+"""Splitting items into training subsets, validation and test sets, by names, hashes or rows.
 
-Training subsets are nested and stratified: every class has its share. Of items with keys, which may be more than fit
-into memory, a hash of the key decides instead (Split.keys): a subset has as many items as asked for, and of each class
+Training subsets are nested and stratified: every class has its share. For items with keys, which may be more than fit
+into memory, a hash of the key decides instead (Split.keys): a subset has as many items as asked for, and each class
 its share, in expectation. Validation data are carved here for every set whose module gives none: early stopping, the
 best checkpoint and tuning read them, so that nothing is chosen on test data.
 """
@@ -32,7 +32,7 @@ Size = int | float | str  # a count of images (or tokens, documents), a share of
 
 
 def resolve_size(value: Size, total: int, key: str = "size") -> int:
-    """The number of units that a size means of `total`; a count may be larger than that. Raises UserError."""
+    """Turn a size into a number of units out of `total`; a count may be larger than that. Raises UserError."""
     if not is_size(value):
         raise UserError(f"{key}={value}: {SIZES}")
     if value == "all":
@@ -43,7 +43,7 @@ def resolve_size(value: Size, total: int, key: str = "size") -> int:
 def size_problems(
     sizes: Sequence[Size], split: Split, classes: Sequence[str], name: str = "the data set", key: str = "sizes"
 ) -> list[str]:
-    """One line for each size that a training split cannot give, or that comes twice."""
+    """Return one line for each size that a training split cannot give, or that comes twice."""
     total, unit, count = split.total, split.unit, len(classes) * split.per_item
     problems: list[str] = []
     seen: dict[int, Size] = {}
@@ -71,7 +71,7 @@ def size_problems(
 
 
 def nested_order(labels: np.ndarray, seed: int, every_class: bool = True) -> np.ndarray:
-    """An order of all indices, int64 (N,); every prefix is a stratified subset.
+    """Order all indices, int64 (N,), so that every prefix is a stratified subset.
 
     Each class is permuted once. Its k-th of n images stands at (k + 0.5) / n, so a prefix holds the same share of
     every class, to within an image; classes that stand level are ordered at random. With `every_class` one image of
@@ -90,28 +90,28 @@ def nested_order(labels: np.ndarray, seed: int, every_class: bool = True) -> np.
 
 
 def hold_out(labels: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """(train, held out): sorted indices, a share of each class held out, and on both sides one of each at least."""
+    """Hold out a share of each class: sorted indices (train, held out), each with one item of every class at least."""
     order, classes = nested_order(labels, seed=0), len(np.unique(labels))
     count = min(max(round(share * len(labels)), classes), len(labels) - classes)
     return np.sort(order[count:]), np.sort(order[:count])
 
 
 def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
-    """The sorted indices, int64 (size,), of the stratified subset of that size; a larger one contains it."""
+    """Return the sorted indices, int64 (size,), of the stratified subset of a size; a larger one contains it."""
     return np.sort(nested_order(labels, seed)[: resolve_size(size, len(labels))])
 
 
 def training_items(split: Split, size: Size, seed: int) -> np.ndarray:
-    """The sorted indices, int64, of the items of a training set of that size, in the split's unit.
+    """Return the sorted indices, int64, of the items of a training set of that size, in the split's unit.
 
-    A larger one contains it. Where the unit is a document, all items of the chosen ones. Raises UserError where no
-    key is chosen.
+    A larger set contains it. If the unit is a document, it has all items of the chosen documents. Raises UserError if
+    no key is chosen.
     """
     return next(nested_items(split, [size], seed))
 
 
 def nested_items(split: Split, sizes: Sequence[Size], seed: int) -> Iterator[np.ndarray]:
-    """`training_items` of each size, of one draw."""
+    """Yield the `training_items` of each size, all from one draw."""
     documents, labels = None, split.labels
     if split.groups is not None:
         documents, first = np.unique(split.groups, return_index=True)
@@ -134,30 +134,30 @@ def nested_items(split: Split, sizes: Sequence[Size], seed: int) -> Iterator[np.
 
 
 def count_items(split: Split, size: Size, seed: int) -> int:
-    """The number of `training_items`; drawn only where it depends on the draw: with keys or documents."""
+    """Count the `training_items`; they are drawn only if the count depends on it: with keys or documents."""
     if split.groups is not None or split.keys is not None:
         return len(training_items(split, size, seed))
     return max(1, resolve_size(size, split.total) // split.per_item)
 
 
 def find_threshold(split: Split, count: int) -> int:
-    """The items of a training set of `count` are those whose draw, 64 bits, is below this."""
+    """Return the threshold of a training set of `count` items: it has the items whose draw, 64 bits, is below."""
     return (count << 64) // split.total
 
 
 def examples(labels: np.ndarray, count: int) -> np.ndarray:
-    """The sorted indices, int64, of at most `count` items of every class alike: the first ones often lie by class."""
+    """Return sorted indices, int64, of at most `count` items, stratified by class: first ones often lie by class."""
     return np.sort(nested_order(labels, seed=0)[:count])
 
 
 def write_manifest(
     path: str | Path, split: Split, classes: Sequence[str], sizes: Sequence[Size], seed: int, name: str | None = None
 ) -> dict[str, Any]:
-    """Write, and give back, what is in the subset of each size; `name` of the data, else from `<name>-seed<k>.json`.
+    """Write and return the content of each size's subset; `name` of the data, else from `<name>-seed<k>.json`.
 
     `sha256` is of the subset's sorted indices as little-endian int64, so anyone can check that two studies used the
-    same items. Of items with keys it is of their sorted keys as little-endian uint64; `threshold` is what a key's draw
-    was below, and `found` how many were.
+    same items. For items with keys it is of their sorted keys as little-endian uint64; `threshold` is the bound of
+    their draws, and `found` how many are below it.
     """
     path = Path(path)
     counts = sorted(resolve_size(size, split.total) for size in sizes)
@@ -183,14 +183,14 @@ def write_manifest(
 
 
 def hash_key(name: str) -> int:
-    """The first 64 bits of the SHA-256 of an item's name."""
+    """Hash an item's name to the first 64 bits of its SHA-256."""
     return int.from_bytes(hashlib.sha256(name.encode(errors="surrogateescape")).digest()[:8], "little")
 
 
 def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
-    """uint64 (N,) from keys, uint64 (N,): uniform, and for each purpose another draw.
+    """Draw uniform uint64 (N,) from keys, uint64 (N,), differently for each purpose.
 
-    The finalizer of SplitMix64 (Steele, Lea and Flood, 2014, figure 19) of the sum of a key and the purpose's hash.
+    It applies SplitMix64's finalizer (Steele, Lea and Flood, 2014, figure 19) to a key plus the purpose's hash.
     """
     drawn = keys + np.uint64(hash_key(purpose))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -200,7 +200,7 @@ def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
 
 
 def choose_count(keys: np.ndarray, count: int, purpose: str) -> np.ndarray:
-    """bool (N,): so many items, those of the smallest draws."""
+    """Choose the `count` items with the smallest draws: bool (N,)."""
     chosen = np.zeros(len(keys), dtype=bool)
     if count:
         chosen[np.argpartition(draw(keys, purpose), count - 1)[:count]] = True
@@ -208,9 +208,9 @@ def choose_count(keys: np.ndarray, count: int, purpose: str) -> np.ndarray:
 
 
 def choose_by_hash(names: Sequence[str], share: float, seed: int = 0) -> set[str]:
-    """The share of the names with the smallest hash of seed and name; at least one, and never all of them.
+    """Choose the share of the names with the smallest hash of seed and name; at least one, and never all of them.
 
-    Others that come or go move few of them.
+    Other names that come or go change few of the chosen ones.
     """
     ranked = sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode(errors="surrogateescape")).digest())
     return set(ranked[: max(0, min(max(1, round(share * len(names))), len(names) - 1))])
@@ -219,7 +219,7 @@ def choose_by_hash(names: Sequence[str], share: float, seed: int = 0) -> set[str
 def divide_by_hash(
     items: Sequence[T], share: float, seed: int = 0, name: Callable[[T], str] = str
 ) -> tuple[list[T], list[T]]:
-    """(left, chosen) by the hash of their names, in their order; items of one name stay together."""
+    """Divide items into (left, chosen) by the hash of their names, in their order; items of one name stay together."""
     names = list(map(name, items))
     chosen = choose_by_hash(list(dict.fromkeys(names)), share, seed)
     sides: tuple[list[T], list[T]] = [], []
@@ -232,7 +232,7 @@ def divide_by_hash(
 
 
 def choose_validation(labels: np.ndarray, together: np.ndarray | None = None) -> np.ndarray:
-    """bool (N,): the items that become validation data, of each class the same share; always the same ones.
+    """Choose the items that become validation data, the same share of each class: bool (N,), without chance.
 
     At least two of four or more items; the only item of a class stays in training, so there may be none.
     """
@@ -246,10 +246,10 @@ def count_validation(items: int) -> int:
 def choose_held_out(
     labels: np.ndarray, count: int, together: np.ndarray | None = None, seed: int = 0, every_class: bool = False
 ) -> np.ndarray:
-    """bool (N,): at most `count` items, of each class the same share, with `every_class` one at least.
+    """Choose at most `count` items, the same share of each class, with `every_class` one at least: bool (N,).
 
-    Items of one number in `together` (N,) are chosen or left as one; they count as the class of the first. The last
-    ones of a class are left. Where groups are too large for `count`, the smallest one of each class is chosen.
+    Items of one number in `together` (N,) are chosen or left as one; they count as the class of the first. A class's
+    last group is never chosen. If groups are too large for `count`, the smallest one of each class is chosen.
     """
     groups = np.arange(len(labels)) if together is None else np.unique(together, return_inverse=True)[1]
     _, first, sizes = np.unique(groups, return_index=True, return_counts=True)
@@ -278,7 +278,7 @@ def choose_held_out(
 
 
 def carve_images(data: ImageData) -> ImageData:
-    """The data with validation images out of their training images. Raises UserError where those are too few."""
+    """Carve validation images out of the training images. Raises UserError if there are too few."""
     held = choose_validation(data.train.labels, data.train.together)
     if not held.any():
         of = "" if data.train.together is None else f" of {plural(len(np.unique(data.train.together)), 'group')}"
@@ -288,10 +288,10 @@ def carve_images(data: ImageData) -> ImageData:
 
 
 def draw_again(data: ImageData, seed: int) -> ImageData:
-    """The same images with another test set, drawn with this seed out of all: repeated hold-out.
+    """Draw another test set out of all images with this seed: repeated hold-out.
 
-    Every seed gives as many training images; where whole groups are held out and leave more, some are left out.
-    Raises UserError for images in shards.
+    Every seed gives as many training images; if held-out groups leave more, some are left out. Raises UserError for
+    images in shards.
     """
     splits = list(data.splits.values())
     if splits[0].keys is not None:
@@ -315,16 +315,16 @@ def draw_again(data: ImageData, seed: int) -> ImageData:
 
 
 def shorten(split: Split, count: int, seed: int) -> Split:
-    """At most `count` of its items, in their order."""
+    """Return at most `count` items of a split, drawn with a seed, in their order."""
     if len(split) <= count:
         return split
     return take_items(split, np.sort(np.random.default_rng(seed).permutation(len(split))[:count]))
 
 
 def carve_texts(corpus: Corpus, name: str) -> Corpus:
-    """The corpus `name` with validation texts out of its training texts; `name_groups` stay together.
+    """Carve validation texts out of the training texts of the corpus `name`; `name_groups` stay together.
 
-    Of a single document it is the end, from the start of a line. Raises UserError where there is too little.
+    Of a single document it takes the end, from the start of a line. Raises UserError if there is too little.
     """
     train, numbers = corpus.train, {}
     parts = train.parts if train.spans is None else train.parts[-1:]  # questions go with their text
@@ -343,11 +343,11 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
 
 
 def name_groups(items: Iterable[Sequence[Any]]) -> list[str]:
-    """The name of each item's group, given its texts: those of a group share one, and lie on one side of every split.
+    """Name each item's group, given its texts: the items of a group share a text, and lie on one side of every split.
 
-    That is a text of one column: of the longest one with at most two different texts for three items (passages,
-    premises, sources with several translations), else of the one with the fewest. A column with less than one for ten
-    items holds classes or choices and does not count, unless it is four times as long as all others together. What is
+    The shared text is in one column: the longest one with at most two different texts for three items (passages,
+    premises, sources with several translations), else the one with the fewest. A column with less than one for ten
+    items holds classes or choices and does not count, unless it is four times as long as all others together. A text
     shared in another column, such as the translation "Yes.", joins nothing, else it would chain most items together.
     """
     items = list(items)
@@ -361,7 +361,7 @@ def name_groups(items: Iterable[Sequence[Any]]) -> list[str]:
 
 
 def take(examples: Examples, rows: Sequence[int]) -> Examples:
-    """The examples at `rows`."""
+    """Return the examples at `rows`."""
 
     def kept(values: Sequence | None) -> list | None:
         return None if values is None else [values[row] for row in rows]
@@ -371,6 +371,6 @@ def take(examples: Examples, rows: Sequence[int]) -> Examples:
 
 
 def cut_text(text: str, share: float) -> tuple[str, str] | None:
-    """A text without its end, and the end: its last share, from the next line on; None where it has too few lines."""
+    """Cut a text's last share off, from the next line on: (start, end); None if it has too few lines."""
     cut = text.find("\n", int(len(text) * (1 - share))) + 1
     return (text[:cut], text[cut:]) if cut and text[:cut].strip() and text[cut:].strip() else None

@@ -23,11 +23,11 @@ MODULES = {"timm": "timm_adapter", "captioner": "encoder_decoder"}  # of kinds t
 
 
 def build(config: ModelConfig, **shape: Any) -> "nn.Module":
-    """A model for inputs of a shape.
+    """Build a model for inputs of a shape.
 
     Images: num_classes, image_size (height, width), channels; images (B, channels, height, width) -> logits
     (B, num_classes). Text: vocabulary, length (maximum number of tokens) and head (see `vitlab.models.text`). The model
-    has the configuration as `vitlab_config`. Raises UserError for a configuration that cannot be built.
+    keeps the configuration as `vitlab_config`. Raises UserError for a configuration that cannot be built.
     """
     module = implementation("vitlab.models", MODULES.get(config.kind, config.kind), "build")
     try:
@@ -52,14 +52,14 @@ def build_model(
     vocabulary: int | None = None,
     **overrides: Any,
 ) -> "nn.Module":
-    """A model by its name in `vitlab list models`, `timm:NAME` or a Hugging Face folder, with random weights.
+    """Build a model by its name in `vitlab list models`, `timm:NAME` or a Hugging Face folder, with random weights.
 
     Images (B, channels, height, width) -> logits (B, num_classes), or features (B, D) with num_classes=0. image_size is
-    a side or (height, width). The defaults are 3 channels of 224 pixels and 1000 classes, or those of the folder, whose
+    a side or (height, width). The defaults are the folder's, else 3 channels of 224 pixels and 1000 classes; a folder's
     weights come with `load_weights(model, folder)`. A text model takes up to `length` tokens of a vocabulary instead,
     by default the published ones of its name; it has the head of its pre-training. overrides are fields of the model's
-    configuration (`depth=6`, `pretrained=True` for timm's). Raises UserError, a ValueError, for a name or a field that
-    is unknown.
+    configuration (`depth=6`, `pretrained=True` for timm's). Raises UserError, a ValueError, for an unknown name or
+    field.
     """
     size = list(image_size) if isinstance(image_size, tuple) else image_size
     given = {"image_size": size, "num_classes": num_classes, "channels": channels}
@@ -69,7 +69,7 @@ def build_model(
 
 
 def described_shape(config: ModelConfig) -> dict[str, Any]:
-    """The shape of a DescribeConfig without data."""
+    """Return the shape of a DescribeConfig without data, as `build` takes it."""
     if config.model.modality == "text":
         length = config.length or config.model.published_length or LENGTH
         vocabulary = config.vocabulary or config.model.published_vocabulary or VOCABULARY
@@ -85,6 +85,6 @@ def described_shape(config: ModelConfig) -> dict[str, Any]:
 
 
 def family(config: ModelConfig, model: "nn.Module") -> str:
-    """The group of a model in figures: its `family`, else that of the module that defines it."""
+    """Name the group of a model in figures: its `family`, else the family of the module that defines it."""
     module = type(model).__module__.rpartition(".")[2]
     return config.family or FAMILIES.get(module, module)

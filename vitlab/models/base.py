@@ -1,4 +1,4 @@
-"""What the rest of vitlab asks of a model: its features, layers, head, patches and tokens.
+"""The interface of models to the rest of vitlab: features, layers, head, patches and tokens.
 
 Own models derive from `Model`. Modules of timm and of users stay as they are: `as_model` answers for them.
 
@@ -21,7 +21,7 @@ HEADS = ("head", "head_dist")
 
 @dataclass(frozen=True)
 class Patches:
-    """Where a model's tokens are: `prefix` tokens, then a grid of patches row by row."""
+    """Layout of a model's tokens: `prefix` tokens, then a grid of patches row by row."""
 
     grid_size: tuple[int, int]  # rows, columns
     patch_size: tuple[int, int]  # height, width, pixels
@@ -33,7 +33,7 @@ class Patches:
 
 
 class Interface:
-    """The members of every model, with what they are where a model says nothing else."""
+    """The members of every model, with defaults."""
 
     features: Callable[..., Tensor] | None = None  # inputs (B, ...) -> (B, D), what the head reads
     decoding: Callable[..., Any] | None = None  # what a text is written after -> `vitlab.models.decoding.Decoding`
@@ -45,15 +45,15 @@ class Interface:
     channels_first = True  # of the maps (B, D, y, x) that its layers give, else (B, y, x, D)
 
     def group_matcher(self, coarse: bool = False) -> Any:
-        """The layer of each parameter, in the format of timm's layer-wise decay; analyses look at its `blocks`."""
+        """Map each parameter to its layer, in the format of timm's layer-wise decay; analyses look at its `blocks`."""
         return {"blocks": BLOCKS}
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters without weight decay, beside norms and biases."""
+        """Return the names of parameters without weight decay, beside norms and biases."""
         return set()
 
     def part_of(self, name: str) -> str:
-        """The part of the model that a parameter belongs to, for counting."""
+        """Name the part of the model that a parameter belongs to, for counting."""
         return name.partition(".")[0]
 
     @property
@@ -69,7 +69,7 @@ class Model(Interface, nn.Module):
 
 
 class Foreign(Interface):
-    """A module of timm or of a user, by what it has of timm's names. The module itself is not changed."""
+    """An adapter to a module of timm or of a user, by timm's names. The module itself is not changed."""
 
     def __init__(self, module: nn.Module):
         self.module = module
@@ -109,13 +109,13 @@ class Foreign(Interface):
 
 
 def as_model(module: nn.Module) -> Interface:
-    """A module as the members of `Interface`: itself for an own model, also a compiled one, else an adapter."""
+    """Return a module as an `Interface`: itself for an own model, also a compiled one, else an adapter."""
     module = getattr(module, "_orig_mod", module)  # of torch.compile
     return module if isinstance(module, Model) else Foreign(module)
 
 
 def extract_features(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The input of the model's head, for a batch that is on the model's device.
+    """Compute the input of the model's head, for a batch that is on the model's device.
 
     Images (B, C, Y, X) -> (B, D), also of a model with `num_classes=0`; tokens (B, N) -> (B, D) for a classifier of
     whole texts, else the hidden states (B, N, D). The model's mode (train or eval) stays. Raises UserError for a model
@@ -125,7 +125,7 @@ def extract_features(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def before_head(model: nn.Module) -> Callable[..., Tensor]:
-    """The function that `extract_features` calls. Raises UserError for a model without one."""
+    """Return the function that `extract_features` calls. Raises UserError for a model without one."""
     features = as_model(model).features
     if features is None:
         raise UserError(
@@ -136,7 +136,7 @@ def before_head(model: nn.Module) -> Callable[..., Tensor]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode; afterwards each module has its mode back, as some may be frozen in eval mode."""
+    """Set the model to eval mode in the block; then give each module its mode back: some may be frozen in eval mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

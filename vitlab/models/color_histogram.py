@@ -1,4 +1,4 @@
-"""How much the colors alone say: a linear classifier of an image's color histogram. A baseline, not a network.
+"""A linear classifier of an image's color histogram, which shows how much the colors alone say. A baseline, no network.
 
 Swain and Ballard, "Color indexing" (1991), with soft bins, so that a gradient is not needed below the linear layer.
 """
@@ -17,7 +17,7 @@ REACH = 2.2  # the outer bins, in standard deviations of all pixels
 class ColorHistogram(Model):
     """Images (B, C, Y, X), normalised -> logits (B, classes), or the histograms (B, bins ** C) with `num_classes=0`.
 
-    Each pixel is shared by the bins near it in every channel; the histogram's square root is what the head reads
+    Each pixel is shared by the bins near it in every channel; the head reads the histogram's square root
     (the Hellinger kernel).
     """
 
@@ -28,7 +28,7 @@ class ColorHistogram(Model):
         self.head = nn.Linear(bins**channels, num_classes) if num_classes else nn.Identity()
 
     def features(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, bins ** C)."""
+        """Compute the square root of the color histogram: (B, C, Y, X) -> (B, bins ** C)."""
         sides = [min(SIDE, side) for side in images.shape[-2:]]
         pixels_BCP = F.interpolate(images.float(), sides, mode="nearest").flatten(2)
         distances = (pixels_BCP[..., None] - self.centers) / (self.centers[1] - self.centers[0])

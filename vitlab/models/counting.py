@@ -1,4 +1,4 @@
-"""What a model costs: parameters by part and by layer, operations, the memory of a training step.
+"""Costs of a model: parameters by part and by layer, operations, the memory of a training step.
 
 All is counted on the meta device: activations, too.
 """
@@ -28,13 +28,13 @@ from vitlab.models.encoder import Block
 
 
 def meta(config: ModelConfig, **shape: Any) -> nn.Module:
-    """The model on the meta device, without memory for its weights. `shape` as for `vitlab.models.build`."""
+    """Build the model on the meta device, without memory for its weights. `shape` as for `vitlab.models.build`."""
     with torch.device("meta"):
         return build(config, **shape)
 
 
 def inputs(shape: Mapping[str, Any], batch_size: int = 1, device: str = "meta") -> tuple[Tensor, ...]:
-    """Zeros that a model of a shape takes: images (B, C, Y, X) or tokens int64 (B, N), and the tokens of a target."""
+    """Make zeros that a model of a shape takes: images (B, C, Y, X) or tokens int64 (B, N), and a target's tokens."""
 
     def tokens(length: int) -> Tensor:
         return torch.zeros(batch_size, length, dtype=torch.int64, device=device)
@@ -50,8 +50,8 @@ TIMED, TIMED_BATCH = 5, 8  # steps of which the fastest counts, after one more: 
 
 
 def measure_seconds(config: ModelConfig, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """{"device", "train_seconds", "write_seconds"}: of a forward and backward pass in float32, for each of TIMED_BATCH
-    examples, and of a token of one sequence that is written up to the model's length; None where it writes none.
+    """Measure {"device", "train_seconds", "write_seconds"}: seconds per example of a float32 forward and backward pass
+    over TIMED_BATCH, and per token of one sequence written up to the model's length; None if it writes none.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, batch = build(config, **shape).to(device), inputs(shape, TIMED_BATCH, device)
@@ -78,7 +78,7 @@ def measure_seconds(config: ModelConfig, shape: Mapping[str, Any]) -> dict[str, 
 
 
 def describe_inputs(shape: Mapping[str, Any]) -> str:
-    """The inputs of a shape in words."""
+    """Describe the inputs of a shape in words."""
     if "image_size" in shape:
         height, width = shape["image_size"]
         return f"images of {height} x {width} pixels, {shape['channels']} channels"
@@ -91,12 +91,12 @@ def parameters(model: nn.Module) -> int:
 
 
 def parts(model: nn.Module) -> dict[str, int]:
-    """Parameters by part: by the model's `part_of(name)`, else by its top-level modules."""
+    """Count parameters by part: by the model's `part_of(name)`, else by its top-level modules."""
     return by_part(model, {name: parameter.numel() for name, parameter in model.named_parameters()})
 
 
 def by_part(model: nn.Module, amounts: dict[str, int]) -> dict[str, int]:
-    """Amounts by parameter or module name, summed by part."""
+    """Sum amounts by parameter or module name to amounts by part."""
     part_of = as_model(model).part_of
     counts: dict[str, int] = {}
     for name, amount in amounts.items():
@@ -106,7 +106,7 @@ def by_part(model: nn.Module, amounts: dict[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Weight:
-    """The direct parameters of one module of a layer, in its order; those of a linear layer as (in, out)."""
+    """The direct parameters of one module of a layer, in its order; a linear layer's shapes are (in, out)."""
 
     name: str
     shapes: tuple[tuple[int, ...], ...]
@@ -115,7 +115,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Stack:
-    """Consecutive layers of the same shape; `weights` are those of one layer."""
+    """Consecutive layers of the same shape; `weights` belong to one layer."""
 
     name: str
     layers: int
@@ -129,7 +129,7 @@ class Stack:
 
 
 def stacks(model: nn.Module) -> list[Stack]:
-    """The model's `blocks` or `layers` whose members have the same shape and share no parameters."""
+    """List the model's `blocks` or `layers` whose members have the same shape and share no parameters."""
     stacks: list[Stack] = []
     for name, module in find_lists(model):
         blocks = list(module)
@@ -142,14 +142,14 @@ def stacks(model: nn.Module) -> list[Stack]:
 
 
 def find_lists(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The model's lists of modules that are named `blocks` or `layers`, with their names."""
+    """Yield the model's lists of modules that are named `blocks` or `layers`, with their names."""
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList | nn.Sequential) and name.rpartition(".")[2] in ("blocks", "layers"):
             yield name, module
 
 
 def same_shape(blocks: Sequence[nn.Module]) -> bool:
-    """Whether modules have parameters of the same names and shapes, and share none."""
+    """Tell whether modules have parameters of the same names and shapes, and share none."""
     shapes = [[(name, p.shape) for name, p in block.named_parameters()] for block in blocks]
     held = [p for block in blocks for p in block.parameters()]
     return bool(held) and all(shape == shapes[0] for shape in shapes) and len(set(map(id, held))) == len(held)
@@ -168,7 +168,7 @@ def weights(block: nn.Module) -> list[Weight]:
 
 
 def outside(model: nn.Module, stacks: Sequence[Stack]) -> dict[str, int]:
-    """Parameters outside these stacks, by part."""
+    """Count the parameters outside these stacks, by part."""
     inside = tuple(f"{stack.name}." for stack in stacks)
     return by_part(model, {n: p.numel() for n, p in model.named_parameters() if not n.startswith(inside)})
 
@@ -176,7 +176,7 @@ def outside(model: nn.Module, stacks: Sequence[Stack]) -> dict[str, int]:
 def flops(
     model: nn.Module, shape: Mapping[str, Any], loss: Callable[[nn.Module], Tensor] | None = None
 ) -> tuple[int, int]:
-    """Operations for one example, forward and for a training step (forward and backward): 2 per multiply-add.
+    """Count operations for one example, forward and for a training step (forward and backward): 2 per multiply-add.
 
     `model` is on the meta device (see `meta`) and built for `shape`; `loss` computes a task's loss for one example, by
     default the model's output is used. Counts matrix products, convolutions and fused attention. Raises UserError for a
@@ -201,7 +201,7 @@ def flops(
 
 
 def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[str, int]:
-    """The forward operations of `flops` by part: those of each module without its children's."""
+    """Count the forward operations of `flops` by part; a module's own, without its children's."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(*inputs(shape))
     root = type(model).__name__
@@ -220,17 +220,17 @@ def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[st
 def convolution_backward_flops(
     grad_shape: Sequence[int], x_shape: Sequence[int], weight_shape: Sequence[int], *args: Any, **_: Any
 ) -> int:
-    """As many operations for each gradient as forward; torch's formula is wrong for grouped convolutions."""
+    """Count as many operations for each gradient as forward; torch's formula is wrong for grouped convolutions."""
     transposed, needed = args[4], args[7]
     return conv_flop_count(x_shape, weight_shape, grad_shape, transposed) * sum(needed[:2])
 
 
 def count_activations(model: nn.Module, loss: Callable[[nn.Module, Any], Any], example: Any) -> int:
-    """Bytes that a training step keeps of one example from its forward pass for its backward pass, without parameters.
+    """Count the bytes that a training step keeps of one example for its backward pass, without parameters.
 
-    `model` and `example`, a batch of one item, are on the meta device. They are the tensors that autograd saves of
-    `loss(model, batch)` in float32, each storage once, of attention those that a fused kernel saves. What a second
-    example adds is counted, since some tensors are there once for all examples.
+    `model` and `example`, a batch of one item, are on the meta device. The bytes are of the tensors that autograd saves
+    for `loss(model, batch)` in float32, each storage once, for attention of those that a fused kernel saves. They
+    are the bytes that a second example adds, since some tensors are there once for all examples.
     """
     for module in model.modules():  # a norm over a batch of one raises in training; but masks of dropout count
         module.training = isinstance(module, nn.Dropout)
@@ -259,7 +259,7 @@ def storage(tensor: Tensor) -> int:
 
 
 class FusedAttention(TorchFunctionMode):
-    """scaled_dot_product_attention on the meta device keeps what a fused kernel does; else its N x N weights too."""
+    """A mode in which scaled_dot_product_attention on meta tensors keeps no N x N weights, as in a fused kernel."""
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func is F.scaled_dot_product_attention:
@@ -272,7 +272,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
 
 
 class KeepAttention(torch.autograd.Function):
-    """Queries (..., H, N, K), keys and values (..., H, M, K), a mask -> (..., H, N, K), all kept."""
+    """Attention that keeps its tensors: query (..., H, N, K), key and value (..., H, M, K), mask -> (..., H, N, K)."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -283,7 +283,7 @@ class KeepAttention(torch.autograd.Function):
 
 
 def list_blocks(model: nn.Module) -> list[nn.Module]:
-    """The blocks that the model consists of: the members of its lists `blocks` and `layers`, but for those inside."""
+    """List the blocks of a model: the members of its lists `blocks` and `layers`, but not the lists within a block."""
     blocks: dict[str, nn.Module] = {}
     for name, module in find_lists(model):
         if not any(name.startswith(f"{block}.") for block in blocks):
@@ -293,9 +293,9 @@ def list_blocks(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def checkpointed(model: nn.Module) -> Iterator[None]:
-    """In this context each block computes its activations again in the backward pass rather than keep them.
+    """Have each block compute its activations again in the backward pass rather than keep them.
 
-    Chen et al., 2016. What is computed is the same, dropout too.
+    Chen et al., 2016. The results are the same, also of dropout.
     """
     blocks = list_blocks(model)
     for block in blocks:

@@ -1,4 +1,4 @@
-"""What a model continues token by token, and how: greedy, sampling, beam search.
+"""Continuing sequences token by token with a model: greedy, sampling, beam search.
 
 Shapes: B sequences, N tokens given of each, n at a time, K beams, V vocabulary.
 """
@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 
 class Decoding:
-    """A batch of sequences that a model continues, with what it has computed of them in `caches`.
+    """A batch of sequences that a model continues; `caches` hold its results for the tokens so far.
 
     The model is in eval mode and has `next_logits(tokens (B, n), caches, *context) -> logits (B, V)`. `room` is how
     many tokens it can still take. Each cache has `reorder(rows (B,))`. `context` are tensors, or None, with a row for
@@ -27,14 +27,14 @@ class Decoding:
         self.beams = 1
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """The tokens that come next (B, n) -> logits (B, V) of the one after them."""
+        """Read the next tokens (B, n) and return logits (B, V) of the token after them."""
         self.room -= tokens.shape[1]
         return self.model.next_logits(tokens, self.caches, *self.context)
 
     def reorder(self, rows: Tensor) -> None:
         """Go on with the sequences at `rows` (B', K), which become B' x K sequences in that order.
 
-        The K of a line have the same source. Sources keep their order; one that is not in any line is left out.
+        The K sequences of a row have the same source. Sources keep their order; a source without a row is left out.
         """
         for cache in self.caches:
             cache.reorder(rows.flatten())
@@ -49,7 +49,7 @@ class Decoding:
 def write(
     decoding: Decoding, given: Tensor, steps: int, *, beams: int = 1, length_penalty: float = 0.0, **options: Any
 ) -> list[Tensor]:
-    """What `beam_search` finds with several beams, else what `generate` does, with its options."""
+    """Continue tokens by `beam_search` if there are several beams, else by `generate`, with its options."""
     if beams > 1:
         return beam_search(decoding, given, steps, beams=beams, length_penalty=length_penalty, **options)
     return generate(decoding, given, steps, **options)
@@ -70,10 +70,10 @@ def beam_search(
     length_penalty: float = 0.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Tensor]:
-    """The best continuations (M,) that the search finds of given tokens int64 (B, N), M <= steps, up to `end`.
+    """Find the best continuations (M,) of given tokens int64 (B, N), M <= steps, up to `end`.
 
     They are compared by log probability / ((5 + M) / 6)^length_penalty (Wu et al., 2016, equation 14), where M counts
-    the end token. One that ends among the K likeliest is put aside, and K others go on; a sequence is done when none
+    the end token. A beam that ends among the K likeliest is put aside, and K others go on; a sequence is done when none
     of these can become better than its best. Without a penalty one beam is greedy search.
     """
     steps = max(0, min(steps, decoding.room - given.shape[1] + 1))  # the last is not read
@@ -138,7 +138,7 @@ def generate(
     generator: Generator | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Tensor]:
-    """Continuations (M,) of the given tokens int64 (B, N), M <= steps, each up to and with its first `end` token.
+    """Continue given tokens int64 (B, N): continuations (M,), M <= steps, each up to and with its first `end` token.
 
     Tokens are sampled from softmax(logits / temperature); temperature 0 is greedy. `top_k` keeps the k likeliest tokens
     (Fan et al., 2018), `top_p` the fewest whose probabilities sum to it (Holtzman et al., 2020). Stops at the model's
@@ -171,7 +171,7 @@ def generate(
 def choose(
     logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: Generator | None
 ) -> Tensor:
-    """One token (B,) of each row of logits (B, V)."""
+    """Choose one token (B,) for each row of logits (B, V)."""
     if temperature < COLD:
         return logits.argmax(dim=-1)
     probabilities = filter_logits(logits / temperature, top_k, top_p).softmax(dim=-1)
@@ -179,7 +179,7 @@ def choose(
 
 
 def filter_logits(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
-    """Logits (B, V) with minus infinity for tokens outside `top_k` or `top_p`; the likeliest token always stays."""
+    """Set logits (B, V) to minus infinity for tokens outside `top_k` or `top_p`; the likeliest token always stays."""
     ordered, order = logits.sort(dim=-1, descending=True)
     removed = torch.zeros_like(ordered, dtype=torch.bool)
     if top_k is not None:

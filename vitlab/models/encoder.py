@@ -1,6 +1,6 @@
-"""The transformer encoder: the one that every model of this project is built on.
+"""The transformer encoder on which every transformer of this project is built.
 
-It knows nothing of what its tokens are. Parts are given to the constructor, masks and context to `forward`.
+It does not know the meaning of its tokens. Parts are given to the constructor, masks and context to `forward`.
 
 Shapes: B batch, N tokens, M context tokens, D model width.
 """
@@ -26,12 +26,12 @@ GATED = {"swiglu": nn.SiLU, "geglu": ACTIVATIONS["gelu"], "geglu_tanh": ACTIVATI
 class TokenBatchNorm(nn.BatchNorm1d):
     """BatchNorm (Ioffe and Szegedy, 2015) of each feature over all tokens of all sequences, less padding.
 
-    Training normalises with the batch's own statistics, so a token's output depends on all others of the batch;
-    evaluation with their running means.
+    Training normalises with the batch's own statistics, so a token's output depends on all other tokens of the batch;
+    evaluation uses running means.
     """
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """x (..., D) -> (..., D); valid bool (...), False at padding, which training leaves out and sets to 0."""
+        """Normalise x (..., D); valid bool (...) is False at padding, which training leaves out and sets to 0."""
         if valid is None or not self.training:
             return super().forward(x.flatten(0, -2)).view_as(x)
         normalised = super().forward(x[valid])
@@ -87,7 +87,7 @@ class Block(nn.Module):
         cache: Any = None,
         **mixing: Any,
     ) -> Tensor:
-        """`cache` is both attentions', `mixing` are the mixer's other arguments: `mask`, `causal`, `rotary`."""
+        """Run the parts. `cache` is for both attentions, `mixing` for the mixer: `mask`, `causal`, `rotary`."""
         cached = {} if cache is None else {"cache": cache}  # a mixer without attention takes none
 
         def residual(x: Tensor, norm: nn.Module, scale: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
@@ -107,7 +107,7 @@ class TransformerEncoder(nn.Module):
 
     `mixer`, `mlp` and `cross` are called once per layer and return that layer's module. `drop_path` is the rate of the
     last block; it grows linearly from 0 (Huang et al., 2016). `norm_last` adds a norm after the last block, which
-    pre-norm needs. The other arguments are those of `Block`.
+    pre-norm needs. `Block` takes the other arguments.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class TransformerEncoder(nn.Module):
         caches: Sequence[Any] | None = None,
         valid: Tensor | None = None,
     ) -> Tensor:
-        """x (B, N, D), context (B, M, D) -> (B, N, D).
+        """Run all blocks: x (B, N, D), context (B, M, D) -> (B, N, D).
 
         mask is broadcastable to (B, heads, N, N): bool, True where a query may attend, or added to the scores, then
         without `causal`, which hides later tokens. context_mask likewise, (B, heads, N, M). `rotary` (2, N, head
@@ -169,9 +169,9 @@ class TransformerEncoder(nn.Module):
 
 
 def make_norms(name: str, eps: float) -> tuple[Callable[[int], nn.Module], Callable[[int], nn.Module]]:
-    """The norm of the encoder's tokens, and that of vectors elsewhere: of queries and keys, and in heads.
+    """Make the norm of the encoder's tokens, and the norm of other vectors: queries and keys, and in heads.
 
-    They are the same but with BatchNorm, whose statistics elsewhere would be of other things than tokens: there it is
+    They are the same unless it is BatchNorm, whose statistics would mix tokens with other things: the other vectors get
     LayerNorm.
     """
     elsewhere = "layernorm" if name == "batchnorm" else name
@@ -179,14 +179,14 @@ def make_norms(name: str, eps: float) -> tuple[Callable[[int], nn.Module], Calla
 
 
 def normalise(norm: nn.Module, x: Tensor, valid: Tensor | None) -> Tensor:
-    """x (B, N, D) by a norm, which is told which tokens are valid (B, N) where its statistics are over tokens."""
+    """Apply a norm to x (B, N, D); BatchNorm over tokens is told which of them are valid (B, N)."""
     return norm(x, valid) if isinstance(norm, TokenBatchNorm) else norm(x)
 
 
 def feed_forward(
     width: int, hidden: int, dropout: float = 0.0, kind: str = "gelu", bias: bool = True, drop_hidden: bool = True
 ) -> nn.Module:
-    """The MLP of a block: width -> hidden -> width, dropout after both layers or (not `drop_hidden`) after the last.
+    """Build a block's MLP: width -> hidden -> width, dropout after both layers or (not `drop_hidden`) after the last.
 
     `kind` is a key of ACTIVATIONS, or of GATED (Shazeer, 2020), which have a gate as a third layer.
     """

@@ -33,25 +33,25 @@ class DecoderModel(Model):
         return self.decoder.embed.length
 
     def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Inputs of B items, mask bool (B, S), False at padding -> what the decoder looks at (B, S, D)."""
+        """Encode B inputs, mask bool (B, S), False at padding -> the decoder's context (B, S, D)."""
         raise NotImplementedError
 
     def decode(
         self, target: Tensor, context: Tensor, mask: Tensor | None = None, caches: Sequence[Any] | None = None
     ) -> Tensor:
-        """Tokens (B, N) after those in the caches, context (B, S, D), mask bool (B, S) -> logits (B, N, V)."""
+        """Decode tokens (B, N) after the cached ones, context (B, S, D), mask bool (B, S) -> logits (B, N, V)."""
         return self.output(self.decoder(target, context=context, context_mask=mask, caches=caches))
 
     def forward(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.decode(target, self.encode(inputs, mask), mask)
 
     def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> Decoding:
-        """What writes the targets of inputs."""
+        """Start the decoding of the inputs' targets."""
         context = self.encode(inputs, mask), mask
         return Decoding(self, self.decoder.new_caches(), self.target_length, context)
 
     def next_logits(self, tokens: Tensor, caches: Sequence[Any], context: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Tokens (B, N) after those in the caches -> logits (B, V) of the next one."""
+        """Read tokens (B, N) after the cached ones and return logits (B, V) of the next token."""
         return self.decode(tokens, context, mask, caches)[:, -1]
 
 
@@ -82,7 +82,7 @@ def build(
     target_length: int = 0,
     **images: Any,
 ) -> DecoderModel:
-    """Raises ValueError for a head of another kind of model."""
+    """Build an encoder-decoder or a captioner. Raises ValueError for a head of another kind of model."""
     if isinstance(config, CaptionerConfig):
         shape = {"vocabulary": vocabulary, "length": target_length, "depth": config.depth}
         decoder = build_body(config, **shape, causal=True, decoder=True)
@@ -105,7 +105,7 @@ def build(
 
 @torch.no_grad()
 def reset_parameters(*parts: nn.Module) -> None:
-    """Glorot's uniform for matrices (as in Vaswani et al.'s code), embeddings of std D^-0.5, zero biases."""
+    """Set matrices to Glorot's uniform (as in Vaswani et al.'s code), embeddings to std D^-0.5, biases to zero."""
     for name, parameter in nn.ModuleList(parts).named_parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)
@@ -125,8 +125,8 @@ class Captioner(DecoderModel):
 
     Vinyals et al., 2015; as a Transformer: Liu et al., 2021.
 
-    The decoder looks at the tokens that `image` has before its head; `bridge` is a linear layer where their width is
-    another one.
+    The decoder looks at the tokens that `image` has before its head; `bridge` is a linear layer if their widths
+    differ.
     """
 
     def __init__(self, image: ViT, decoder: TextEncoder, output: nn.Linear):
@@ -142,14 +142,14 @@ class Captioner(DecoderModel):
         return self.output.out_features
 
     def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, C, Y, X) -> (B, M, D)"""
+        """Encode images (B, C, Y, X) -> tokens (B, M, D)."""
         return self.bridge(self.image.tokens(inputs))
 
     def no_weight_decay(self) -> set[str]:
         return {f"image.{name}" for name in self.image.no_weight_decay()} | {"decoder.embed.positions"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The layer of each parameter, in the format of timm's layer-wise decay; the decoder's follow the image's."""
+        """Map each parameter to its layer, in the format of timm's layer-wise decay; the image's layers come first."""
         return {
             "stem": r"^(?:image\.(?!encoder\.)|decoder\.embed)",
             "image": [(r"^image\.encoder\.blocks\.(\d+)", None), (r"^(?:image\.encoder\.norm|bridge)", (99999,))],

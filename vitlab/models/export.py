@@ -19,7 +19,7 @@ LARGEST_ONNX = 2**31 - 2**24  # bytes of weights: a protobuf message ends at 2 G
 
 
 def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
-    """The model's state dict in timm's names, or with format="own" in this project's.
+    """Return the model's state dict in timm's names, or with format="own" in this project's.
 
     With timm's names it loads into timm's VisionTransformer, VisionTransformerDistilled, MlpMixer or ResNet of the same
     sizes, with the same logits; fixed positions are in it as `pos_embed`. Raises UserError for a model that timm does
@@ -88,9 +88,9 @@ def save_onnx(
 
 
 def compare_onnx(model: nn.Module, path: str | Path, image_size: tuple[int, int], channels: int) -> float | None:
-    """The largest difference of the file's logits from the model's, over the largest logit; None without onnxruntime.
+    """Compare an ONNX file with its model: their logits' largest difference over the largest logit.
 
-    On three random images, so also with another batch size than it was exported with.
+    The inputs are three random images, so also another batch size than in the export. None without onnxruntime.
     """
     try:
         import onnxruntime

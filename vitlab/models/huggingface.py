@@ -1,8 +1,8 @@
 """ViT, BERT, GPT-2 and T5 as folders of Hugging Face's transformers: config.json and model.safetensors.
 
-Their weights differ in names, in queries, keys and values apart, and in GPT-2's transposed matrices. T5's
-attention and embeddings are not scaled, but its tied output layer is. Here attention and embeddings are (Vaswani et
-al., 2017), so T5's queries are multiplied by sqrt(K) and its embeddings divided by sqrt(D): the same function.
+Their weights have other names, separate queries, keys and values, and in GPT-2 transposed matrices. T5 scales neither
+attention nor embeddings, but its tied output layer. Here attention and embeddings are scaled (Vaswani et al., 2017),
+so T5's queries are multiplied by sqrt(K) and its embeddings divided by sqrt(D): the same function.
 
 Shapes: H heads, K head width, D width, V vocabulary.
 """
@@ -46,9 +46,9 @@ TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # (inputs, ou
 
 
 def load_huggingface(folder: str | Path) -> tuple[ViT | Bert | LanguageModel | EncoderDecoder, LoadReport]:
-    """A ViT, BERT, GPT-2 or T5 from its folder, in eval mode, and what happened to each weight.
+    """Load a ViT, BERT, GPT-2 or T5 from its folder, in eval mode, and report on each weight.
 
-    A ViT has the folder's classes; without a classifier it gives features (B, D), after the pooler where there is one.
+    A ViT has the folder's classes; without a classifier it gives features (B, D), after the pooler if there is one.
     Heads of a model of text that the folder lacks are new. Raises UserError for other folders and for options that
     this project's models do not have.
     """
@@ -58,7 +58,7 @@ def load_huggingface(folder: str | Path) -> tuple[ViT | Bert | LanguageModel | E
 
 
 def read_huggingface(folder: str | Path) -> tuple[ModelConfig, Weights]:
-    """The model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError."""
+    """Read the model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError."""
     folder = Path(folder)
     read_config(folder)  # a problem there is said first
     path = folder / "model.safetensors"
@@ -71,7 +71,7 @@ def read_huggingface(folder: str | Path) -> tuple[ModelConfig, Weights]:
 
 
 def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[ModelConfig, Weights]:
-    """The same of weights in transformers' names that belong to a folder's config.json."""
+    """Interpret weights in transformers' names by a folder's config.json: return its model and weights in our names."""
     config, model = read_config(folder), read_model(folder)
     kind, num_classes = config["model_type"], None
     known: dict[str, Any] = {"classes": class_names(config), "tokens": count_tokens(folder)}
@@ -97,7 +97,7 @@ Preprocessor = TypedDict("Preprocessor", SEEN, total=False)
 
 
 def read_preprocessor(folder: Path, image_size: Any) -> dict[str, Any]:
-    """The mean and deviation of a folder's pictures, and advice where they have another size. Raises UserError."""
+    """Read the mean and deviation of a folder's pictures, and advise if they have another size. Raises UserError."""
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         return {}
@@ -110,13 +110,13 @@ def read_preprocessor(folder: Path, image_size: Any) -> dict[str, Any]:
 
 
 def count_tokens(folder: Path) -> int | None:
-    """The tokens of a folder's tokenizer, None without one that can be read: whoever uses it says why."""
+    """Count the tokens of a folder's tokenizer; None without a readable one: whoever uses it says why."""
     with contextlib.suppress(UserError):
         return from_file(folder).size
 
 
 def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The weights of a ViT, BERT, GPT-2 or T5 in this project's names; others as they are."""
+    """Rename the weights of a ViT, BERT, GPT-2 or T5 to this project's names; other weights stay as they are."""
     for kind, architecture in READABLE.items():
         queries = next(theirs for theirs, here in architecture.names.items() if ".mixer.q" in here).replace("{i}", "0")
         if any(name.startswith((queries, queries.removeprefix(architecture.prefix))) for name in state):
@@ -126,7 +126,7 @@ def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]
 
 
 def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
-    """Weights of an architecture in this project's names, queries, keys and values joined; others as they are."""
+    """Rename an architecture's weights to this project's names, queries, keys and values joined; others stay."""
     renamed = {}
     for name, value in state.items():
         theirs = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
@@ -141,7 +141,7 @@ def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dic
 
 
 def rename(name: str, rules: Mapping[str, str]) -> str | None:
-    """A name by the first rule whose left side it begins with; None without one."""
+    """Rename by the first rule whose left side the name begins with; None if no rule fits."""
     for source, target in rules.items():
         if match := re.match(re.escape(source).replace(r"\{i\}", r"(\d+)"), name):
             return target.replace("{i}", match[1] if match.groups() else "") + name[match.end() :]
@@ -182,9 +182,9 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> Non
 
 
 def compare_huggingface(model: nn.Module, folder: str | Path, shape: Mapping[str, Any]) -> float | None:
-    """The largest difference of a folder's logits in transformers from the model's, over the largest logit.
+    """Compare a folder's logits in transformers with the model's: the largest difference over the largest logit.
 
-    On random inputs of the shape that the model was built for; None without transformers.
+    The inputs are random, of the shape that the model was built for. None without transformers.
     """
     try:
         import transformers
@@ -204,7 +204,7 @@ def compare_huggingface(model: nn.Module, folder: str | Path, shape: Mapping[str
 
 
 def choose_kind(model: nn.Module) -> str:
-    """The model_type that a model is written as. Raises UserError."""
+    """Choose the model_type that a model is written as. Raises UserError."""
     kind = KINDS.get(type(model))
     if kind is None or not model.classifies:
         what = f"{type(model).__name__}{'' if kind is None else ' without a head'}"
@@ -236,7 +236,7 @@ def check_writable(config: ModelConfig, architecture: Architecture) -> None:
 
 
 def describe_sizes(model: nn.Module) -> dict[str, Any]:
-    """The settings of a model with its own sizes, the activation in transformers' name."""
+    """Describe the settings of a model with its own sizes, the activation in transformers' name."""
     sizes = dict(vars(model.vitlab_config))
     sizes["mlp"] = next(theirs for theirs, here in ACTIVATIONS.items() if here == sizes["mlp"])
     sizes["mlp_width"] = sizes["mlp_width"] or 4 * sizes["width"]
@@ -255,9 +255,9 @@ T5_TIED = ("text.embed.tokens.weight", "decoder.embed.tokens.weight", "output.we
 
 
 def from_t5(state: Mapping[str, Tensor], scaled: bool | None = None) -> dict[str, Tensor]:
-    """Weights of a T5 in this project's names, with this project's scales.
+    """Rename a T5's weights to this project's names, and give them this project's scales.
 
-    `scaled`: its output layer is, too; None: where it is not one of its own, as in version 1.1.
+    `scaled`: T5 scales its output layer, too; None: if that is tied to the embeddings, which it is not in version 1.1.
     """
     renamed = {name: scale_queries(name, value, state) for name, value in state.items() if "embed_tokens." not in name}
     shared = state.get(T5_TIED[0], state.get("encoder.embed_tokens.weight"))
@@ -270,7 +270,7 @@ def from_t5(state: Mapping[str, Tensor], scaled: bool | None = None) -> dict[str
 
 
 def to_t5(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The reverse of `from_t5`; a tied output layer is left out."""
+    """Reverse `from_t5`; a tied output layer is left out."""
     renamed = {
         name: scale_queries(name, value, state, back=True) for name, value in state.items() if name not in T5_TIED
     }
@@ -280,7 +280,7 @@ def to_t5(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def scale_queries(name: str, value: Tensor, state: Mapping[str, Tensor], back: bool = False) -> Tensor:
-    """Queries, keys and values (3 * H * K, D) with queries times sqrt(K), or divided by it."""
+    """Multiply the queries in queries, keys and values (3 * H * K, D) by sqrt(K), or divide them by it if `back`."""
     if not name.endswith(".qkv.weight"):
         return value
     heads = state[f"{name.partition('.')[0]}.relative.bias"].shape[1]

@@ -1,6 +1,6 @@
-"""A patch embedding, and the small layers of a block with the parameters and the numbers of timm's of the same names.
+"""A patch embedding, and the small layers of a block with the parameters and the numbers of timm's namesakes.
 
-timm imports all of its models and torchvision for each of them: 2 s, for which nobody waits who only counts a model.
+Importing one from timm imports all of timm's models and torchvision: 2 s, too long for just counting a model.
 
 Shapes: B batch, C channels, Y x X pixels, N patches, D model width, H hidden width.
 """
@@ -42,7 +42,7 @@ class Mlp(nn.Module):
 
 
 class GatedMlp(Mlp):
-    """The same with a gate as a third layer (Shazeer, 2020, arXiv 2002.05202); `act` is the gate's."""
+    """An MLP with a gate as a third layer (Shazeer, 2020, arXiv 2002.05202); `act` activates the gate."""
 
     first, activation = ("fc1_g", "fc1_x"), nn.SiLU
 
@@ -62,9 +62,9 @@ class LayerScale(nn.Module):
 
 
 class DropPath(nn.Module):
-    """Leaves a share of a batch's examples out while training (Huang et al., 2016): (B, ...) -> (B, ...).
+    """A layer that leaves out a share of a batch's examples while training (Huang et al., 2016): (B, ...) -> (B, ...).
 
-    The others are scaled so that the mean stays.
+    The remaining examples are scaled so that the mean stays.
     """
 
     def __init__(self, drop_prob: float):
@@ -117,7 +117,7 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(channels, width, kernel_size=kernel, stride=kernel, bias=bias)
 
     def reset_parameters(self) -> None:
-        """LeCun normal over the patch's pixels and zero bias, as in the paper's code."""
+        """Set weights to LeCun normal over the patch's pixels and the bias to zero, as in the paper's code."""
         nn.init.trunc_normal_(self.proj.weight, std=self.proj.weight[0].numel() ** -0.5)
         if self.proj.bias is not None:
             nn.init.zeros_(self.proj.bias)
@@ -131,7 +131,7 @@ class PatchEmbed(nn.Module):
 def hybrid_embed(
     image_size: tuple[int, int], patch_size: tuple[int, int], channels: int, width: int, layers: tuple[int, ...]
 ) -> PatchEmbed:
-    """Patches of the feature map of a BiT ResNet with `layers` blocks per stage: (3, 4, 9), stride 16, in R50+B/16."""
+    """Embed patches of a BiT ResNet's feature map, `layers` blocks per stage: (3, 4, 9), stride 16, in R50+B/16."""
     from timm.layers import StdConv2dSame
     from timm.models.resnetv2 import ResNetV2
 

@@ -78,7 +78,7 @@ class RecurrentEncoder(nn.Module):
         segments: Tensor | None = None,
         caches: Sequence[RecurrentState] | None = None,
     ) -> Tensor:
-        """mask bool (B, N), False where a token is padding, which is at the end; caches from `new_caches`."""
+        """Run the layers. mask bool (B, N) is False at padding, which is at the end; `new_caches` makes the caches."""
         cache = caches[0] if caches is not None else None
         x = self.embed(tokens, segments, 0 if cache is None else len(cache))
         if mask is not None and not self.causal:  # the backward direction starts at the last real token
@@ -95,13 +95,13 @@ class RecurrentEncoder(nn.Module):
 def recurrent_layers(
     cell: str, inputs: int, width: int, depth: int, *, dropout: float = 0.0, bidirectional: bool = False
 ) -> nn.RNNBase:
-    """`depth` layers of a kind of cell, batch first, with dropout between them."""
+    """Build `depth` layers of a kind of cell, batch first, with dropout between them."""
     between = dropout if depth > 1 else 0.0
     return CELLS[cell](inputs, width, depth, batch_first=True, dropout=between, bidirectional=bidirectional)
 
 
 def run_layers(layers: nn.RNNBase, x: Any, states: States | None) -> tuple[Any, States]:
-    """The layers' hidden states of x (B, N, D) or of a PackedSequence, and the states after it.
+    """Run layers on x (B, N, D) or a PackedSequence; return their hidden states, and the states after it.
 
     On a CPU in float32 under autocast, too: oneDNN has no LSTM in bf16 for most processors and raises there.
     """
@@ -130,7 +130,7 @@ def build(
 
 @torch.no_grad()
 def reset_recurrent(model: nn.Module) -> None:
-    """The first weights of recurrent layers and of the embeddings beside them.
+    """Set the first weights of recurrent layers and of the embeddings beside them.
 
     torch's own for the layers, uniform by width, with the sum of the two biases of an LSTM's forget gate at 1
     (Jozefowicz et al., 2015); embeddings of std 1/sqrt(D). With a std of 0.02 too little would pass.

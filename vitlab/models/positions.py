@@ -1,5 +1,5 @@
-"""Where tokens are: fixed position embeddings, added to the tokens, rotary ones, that turn queries and keys, and
-relative ones, added to the scores of attention.
+"""Positions of tokens: fixed embeddings, added to the tokens, rotary ones, that turn queries and keys, and relative
+ones, added to the scores of attention.
 
 Shapes: B batch, N patches or tokens, D width, H heads, K head width.
 """
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def sincos1d(tokens: int, width: int, base: float = 10_000.0) -> Tensor:
-    """(N, D): the sine of pos / base^(2i/D) at 2i, its cosine at 2i + 1 (Vaswani et al., 2017, section 3.5).
+    """Compute (N, D): the sine of pos / base^(2i/D) at 2i, its cosine at 2i + 1 (Vaswani et al., 2017, section 3.5).
 
     Raises ValueError for an odd width.
     """
@@ -22,7 +22,7 @@ def sincos1d(tokens: int, width: int, base: float = 10_000.0) -> Tensor:
 
 
 def sincos2d(grid_size: tuple[int, int], width: int, base: float = 10_000.0) -> Tensor:
-    """(N, D): sines and cosines of the column in one half of D, of the row in the other.
+    """Compute (N, D): sines and cosines of the column in one half of D, of the row in the other.
 
     Beyer et al., 2022 (arXiv 2205.01580). Raises ValueError unless the width is a multiple of 4.
     """
@@ -34,7 +34,7 @@ def sincos2d(grid_size: tuple[int, int], width: int, base: float = 10_000.0) -> 
 
 
 def rotary1d(tokens: int, head_width: int, base: float = 10_000.0) -> Tensor:
-    """(2, N, K), sines and cosines: pair i of a query or key turns by pos / base^(2i/K).
+    """Compute (2, N, K), sines and cosines: pair i of a query or key turns by pos / base^(2i/K).
 
     Su et al., 2021 (RoFormer, arXiv 2104.09864, equation 15). Raises ValueError for an odd head width.
     """
@@ -45,7 +45,7 @@ def rotary1d(tokens: int, head_width: int, base: float = 10_000.0) -> Tensor:
 
 
 def rotary2d(grid_size: tuple[int, int], head_width: int, prefix_tokens: int = 0, base: float = 100.0) -> Tensor:
-    """(2, prefix + N, K): the first half of K turns with the row, the second with the column.
+    """Compute (2, prefix + N, K), sines and cosines: half of K turns with the row, the second half with the column.
 
     Axial RoPE (Heo et al., 2024, arXiv 2403.13298, equation 8). Prefix tokens do not turn. Raises ValueError unless
     the head width is a multiple of 4.
@@ -58,7 +58,7 @@ def rotary2d(grid_size: tuple[int, int], head_width: int, prefix_tokens: int = 0
 
 
 def rotate(x: Tensor, rotary: Tensor) -> Tensor:
-    """x (B, H, N, K) with each pair (2i, 2i + 1) of K turned; rotary (2, N, K) of `rotary1d` or `rotary2d`."""
+    """Turn each pair (2i, 2i + 1) of K in x (B, H, N, K) by rotary (2, N, K) of `rotary1d` or `rotary2d`."""
     if torch.compiler.is_compiling():  # also an export: real products are fused, complex ones are not
         sine, cosine = rotary.to(x.dtype)
         return x * cosine + torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2) * sine
@@ -72,8 +72,8 @@ def rotate(x: Tensor, rotary: Tensor) -> Tensor:
 class RelativePositions(nn.Module):
     """A learned number for each head and distance of a key from its query (T5; Raffel et al., 2020, section 2.1).
 
-    Half of the `buckets` are for one distance each, the others for ranges that grow up to `furthest`, beyond which all
-    are the same. Keys before and after the query have half of them each, unless `causal`, which hides those after.
+    Half of the `buckets` are for one distance each, the rest for ranges that grow up to `furthest`, beyond which all
+    are the same. Keys before and after the query have half of them each, unless `causal`, which hides later keys.
     """
 
     def __init__(self, heads: int, *, causal: bool = False, buckets: int = 32, furthest: int = 128):
@@ -82,7 +82,7 @@ class RelativePositions(nn.Module):
         self.bias = nn.Parameter(torch.zeros(buckets, heads))
 
     def forward(self, queries: int, keys: int, mask: Tensor | None = None) -> Tensor:
-        """What is added to the scores, (1 or B, H, N, M), of the last N = `queries` of M = `keys` tokens.
+        """Compute the bias of the scores, (1 or B, H, N, M), for the last N = `queries` of M = `keys` tokens.
 
         mask is bool (B, M), False where a key is padding.
         """
@@ -96,7 +96,7 @@ class RelativePositions(nn.Module):
         return bias if hidden is None else bias.masked_fill(hidden, float("-inf"))
 
     def bucket(self, distances: Tensor) -> Tensor:
-        """The bucket of each key place - query place, int64, as in the paper's code (mesh_tensorflow)."""
+        """Compute the bucket of each key place - query place, int64, as in the paper's code (mesh_tensorflow)."""
         buckets = len(self.bias)
         if self.causal:
             first, distances = 0, (-distances).clamp(min=0)
@@ -110,11 +110,11 @@ class RelativePositions(nn.Module):
 
 
 def turns(angles: Tensor) -> Tensor:
-    """(N, K/2) -> (2, N, K): sines and cosines, each twice."""
+    """Compute sines and cosines, each twice: (N, K/2) -> (2, N, K)."""
     return torch.stack([angles.sin(), angles.cos()]).repeat_interleave(2, dim=2)
 
 
 def rows_columns(grid_size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """The row and the column of each patch, (N,) each, row by row."""
+    """Return the row and the column of each patch, (N,) each, row by row."""
     rows, columns = torch.meshgrid(*(torch.arange(n).float() for n in grid_size), indexing="ij")
     return rows.flatten(), columns.flatten()

@@ -22,9 +22,9 @@ from vitlab.models.text import TextModel, TokenEmbed, match_two_parts
 
 @dataclass
 class DecoderState:
-    """The states of the layers, the context (B, S, D), its keys and mask, and what the next token is fed (B, 1, D).
+    """The states of the layers, the context (B, S, D), its keys and mask, and input feeding's next input (B, 1, D).
 
-    Without attention the first states are all that there is of the context.
+    Without attention only the first states depend on the context.
     """
 
     layers: RecurrentState
@@ -46,10 +46,11 @@ class AttentionDecoder(nn.Module):
 
     The layers start from the context's last states. The state of the last layer attends to the context by `score`, a
     key of SCORES. After a token (Luong et al., 2015, section 3) the vector is tanh of a linear layer of the state and
-    what it found; with `input_feeding` (section 3.3) it is also an input of the next token. `before` a token (Bahdanau
-    et al., 2015, section 3.1) the layers read the token and what the last state found, and the vector is the maxout of
-    a linear layer of state, token and what was found (equation 4; appendix A.2.2 has the last state there). Both take
-    tokens one by one, else all at once. With the score "none" the vectors are the states (Sutskever et al., 2014).
+    the attended context; with `input_feeding` (section 3.3) it is also an input of the next token. `before` a token
+    (Bahdanau et al., 2015, section 3.1) the layers read the token and the last state's attended context, and the vector
+    is the maxout of a linear layer of state, token and attended context (equation 4; appendix A.2.2 has the last state
+    there). Both take tokens one by one, else all at once. With the score "none" the vectors are the states (Sutskever
+    et al., 2014).
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class AttentionDecoder(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def begin(self, context: Tensor, mask: Tensor | None = None) -> DecoderState:
-        """The state before the first token, of a context (B, S, D), mask bool (B, S), False at padding, at the end."""
+        """Make the first state of a context (B, S, D) and its mask, bool (B, S), False at padding, at the end."""
         layers = RecurrentState(self.first_states(context, mask))
         if self.score is None:
             return DecoderState(layers, None, None, None, None)
@@ -85,7 +86,7 @@ class AttentionDecoder(nn.Module):
         return DecoderState(layers, context, self.score.keys(context), mask, fed)
 
     def first_states(self, context: Tensor, mask: Tensor | None) -> States:
-        """From the forward half of the context's last token and the backward half of its first."""
+        """Compute the first states from the context's last token (its forward half) and first one (backward half)."""
         last = context.new_full((len(context),), context.shape[1] - 1).long() if mask is None else mask.sum(dim=1) - 1
         half = context.shape[2] // 2
         forward = context[..., :half].gather(1, last[:, None, None].expand(-1, 1, half))[:, 0]
@@ -94,7 +95,7 @@ class AttentionDecoder(nn.Module):
         return (states, states.clone()) if isinstance(self.layers, nn.LSTM) else states
 
     def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
-        """(vectors (B, N, D), attention (B, N, S) if any) of the next tokens; `state` is then that after them."""
+        """Compute (vectors (B, N, D), attention (B, N, S) if any) of the next tokens; advance `state` past them."""
         x = self.embed(tokens, first=len(state.layers))
         if self.score is None:
             return self.advance(x, state), None
@@ -112,13 +113,13 @@ class AttentionDecoder(nn.Module):
         return torch.cat(vectors, dim=1), torch.cat(weights, dim=1)
 
     def advance(self, x: Tensor, state: DecoderState) -> Tensor:
-        """The layers' inputs (B, N, ...) -> their hidden states (B, N, D), which `state` is then after."""
+        """Run the layers on inputs (B, N, ...) -> hidden states (B, N, D); advance `state` past them."""
         hidden, state.layers.states = run_layers(self.layers, x, state.layers.states)
         state.layers.seen += x.shape[1]
         return hidden
 
     def attend(self, queries: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
-        """Queries (B, N, D) -> what they find in the context (B, N, D), and their attention (B, N, S)."""
+        """Attend with queries (B, N, D) -> the context found (B, N, D), and the attention (B, N, S)."""
         scores = self.score(queries, state.keys)
         if state.mask is not None:
             scores = scores.masked_fill(~state.mask[:, None], float("-inf"))
@@ -155,22 +156,22 @@ class RecurrentEncoderDecoder(TextModel):
     encode = TextModel.features  # tokens (B, S), mask bool (B, S), False at padding, which is at the end
 
     def decode(self, target: Tensor, state: DecoderState) -> Tensor:
-        """Tokens (B, N) after those that the state has seen -> logits (B, N, V)."""
+        """Decode tokens (B, N) after those that the state has seen -> logits (B, N, V)."""
         return self.output(self.drop(self.decoder(target, state)[0]))
 
     def forward(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.decode(target, self.decoder.begin(self.encode(inputs, mask), mask))
 
     def alignment(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The attention (B, N, S) with which each token of the target finds the next one; there is some."""
+        """Compute the attention (B, N, S) with which each target token finds the next one. It needs attention."""
         return self.decoder(target, self.decoder.begin(self.encode(inputs, mask), mask))[1]
 
     def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> Decoding:
-        """What writes the targets of sources (B, S)."""
+        """Start the decoding of the targets of sources (B, S)."""
         return Decoding(self, [self.decoder.begin(self.encode(inputs, mask), mask)], self.target_length)
 
     def next_logits(self, tokens: Tensor, caches: Sequence[DecoderState]) -> Tensor:
-        """Tokens (B, N) after those that the state has seen -> logits (B, V) of the next one."""
+        """Read tokens (B, N) after those that the state has seen and return logits (B, V) of the next token."""
         return self.decode(tokens, caches[0])[:, -1]
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
@@ -186,7 +187,7 @@ class RecurrentEncoderDecoder(TextModel):
 def build(
     config: RecurrentConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any
 ) -> RecurrentEncoderDecoder:
-    """Raises ValueError for a head of another kind of model, and for options that exclude each other."""
+    """Build the model. Raises ValueError for a head of another kind of model, and for options that contradict."""
     if head != "seq2seq":
         raise ValueError("writes a target from a source; give task=translation, or a model such as lstm_nano")
     width, embedding = config.width, config.embedding or config.width
@@ -246,11 +247,11 @@ class DotScore(nn.Module):
         self.scale = scale
 
     def keys(self, context: Tensor) -> Tensor:
-        """What of the context (B, M, D) is the same for all queries."""
+        """Compute the part of the scores that depends on the context (B, M, D) alone, once for all queries."""
         return context
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """queries (B, N, D), and what `keys` gave -> scores (B, N, M)."""
+        """Compute scores (B, N, M) from queries (B, N, D) and the result of `keys`."""
         return self.scale * queries @ keys.mT
 
 

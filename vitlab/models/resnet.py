@@ -37,7 +37,7 @@ class BasicBlock(nn.Module):
         self.downsample = shortcut
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, before, Y, X) -> (B, width, Y / stride, X / stride)"""
+        """Run the block: (B, before, Y, X) -> (B, width, Y / stride, X / stride)."""
         added = self.bn2(self.conv2(self.act1(self.bn1(self.conv1(images)))))
         added += images if self.downsample is None else self.downsample(images)
         return self.act2(added)
@@ -79,7 +79,7 @@ class ResNet(Model):
         return {"stem": r"^stem", "blocks": r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"}
 
     def features(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, D), the input of the head."""
+        """Compute the input of the head: (B, C, Y, X) -> (B, D)."""
         return self.stages(self.stem(images)).mean(dim=(2, 3))
 
     def forward(self, images: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class TokenEmbed(nn.Module):
     def forward(
         self, tokens: Tensor, segments: Tensor | None = None, first: int = 0, valid: Tensor | None = None
     ) -> Tensor:
-        """tokens and segments int64 (B, N); `first` is the position of the first token, `valid` as for the encoder.
+        """Embed tokens and segments int64 (B, N); `first` is the first token's position, `valid` as for the encoder.
 
         Raises ValueError beyond `length`.
         """
@@ -82,8 +82,8 @@ class TokenEmbed(nn.Module):
 class TextEncoder(nn.Module):
     """Tokens (B, N) -> hidden states (B, N, D).
 
-    `rotary` (2, length, head width) are rotary positions, `relative` those of all layers; `residual_scale` scales the
-    initial weights of the layers that add to the residual stream.
+    `rotary` (2, length, head width) are rotary positions, `relative` is shared by all layers; `residual_scale` scales
+    the initial weights of the layers that add to the residual stream.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class TextEncoder(nn.Module):
         self.supports_padding_mask = traits_of(encoder.blocks[0].mixer).attends
 
     def new_caches(self) -> list[KeyValueCache]:
-        """Empty caches, one per layer."""
+        """Make empty caches, one per layer."""
         return [KeyValueCache(self.embed.length) for _ in self.encoder.blocks]
 
     def forward(
@@ -118,7 +118,7 @@ class TextEncoder(nn.Module):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
     ) -> Tensor:
-        """mask bool (B, M), False where a token is padding; with `caches` M counts the tokens in them too.
+        """Encode tokens; mask bool (B, M), False at padding; with `caches` M counts the tokens in them too.
 
         A decoder looks at context (B, S, D); context_mask, bool (B, S), is False at padding. A mixer without
         attention, such as Fourier's, cannot mask padding (Lee-Thorp et al., 2022).
@@ -166,11 +166,11 @@ class TextModel(Model):
         return self.text.embed.length
 
     def features(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Tokens (B, N) -> hidden states (B, N, D), the input of the head."""
+        """Compute hidden states (B, N, D), the input of the head, of tokens (B, N)."""
         return self.text(tokens, mask, segments)
 
     def unembed(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> logits (..., V) with tied embeddings (Press and Wolf, 2017)."""
+        """Compute logits (..., V) of (..., D) with tied embeddings (Press and Wolf, 2017)."""
         return F.linear(hidden, self.text.embed.tokens.weight)
 
     def no_weight_decay(self) -> set[str]:
@@ -212,15 +212,15 @@ class LanguageModel(TextModel):
         return self.unembed(self.text(tokens, mask, segments, caches))
 
     def decoding(self) -> Decoding:
-        """What continues texts."""
+        """Start the decoding that continues texts."""
         return Decoding(self, self.new_caches(), self.text.embed.length)
 
     def next_logits(self, tokens: Tensor, caches: Sequence[Any]) -> Tensor:
-        """Tokens (B, N) after those in the caches -> logits (B, V) of the next one."""
+        """Read tokens (B, N) after the cached ones and return logits (B, V) of the next token."""
         return self.unembed(self.text(tokens, caches=caches)[:, -1])
 
     def new_caches(self) -> list[Any]:
-        """Empty caches, as `forward` takes them."""
+        """Make empty caches, as `forward` takes them."""
         return self.text.new_caches()
 
 
@@ -230,7 +230,7 @@ class MaskedModel(TextModel):
     forward = TextModel.features
 
     def masked_logits(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> (..., V): what a masked token is."""
+        """Compute logits of masked tokens from their hidden states: (..., D) -> (..., V)."""
         return self.unembed(self.norm(F.gelu(self.transform(hidden)))) + self.bias
 
 
@@ -248,11 +248,11 @@ class Bert(MaskedModel):
         reset_parameters(self)
 
     def pooled(self, hidden: Tensor) -> Tensor:
-        """(B, N, D) -> (B, D): a tanh layer of the first token's hidden state."""
+        """Apply a tanh layer to the first token's hidden state: (B, N, D) -> (B, D)."""
         return self.pooler(hidden[:, 0]).tanh()
 
     def next_sentence_logits(self, hidden: Tensor) -> Tensor:
-        """(B, N, D) -> (B, 2): whether the second segment follows the first (0) or not (1)."""
+        """Compute (B, 2) from (B, N, D): whether the second segment follows the first (0) or not (1)."""
         return self.next_sentence(self.pooled(hidden))
 
 
@@ -273,7 +273,7 @@ class SpanBert(MaskedModel):
         reset_parameters(self)
 
     def boundary_logits(self, left: Tensor, right: Tensor, places: Tensor) -> Tensor:
-        """Hidden states left and right of the span (B, K, D), the token's place in it from 0 (B, K) -> (B, K, V).
+        """Compute logits (B, K, V) from states left and right of the span (B, K, D), and places in it from 0 (B, K).
 
         Section 3.2, equation 1: two layers of GELU and a norm each.
         """
@@ -298,19 +298,19 @@ class Classifier(TextModel):
         reset_parameters(self)
 
     def features(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """(B, N) -> what the head reads (B, D), or (B, N, D).
+        """Compute the head's input (B, D), or (B, N, D), of tokens (B, N).
 
-        mask bool (B, N), False where a token is padding, which is at the end.
+        mask bool (B, N) is False at padding, which is at the end.
         """
         return self.read(self.hidden(tokens, mask, segments), mask)
 
     def hidden(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """(B, N) -> (B, N, D)"""
+        """Compute hidden states: (B, N) -> (B, N, D)."""
         # padding is at the end, which a causal body does not see; attention without a mask is faster
         return self.text(tokens, None if self.text.causal else mask, segments)
 
     def read(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Hidden states (B, N, D) -> what the head reads (B, D), or (B, N, D)."""
+        """Reduce hidden states (B, N, D) to the head's input (B, D), or (B, N, D) for a class of each token."""
         if self.each:
             return hidden
         if self.pooler is not None:
@@ -325,7 +325,7 @@ class Classifier(TextModel):
         return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))[:, 0]
 
     def logits(self, features: Tensor) -> Tensor:
-        """(..., D) -> (..., classes)"""
+        """Apply the head: (..., D) -> (..., classes)."""
         return self.head(self.drop(features))
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
@@ -333,7 +333,7 @@ class Classifier(TextModel):
 
 
 def match_two_parts(layer: str) -> dict[str, Any]:
-    """The layer of each parameter of an encoder `text` and a `decoder`, whose layers have such names.
+    """Map each parameter to its layer, for an encoder `text` and a `decoder` whose layers match the pattern `layer`.
 
     The decoder's layers come after the encoder's; an output that is not shared is a layer of its own.
     """
@@ -344,7 +344,7 @@ def match_two_parts(layer: str) -> dict[str, Any]:
 def with_head(
     text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None, pool: str, dropout: float
 ) -> TextModel:
-    """A body with a head: next_token, masked, span, sequence or token; `pool` and `dropout` are the last two's.
+    """Give a body a head: next_token, masked, span, sequence or token; the last two take `pool` and `dropout`.
 
     Raises ValueError for a body that sees the tokens it should predict, or a causal one for masked tokens.
     """
@@ -362,9 +362,9 @@ def with_head(
 
 
 def reset_parameters(model: nn.Module) -> None:
-    """Normal of std 0.02 for matrices, zero biases; norms keep their defaults.
+    """Set matrices to a normal of std 0.02, biases to zero; norms keep their defaults.
 
-    The last layers of a block's two parts, which add to the residual stream, have the body's `residual_scale` of it.
+    The last layers of a block's two parts, which add to the residual stream, have `residual_scale` times that std.
     """
     scale = model.text.residual_scale
     for name, parameter in model.named_parameters():
@@ -375,7 +375,7 @@ def reset_parameters(model: nn.Module) -> None:
 
 
 def language_model(vocabulary: int, *, length: int = 1024, dropout: float = 0.0, **sizes: Any) -> LanguageModel:
-    """A causal language model of GPT-2's sizes (Radford et al., 2019); `sizes` are other fields of model=gpt2.
+    """Build a causal language model of GPT-2's sizes (Radford et al., 2019); `sizes` are other fields of model=gpt2.
 
     Raises UserError, a ValueError, for sizes that do not go together.
     """
@@ -384,7 +384,7 @@ def language_model(vocabulary: int, *, length: int = 1024, dropout: float = 0.0,
 
 
 def bert(vocabulary: int, *, length: int = 512, **sizes: Any) -> Bert:
-    """BERT of the base model's sizes (Devlin et al., 2019); `sizes` are other fields of model=bert_base.
+    """Build a BERT of the base model's sizes (Devlin et al., 2019); `sizes` are other fields of model=bert_base.
 
     Raises UserError, a ValueError, for sizes that do not go together.
     """
@@ -400,7 +400,7 @@ def build(
     num_classes: int | None = None,
     target_length: int | None = None,
 ) -> TextModel:
-    """The shared encoder over tokens, with a head.
+    """Build the shared encoder over tokens, with a head.
 
     Dropout is after a block's two parts, not on the MLP's hidden layer (Devlin et al., 2019; Radford et al., 2018).
     Post-norm (without `norm_first`), the embeddings have a norm and the encoder has no last one, as in BERT. With
@@ -441,7 +441,7 @@ def build_body(
     drop_hidden: bool = True,
     residual_scale: float = 1.0,
 ) -> TextEncoder:
-    """Tokens through the shared encoder; a `decoder` has cross-attention, and LayerNorm in place of BatchNorm."""
+    """Build the shared encoder over tokens; a `decoder` has cross-attention, and LayerNorm in place of BatchNorm."""
     mixing = groups.load("mixer", "attention") if decoder else config.mixer
     width, each = config.width, config.head_width or config.width // config.heads
     norm, norm_elsewhere = make_norms(config.norm, config.norm_eps)

@@ -33,7 +33,7 @@ def build(config: TimmConfig, *, num_classes: int, image_size: tuple[int, int], 
 
 
 def create(name: str, setting: str, **options: Any) -> nn.Module:
-    """`timm.create_model`. Raises UserError, which names the setting that asked for the model."""
+    """Call `timm.create_model`. Raises UserError, which names the setting that asked for the model."""
     try:
         return timm.create_model(name, **options)
     except Exception as error:  # timm's models raise many kinds for options and sizes that they do not take
@@ -41,9 +41,9 @@ def create(name: str, setting: str, **options: Any) -> nn.Module:
 
 
 def create_pretrained(name: str, setting: str, instead: str, **options: Any) -> nn.Module:
-    """A model of timm with its pretrained weights, from the Hugging Face hub or its local cache.
+    """Create a model of timm with its pretrained weights, from the Hugging Face hub or its local cache.
 
-    `instead` is what the user may give where there are no weights. Raises UserError, within seconds where the network
+    `instead` names the user's alternative if there are no weights. Raises UserError, within seconds if the network
     is down and the cache is empty.
     """
     cfg = pretrained_cfg(name)
@@ -63,9 +63,9 @@ def create_pretrained(name: str, setting: str, instead: str, **options: Any) -> 
 
 @contextmanager
 def offline_without_network() -> Iterator[None]:
-    """Restrict the hub's client to its local cache where the hub is not reachable.
+    """Restrict the hub's client to its local cache if the hub is not reachable.
 
-    On its own it retries for more than a minute, file by file, before it looks into its cache.
+    By itself it retries for more than a minute, file by file, before it looks into its cache.
     """
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not reach_hub()
@@ -76,7 +76,7 @@ def offline_without_network() -> Iterator[None]:
 
 
 def reach_hub() -> bool:
-    """Whether the hub answers at all, with the proxies and certificates of the hub's client."""
+    """Tell whether the hub answers at all, with the proxies and certificates of the hub's client."""
     try:
         get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT)
     except Exception:  # which kinds depends on the HTTP library of huggingface_hub's version
@@ -85,7 +85,7 @@ def reach_hub() -> bool:
 
 
 def pretrained_cfg(name: str) -> Any:
-    """timm's record of a model, with its image size, mean and std; None where timm has none. Raises UserError."""
+    """Return timm's record of a model, with its image size, mean and std; None if timm has none. Raises UserError."""
     try:
         exists = timm.is_model(timm.models.parse_model_name(name)[1].split(".")[0])
         cfg = timm.models.get_pretrained_cfg(name) if exists else None

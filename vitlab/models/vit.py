@@ -84,7 +84,7 @@ class ViT(Model):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Truncated normal of std 0.02 for linear layers and positions, 1e-6 for prefix tokens, zero biases."""
+        """Set linear layers and positions to a truncated normal of std 0.02, prefix tokens to 1e-6, biases to zero."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -115,7 +115,7 @@ class ViT(Model):
         return not isinstance(self.head, nn.Identity)
 
     def prefix(self) -> Iterator[Tensor]:
-        """The prefix tokens, (1, n, D) each, in their order."""
+        """Yield the prefix tokens, (1, n, D) each, in their order."""
         return (token for token in (self.cls_token, self.dist_token, self.reg_token) if token is not None)
 
     def no_weight_decay(self) -> set[str]:
@@ -126,7 +126,7 @@ class ViT(Model):
         return {"stem": stem, "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^encoder\.norm", (99999,))]}
 
     def embed(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, prefix + N, D), the encoder's input."""
+        """Compute the encoder's input: (B, C, Y, X) -> (B, prefix + N, D)."""
         # autocast's convolution gives bfloat16; the residual stream has the weights' type
         x = self.patch_embed(images).to(self.patch_embed.proj.weight.dtype)
         prefix = [token.expand(x.shape[0], -1, -1) for token in self.prefix()]
@@ -139,13 +139,13 @@ class ViT(Model):
         return self.norm_pre(self.pos_drop(x))
 
     def tokens(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, prefix + N, D), the encoder's output."""
+        """Compute the encoder's output: (B, C, Y, X) -> (B, prefix + N, D)."""
         return self.encoder(self.embed(images), rotary=self.rotary)
 
     def features(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, D), or (B, N, D) with pool="none": the input of the head.
+        """Compute the input of the head: (B, C, Y, X) -> (B, D), or (B, N, D) with pool="none".
 
-        With a distillation token, the mean of the inputs of the two heads.
+        With a distillation token, it is the mean of the inputs of the two heads.
         """
         if self.dist_token is not None:
             x = self.tokens(images)
@@ -162,7 +162,7 @@ class ViT(Model):
         return x.mean(dim=1) if self.pool == "mean" else x
 
     def two_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, classes) of the class token's head and of the distillation token's head."""
+        """Compute logits (B, classes) of the class token's head and of the distillation token's head."""
         x = self.tokens(images)
         return self.head(self.hidden(x[:, 0])), self.head_dist(self.hidden(x[:, 1]))
 
@@ -173,7 +173,7 @@ class ViT(Model):
         return self.head(self.features(images))
 
     def part_of(self, name: str) -> str:
-        """The part of the model that a parameter belongs to, for counting; a mixer's part is its class name."""
+        """Name the part of the model that a parameter belongs to, for counting; a mixer's part is its class name."""
         path = name.split(".")
         if "mixer" in path and not path[-2].endswith("norm"):
             return type(self.encoder.blocks[0].mixer).__name__.lower()

@@ -37,7 +37,7 @@ HINTS = {  # part of a tensor's name: the option that a model without this tenso
 
 @dataclass(frozen=True)
 class Weights:
-    """A state dict and what is known of its model; `origin` names it in messages."""
+    """A state dict and the known facts about its model; `origin` names it in messages."""
 
     state: Mapping[str, Tensor]
     origin: str
@@ -54,7 +54,7 @@ class Weights:
 
 @dataclass
 class LoadReport:
-    """What happened to each parameter: names as in the model, for `unused` as in the source."""
+    """A report on each parameter: names as in the model, for `unused` as in the source."""
 
     origin: str
     loaded: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ BODY = re.compile(r"((?:(?:backbone|(?:base_)?encoder|teacher)\.)*)(?:patch_embe
 
 
 def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
-    """The tensors of a state dict without the prefixes of wrappers and of DINO's kin, and a line about what is left."""
+    """Strip a state dict's tensors of the prefixes of wrappers and of DINO's kin; say in a line which are left out."""
     tensors = {
         re.sub(r"^(?:module\.|model\.)+", "", str(name).replace("_orig_mod.", "")): value
         for name, value in state.items()
@@ -91,7 +91,7 @@ def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
 
 
 def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
-    """The weights of a model that is at hand, if only on the meta device."""
+    """Describe the weights of a given model, which may be on the meta device."""
     patches = as_model(model).patches
     return Weights(state, origin, patches and patches.grid_size, options=options_of(model), **known)
 
@@ -100,13 +100,13 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     """Load weights into a model, in place; the report says what was resized, new, missing or unused.
 
     Names are this project's or timm's. Position and patch embeddings of another size are resampled as in timm, and the
-    first convolution takes another number of channels. Of learned token positions, the first are taken where the
-    source has more, and of rows for tokens those that its tokenizer has. `head` is "keep", "new" or "auto": new where
-    the number of classes or their names, as far as they are known (`classes` are the model's), differ. A new head
-    starts at zero (Dosovitskiy et al., 2021, section 3.2), that of a text model normal, as in BERT and GPT.
+    first convolution takes another number of channels. If the source has more learned token positions, the first are
+    taken, and of more rows for tokens the ones of its tokenizer. `head` is "keep", "new" or "auto": new if the number
+    of classes or their names, as far as they are known (`classes` are the model's), differ. A new head starts at zero
+    (Dosovitskiy et al., 2021, section 3.2), or normal in a text model, as in BERT and GPT.
 
-    Heads and prefix tokens may be missing in either. Raises UserError, with the model unchanged, where any other
-    tensor is missing in either or does not fit, and where options such as the number of attention heads differ.
+    Heads and prefix tokens may be missing in either. Raises UserError, with the model unchanged, if any other
+    tensor is missing in either or does not fit, and if options such as the number of attention heads differ.
     """
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
@@ -163,7 +163,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
 
 
 def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: Weights) -> None:
-    """Raise UserError where a source and a model differ in more than heads, prefix tokens and sizes."""
+    """Raise UserError if a source and a model differ in more than heads, prefix tokens and sizes."""
     current = model.state_dict()
     if not any(name in source for name in current if not optional(model, name)):
         raise UserError(
@@ -183,9 +183,9 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
 
 
 def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> None:
-    """Raise UserError where a model has other options than the one that the weights are from.
+    """Raise UserError if the model's options differ from those of the weights' model.
 
-    A head that is new need not be read as the source's was.
+    A new head need not be read as the source's head was.
     """
 
     def is_same(one: Any, other: Any) -> bool:
@@ -208,7 +208,7 @@ def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> Non
 
 
 def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], weights: Weights) -> None:
-    """Raise UserError where one parameter of the model has several names, and a source other values for each."""
+    """Raise UserError if one parameter of the model has several names, and the source has other values for each."""
     names: dict[int, str] = {}
     for name, value in own.items():
         first = names.setdefault(value.data_ptr(), name)
@@ -220,7 +220,7 @@ def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], weights:
 
 
 def optional(model: nn.Module, name: str) -> bool:
-    """Whether a parameter may be missing: of a head or a prefix token, or the step count of a batch norm.
+    """Tell whether a parameter may be missing: of a head or a prefix token, or the step count of a batch norm.
 
     A model with a decoder must get one; a classifier that only takes the encoder leaves it out.
     """
@@ -237,13 +237,13 @@ def optional(model: nn.Module, name: str) -> bool:
 
 
 def cast(value: Tensor, old: Tensor | None) -> Tensor:
-    """A tensor in the precision of the model's own."""
+    """Cast a tensor to the precision of the model's own."""
     same_kind = old is not None and value.is_floating_point() and old.is_floating_point()
     return value.to(old.dtype) if same_kind else value
 
 
 def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
-    """Problems of a tensor whatever its sizes."""
+    """Yield problems of a tensor that it has whatever its sizes."""
     if value.is_floating_point() != old.is_floating_point():
         yield f"{name} is {value.dtype}, in the model {old.dtype}"
     elif value.is_floating_point() and not value.isfinite().all():
@@ -253,7 +253,7 @@ def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
 
 
 def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """A state dict in the model's names; it may be in timm's."""
+    """Rename a state dict, perhaps in timm's names, to the model's names."""
     current = model.state_dict()
     names = {name_in_timm(model, name): name for name in current}
     if sum(name in current for name in state) >= sum(name in names for name in state):
@@ -262,13 +262,13 @@ def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Ten
 
 
 def head_names(model: nn.Module) -> list[str]:
-    """The parameters of the classifier, and of a distillation token's."""
+    """List the parameters of the classifier, also of a distillation token's."""
     heads = as_model(model).head_modules
     return [name for name in model.state_dict() if name.rpartition(".")[0] in heads]
 
 
 def start_head(model: nn.Module, parameter: Tensor) -> Tensor:
-    """The first value of a parameter of a new head."""
+    """Return the first value of a parameter of a new head."""
     start = torch.zeros_like(parameter)
     # text heads that started at zero learned less: notes/lab-notes.md
     return nn.init.normal_(start, std=STD) if isinstance(model, TextModel) and start.dim() > 1 else start
@@ -281,7 +281,7 @@ def same_head(
     source_classes: Sequence[str] | None,
     classes: Sequence[str] | None,
 ) -> bool:
-    """Whether a source's head is for the model's classes."""
+    """Tell whether a source's head is for the model's classes."""
     if source_classes is not None and classes is not None and tuple(source_classes) != tuple(classes):
         return False
     if any(name.startswith("pre_logits.") for name in source) != any(name.startswith("pre_logits.") for name in own):
@@ -291,18 +291,18 @@ def same_head(
 
 
 def has_buffer(model: nn.Module, name: str, value: Tensor) -> bool:
-    """Whether a tensor of the source is a fixed one of the model, such as sine positions."""
+    """Tell whether a tensor of the source is a fixed one of the model, such as sine positions."""
     buffer = dict(model.named_buffers()).get(name)
     return buffer is not None and buffer.shape == value.shape and torch.allclose(buffer, value.to(buffer), atol=1e-6)
 
 
 def is_by_token(name: str) -> bool:
-    """Whether a parameter of a model of text has a row for each token of the vocabulary."""
+    """Tell whether a parameter of a model of text has a row for each token of the vocabulary."""
     return name.endswith(".embed.tokens.weight") or name in ("output.weight", "bias")
 
 
 def misfit(name: str, value: Tensor, old: Tensor) -> str:
-    """Why a tensor does not fit, and the fix where there is one."""
+    """Explain why a tensor does not fit, and the fix if there is one."""
     same_width = value.shape[1:] == old.shape[1:]
     if is_by_token(name) and same_width:
         return (
@@ -328,7 +328,7 @@ GATED_NAMES = {"SiLU": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
 
 
 def options_of(model: nn.Module) -> dict[str, Any]:
-    """These options by their keys under `model.`, sorted, of the first part with each; unknown ones are left out."""
+    """Read a model's options by their keys under `model.`, sorted, each from the first part that has it."""
     options: dict[str, Any] = {}
     for module in model.modules():
         options = read_options(module) | options
@@ -336,7 +336,7 @@ def options_of(model: nn.Module) -> dict[str, Any]:
 
 
 def read_options(module: nn.Module) -> dict[str, Any]:
-    """The options that one module shows."""
+    """Read the options that one module shows."""
     match module:
         case ViT():
             return {"pool": module.pool}
@@ -357,14 +357,14 @@ def read_options(module: nn.Module) -> dict[str, Any]:
 
 
 def format_options(options: Mapping[str, Any], prefix: str = "") -> str:
-    """`heads=4 norm_eps=1e-05`, as the command line takes them with the prefix `model.`."""
+    """Format options as the command line takes them with the prefix `model.`: `heads=4 norm_eps=1e-05`."""
     return " ".join(
         f"{prefix}{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()
     )
 
 
 def mlp_name(mlp: nn.Module) -> str:
-    """The `kind` of `feed_forward` that an MLP is, this project's or timm's; else the class name of its activation."""
+    """Name an MLP, this project's or timm's, by the `kind` of `feed_forward`; else by its activation's class name."""
     act = mlp.act
     tanh = isinstance(act, nn.GELU) and act.approximate == "tanh"
     name = "gelu_tanh" if tanh else ACTIVATION_NAMES.get(type(act).__name__, type(act).__name__)
@@ -376,13 +376,13 @@ Grid = tuple[int, int]  # rows, columns
 
 
 def first_convolution(model: nn.Module) -> tuple[str, nn.Conv2d] | None:
-    """The convolution that reads the images, with its weight's name."""
+    """Find the convolution that reads the images, with its weight's name."""
     convolutions = ((f"{name}.weight", m) for name, m in model.named_modules() if isinstance(m, nn.Conv2d))
     return next(convolutions, None)
 
 
 def resample_kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
-    """(D, C, Y, X) for the target's channels and, where it embeds patches, for its patch size."""
+    """Resample kernels (D, C, Y, X) for the target's channels and, if it embeds patches, for its patch size."""
     if weight.shape[1] != target.in_channels and target.groups == 1:
         weight = adapt_input_conv(target.in_channels, weight, base_chans=weight.shape[1])
     if weight.shape[2:] != target.kernel_size and target.kernel_size == target.stride:
@@ -391,7 +391,7 @@ def resample_kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
 
 
 def find_grid(model: nn.Module, old: Tensor, value: Tensor) -> Grid | None:
-    """The model's grid of patches where `pos_embed` (1, prefix + N, D) covers it; None for other designs."""
+    """Find the model's grid of patches if `pos_embed` (1, prefix + N, D) covers it; None for other designs."""
     patches = as_model(model).patches
     fits = patches is not None and value.dim() == old.dim() == 3 and value.shape[-1] == old.shape[-1]
     return patches.grid_size if fits and old.shape[1] >= math.prod(patches.grid_size) else None
@@ -400,11 +400,11 @@ def find_grid(model: nn.Module, old: Tensor, value: Tensor) -> Grid | None:
 def resample_positions(
     value: Tensor, old: Tensor, grid: Grid, source: Mapping[str, Tensor], source_grid: Grid | None
 ) -> Tensor:
-    """A source's (1, prefix + N, D) for the model's grid.
+    """Resample a source's positions (1, prefix + N, D) for the model's grid.
 
-    Without a known `source_grid` it is the model's where the number of positions is the same, else a square. Prefix
-    tokens that have no position in the source get zeros, those that the source lacks keep the position in `old`.
-    Raises UserError where the source's grid cannot be inferred.
+    Without a known `source_grid` it is the model's if the number of positions is the same, else a square. Prefix
+    tokens that have no position in the source get zeros; prefix tokens that it lacks keep the position in `old`.
+    Raises UserError if the source's grid cannot be inferred.
     """
     if source_grid is None and value.shape == old.shape:
         return value
@@ -422,7 +422,7 @@ def resample_positions(
 
 
 def move_token_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: Grid | None) -> dict[str, Tensor]:
-    """Prefix tokens plus their positions in a source, for a model that has positions for patches alone."""
+    """Add positions in a source to its prefix tokens, for a model that has positions for patches alone."""
     table, current = source.get("pos_embed"), model.state_dict()
     if not isinstance(model, ViT) or model.prefix_positions or table is None or "pos_embed" not in current:
         return {}
@@ -440,7 +440,7 @@ def move_token_positions(model: nn.Module, source: Mapping[str, Tensor], source_
 
 
 def infer_square(table: Tensor, source: Mapping[str, Tensor]) -> Grid:
-    """The square grid of a (1, positions, D), with or without positions of the source's prefix tokens.
+    """Infer the square grid of a (1, positions, D), with or without positions of the source's prefix tokens.
 
     Raises UserError.
     """
@@ -456,12 +456,12 @@ def infer_square(table: Tensor, source: Mapping[str, Tensor]) -> Grid:
 
 
 def count_prefix(source: Mapping[str, Tensor]) -> int:
-    """How many prefix tokens a source has."""
+    """Count the prefix tokens of a source."""
     return sum(source[name].shape[1] for name in PREFIX if name in source)
 
 
 def name_in_timm(model: nn.Module, name: str) -> str:
-    """A parameter's name in timm's VisionTransformer, VisionTransformerDistilled, MlpMixer or ResNet.
+    """Return a parameter's name in timm's VisionTransformer, VisionTransformerDistilled, MlpMixer or ResNet.
 
     Other models keep their names.
     """
@@ -478,7 +478,7 @@ def name_in_timm(model: nn.Module, name: str) -> str:
 
 
 def find_lacking(model: nn.Module) -> str | None:
-    """An option of this model that timm's do not have."""
+    """Describe an option of this model that timm's models lack; None if they have all."""
     if not isinstance(model, ViT):
         return None
     block, mixer = model.encoder.blocks[0], model.encoder.blocks[0].mixer

@@ -1,4 +1,4 @@
-"""What is made of a study: words, figures, pages, and W&B; here is what all of them share and loads nothing heavy.
+"""Outputs of a study: words, figures, pages, and W&B. This module has what all of them share; it loads nothing heavy.
 
 One accent per family, told apart without colour too. The accents keep a CIELAB distance of 13 or more from each other
 under simulated protanopia, deuteranopia and tritanopia, and a contrast of at least 4 to 1 with the paper (WCAG asks
@@ -58,14 +58,14 @@ MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down", "cross", 
 
 @dataclass(frozen=True)
 class Look:
-    """How one model is drawn: a key of the themes and a marker."""
+    """The look of a model in drawings: a key of the themes and a marker."""
 
     colour: str
     marker: str = "circle"
 
 
 def looks(families: Mapping[str, str]) -> dict[str, Look]:
-    """model -> Look: the colour tells the family, the marker the model within it; of one family both tell the model."""
+    """Choose a look for each model: the color tells the family, the marker the model; in a single family both do."""
     if len(set(families.values())) == 1:
         family = next(iter(families.values()))
         first = FIXED.index(family) if family in FIXED else len(FIXED)
@@ -83,17 +83,17 @@ def looks(families: Mapping[str, str]) -> dict[str, Look]:
 
 
 def group_look(place: int) -> Look:
-    """That of a group of points by its place: 35 groups differ in colour or marker."""
+    """Return the look of a group of points by its place: 35 groups differ in color or marker."""
     return Look(ACCENTS[place % len(ACCENTS)], MARKERS[(place + place // len(ACCENTS)) % len(MARKERS)])
 
 
 def css_variables(theme: str) -> str:
-    """The theme as CSS custom properties: `--paper:#fcfcfb;...`."""
+    """Format the theme as CSS custom properties: `--paper:#fcfcfb;...`."""
     return "".join(f"--{key}:{value};" for key, value in THEMES[theme].items())
 
 
 def follow_parent() -> None:
-    """In a process that draws for another: a Ctrl-C is answered there, and nothing is left when it is killed."""
+    """Make a process that draws for another ignore Ctrl-C, which the other one answers, and end with the other."""
 
     def wait() -> None:
         parent_process().join()
@@ -108,7 +108,7 @@ def data_address(content: bytes, kind: str) -> str:
 
 
 def encode_picture(picture: "np.ndarray | Image.Image", most: int | None = None) -> str:
-    """The data address of an image, of an array uint8 (C, Y, X) too, its longer side `most` pixels if it is larger."""
+    """Encode an image, or an array uint8 (C, Y, X), as a data address, its longer side at most `most` pixels."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -122,7 +122,7 @@ def encode_picture(picture: "np.ndarray | Image.Image", most: int | None = None)
 
 
 def write_chart(description: str, title: str, stem: Path) -> list[Path]:
-    """Write `<stem>.svg` and `<stem>.png` of a chart as Vega-Lite describes it; gives their paths."""
+    """Write `<stem>.svg` and `<stem>.png` of a chart that Vega-Lite describes; return their paths."""
     import vl_convert
     from PIL import Image, PngImagePlugin
 

@@ -1,4 +1,4 @@
-"""The answer of `vitlab advise` in words, as JSON and as a page."""
+"""Write the answer of `vitlab advise` in words, as JSON and as a page."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -23,7 +23,7 @@ SHOWN, OF_CLASS, THUMBNAIL = 36, 6, (96, 96)  # mistakes on the page, and of a c
 
 
 def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) -> list[str]:
-    """The answer as sentences, the most important one first."""
+    """Describe the answer in sentences, the most important one first."""
     chosen, floor = advice.chosen, advice.floor
     with_labels = f"with {plural(advice.labels, 'label')}"
     if not advice.beats_chance:
@@ -73,7 +73,7 @@ def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) ->
 
 
 def find_target(advice: Advice, target: float) -> tuple[Range, Standing] | None:
-    """The fewest labels that an accuracy takes, and the model that reaches it with them."""
+    """Find the fewest labels that an accuracy takes, and the model that reaches it with them."""
     found = [(needed, one) for one in advice.standings if one.curve and (needed := one.curve.labels_for(target))]
     return min(found, key=lambda pair: pair[0].value, default=None)
 
@@ -97,7 +97,7 @@ def describe_target(advice: Advice, target: float) -> str:
 
 
 def format_range(some: Range | None) -> str:
-    """`91.2% (88.0 to 94.4)`"""
+    """Format a share with its interval: `91.2% (88.0 to 94.4)`."""
     if some is None:
         return "not known"
     value, low, high = (100 * min(1.0, max(0.0, number)) for number in (some.value, some.low, some.high))
@@ -105,14 +105,14 @@ def format_range(some: Range | None) -> str:
 
 
 def format_points(some: Range) -> str:
-    """`+1.8 (+0.4 to +3.1)`"""
+    """Format a difference in points with its interval: `+1.8 (+0.4 to +3.1)`."""
     return "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * value for value in (some.value, some.low, some.high)))
 
 
 def summarize_advice(
     advice: Advice, sentences: Sequence[str], mistakes: Mistakes, target: float | None, paths: Sequence[str]
 ) -> dict[str, Any]:
-    """The content of advice.json: shares from 0 to 1, each interval of 90%."""
+    """Make the content of advice.json: shares from 0 to 1, each interval of 90%."""
     curve: Curve | None = advice.chosen.curve
     needed = find_target(advice, target) if target is not None else None
     return {
@@ -184,7 +184,7 @@ def write_advice_page(
 
 
 def draw_curves(advice: Advice) -> Figure | None:
-    """The error of each model that was followed to smaller sizes, and up to twice the labels."""
+    """Draw the error of each model that was followed to smaller sizes, and up to twice the labels."""
     curves = [one for one in advice.standings if one.curve and one.outcome]
     if not curves:
         return None

@@ -1,4 +1,4 @@
-"""A study's workspace and report in W&B, by its own objects (wandb-workspaces); no network is needed to write them."""
+"""A study's workspace and report in W&B, as W&B's own objects (wandb-workspaces); writing them needs no network."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ CURVES = ("train/lr", "train/grad_norm", "train/images_per_s")
 def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]:
     """Write wandb-workspace.json and wandb-report.json of a study; with `online` save both in W&B first.
 
-    Gives the files and W&B's addresses, and why W&B did not save them. The files keep the ids that W&B gave, so that
+    Returns the files and W&B's addresses, and why W&B did not save them. The files keep the ids that W&B gave, so that
     saving again updates both. Raises UserError for a study without a finished run and for files that cannot be read.
     """
     folder = results.files.folder
@@ -67,7 +67,7 @@ def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]
 
 
 def read_model(path: Path, kind: Any) -> Any:
-    """A file that `write_dashboards` wrote, as W&B's model; None without one. Raises UserError."""
+    """Read a file that `write_dashboards` wrote, as W&B's model; None without a file. Raises UserError."""
     try:
         return kind.model_validate_json(path.read_text()) if path.exists() else None
     except (OSError, ValueError):
@@ -75,7 +75,7 @@ def read_model(path: Path, kind: Any) -> Any:
 
 
 def make_report(results: Results, place: dict[str, str]) -> wr.Report:
-    """The conclusion, the table, and the same panels with a run set for each family."""
+    """Make the report: the conclusion, the table, and the workspace's panels with a run set for each family."""
     summary = wr.Runset(name="study", **choose_runs(results, wr, expr.Metric("JobType") == "summary"))
     runsets = [summary] + [  # in the report's own project: naming the project would ask the server for it
         wr.Runset(name=family_name(family), **choose_runs(results, wr, expr.Summary("family") == family))
@@ -88,7 +88,7 @@ def make_report(results: Results, place: dict[str, str]) -> wr.Report:
 
 
 def choose_runs(results: Results, module: Any, *filters: Any) -> dict[str, Any]:
-    """The study's runs and its summary, without the trials of `tune`, in the colours that families have in reports."""
+    """Choose the study's runs and its summary, without trials of `tune`, in the families' colors of the reports."""
     look, settings = looks(results.families), {}
     for row in results.rows:
         if key := results.run_files[row["run"]].wandb.get("id"):
@@ -98,7 +98,7 @@ def choose_runs(results: Results, module: Any, *filters: Any) -> dict[str, Any]:
 
 
 def make_panels(results: Results) -> dict[str, list[Any]]:
-    """Section title -> panels; a section without panels is left out."""
+    """Make the panels by section title; leave out a section without panels."""
     metric, runs = results.metric, [*results.run_files.values()]
     logged = {key for row in runs[0].metrics for key in row}
     curves = dict.fromkeys(["train/loss", "validation/loss", f"validation/{metric.key}", *CURVES])

@@ -1,4 +1,4 @@
-"""What a study held fixed, what differed by model, where it ran, how to repeat it."""
+"""The provenance of a study's results: what was fixed, what differed by model, where it ran, how to repeat it."""
 
 import os
 import shlex
@@ -21,7 +21,7 @@ OFF = ("none", "no", "0")
 
 
 def describe_budget(config: dict[str, Any], rows: Rows) -> str:
-    """Which unit is fixed, and what follows from that for small and large training sets."""
+    """Describe which unit is fixed, and its effect on small and large training sets."""
     lengths = list(dict.fromkeys(str(row["budget"]) for row in rows if row.get("budget")))
     if len(lengths) > 1:
         return f"How long a run trains depends on its variant: {', '.join(lengths)}."
@@ -36,7 +36,7 @@ def describe_budget(config: dict[str, Any], rows: Rows) -> str:
 
 
 def describe_tuning(config: dict[str, Any], rows: Rows) -> str:
-    """Whether settings were chosen on validation data, and at what cost beside the training."""
+    """Describe whether settings were chosen on validation data, and at what cost beside the training."""
     if not config.get("tune"):
         return "Recipes are fixed: nothing is tuned per model and size."
     keys = " and ".join(config["tune"])
@@ -46,7 +46,7 @@ def describe_tuning(config: dict[str, Any], rows: Rows) -> str:
 
 
 def advise_tuning(results: Results) -> str:
-    """A sentence where one or two other data sets than the study's are what a recipe was tuned on; else empty."""
+    """Advise to tune if a recipe was tuned only on one or two data sets other than the study's; else ""."""
     if any(key.startswith("recipe.") for key in results.config.get("tune") or {}):
         return ""
     data, first_runs, foreign = results.config["data"]["name"], {}, {}
@@ -69,7 +69,7 @@ def advise_tuning(results: Results) -> str:
 
 
 def describe_passes(rows: Rows) -> str:
-    """`: 256 passes over 500 examples, 4 over 32,000`; `2.1 to 4` where models differ."""
+    """Describe the passes: `: 256 passes over 500 examples, 4 over 32,000`; `2.1 to 4` where models differ."""
     passes: dict[int, list[float]] = {}
     for row in rows:
         if (seen := finite(row.get("examples_seen"))) is not None:
@@ -87,7 +87,7 @@ def describe_passes(rows: Rows) -> str:
 
 
 def list_choices(config: dict[str, Any]) -> Facts:
-    """What the study's configuration sets for every run, the values of each axis, the settings of each variant."""
+    """List the settings for every run, the values of each axis, the settings of each variant."""
     data, models = config["data"], config.get("models")
     extent, tokenizer, seeds = data.get("image_size"), data.get("tokenizer"), config.get("seeds") or []
     sides = extent if isinstance(extent, list) else [extent] * 2
@@ -111,7 +111,7 @@ def list_choices(config: dict[str, Any]) -> Facts:
 
 
 def compare_settings(results: Results) -> list[list[str]]:
-    """A line per setting: its name, then each model's values. What all models leave off at its default is left out."""
+    """List a line per setting: its name, each model's values; omit settings that all models leave off by default."""
     runs: dict[str, list[RunResults]] = {}
     params: dict[str, list[str]] = {}
     for row in results.rows:
@@ -133,7 +133,7 @@ def compare_settings(results: Results) -> list[list[str]]:
 
 
 def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
-    """A configuration as `{dotted key: text}`."""
+    """Flatten a configuration to `{dotted key: text}`."""
     leaves: dict[str, str] = {}
     for key, value in config.items():
         if isinstance(value, dict) and value:
@@ -148,7 +148,7 @@ def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
 
 
 def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
-    """Versions, commit and hardware; where runs differ, each value with the number of runs that have it."""
+    """List versions, commit and hardware; where runs differ, each value with the number of runs that have it."""
     values: dict[str, Counter[str]] = {}
     for key, value in chain(*((result.get("environment") or {}).items() for result in results)):
         if value is not None:
@@ -160,7 +160,7 @@ def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
 
 
 def list_commands(results: Results, *, waiting: bool) -> Facts:
-    """(what it does, command), for the folder where the study was started; `waiting`: whether runs can be uploaded."""
+    """List (purpose, command) for the folder where the study was started; `waiting`: runs can be uploaded."""
     path = results.files.path_from_start()
     folder, study = shlex.quote(path), shlex.quote(os.path.join(path, "study.yaml"))
     again = shlex.quote(os.path.normpath(os.path.join(path, os.pardir, f"{results.files.folder.resolve().name}-again")))

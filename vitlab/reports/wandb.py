@@ -1,4 +1,4 @@
-"""What a run shows while it trains: figures of its analyses in its folder, all of it in Weights & Biases.
+"""Report a run while it trains: figures of its analyses in its folder, all of it in Weights & Biases.
 
 metrics.jsonl is the record; W&B mirrors it, offline when nobody is logged in. A failure there is a warning and never
 ends a run. Neither wandb nor Lightning is imported before a run is logged. W&B's own variables (WANDB_ENTITY,
@@ -43,7 +43,7 @@ SETTINGS = {
 
 
 def default_mode() -> str:
-    """WANDB_MODE if set, else online for a user who is logged in, else offline."""
+    """Return the mode by WANDB_MODE if set, else online for a user who is logged in, else offline."""
     if mode := os.environ.get("WANDB_MODE"):
         return {"disabled": "off", "online": "online"}.get(mode, "offline")
     import wandb
@@ -52,7 +52,7 @@ def default_mode() -> str:
 
 
 def harmless(method: Callable[..., None]) -> Callable[..., None]:
-    """Does nothing in mode `off`, which a failure leads to: W&B must not end a training run."""
+    """Make a method do nothing in mode `off`, and a failure switch to `off`: W&B must not end a training run."""
 
     @wraps(method)
     def call(tracker: "Tracker", *args: Any, **options: Any) -> None:
@@ -67,7 +67,7 @@ def harmless(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Tracker:
-    """One W&B run of one training run, or of a trial of `tune` for the run `trial_of`.
+    """A W&B run of a training run, or of a trial of `tune` for the run `trial_of`.
 
     Until a run ends, its pictures are also kept in wandb/figures/<step>, for an attempt that resumes the run.
     """
@@ -129,8 +129,8 @@ class Tracker:
     def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
         """Log again what an interrupted attempt logged before its checkpoint, so that the last attempt is complete.
 
-        That is the rows of its metrics.jsonl, and its pictures up to `last_step`. Offline, where each attempt has its
-        own folder; online only where W&B has nothing of the run yet: a tuned run begins as its best trial.
+        Logs the rows of its metrics.jsonl, and its pictures up to `last_step`. Offline, where each attempt has its own
+        folder; online only where W&B has nothing of the run yet: a tuned run begins as its best trial.
         """
         if self.mode == "online" and not self.fresh:
             return
@@ -154,7 +154,7 @@ class Tracker:
 
     @harmless
     def log_rows(self, name: str, rows: list[dict[str, Any]], step: int) -> None:
-        """Log the rows of an analysis as a table; values that are no scalars as text."""
+        """Log the rows of an analysis as a table; values other than scalars as text."""
         import wandb
 
         columns, plain = list(dict.fromkeys(key for row in rows for key in row)), (str, int, float, type(None))
@@ -181,7 +181,7 @@ class Tracker:
         self.run.log({**found, STEP: step})
 
     def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
-        """Write the summary and end the run; return where it is, for result.json."""
+        """Write the summary and end the run; return its place in W&B, for result.json."""
         if self.mode == "off":
             return None
         where = {"mode": self.mode, "id": self.run.id, "path": os.path.relpath(self.run.dir, self.files.folder)}
@@ -200,7 +200,7 @@ class Tracker:
             self.run.finish(exit_code=exit_code)
 
     def log_weights(self, metadata: dict[str, Any]) -> None:
-        """The weights that count, without the optimizer's state, as an artifact of type `model`."""
+        """Log the weights to use, without the optimizer's state, as an artifact of type `model`."""
         import torch
         import wandb
 
@@ -261,7 +261,7 @@ class RunReporter:
 
 
 def log_study(results: Results) -> None:
-    """One W&B run of a study, job type `summary`: its figures, tables, sentences, and a number for each model.
+    """Log a W&B run of a study, job type `summary`: its figures, tables, sentences, and a number for each model.
 
     Nothing is logged with wandb.mode=off, or again while results.csv is the same; what goes wrong is a warning.
     """
@@ -302,7 +302,7 @@ def log_study(results: Results) -> None:
 
 
 def list_by_size(results: Results) -> dict[int, dict[str, float]]:
-    """What is charted against each training-set size, by key: of each model its metric, and each layer's attention.
+    """List the numbers to chart against each training-set size, by key: each model's metric, each layer's attention.
 
     `by_size/accuracy/vit_nano` is the mean over seeds, with `/low` and `/high` the ends of its interval;
     `by_size/attention_distance/vit_nano/layer1` the mean over heads and seeds.
@@ -330,9 +330,9 @@ def list_by_size(results: Results) -> dict[int, dict[str, float]]:
 
 
 def list_uploads(results: Results) -> list[tuple[str, str, Path | None]]:
-    """`(name, state, file)` of every finished run, behind its trials, and of the study's summary.
+    """List `(name, state, file)` of every finished run, after its trials, and of the study's summary.
 
-    WAITING is a state, or why nothing is to do.
+    A state is WAITING, or the reason why there is nothing to do.
     """
     found = []
     for name, run in results.run_files.items():
@@ -345,7 +345,7 @@ def list_uploads(results: Results) -> list[tuple[str, str, Path | None]]:
 
 
 def find_upload(run: RunResults) -> tuple[str, Path | None]:
-    """The state of a run and the .wandb file of its last attempt, which holds the whole run."""
+    """Find the state of a run and the .wandb file of its last attempt, which holds the whole run."""
     if run.wandb.get("mode") != "offline":
         return ("logged online" if run.wandb.get("mode") == "online" else "not logged to W&B"), None
     # the name alone, so that result.json names no folder of others
@@ -357,5 +357,5 @@ def find_upload(run: RunResults) -> tuple[str, Path | None]:
 
 
 def is_uploaded(file: Path) -> bool:
-    """Whether W&B has put its marker beside a file. The exit code of `wandb sync` is 0 also without a server."""
+    """Tell whether W&B has put its marker beside a file: `wandb sync` exits with 0 even without a server."""
     return file.with_name(f"{file.name}.synced").exists()

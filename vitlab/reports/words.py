@@ -1,4 +1,4 @@
-"""What a study found, in words and as a table: the same for terminal, page, Markdown, LaTeX, advice and dashboards."""
+"""A study's findings in words and as a table: the same for terminal, page, Markdown, LaTeX, advice and dashboards."""
 
 import math
 import textwrap
@@ -32,11 +32,11 @@ MARKDOWN = {character: f"\\{character}" for character in "\\`*_[]<>|~&$"}  # wha
 
 @dataclass(frozen=True)
 class Comparison:
-    """The contenders at one training-set size, by their names.
+    """The comparison of the contenders, by their names, at one training-set size.
 
-    `best` is the best one on validation items where more than two are compared and all kept these, else on test items.
+    `best` is the best on validation items where more than two are compared and all kept these, else on test items.
     `gap` is between it and the next on test items, or the first that it is not clearly ahead of; `p` is of the best
-    one being no better than some other one.
+    being no better than some other contender.
     """
 
     size: int
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def order(self) -> tuple[str, str]:
-        """The better one of `best` and `next` on test items, and the other one."""
+        """`best` and `next`, the better of the two on test items first."""
         return (self.best, self.next) if self.gap.estimate.mean >= 0 else (self.next, self.best)
 
     @property
@@ -60,7 +60,7 @@ class Comparison:
 
     @property
     def lead(self) -> str:
-        """`A by 2.0 points (1.4 to 2.6)`, `undecided: A ahead by 0.3 points (-1.6 to 2.2)`, `level: ...`."""
+        """The lead in words: `A by 2.0 points (1.4 to 2.6)`, `undecided: A ahead by 0.3 points (-1.6 to 2.2)`, ..."""
         ahead, behind = self.order
         of = f" of {behind}" if len(self.tied) > 2 or ahead != self.best else ""
         one = "" if self.gap.estimate.half_width is not None else " (one seed)"
@@ -74,7 +74,7 @@ class Comparison:
 
 
 def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]]) -> dict[int, Comparison]:
-    """Each size at which two contenders (name -> size -> model) or more have a result, the smallest size first."""
+    """Compare contenders (name -> size -> model) at each size where two or more have a result, the smallest first."""
     compared, metric = {}, results.metric
     for size in results.sizes:
         cells = {name: results.by_model[of[size]][size] for name, of in contenders.items() if size in of}
@@ -112,13 +112,13 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 
 
 def headline(results: Results) -> tuple[str, str]:
-    """What the study found in at most WIDTH characters, then the rest: numbers, crossover, what limits the cells."""
+    """Say in at most WIDTH characters what the study found, then the rest: numbers, crossover, limits of the cells."""
     first, *rest = say_result(results)
     return first, " ".join(filter(None, [*rest, describe_compute(results), describe_limits(results)]))
 
 
 def describe_compute(results: Results) -> str:
-    """`At 90% accuracy ViT needs 1.8 (1.3 to 2.6) times the compute of ResNet.`; empty without a frontier of each."""
+    """Describe compute: `At 90% accuracy ViT needs 1.8 (1.3 to 2.6) times the compute of ResNet.`; "" if unknown."""
     if results.compute is None:
         return ""
     ours, other, level, ratio, low, high = results.compute
@@ -129,7 +129,7 @@ def describe_compute(results: Results) -> str:
 
 
 def say_result(results: Results) -> list[str]:
-    """Sentences that hold for the finished runs (docs/rules.md says when); the first has at most WIDTH characters."""
+    """List sentences that hold for the finished runs (see docs/rules.md); the first has at most WIDTH characters."""
     if not results.rows:
         return ["No run has finished yet."]
     metric = results.metric
@@ -171,7 +171,7 @@ def say_result(results: Results) -> list[str]:
 
 
 def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
-    """Who leads at which size: of all sizes together one is wrong in at most 5% of studies of equal models."""
+    """Find who leads at which size; over all sizes, at most 5% of studies of equal models get a wrong leader."""
     adjusted = adjust_p_values([one.p for one in comparisons])
     return {
         one.size: one.best for one, p in zip(comparisons, adjusted, strict=True) if one.verdict == LEAD and p < 0.05
@@ -179,7 +179,7 @@ def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
 
 
 def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
-    """What holds at the largest size: `A leads at every size from 500 to 8,000, by 2.0 points (1.4 to 2.6) there.`"""
+    """Describe the largest size: `A leads at every size from 500 to 8,000, by 2.0 points (1.4 to 2.6) there.`"""
     last, leads, first = comparisons[-1], find_leads(comparisons), comparisons[0]
     metric, at = last.metric, f"with {plural(last.size, last.metric.sized_by)}"
     everywhere = f"at every size from {whole(first.size)} to {whole(last.size)}" if first is not last else at
@@ -205,7 +205,7 @@ def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
 
 
 def describe_leads(comparisons: Sequence[Comparison]) -> str:
-    """`ResNet leads at 500 and 2,000 examples; ViT leads from 8,000 examples on.`; without what `describe_end` says."""
+    """Describe leads that `describe_end` omits: `ResNet leads at 500 and 2,000 examples; ViT leads from 8,000 on.`"""
     leads, sizes, unit = find_leads(comparisons), [one.size for one in comparisons], comparisons[-1].metric.sized_by
     if not leads or ({*leads.values()} == {leads.get(sizes[-1])} and len(leads) in (1, len(sizes))):
         return ""
@@ -227,9 +227,9 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
 
 
 def describe_limits(results: Results) -> str:
-    """`From 4,000 examples on both models should gain more from more steps than from more data.`; empty if none should.
+    """Describe limits: `From 4,000 examples on both models should gain more from more steps than from more data.`
 
-    With accuracy, what twice the budget brought on Fashion-MNIST (docs/rules.md).
+    Returns "" if no model should. With accuracy, adds the gain from twice the budget on Fashion-MNIST (docs/rules.md).
     """
     places: dict[str, list[str]] = {}
     budgets: set[str] = set()
@@ -255,7 +255,7 @@ def describe_limits(results: Results) -> str:
 
 
 def name_sizes(some: list[float], every: list[float], unit: str) -> str:
-    """`from 4,000 examples on`, `at 250 and 1,000 examples`, `at every size`."""
+    """Name sizes: `from 4,000 examples on`, `at 250 and 1,000 examples`, `at every size`."""
     if some == every and len(every) > 1:
         return "at every size"
     if len(some) > 1 and some == every[-len(some) :]:
@@ -264,7 +264,7 @@ def name_sizes(some: list[float], every: list[float], unit: str) -> str:
 
 
 def describe_model(model: str, by_size: Mapping[int, Cell], metric: Metric, verb: str = ":") -> str:
-    """`vit_nano: 97.3% accuracy with 32,000 training examples, 73.6% with 250.`"""
+    """Describe a model: `vit_nano: 97.3% accuracy with 32,000 training examples, 73.6% with 250.`"""
     first, last = min(by_size), max(by_size)
     size = plural(last, f"training {metric.sized_by}")
     text = f"{model}{verb} {metric.text(by_size[last].mean)} {metric.name} with {size}"
@@ -272,12 +272,12 @@ def describe_model(model: str, by_size: Mapping[int, Cell], metric: Metric, verb
 
 
 def join_names(names: list[str]) -> str:
-    """`A, B and C`"""
+    """Join names: `A, B and C`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def format_gap(gap: Estimate, metric: Metric, seeds: str = "") -> str:
-    """`8.1 points (6.8 to 9.4)`: a difference and its 95% interval; behind it the `seeds`, if given."""
+    """Format a difference with its 95% interval, `8.1 points (6.8 to 9.4)`, and after it the `seeds`, if given."""
     text, ends = format_difference(gap.mean, metric), ""
     if gap.half_width is not None:
         low, high = (max(-1.0, min(1.0, end)) if metric.percent else end for end in (gap.low, gap.high))
@@ -287,7 +287,7 @@ def format_gap(gap: Estimate, metric: Metric, seeds: str = "") -> str:
 
 
 def format_difference(value: float, metric: Metric) -> str:
-    """Of a relative metric by how many percent the better value is below the other one."""
+    """Format a difference; of a relative metric in percent, by how much the better value is below the other."""
     return f"{-100 * math.expm1(-value):.1f}%" if metric.relative else metric.number(value)
 
 
@@ -295,7 +295,7 @@ def format_difference(value: float, metric: Metric) -> str:
 
 
 class SizeTable(NamedTuple):
-    """`body` has a row per training-set size; `note` says what stands in the cells, and what chance is."""
+    """A table by size. `body` has a row per training-set size; `note` explains the cells and gives chance."""
 
     header: list[str]
     body: list[list[str]]
@@ -303,7 +303,7 @@ class SizeTable(NamedTuple):
 
 
 def make_size_table(results: Results) -> SizeTable:
-    """A column per model, `84.2 ± 0.6% (more data)`, in brackets what would help; last the best model's lead."""
+    """Make a column per model, `84.2 ± 0.6% (more data)`, in brackets what would help; last, the best model's lead."""
     metric, rows, by_model = results.metric, results.rows, results.by_model
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
@@ -330,7 +330,7 @@ def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
 
 
 def describe_numbers(results: Results, compared: list[Comparison]) -> str:
-    """What stands behind a mean and behind a difference, chance, and the number of held-out examples."""
+    """Describe what stands behind means and differences, chance, and the number of held-out examples."""
     metric, rows = results.metric, results.rows
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
     fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
@@ -363,14 +363,14 @@ def write_tables(results: Results) -> None:
 
 
 def format_markdown(results: Results) -> str:
-    """A table of GitHub's Markdown, with a line that says what its numbers are."""
+    """Format the table in GitHub's Markdown, with a line that explains its numbers."""
     (header, *body), caption = build_table(results, MARKDOWN)
     lines = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---:"] * len(header), *body))
     return f"{lines}\n\n{caption}\n"
 
 
 def format_latex(results: Results) -> str:
-    """A table environment for LaTeX with the package booktabs."""
+    """Format the table as a LaTeX table environment with the package booktabs."""
     import pandas as pd
 
     (header, *body), caption = build_table(results, LATEX)
@@ -379,7 +379,7 @@ def format_latex(results: Results) -> str:
 
 
 def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[list[str]], str]:
-    """The header and a row per size; caption. All escaped."""
+    """Build the table, (header and a row per size, caption), with all texts escaped."""
     table = make_size_table(results)
     data = ", ".join(sorted({str(row["data"]) for row in results.rows}))
     lines = [[escape(cell, characters) for cell in line] for line in (table.header, *table.body)]

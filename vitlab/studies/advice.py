@@ -1,7 +1,7 @@
-"""Which classifier of pictures is best now, and what more labels would bring: scikit-learn on arrays.
+"""Choose the best classifier of pictures and predict the gain from more labels: scikit-learn on arrays.
 
-Every candidate is fitted on the training parts of the same repeated splits, and every picture is tested by each
-repetition, on a model that has not seen it or a copy of it. A network's frozen features are arrays.
+Every candidate is fitted on the training parts of the same repeated splits, and each repetition tests every picture
+with a model that has seen neither it nor a copy of it. A network's frozen features are arrays.
 
 Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B bootstrap draws.
 """
@@ -92,7 +92,7 @@ class Candidate:
 
 
 def list_candidates(features: Mapping[str, np.ndarray]) -> list[Candidate]:
-    """All classifiers of these arrays (N, D), those without a network first."""
+    """List all classifiers of these arrays (N, D), those without a network first."""
     found = [Candidate(kind, name) for name in features if name in (PIXELS, COLORS) for kind in FLOOR]
     found += [Candidate(kind, name) for name in features if name not in (PIXELS, COLORS) for kind in FROZEN]
     large = len(next(iter(features.values()))) > LARGEST_KERNEL
@@ -103,7 +103,7 @@ Splits = list[tuple[np.ndarray, np.ndarray]]  # training rows, nested and strati
 
 
 def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | None) -> Splits:
-    """FOLDS x REPEATS stratified splits with groups (N,) kept together; `held_out` (N,), if given, is the test."""
+    """Make FOLDS x REPEATS stratified splits with groups (N,) kept together; `held_out` (N,), if given, is the test."""
     _, first, member = np.unique(groups, return_index=True, return_inverse=True)
     splits = []
     for repeat in range(REPEATS):
@@ -124,7 +124,7 @@ def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | N
 
 
 def fit_classifier(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray) -> Any:
-    """A classifier fitted on the training rows; its setting was chosen inside them."""
+    """Fit a classifier on the training rows; choose its setting inside them."""
     warnings.simplefilter("ignore", ConvergenceWarning)  # how many steps is a choice, too
     settings, build = KINDS[kind]
     settings = [one for one in settings if kind != "nearest neighbors" or one <= (1 - INNER) * len(train)] or settings
@@ -137,7 +137,7 @@ def fit_classifier(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarr
 
 
 def score(model: Any, x: np.ndarray, classes: int) -> np.ndarray:
-    """Scores float32 (N, C), logarithms or distances; a class that was not among the training rows has the lowest."""
+    """Compute scores float32 (N, C), logs or distances; a class that the training rows lack has the lowest."""
     if hasattr(model, "decision_function"):
         found = model.decision_function(x)
         found = np.stack([-found, found], axis=1) if found.ndim == 1 else found
@@ -154,7 +154,7 @@ def fit_scores(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray, 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """How a candidate did. hits: (S, N), the share of repetitions that were right of a picture, NaN where untested.
+    """A candidate's results. hits: (S, N), the share of repetitions that were right of a picture, NaN where untested.
 
     sizes: (S,), the largest first. scores: (N, C) at the largest size, the mean over `repeats` repetitions.
     """
@@ -173,7 +173,7 @@ def compare_candidates(
     progress: Progress = lambda *_: None,
     deadline: float = np.inf,
 ) -> list[Outcome]:
-    """All candidates with the largest training set, the best first; the best CURVES of them with all sizes.
+    """Rank all candidates at the largest training set, the best first; measure the best CURVES of them at all sizes.
 
     After `deadline` (of time.monotonic) no further repetition begins.
     """
@@ -225,7 +225,7 @@ def compare_candidates(
 
 
 def draw_means(hits: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """(B, ...) means of hits (..., N), NaN untested, over bootstrap draws of groups of pictures; wider by WIDER."""
+    """Draw (B, ...) means of hits (..., N), NaN untested, by bootstrap of groups of pictures; wider by WIDER."""
     tested = ~np.isnan(hits).reshape(-1, hits.shape[-1])
     some = tested.any(axis=0)
     values, tested = np.nan_to_num(hits).reshape(tested.shape)[:, some], tested[:, some]
@@ -262,21 +262,21 @@ class Curve:
     slopes: np.ndarray
 
     def range_of(self, find: Callable[[Any, Any], Any]) -> Range:
-        """What a function of errors and slopes gives."""
+        """Apply a function of errors and slopes to the curve and its draws; return the value with its interval."""
         return to_range(find(self.error, self.slope), find(self.errors, self.slopes))
 
     def at(self, size: float) -> Range:
-        """The accuracy with `size` labels."""
+        """Predict the accuracy with `size` labels."""
         grown = size / self.size
         return self.range_of(lambda error, slope: 1 - np.minimum(1, error * grown**-slope))
 
     def gain(self, start: float, more: float) -> Range:
-        """By how much the accuracy rises with `more` labels than `start`."""
+        """Predict the rise of the accuracy with `more` labels than `start`."""
         before, after = start / self.size, (start + more) / self.size
         return self.range_of(lambda error, slope: error * (before**-slope - after**-slope))
 
     def labels_for(self, target: float) -> Range | None:
-        """The labels that an accuracy takes; None where more than FARTHEST times the largest size is sure."""
+        """Predict the labels that an accuracy takes; None if they surely exceed FARTHEST times the largest size."""
 
         def find(error: Any, slope: Any) -> Any:
             powers = np.log(np.maximum(error, 1e-9) / (1 - target)) / np.maximum(slope, 1e-3)
@@ -287,7 +287,7 @@ class Curve:
 
 
 def fit_curve(outcome: Outcome, groups: np.ndarray) -> Curve | None:
-    """A weighted line through the logarithms of its errors; None with fewer than three sizes."""
+    """Fit a weighted line through the logarithms of a candidate's errors; None with fewer than three sizes."""
     if len(outcome.sizes) < 3:
         return None
     tested = int((~np.isnan(outcome.hits[0])).sum())
@@ -326,7 +326,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Standing:
-    """A model as the answer lists it. `now` is with all labels of the folder; `later` with twice as many."""
+    """A model in the answer's list. `now` is with all labels of the folder; `later` with twice as many."""
 
     name: str
     now: Range
@@ -341,7 +341,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Advice:
-    """`standings` has the best first. `chosen` is the best floor, or what is surely better."""
+    """The answer. `standings` has the best first. `chosen` is the best floor, or a model that is surely better."""
 
     standings: list[Standing]
     chosen: Standing
@@ -364,12 +364,12 @@ def judge(
     groups: np.ndarray,
     held_out: np.ndarray | None,
 ) -> Advice:
-    """The answer; `outcomes` as `compare_candidates` gives them.
+    """Judge all models and choose one; `outcomes` come from `compare_candidates`.
 
-    Of the floors within a standard error of the best, the one that KINDS lists first is named: it gains most from
-    labels. What needs a network is named only where its lead over that floor is not chance, in view of how many were
-    tried. What is named of several is partly the luckiest: its accuracy, also a trained network's, is lower by the
-    bootstrap's estimate of that luck.
+    Of the floors within a standard error of the best, take the first in KINDS: it gains most from labels. A model that
+    needs a network is named only if its lead over that floor is not chance, in view of how many were tried. The best of
+    several is partly the luckiest: its accuracy, also a trained network's, is lowered by the bootstrap's estimate of
+    that luck.
     """
     size = len(labels) if held_out is None else int((~held_out).sum())
     every = [*(one.hits[0] for one in outcomes), *(one.hits for one in networks)]
@@ -381,7 +381,7 @@ def judge(
     order = np.argsort([[*KINDS].index(outcomes[place].candidate.kind) for place in floors], kind="stable")
 
     def name_floor(values: np.ndarray) -> np.ndarray:
-        """The place among `floors` that is named, from their accuracies (B, F)."""
+        """Choose the place among `floors` of the floor to name, from their accuracies (B, F)."""
         best = values.argmax(axis=1)
         level = values.max(axis=1, keepdims=True) - values <= spread[best]
         return order[level[:, order].argmax(axis=1)]
@@ -426,7 +426,7 @@ def judge(
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Rows of pictures that were decided wrongly, the surest first, with the class and its confidence; calibrated.
+    """Rows of pictures that were decided wrongly, the surest first, with the class and its calibrated confidence.
 
     suspects: rows decided against their label as surely as half of the right ones; a hard picture is decided less
     surely than an easy one, a wrong label is not. sure: the confidence that a tenth of the right ones have.
@@ -455,7 +455,7 @@ def find_mistakes(outcome: Outcome, labels: np.ndarray) -> Mistakes:
 
 
 class AdvisedClassifier:
-    """The classifier that `vitlab advise` named, fitted again on its pictures, as `training.predict.Predictor`.
+    """The classifier that `vitlab advise` named, fitted again on its pictures, used like `training.predict.Predictor`.
 
     `facts` is "predictor" of the folder's advice.json. Raises UserError for a network that is gone.
     """
@@ -483,7 +483,7 @@ class AdvisedClassifier:
         return scale_pixels(rows, self.grey) if self.features == PIXELS else rows
 
     def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
-        """What it says of files of pictures, in their order; one that cannot be read has an error."""
+        """Predict for files of pictures, in their order; a file that cannot be read has an error."""
         found = []
         for path in inputs:
             picture, errors = read_pictures([path], self.backbone.size, self.backbone.channels, self.bits)

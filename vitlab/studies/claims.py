@@ -1,4 +1,4 @@
-"""Who works in a run's folder, from files alone, on any file system and from any host. Imports no torch.
+"""Claims: one process at a time works in a run's folder, by files alone, on any file system and host. Imports no torch.
 
 File locks are unreliable on network file systems. So a process that works in a folder creates `claim.<n>` there with
 O_EXCL, which one of several processes can, and touches it every 10 s. The highest n counts. A claim is dead when its
@@ -47,12 +47,12 @@ class Owner:
 
 
 def find_own() -> Owner:
-    """This process."""
+    """Describe this process as an owner."""
     return Owner(socket.gethostname(), os.getpid(), find_start(os.getpid()) or "")
 
 
 def find_start(pid: int) -> str | None:
-    """When a process began, in clock ticks; "" where the system does not say, None once it has ended."""
+    """Return a process's start in clock ticks; "" where the system does not tell it, None once it has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -77,7 +77,7 @@ class Claim:
 
     @property
     def age(self) -> float:
-        """About how many seconds ago it was touched: clocks of hosts differ."""
+        """The seconds since it was touched, roughly: clocks of hosts differ."""
         return max(0.0, time.time() - self.touched)
 
     @property
@@ -91,19 +91,19 @@ class Claim:
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process is gone: of another host's that is told by two looks, a minute or more apart."""
+        """Whether its process is gone; for another host's, two looks a minute or more apart tell."""
         if self.is_here:
             return find_start(self.owner.pid) != self.owner.started
         return self.look()[0] > DEAD_AFTER
 
     @property
     def is_silent(self) -> bool:
-        """Whether it is of another host, and this process has not seen a sign of life in the last heartbeats."""
+        """Whether it belongs to another host and this process has seen no sign of life in the last heartbeats."""
         seconds, followed = self.look()
         return not self.is_here and (not followed or seconds > 2.5 * HEARTBEAT)
 
     def look(self) -> tuple[float, bool]:
-        """Of another host's: seconds since this process first saw its last touch, and whether it saw one before."""
+        """Return the seconds since this process first saw another host's last touch, and whether it saw one before."""
         path, now = path_of(self.folder, self.number), time.monotonic()
         touched, since, followed = SEEN.get(path, (self.touched, now, False))
         SEEN[path] = (self.touched, since, followed) if touched == self.touched else (self.touched, now, True)
@@ -111,7 +111,7 @@ class Claim:
 
 
 def read_claim(folder: Path) -> Claim | None:
-    """The claim that counts in a folder, dead or alive; None where there is none."""
+    """Read the claim that counts in a folder, dead or alive; None without a claim."""
     while number := max(list_numbers(folder), default=0):
         with contextlib.suppress(FileNotFoundError):  # it was given back since it was listed
             with path_of(folder, number).open() as file:  # opening it makes a network file system ask the server
@@ -137,7 +137,7 @@ def path_of(folder: Path, number: int) -> Path:
 
 
 class Hold:
-    """A folder that this process has claimed, or the one that has started it as a rank of its run.
+    """A folder claimed by this process, or by the process that started it as a rank of its run.
 
     Without a number nothing is checked: rank 0 does that.
     """
@@ -153,17 +153,17 @@ class Hold:
         return claim is not None and (claim.number, claim.owner) == (self.number, self.owner)
 
     def check(self) -> None:
-        """Raise ClaimLost where another process has taken the folder over, or has finished the run since."""
+        """Raise ClaimLost if another process has taken the folder over, or has finished the run since."""
         if self.number and not self.is_mine:
             raise ClaimLost(f"{self.folder}: another vitlab has taken it over, after no heartbeat of this one")
 
 
 @contextlib.contextmanager
 def hold(folder: str | Path, *, wait: bool = False) -> Iterator[Hold]:
-    """The folder for this process alone; it is made where there is none, and removed if nothing was written there.
+    """Hold a folder for this process alone; make the folder if needed, and remove it if nothing was written there.
 
-    Raises Held while another process holds it: at once for one of this host, for one of another host as soon as it
-    gives a sign of life. With `wait` it is waited for instead.
+    Raises Held while another process holds it: at once for a process of this host, for another host's as soon as it
+    gives a sign of life. With `wait`, wait for it instead.
     """
     folder = Path(folder)
     is_new = not folder.exists()
@@ -209,7 +209,7 @@ def touch(claim: Path, ended: threading.Event) -> None:
 
 
 def create_claim(folder: Path, number: int, owner: Owner) -> bool:
-    """Whether this process has claimed the folder under a number."""
+    """Claim the folder under a number; return whether this process got it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, number)
     try:

@@ -1,5 +1,5 @@
-"""Where one of two models passes the other, how many times the other's data it needs, which runs would tell; the laws
-of a study and of the groups of a file, as tables and sentences.
+"""Crossovers: the size at which one of two models passes the other, how many times the other's data it needs, which
+runs would tell; the laws of a study and of the groups of a file, as tables and sentences.
 """
 
 import math
@@ -45,14 +45,14 @@ MOST_PAIRS = 10  # that sentences name
 ITEMS = 4096  # test items that are drawn at a time
 CAME_TRUE = 0.64  # of 47 likely crossovers on public curves (LCDB) who passes leads at the end: docs/rules.md
 
-ON_BUDGET = "with too few steps: "  # before what rests on such cells
+ON_BUDGET = "with this budget, "  # before what rests on such cells
 NO_LEADER = "neither is clearly ahead at any size"
 OPEN_ORDER = f"their order changes, but {NO_LEADER}"
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """Where two models change places. `size` is None where they are not seen to, and `reason` says why.
+    """The size at which two models change places. Where none is seen, `size` is None and `reason` says why.
 
     `claim`: "sure" where nine tenths of the draws have a crossover, "likely" where half of them have one, "none".
     `low` and `high` are the 90% interval, of a likely one over the draws that have it; `high` is None where it has no
@@ -74,7 +74,7 @@ class Crossover:
 
     @property
     def factor(self) -> float | None:
-        """How many times the largest size it is at."""
+        """The crossover's size as a multiple of the largest size."""
         return None if self.size is None else self.size / self.largest
 
 
@@ -85,11 +85,11 @@ def crossover(
     high: float | None = None,
     leads: Mapping[float, bool] | None = None,
 ) -> Crossover:
-    """The last change of order of two models from size `low` to `high`, by default the data's and ten times its end.
+    """Find the last change of order of two models from size `low` to `high`; default: the data and ten times its end.
 
     Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
     of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
-    data. At a size that only one was measured at, the other's error is interpolated on its laws. `leads` says by size
+    data. At a size where only one was measured, the other's error is interpolated on its laws. `leads` tells by size
     whether a model leads clearly, where a comparison run by run knows better than the fits.
     """
     both = [fit.runs.log_sizes for fit in (first, second)]
@@ -158,7 +158,7 @@ def crossover(
 
 
 def find_change(grid: np.ndarray, lines: np.ndarray) -> np.ndarray:
-    """Where each line (B, G) is negative from then on; infinity where it is positive at the end."""
+    """Find where each line (B, G) becomes negative for good; infinity where it is positive at the end."""
     places = np.full(len(lines), np.inf)
     turned = lines[:, -1] <= 0
     places[turned] = find_turn(grid, lines[turned])
@@ -166,10 +166,10 @@ def find_change(grid: np.ndarray, lines: np.ndarray) -> np.ndarray:
 
 
 def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Where each line of values (B, N), positive at first, turns negative for good.
+    """Find where each line of values (B, N), positive at first, turns negative for good.
 
-    Of several changes of sign between two clear leaders all but one are noise, and the last is late on average. So it
-    is how far the line reaches with the parts where it is positive put together: with a single change, that change.
+    Of several changes of sign between two clear leaders all but one are noise, and the last is late on average. So the
+    place is the line's reach with its positive parts put together: with a single change, that change.
     """
     before, after = values[:, :-1], values[:, 1:]
     rise = np.maximum(before, 0) + np.maximum(after, 0)
@@ -179,7 +179,7 @@ def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def describe_crossover(crossing: Crossover, first: str = "", second: str = "", unit: str = "example") -> str:
-    """`A passes B at 9,400 training examples (90% interval 7,100 to 12,000), inside the data`, or that none is seen.
+    """Describe a crossover: `A passes B at 9,400 training examples (90% interval 7,100 to 12,000), inside the data`.
 
     Without names `the curves cross at ...`.
     """
@@ -207,16 +207,16 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
 
 
 def rounded(size: float) -> str:
-    """A size to two digits, as no more are known: `9,400`."""
+    """Format a size to two digits, as no more are known: `9,400`."""
     return amount(float(f"{size:.2g}"))
 
 
 @dataclass(frozen=True)
 class Multiplier:
-    """How many times the data of the second model the first needs, for one error; its 90% interval.
+    """The data that a first model needs for an error, as a multiple of the second's; its 90% interval.
 
-    `ratio` is None, and `reason` says why, where a law does not hold, or is at that error below its smallest size or
-    beyond ten times its largest one, or fewer than nine tenths of the draws reach it there. `high` is None where the
+    `ratio` is None, and `reason` says why, where a law does not hold, or reaches that error below its smallest size or
+    beyond ten times its largest size, or fewer than nine tenths of the draws reach it there. `high` is None where the
     first may never reach it, `low` where the second may not.
     """
 
@@ -228,9 +228,9 @@ class Multiplier:
 
 
 def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: float | None = None) -> Multiplier:
-    """The data that the first needs over the data that the second needs for an error, or for the second's at `size`.
+    """Divide the data that the first needs for an error by the second's; or for the second's error at `size`.
 
-    By default for an error that both reach inside their data: the higher one of theirs at half their largest sizes.
+    The default is an error that both reach inside their data: the higher of their errors at half their largest sizes.
     Raises UserError.
     """
     given = {name: value for name, value in (("error", error), ("size", size)) if value is not None}
@@ -265,7 +265,7 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
 
 
 def find_common_error(first: Fit, second: Fit) -> float | None:
-    """The higher error of theirs at half their largest sizes, in two digits where both have these in their data too."""
+    """Find the higher of their errors at half their largest sizes, in two digits if both have that in their data."""
     ends_and_half = [fit.runs.log_sizes[[0, -1, -1]] - [0, 0, np.log(2)] for fit in (first, second)]
     errors = np.exp([fit.read_means(sizes)[0] for fit, sizes in zip((first, second), ends_and_half, strict=True)])
     highest, (lowest, error) = errors[:, 0].min(), errors[:, 1:].max(0)
@@ -273,9 +273,9 @@ def find_common_error(first: Fit, second: Fit) -> float | None:
 
 
 def find_needed(fit: Fit, levels: np.ndarray, role: int = 0) -> np.ndarray:
-    """(1 + draws): the log size from which on the error is at a level, of the curve and of its draws.
+    """Find the log size from which on the error is at a level, for the curve and its draws: (1 + draws).
 
-    It is sought up to ten times beyond the data on either side: minus infinity where it is below, infinity if nowhere.
+    Search up to ten times beyond the data on either side: minus infinity where it is below, infinity if nowhere.
     """
     x = fit.runs.log_sizes
     grid = np.union1d(x, np.linspace(x[0] - np.log(REACH), x[-1] + np.log(REACH), GRID))
@@ -288,7 +288,7 @@ def find_needed(fit: Fit, levels: np.ndarray, role: int = 0) -> np.ndarray:
 
 
 def find_fall(grid: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Where each line of values (B, G) first falls to 0; minus infinity where it begins below, infinity if nowhere."""
+    """Find where each line (B, G) first falls to 0; minus infinity if it begins below, infinity if nowhere."""
     fallen = values <= 0
     places = np.where(fallen.any(1), -np.inf, np.inf)
     (falls,) = np.nonzero(fallen.any(1) & ~fallen[:, 0])
@@ -299,7 +299,7 @@ def find_fall(grid: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def describe_multiplier(found: Multiplier, first: str, second: str, name: str = "error") -> str:
-    """`A needs 0.42 (0.31 to 0.55) times the data of B for 5% error`, or why that is not known."""
+    """Describe a multiplier: `A needs 0.42 (0.31 to 0.55) times the data of B for 5% error`, or why it is unknown."""
     target = f"{name} {significant(found.error)}"
     if name == "error" and found.error and found.error < 1:
         target = f"{significant(100 * found.error, 2)}% error"
@@ -328,11 +328,11 @@ class NextRun(NamedTuple):
 def rank_next_runs(
     first: Fit, second: Fit, found: Crossover, costs: Mapping[tuple[int, float], float], most: int = 3
 ) -> list[NextRun]:
-    """The `most` runs with the largest gain for their cost, by the delta method.
+    """Rank further runs by gain for their cost; return the best `most`, by the delta method.
 
     How the crossover moves with the mean error of each model and size is the regression of its draws on the noise in
-    them; with one more run, a variance of a mean of n runs becomes n / (n + 1) of itself. `costs` are of one run by
-    (model, size), in any unit. Gives none for a crossover whose interval is not finite.
+    them; one more run multiplies the variance of a mean of n runs by n / (n + 1). `costs` are of a run by (model,
+    size), in any unit. Gives none for a crossover whose interval is not finite.
     """
     if found.high is None:
         return []
@@ -355,7 +355,7 @@ def rank_next_runs(
 
 
 def make_law_table(fits: Mapping[str, Fit], error: str, on_budget: Collection[str] = ()) -> list[list[str]]:
-    """The law of each group and what more data bring, a row each below the header; `error` is what was fitted.
+    """Make a table of each group's law and the gain from more data, with a header; `error` names the fitted error.
 
     `on_budget` are the groups whose laws rest on cells that the budget limits.
     """
@@ -382,7 +382,7 @@ def make_law_table(fits: Mapping[str, Fit], error: str, on_budget: Collection[st
 
 
 def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
-    """`31% (24 to 38) at 1,000, 4% (0 to 9) at 32,000`: by how much twice the smallest and largest size lower it."""
+    """Describe the effect of twice the smallest and largest size: `31% (24 to 38) at 1,000, 4% (0 to 9) at 32,000`."""
     texts = []
     for log_size in fit.runs.log_sizes[[0, -1]]:
         step = np.array([log_size, log_size + np.log(2)])
@@ -394,7 +394,7 @@ def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
 
 
 def list_params(fits: Mapping[str, Fit]) -> Iterator[list[Any]]:
-    """A header, then a row for each parameter of each law, with its 90% interval."""
+    """Yield a header, then a row for each parameter of each law, with its 90% interval."""
     yield ["model", "law", "parameter", "value", "low", "high"]
     for name, fit in fits.items():
         for law, thetas in zip(fit.laws, fit.theta_draws, strict=True):
@@ -406,7 +406,7 @@ def list_params(fits: Mapping[str, Fit]) -> Iterator[list[Any]]:
 
 
 def find_clear_leads(results: "Results", one: Mapping[int, str], other: Mapping[int, str]) -> dict[float, bool]:
-    """Whether one of two contenders (size -> model) leads clearly, by the size; of all sizes at once (Holm)."""
+    """Tell by size whether one of two contenders (size -> model) leads clearly, at all sizes at once (Holm)."""
     shared = sorted(one.keys() & other.keys())
     found = adjust_p_values([results.gap(one[size], other[size], size).estimate.p for size in shared])
     return {size: p < 0.05 for size, p in zip(shared, found, strict=True)}
@@ -415,7 +415,7 @@ def find_clear_leads(results: "Results", one: Mapping[int, str], other: Mapping[
 class StudyFits:
     """The laws of all models of a study with runs at enough sizes (`by_model`), and where each pair of them crosses.
 
-    They are of an error, `error_name`: `to_error` makes it of the study's metric, `to_metric` goes back (of arrays,
+    The laws are of an error, `error_name`: `to_error` makes it of the study's metric, `to_metric` goes back (of arrays,
     too); none if the metric is neither an accuracy nor a loss. A model leads clearly where the gaps say so that the
     headline and the table rest on. Runs with an error of 0 count as half an error over the test items, where their
     number is known. Cells that the budget limits are left out of the fit of a model that has FEWEST_AVERAGED sizes
@@ -462,7 +462,7 @@ class StudyFits:
     def _errors(
         self, results: "Results", cells: "Mapping[int, Cell]"
     ) -> list[tuple[dict[str, Any], float, str | None]]:
-        """The row, the error and the limit of each run whose error is above 0: a loss may be below any bound."""
+        """List the row, the error and the limit of each run whose error is above 0: a loss may be below any bound."""
         kept = []
         for row, limit in ((row, cell.limit) for cell in cells.values() for row in cell.rows):
             error = self.to_error(results.metric.value(row))
@@ -490,9 +490,9 @@ class StudyFits:
             self.on_budget.add(model)
 
     def _draw_items(self, results: "Results") -> dict[tuple[str, int], np.ndarray]:
-        """What other test items would change the log error of each cell by, (DRAWS,), to first order.
+        """Draw how other test items would change the log error of each cell, (DRAWS,), to first order.
 
-        All cells have the same items, which weigh as much in all of them in one draw. Empty where runs kept none.
+        All cells have the same items; in a draw an item has the same weight in all cells. Empty if runs kept no items.
         """
         cells = {(model, size): cell for model, of in results.by_model.items() for size, cell in of.items()}
         kept = {key: [results.outcomes.get(row.get("run")) for row in cell.rows] for key, cell in cells.items()}
@@ -514,7 +514,7 @@ class StudyFits:
         return math.log(max(self.to_error(value), 1e-9))
 
     def _fit_family(self, results: "Results", by_size: Mapping[int, str]) -> Fit | None:
-        """The laws of a family's best model at each size; its draws choose by validation errors with the noise of them.
+        """Fit a family's best model at each size; the draws choose it by validation errors with their noise.
 
         None with too few sizes, or where a model of the family has no law.
         """
@@ -541,7 +541,7 @@ class StudyFits:
 
     @property
     def holding(self) -> dict[str, Fit]:
-        """The laws that may be drawn."""
+        """The laws that may be drawn, by model."""
         return {model: fit for model, fit in self.by_model.items() if fit.holds}
 
     @property
@@ -551,37 +551,37 @@ class StudyFits:
 
     @property
     def measured_by(self) -> str:
-        """What the intervals rest on."""
+        """The source of the noise behind the intervals, in words."""
         return " and ".join(sorted({fit.measured_by for fit in self.by_model.values()}))
 
     def warn(self, text: str, *models: str) -> str:
-        """The text, and before it that the laws of these models rest on cells that the budget limits."""
+        """Put a warning before the text if the laws of these models rest on cells that the budget limits."""
         return f"{ON_BUDGET if self.on_budget.intersection(models) else ''}{text}"
 
     def describe_law(self, model: str) -> str:
-        """`each doubling of the data lowers the error by 31% (24 to 38) at 1,000 examples, by 4% (0 to 9) at 32,000`"""
+        """Describe a law: `each doubling of the data lowers the error by 31% (24 to 38) at 1,000 examples`, ..."""
         slopes = describe_slopes(self.by_model[model], f" {self.unit}s", " by")
         return self.warn(f"each doubling of the data lowers the {self.error_name} by {slopes}", model)
 
     def describe_headline(self) -> str:
-        """Where the curves of two contenders cross, or that they are not seen to; of more, or fewer, nothing."""
+        """Describe where the curves of two contenders cross, or that no crossover is seen; "" unless there are two."""
         if self.between is None:
             return ""
         names, crossing = self.between
         sure = crossing.claim == "sure"
         text = describe_crossover(crossing, *(names if sure else ()), unit=self.unit)
-        text = self.warn(text, *self.by_model)
-        return f"{text if sure else text[0].upper() + text[1:]}."
+        warned = self.warn(text, *self.by_model)
+        return f"{warned if sure and warned == text else warned[0].upper() + warned[1:]}."
 
     def describe_crossovers(self) -> list[str]:
-        """A sentence for each pair of models, of more than MOST_PAIRS those that cross first."""
+        """Describe each pair of models in a sentence; of more than MOST_PAIRS only the surest crossovers."""
         order = sorted(self.crossovers, key=lambda pair: ("sure", "likely", "none").index(self.crossovers[pair].claim))
         said = [self.warn(describe_crossover(self.crossovers[p], *p, self.unit), *p) + "." for p in order[:MOST_PAIRS]]
         left = len(order) - len(said)
         return [*said, f"{plural(left, 'more pair')}: figures/crossovers.csv."] if left else said
 
     def describe_multipliers(self) -> list[str]:
-        """A sentence for each pair of models with an error that both reach inside their data, of at most MOST_PAIRS."""
+        """Describe each pair of models with an error that both reach inside their data; [] above MOST_PAIRS pairs."""
         if len(self.crossovers) > MOST_PAIRS:
             return []
         found = {pair: data_multiplier(*(self.by_model[model] for model in pair)) for pair in self.crossovers}
@@ -589,14 +589,14 @@ class StudyFits:
         return [f"{describe_multiplier(one, *pair, self.error_name)}." for pair, one in shown.items()]
 
     def list_crossovers(self) -> Iterator[list[Any]]:
-        """A header, then a row for each pair of models."""
+        """Yield a header, then a row for each pair of models."""
         keys = ("size", "low", "high", "inside", "p_none", "claim", "reason")
         yield ["a", "b", *keys]
         for pair, one in self.crossovers.items():
             yield [*pair, *(vars(one)[key] for key in keys)]
 
     def describe_next_runs(self) -> str:
-        """Of two models the run that would narrow their crossover most for its time, if by NEXT_RUN or more."""
+        """Name the run that would narrow two models' crossover most for its time, if by NEXT_RUN or more; else ""."""
         if len(self.crossovers) != 1:
             return ""
         ((pair, crossing),) = self.crossovers.items()

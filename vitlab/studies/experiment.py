@@ -1,4 +1,4 @@
-"""One experiment: the parts that a run lacks (training with its test, analyses, probes), and whoever observes it.
+"""One experiment: the parts that a run lacks (training with its test, analyses, probes), and its observer.
 
 A finished run lacks an analysis or a probe that is asked for later; nothing is trained again. A trial of `tune` is a
 run without a test; the run that it is for begins as the best one.
@@ -48,9 +48,9 @@ MOST_CLASSES = 1000  # whose right answers a result counts
 
 
 def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
-    """Train one run to its end in its folder, or complete the result that is there; gives the result.
+    """Train one run to its end in its folder, or complete the result that is there; return the result.
 
-    `options` are those of `run_experiment`. Raises `Held` while another process trains the run, UserError for a run of
+    `options` go to `run_experiment`. Raises `Held` while another process trains the run, UserError for a run of
     several devices, which `vitlab train` and torchrun start.
     """
     refuse_single_process(config.trainer)
@@ -79,9 +79,9 @@ def run_experiment(
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any] | None:
-    """Do what a run lacks, in a folder that rank 0 has claimed; gives the result on rank 0. Call it on every rank.
+    """Do what a run lacks, in a folder that rank 0 has claimed; return the result on rank 0. Call it on every rank.
 
-    A run that tunes trains its trials first, those that no worker has trained. `trial_of` names the run that a trial is
+    A run that tunes first trains its trials that no worker has trained. `trial_of` names the run that a trial is
     for. The observer, a `vitlab.reports.wandb.RunReporter`, draws the analyses and logs the training. Raises UserError,
     `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so, `Diverged`.
     """
@@ -111,7 +111,7 @@ def run_experiment(
 
 
 def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hooks) -> dict[str, Any]:
-    """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; gives the result."""
+    """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; return the result."""
     files, training = run.files, "training" in lacking
     names = list_applicable(run, [name for name in run.config.analyses if name in lacking])
     probed = [name for name in run.config.probes if name in lacking]
@@ -161,7 +161,7 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
 
 
 def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, Any]:
-    """Train and measure a run or a trial, on rank 0; gives the result, by which it is finished."""
+    """Train and measure a run or a trial, on rank 0; write its result, which finishes it, and return it."""
     run.write_start()
     refuse_probes(run)
     if run.init is not None:
@@ -204,7 +204,7 @@ def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
 
 
 def count_right(task: Task, outcomes: Outcomes) -> dict[str, Any]:
-    """`by_class`: of each class of the test items [right ones, all]; nothing where an item has no class."""
+    """Count per class of the test items: `by_class` of [right ones, all]; {} where an item has no class."""
     if outcomes.key != "accuracy" or not 1 < len(task.strata) <= MOST_CLASSES:
         return {}
     labels, classes = task.test.labels, len(task.strata)
@@ -213,7 +213,7 @@ def count_right(task: Task, outcomes: Outcomes) -> dict[str, Any]:
 
 
 def list_applicable(run: Run, names: Sequence[str]) -> list[str]:
-    """The analyses that apply to the run's model; says of the others why not."""
+    """List the analyses that apply to the run's model; print why each of the rest does not."""
     reasons = {name: analysis.refusal(load("analysis", name), run.model) for name in names}
     for reason in filter(None, reasons.values()):
         print(reason, file=sys.stderr)
@@ -221,7 +221,7 @@ def list_applicable(run: Run, names: Sequence[str]) -> list[str]:
 
 
 def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
-    """Add the state at a step to one analysis."""
+    """Add the findings at a step to one analysis."""
     config = load("analysis", name)
     before = (run.files.analysis(config.name) or {}).get("rows")
     # the untrained model of a resumed run was looked at when it began; its first weights, where it had some, are gone
@@ -236,7 +236,7 @@ def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
 
 
 def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, float | None]:
-    """The probes' numbers of the trained model, for results.csv, and the seconds that they took."""
+    """Measure the probes of the trained model for results.csv, and the seconds that they took."""
     began = time.monotonic()
     chosen = {name: load("probe", name.partition("@")[0]) for name in names}
     frozen = [name for name, config in chosen.items() if config.kind != FINETUNE]
@@ -247,7 +247,7 @@ def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, fl
 
 
 def refuse_probes(run: Run) -> None:
-    """Raise UserError for probes on other data that the trained model would not go with."""
+    """Raise UserError for probes on other data that the trained model would not fit."""
     for probe, _, data in (name.partition("@") for name in run.config.probes):
         if data and "image_size" in run.task.shape:
             probes.open_task(data, run.task)
@@ -257,7 +257,7 @@ def refuse_probes(run: Run) -> None:
 
 
 def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:
-    """The trainings on other data that a run is probed by, without the weights that they begin with."""
+    """List the trainings on other data that probe a run, without their initial weights."""
     settings = {"data": name, "budget.steps": config.steps, "recipe.lr": config.rate * run.config.recipe.lr}
     settings |= {"wandb.mode": "off", "trainer.evaluations": 1, "analyses": []}
     if "image_size" in run.task.shape:
@@ -269,9 +269,9 @@ def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:
 
 
 def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, float | None]:
-    """`finetune_100@NAME`: test accuracy of the trained model after training on 100 labels of other data.
+    """Fine-tune the trained model on labels of other data; return `finetune_100@NAME`, its test accuracies.
 
-    None where the data have no such training set. `finetune_flops` is what all of it cost, beside train_flops.
+    An accuracy is None where the data have no such training set. `finetune_flops`: the total cost, beside train_flops.
     """
     folder, numbers, spent = run.files.folder / "finetuned" / name, {}, 0
     shutil.rmtree(folder, ignore_errors=True)  # of an attempt whose weights may have been others
@@ -290,12 +290,12 @@ def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, flo
 
 
 def set_values(config: TrainConfig, values: Mapping[str, Any], **changes: Any) -> TrainConfig:
-    """A run's configuration with other values. Raises UserError."""
+    """Compose a run's configuration with other values. Raises UserError."""
     return compose(TrainConfig, [*values.items()], base={**resolved(config), **changes})
 
 
 def list_trials(config: TrainConfig, folder: Path) -> list[tuple[RunFiles, TrainConfig, dict[str, Any]]]:
-    """The trials of a run that tunes: their files below its folder, their configurations, the values of tuned keys."""
+    """List the trials of a run that tunes: their files below its folder, configurations, values of tuned keys."""
     trials = []
     for values in list_settings(config.tune):
         name = ",".join(f"{key}-{value}" for key, value in values.items())
@@ -305,7 +305,7 @@ def list_trials(config: TrainConfig, folder: Path) -> list[tuple[RunFiles, Train
 
 
 def try_settings(run: Run, hooks: Hooks) -> dict[str, Any]:
-    """Train a trial. What it gives on validation is all that is read of it."""
+    """Train a trial. Only its validation metrics are read afterwards."""
     try:
         trained = train(run, hooks)
     except Diverged as error:
@@ -315,7 +315,7 @@ def try_settings(run: Run, hooks: Hooks) -> dict[str, Any]:
 
 
 def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Mapping[str, Any]) -> TrainConfig:
-    """The configuration with the values of the best trial, once all are trained; with those that were chosen before.
+    """Choose the values of the best trial, once all are trained, or the values chosen before; return the configuration.
 
     The best has the highest `vitlab.training.loop.score` on the validation data; of equal ones it is the first.
     `options` are those of `run_experiment`. Raises Diverged when all trials do, Interrupted.
@@ -328,7 +328,7 @@ def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Ma
     trials, name = list_trials(config, files.folder), files.folder.resolve().name
 
     def report(_: Progress) -> None:
-        """Of a trial, as that of all of them."""
+        """Report a trial's progress as a part of the progress of all trials."""
         if far := read_progress(files, find_trials(files), len(trials)):
             options["progress"](far)
 
@@ -350,12 +350,12 @@ def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Ma
 
 
 def can_reuse_best_trial(config: TrainConfig) -> bool:
-    """Whether the best trial is the run; analyses that look at a training as it goes need one of their own."""
+    """Tell whether the best trial serves as the run: analyses that look at a training as it goes need their own."""
     return not config.analyses or (config.trainer.analyze_every is None and source_of(config.init) is None)
 
 
 def list_columns(config: TrainConfig, files: RunFiles) -> dict[str, Any]:
-    """The columns of a tuned run: each tuned key, and `tune_flops`, what tuning cost beside the run's train_flops."""
+    """List the columns of a tuned run: each tuned key, and `tune_flops`, the cost of tuning beside train_flops."""
     chosen, spent = read_choice(resolved(config), config.tune), 0
     for of_trial, trial, _ in list_trials(config, files.folder):
         if not (can_reuse_best_trial(config) and read_choice(resolved(trial), config.tune) == chosen):

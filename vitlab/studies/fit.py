@@ -56,7 +56,7 @@ class Law:
     theta: np.ndarray
 
     def __init__(self, curves: np.ndarray):
-        """`curves` (7, B, 1) has the log of the smallest and of the largest size, the means of the log sizes and of
+        """Keep `curves` (7, B, 1): the log of the smallest and of the largest size, the means of the log sizes and of
         the log errors, the lowest error, and the bounds of e_0.
         """
         self.curves = curves
@@ -64,7 +64,7 @@ class Law:
 
     @classmethod
     def of(cls, log_sizes: np.ndarray, log_errors: np.ndarray, chance: float | None) -> "Law":
-        """By mean log errors (N) of ascending sizes.
+        """Make a law on the scale of a curve: mean log errors (N) of ascending sizes.
 
         e_0 is chance where it is known and some error is below it, else from the highest error to ten times it.
         """
@@ -88,28 +88,28 @@ class Law:
 
     @property
     def at_bound(self) -> list[str]:
-        """The parameters that ended at a bound: the data only say that they are beyond it, or nearly."""
+        """The parameters that ended at a bound: the data only tell that they lie beyond it, or nearly."""
         low, high = (bound[0] for bound in self.bounds)
         slack = np.minimum(0.01 * (high - low), 0.1)
         ended = (low < high) & ((self.theta <= low + slack) | (self.theta >= high - slack))
         return [name for name, at_end in zip(self.names, ended, strict=True) if at_end]
 
     def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
-        """(N)"""
+        """Compute log errors (N) at log sizes (N)."""
         return self.evaluate(self.theta[None], log_sizes)[0][0]
 
     def scale(self, beta: np.ndarray, c: np.ndarray) -> np.ndarray:
-        """b of b x^c, by its logarithm at the middle of the sizes."""
+        """Compute b of b x^c from its logarithm at the middle of the sizes."""
         return exponential(beta - c * self.middle[:, 0])
 
 
 def columns(*values: float | np.ndarray) -> np.ndarray:
-    """Bounds as (B, P), of numbers and (B, 1)."""
+    """Stack bounds, numbers and (B, 1), as (B, P)."""
     return np.concatenate(np.broadcast_arrays(*(np.reshape(value, (-1, 1)) for value in values)), axis=1)
 
 
 def exponential(values: np.ndarray) -> np.ndarray:
-    """exp, of what it can hold: a steep law has a b beyond any float."""
+    """Compute exp, clipped to the range of a float: a steep law has a b beyond any float."""
     return np.exp(np.clip(values, -LARGEST_LOG, LARGEST_LOG))
 
 
@@ -238,7 +238,7 @@ class M4(Law):
 
 
 def logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """log(1 + exp(u)), 1 / (1 + exp(-u)) and 1 / (1 + exp(u))."""
+    """Return log(1 + exp(u)), 1 / (1 + exp(-u)) and 1 / (1 + exp(u))."""
     small = np.exp(-np.abs(u))
     upper, lower = (np.where(sign * u >= 0, 1.0, small) / (1 + small) for sign in (1, -1))
     return np.maximum(u, 0) + np.log1p(small), upper, lower
@@ -254,10 +254,10 @@ FORMS: dict[str, type[Law]] = {form.name: form for form in (M1, M2, M3, M4)}
 def minimise(
     law: Law, log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray, theta: np.ndarray, steps: int = STEPS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The theta (B, P) that `theta` leads to and its weighted sum of squares (B), of log errors (B, N) or (N).
+    """Minimize from `theta` (B, P): return the theta reached and its weighted sum of squares (B).
 
-    `weights` (B, N) or (N) are the number of runs of each size. A parameter on its bound that wants to leave stays
-    there.
+    The squares are of log errors (B, N) or (N); `weights` (B, N) or (N) are the number of runs of each size. A
+    parameter on its bound that wants to leave stays there.
     """
     low, high = law.bounds
     best = np.clip(theta, low, high)
@@ -294,9 +294,9 @@ def minimise(
 def minimise_from_starts(
     laws: Sequence[Law], log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray
 ) -> list[np.ndarray]:
-    """The best theta (P) that the starts of each law lead to, by its weights (laws, N); the best few go to the end.
+    """Find the best theta (P) from the starts of each law, by its weights (laws, N); only the best few go to the end.
 
-    All are of one form. They are searched for in one batch, since the arrays of one are too small to fill a call.
+    All laws are of one form. They are searched in one batch, since the arrays of one law are too small to fill a call.
     """
     starts = [list(law.starts()) for law in laws]
     owners = np.repeat(np.arange(len(laws)), [len(some) for some in starts])
@@ -311,7 +311,7 @@ def minimise_from_starts(
 
 
 def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The sum of squares (B), the normal matrix J'WJ (B, P, P) and J'Wr (B, P)."""
+    """Return the sum of squares (B), the normal matrix J'WJ (B, P, P) and J'Wr (B, P)."""
     predicted, by_parameter = law.evaluate(theta, log_sizes)
     residuals = target - predicted
     jacobian = np.stack(by_parameter, axis=1)  # (B, P, N)
@@ -325,7 +325,7 @@ def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, 
 
 @dataclass(frozen=True)
 class Runs:
-    """log errors of a model's runs, by size and then by seed, in one order for all models of a study."""
+    """The log errors of a model's runs, by size and then by seed, in one order for all models of a study."""
 
     log_sizes: np.ndarray  # (N), ascending
     counts: np.ndarray  # (N) runs of each size
@@ -348,7 +348,7 @@ class Runs:
 
     @cached_property
     def trend(self) -> int:
-        """1 if the error rises with the size, -1 if it falls, 0 if neither is clear.
+        """The direction of the error: 1 if it rises with the size, -1 if it falls, 0 if neither is clear.
 
         It rises if the means are CLEARLY nearer to the best rising line than to the best falling one, beyond the noise.
         """
@@ -362,13 +362,13 @@ class Runs:
 
     @property
     def repeated(self) -> bool:
-        """Whether the scatter between seeds tells the noise: else only the distance from a fitted law can."""
+        """Whether the scatter between seeds tells the noise; else only the distance from a fitted law can."""
         return int((self.counts - 1).sum()) >= max(2, len(self.counts) // 2)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The laws of one curve: one that was asked for, or several whose logs are averaged.
+    """The laws of one curve: the law that was asked for, or several whose logs are averaged.
 
     `law` is "mean" of several laws, None with too few sizes for any or with errors that rise (then `predict` gives
     NaN). `rmse_holdout` is the RMSE of log predicted against log measured error of sizes predicted from smaller ones,
@@ -389,7 +389,7 @@ class Fit:
 
     @property
     def params(self) -> dict:
-        """The parameters by name; of a mean, those of each law by the law's name."""
+        """The parameters by name; for a mean, the parameters of each law by the law's name."""
         if self.law == MEAN:
             return {law.name: law.params for law in self.laws}
         return self.laws[0].params if self.laws else {}
@@ -401,7 +401,7 @@ class Fit:
 
     @property
     def measured_by(self) -> str:
-        """What the intervals rest on."""
+        """The source of the noise behind the intervals, in words."""
         return "seeds resampled" if self.runs.repeated else "residuals resampled, one seed"
 
     @property
@@ -410,7 +410,7 @@ class Fit:
 
     @property
     def miss(self) -> float | None:
-        """RMSE of the log error: of what was held back, else of the rolling hold-out."""
+        """RMSE of the log error: over the sizes held back, else in the rolling hold-out."""
         if not self.held_back.size:
             return self.rmse_holdout
         sizes, errors = self.held_back
@@ -436,10 +436,10 @@ class Fit:
 
     @cached_property
     def noise(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], float]:
-        """Of log errors: standard deviation by size (N), residuals with hashes of their runs, degrees of freedom.
+        """The noise of log errors: standard deviations by size (N), residuals with hashes of runs, degrees of freedom.
 
-        By the scatter of seeds, else by the distance from the laws; where neither tells, all draws are NaN. The scatter
-        is n / (n - 1) times the mean square of seeds within sizes, pooled as far as sizes agree. The standardised
+        The scatter of seeds tells it, else the distance from the laws; where neither does, all draws are NaN. The
+        scatter is n / (n - 1) times the mean square of seeds within sizes, pooled as far as sizes agree. Standardized
         residuals of all sizes are resampled together: three seeds show too little of their distribution.
         """
         runs, place = self.runs, self.runs.place
@@ -466,11 +466,11 @@ class Fit:
         return deviations, (residuals / size if size > 1e-12 else residuals * 0, names), freedom
 
     def draw_noise(self, purpose: str, draws: int, runs: Sequence[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Residuals (draws, runs) with replacement, and by how much a deviation is larger in each draw (draws, 1).
+        """Draw residuals (draws, runs) with replacement, and the factor of the deviation in each draw (draws, 1).
 
-        By the root of freedom / chi-squared, so that draws scatter as Student's t: the deviation was itself estimated.
-        Each residual draws a lot for each run, by the sizes and seeds of both, and the smallest is taken: models that
-        have the same runs share all draws, and a run more or less changes no others.
+        The factor is the root of freedom / chi-squared, so that draws scatter as Student's t: the deviation was itself
+        estimated. Each residual draws a lot for each run, by the sizes and seeds of both, and the smallest is taken:
+        models that have the same runs share all draws, and a run more or less changes no others.
         """
         from scipy.special import chdtri
 
@@ -484,7 +484,7 @@ class Fit:
 
     @cached_property
     def noise_of_means(self) -> np.ndarray:
-        """(draws, sizes): what the mean log error of each size is off by, of as many residuals as a size has runs.
+        """Errors of each size's mean log error, in draws (draws, sizes): means of as many residuals as it has runs.
 
         `of_items` adds what other test items would change.
         """
@@ -496,7 +496,7 @@ class Fit:
 
     @cached_property
     def theta_draws(self) -> list[np.ndarray]:
-        """Of each law (draws / laws, P): fitted again to its own curve with other noise, one law in each draw."""
+        """Draws of each law (draws / laws, P): fits to its own curve with other noise, one law in each draw."""
         x, draws = self.runs.log_sizes, []
         for k, law in enumerate(self.laws):
             noise = self.noise_of_means[k :: len(self.laws)]
@@ -505,11 +505,11 @@ class Fit:
         return draws
 
     def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
-        """(N): the mean of the laws."""
+        """Compute the log errors (N): the mean of the laws."""
         return mean_log_errors(self.laws, log_sizes) if self.laws else np.full(len(log_sizes), np.nan)
 
     def draw_log_errors(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
-        """(draws, N): the laws with other noise in the data and, beyond the data, a drift with each doubling.
+        """Draw log errors (draws, N): the laws with other noise in the data and, beyond the data, a drift per doubling.
 
         Two models that are compared have a `role` each, and so drifts of their own. Kept, since a model is compared
         with all others of a study at the same sizes.
@@ -526,10 +526,10 @@ class Fit:
         return self.drawn[key]
 
     def read_means(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
-        """The log mean error at log sizes (N), then draws of it, (1 + draws, N).
+        """Compute the log mean error at log sizes (N), then its draws: (1 + draws, N).
 
-        It is the measured one at sizes that were measured. Between two of them it follows the laws where they hold,
-        moved by what these miss the two by, else a straight line in log size; outside the data it is the laws'.
+        At measured sizes it is the measured error. Between two of them it follows the laws where they hold, moved by
+        the laws' miss at the two, else a straight line in log size; outside the data it follows the laws.
         """
         x, means = self.runs.log_sizes, self.runs.log_means
         shares = np.stack([np.interp(log_sizes, x, one, 0, 0) for one in np.eye(len(x))])  # (sizes, N)
@@ -540,12 +540,12 @@ class Fit:
         return np.vstack([curve, self.draw_log_errors(log_sizes, role) + (drawn - self.draw_log_errors(x)) @ shares])
 
     def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
-        """The error at each size, in the shape of `sizes`."""
+        """Predict the error at each size, in the shape of `sizes`."""
         sizes = np.asarray(sizes, float)
         return np.exp(self.log_errors(np.log(sizes.ravel()))).reshape(sizes.shape)
 
     def interval(self, sizes: Sequence[float] | float, one_run: bool = False) -> np.ndarray:
-        """(2, ...): the 90% confidence interval of the mean error at each size, low and high; or where a run falls."""
+        """Compute the 90% interval (2, ...), low and high, of the mean error at each size, or of one new run's."""
         sizes = np.asarray(sizes, float)
         log_sizes = np.log(sizes.ravel())
         logs = self.draw_log_errors(log_sizes)
@@ -559,12 +559,12 @@ class Fit:
         return np.stack(reach).reshape(2, *sizes.shape)
 
     def prediction_interval(self, sizes: Sequence[float] | float) -> np.ndarray:
-        """(2, ...): where the error of one new run at each size falls with 90%, low and high."""
+        """Compute where the error of one new run at each size falls with 90%: (2, ...), low and high."""
         return self.interval(sizes, one_run=True)
 
 
 def hash_runs(runs: Sequence[tuple[float, int]]) -> np.ndarray:
-    """uint64 (N,): a hash of the size and the seed of each run."""
+    """Hash the size and the seed of each run: uint64 (N,)."""
     sizes, seeds = (np.array(of) for of in zip(*runs, strict=True))
     return draw(sizes.astype(np.float64).view(np.uint64) + draw(seeds.astype(np.uint64), "seed"), "size")
 
@@ -578,7 +578,7 @@ def root_mean_square(values: np.ndarray) -> float:
 
 
 def ends(values: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """The quantiles (2, ...) that leave out as much on either side, over the first axis."""
+    """Compute the quantiles (2, ...) that leave out as much on either side, over the first axis."""
     return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
 
 
@@ -616,7 +616,7 @@ def fit_points(
     law: str = "auto",
     limit: float = np.inf,
 ) -> Fit:
-    """As `fit_scaling_law`, of the sizes up to `limit`; no law of errors that rise, no chance that is below all."""
+    """Fit sizes up to `limit` like `fit_scaling_law`: no law for rising errors; ignore a chance below all errors."""
     points = np.array([sizes, errors, seeds], float)
     within = points[0] <= limit
     fit = fit_runs(order_runs(*points[:2, within], points[2, within].astype(int)), law, chance)
@@ -624,7 +624,7 @@ def fit_points(
 
 
 def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> Runs:
-    """The runs by size and seed. Raises UserError for what no law can be fitted to."""
+    """Order the runs by size and seed. Raises UserError for runs that no law can be fitted to."""
     x, e = np.asarray(sizes, float).ravel(), np.asarray(errors, float).ravel()
     if len(x) != len(e) or (seeds is not None and len(seeds) != len(x)):
         raise UserError(f"sizes, errors: {len(x)} and {len(e)} values; give one error, and one seed if any, per size")
@@ -640,7 +640,7 @@ def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[
 
 
 def fit_runs(runs: Runs, law: str, chance: float | None) -> Fit:
-    """As `fit_scaling_law`; without chance where no error is below it."""
+    """Fit runs as `fit_scaling_law`; ignore a chance that no error is below."""
     x, count = runs.log_sizes, len(runs.log_sizes)
     if runs.trend > 0 or (law == "auto" and count < FEWEST_AVERAGED):
         return Fit(None, (), runs, runs.counts)

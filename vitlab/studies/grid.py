@@ -36,7 +36,7 @@ LONGEST_NAME = 120  # characters: it is part of a folder's name
 
 
 def name_models(models: Any) -> dict[str, Settings]:
-    """The settings of each model by its name, from a list or a mapping of named variants. Raises UserError."""
+    """Return each model's settings by its name, from a list or a mapping of named variants. Raises UserError."""
     problems, named = [], {}
     if isinstance(models, list):
         problems = [f"models={models}: expected names, not {to_text(m)}" for m in models if not isinstance(m, str)]
@@ -63,14 +63,14 @@ def name_models(models: Any) -> dict[str, Settings]:
 
 
 def compose_variant(study: Mapping[str, Any], name: str, settings: Settings) -> TrainConfig:
-    """The configuration of a variant's runs, at the whole training set and seed 0. Raises UserError."""
+    """Compose the configuration of a variant's runs, at the whole training set and seed 0. Raises UserError."""
     base = {**{key: study[key] for key in SHARED}, "study": study["name"], "model": settings["model"], "variant": name}
     changes = [(key, value) for key, value in settings.items() if key != "model"]
     return compose(TrainConfig, [*study["set"], *changes], base=base)
 
 
 def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
-    """Every variant by its name. Raises UserError with all problems."""
+    """List every variant by its name. Raises UserError with all problems."""
     variants = find_variants(study, problems := [], {})
     raise_all(dict.fromkeys(problems))
     return variants
@@ -79,12 +79,12 @@ def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
 def find_variants(
     study: Mapping[str, Any], problems: list[str], composed: dict[str, TrainConfig], most: int | None = None
 ) -> dict[str, Settings]:
-    """Variants by their names, `vit_nano patch_size=4`: each model with each value of the axes that apply to it.
+    """Find variants by their names, `vit_nano patch_size=4`: each model with each value of the axes that apply to it.
 
     An axis is not applied to a model without its key, nor to one that sets the key itself. One axis may depend on
-    another before it: `model.mixer.kernel` on `model.mixer`. What is wrong with others is added to the problems.
-    `composed` is given the configurations that were composed on the way, those of models that no axis varies. With
-    `most` only so many models are looked at.
+    an earlier one: `model.mixer.kernel` on `model.mixer`. Problems of wrong variants are added to `problems`, and the
+    configurations composed on the way, of models that no axis varies, to `composed`. With `most` only the first `most`
+    models are examined.
     """
     models, named, axes, used = study["models"], {}, {}, set()
     for part in [{name: models[name]} for name in models] if isinstance(models, Mapping) and models else [models]:
@@ -153,7 +153,7 @@ def find_variants(
 
 
 def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The values of each axis by its dotted key. Raises UserError."""
+    """Read each axis's values by its dotted key. Raises UserError."""
     axes = dict(flatten(grid))
     raise_all(
         f"grid.{key}={to_text(values)}: expected its values, for example grid.{key}=[{to_text(values or '0.001,0.01')}]"
@@ -164,7 +164,7 @@ def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
-    """Keys that a variant or an axis may not set."""
+    """Yield problems with keys that a variant or an axis may not set."""
     for place, keys in (("grid", axes), *((f"models.{name}", settings) for name, settings in named.items())):
         for key in keys:
             if key == "model" and place == "grid":
@@ -176,7 +176,7 @@ def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Map
 
 
 def look_up(config: TrainConfig, key: str) -> Any:
-    """What a configuration holds at a dotted key, or the open mapping on its way; MISSING where it has no such key."""
+    """Return a configuration's value at a dotted key, or the open mapping on its way; MISSING if it has no such key."""
     node: Any = config
     for part in key.split("."):
         if isinstance(node, Mapping):
@@ -186,7 +186,7 @@ def look_up(config: TrainConfig, key: str) -> Any:
 
 
 def describe_value(label: str, value: Any) -> str:
-    """A value of an axis in a variant's name: `patch_size=4`, `widths=16,32`, `steps=1000`."""
+    """Describe an axis's value in a variant's name: `patch_size=4`, `widths=16,32`, `steps=1000`."""
     if isinstance(value, Mapping):
         named = [f"{label}={value['name']}"] if "name" in value else []
         return " ".join([*named, *(describe_value(k, v) for k, v in flatten(value) if k != "name")])
@@ -204,7 +204,7 @@ def format_value(value: Any) -> str:
 
 
 def list_varied_keys(study: Mapping[str, Any]) -> list[str]:
-    """The keys that variants or axes of a study set, each a column of results.csv; `budget` is one already."""
+    """List the keys that variants or axes set, each a column of results.csv; not `budget`, which is a column anyway."""
     models = study.get("models")
     named = models.values() if isinstance(models, Mapping) else ()
     keys = [key for settings in named if isinstance(settings, Mapping) for key, _ in flatten(settings)]
@@ -213,7 +213,7 @@ def list_varied_keys(study: Mapping[str, Any]) -> list[str]:
 
 
 def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
-    """The values of these keys in a run's resolved configuration, as one cell each; None where it has no such key."""
+    """Read a run's values of these keys, as one cell each, from its resolved configuration; None for a missing key."""
     columns = {}
     for key in keys:
         value = get_value(config, key)
@@ -226,7 +226,7 @@ def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
 
 
 def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """`models` and `grid` that ask for the variants of two starts of one study, resolved.
+    """Merge two starts of one study, resolved, into `models` and `grid` that ask for the variants of both.
 
     Two lists of models are joined. Else each variant stands in `models` with its settings, and no axis is left.
     """
@@ -247,7 +247,7 @@ NAME = re.compile(r"\w[\w.+ -]{0,99}")  # of a study
 
 
 def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
-    """A study by its name under configs/study/ or its file, with overrides, every variant's runs checked.
+    """Compose a study from its name under configs/study/ or its file, with overrides; check every variant's runs.
 
     `models=[...]` among the overrides may name variants of the file, which keep their settings. Raises UserError with
     all problems.
@@ -258,7 +258,7 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
 
 
 def check_study(study: dict[str, Any], is_wrong: bool) -> None:
-    """Raise UserError for a name that is no folder's, and for wrong variants; of a wrong study for the first few."""
+    """Raise UserError for a name that is no folder's, and for wrong variants (in a wrong study for the first few)."""
     study["set"] = [word for word in study["set"] if isinstance(word, str)]  # others are said already
     problems, wanted = [], "letters, digits, '_', '.', '+' and '-' only; it names the study's folder"
     if not NAME.fullmatch(study["name"]):
@@ -269,7 +269,7 @@ def check_study(study: dict[str, Any], is_wrong: bool) -> None:
 
 
 def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
-    """An override; where it chooses models, a name of the file's variants stands for the whole variant."""
+    """Parse an override; if it chooses models, a name of the file's variants stands for the whole variant."""
     with suppress(UserError):  # composing says so
         key, chosen = parse_override(word)
         if key == "models" and isinstance(of_file, Mapping) and isinstance(chosen, list):
@@ -280,9 +280,9 @@ def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
 
 
 class Spec(NamedTuple):
-    """One run of a study: its cell, and its resolved configuration as plain containers.
+    """A run of a study: its cell, and its resolved configuration as plain containers.
 
-    The runs of a variant share those below the top: copy them before you change one.
+    Runs of a variant share the containers below the top level: copy them before you change one.
     """
 
     variant: str
@@ -296,12 +296,12 @@ class Spec(NamedTuple):
 
 
 def name_run(variant: str, size: Any, seed: int) -> str:
-    """`<variant>-n<size>-s<seed>`, safe as a folder's name."""
+    """Name a run `<variant>-n<size>-s<seed>`, safe as a folder's name."""
     return f"{re.sub(r'[^A-Za-z0-9_.+-]', '-', variant)}-n{size}-s{seed}"
 
 
 def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """`key old -> new` of what changes the final weights of runs between two states of one study.
+    """List as `key old -> new` the changes between two states of one study that change the final weights of runs.
 
     The runs are compared, so it does not matter where a key was given. The variants, sizes and seeds of a study may
     grow, and a variant that is new to it has settings of its own.
@@ -322,9 +322,9 @@ def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[s
 
 
 def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None) -> dict[str, TrainConfig]:
-    """One run's configuration per variant of the study, by variant. Raises UserError with the problems of all.
+    """Compose a run's configuration for each variant of the study, by variant. Raises UserError with all problems.
 
-    Composing takes 30 ms a variant, and a start asks three times: those of the last study are kept.
+    Composing takes 30 ms a variant, and a start asks three times: the last study's configurations are kept.
     """
     study = study if isinstance(study, dict) else resolved(study)
     if COMPOSED and COMPOSED[0][0] == study:
@@ -351,13 +351,13 @@ def check_set(words: Sequence[str]) -> Iterator[str]:
 
 
 def expand(study: StudyConfig, sizes: Sequence[int]) -> list[Spec]:
-    """Every run, the smallest sizes first, so that a first picture comes early."""
+    """List every run, the smallest sizes first, so that a first picture comes early."""
     plain = [resolved(variant) for variant in compose_models(study).values()]
     return [make_spec(variant, size, seed) for seed in study.seeds for size in sizes for variant in plain]
 
 
 def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:
-    """One run of a variant, from its resolved configuration."""
+    """Make a run of a variant from its resolved configuration."""
     data = variant["data"]
     if data.get("holdout") == "repeated":
         data = {**data, "holdout": int(seed)}

@@ -1,4 +1,4 @@
-"""Where workers run: `start(folder, workers, config)` for this machine, SLURM and Ray. Imports no torch.
+"""Start workers: `start(folder, workers, config)` for this machine, SLURM and Ray. Imports no torch.
 
 It gives an object with `count()`, how many have not ended, those that wait for room included, and `stop()`, for Ctrl-C:
 have them write their checkpoints and end, or say how to end them. A function of one's own does as well:
@@ -39,7 +39,7 @@ PASSED = ("VITLAB_", "WANDB_", "HF_")  # how the environment variables begin tha
 
 
 def find_start(kind: str) -> Callable[[Path, int, ExecutorConfig], Any]:
-    """The function that starts workers. Raises UserError for an executor that does not exist."""
+    """Find the function that starts workers. Raises UserError for an executor that does not exist."""
     if kind in STARTS:
         return STARTS[kind]
     if "." not in kind:
@@ -57,7 +57,7 @@ def check_executor(config: ExecutorConfig) -> None:
 
 
 def run_worker(folder: str | Path, cores: int, stop: Callable[[], bool]) -> None:
-    """What each worker does; importing it takes seconds."""
+    """Run a worker; importing it takes seconds."""
     from vitlab.studies.worker import work
 
     work(folder, cores, stop)
@@ -67,10 +67,10 @@ def run_worker(folder: str | Path, cores: int, stop: Callable[[], bool]) -> None
 
 
 def start_server(*modules: str) -> BaseContext:
-    """Start the process that workers are forked from, where none runs yet; it imports what runs need, and the modules.
+    """Start the process that workers are forked from, unless it runs; it imports what runs need, and `modules`.
 
     Importing torch takes seconds: this returns at once, so that this process and the server do it at the same time. The
-    modules must not start threads or touch CUDA when they are imported. Gives the context of the workers.
+    modules must not start threads or touch CUDA when they are imported. Returns the context of the workers.
     """
     if sys.platform == "linux":  # elsewhere system libraries do not survive a fork
         context = multiprocessing.get_context("forkserver")
@@ -85,7 +85,7 @@ def start_server(*modules: str) -> BaseContext:
 
 @atexit.register
 def stop_server() -> None:
-    """Kill the server: one that is still importing would keep this program's stderr open for seconds."""
+    """Kill the server: while it imports, it would keep this program's stderr open for seconds."""
     server = forkserver._forkserver
     if server._forkserver_pid is not None:
         os.kill(server._forkserver_pid, signal.SIGKILL)
@@ -94,7 +94,7 @@ def stop_server() -> None:
 
 @contextlib.contextmanager
 def blocked_sigint() -> Iterator[None]:
-    """Processes that are started here do not receive Ctrl-C, which reaches a whole process group: the parent decides.
+    """Keep Ctrl-C, which reaches a whole process group, from processes started in this context: the parent decides.
 
     A blocked signal is inherited, so that not even a process that is still importing is interrupted.
     """
@@ -142,7 +142,7 @@ class LocalWorkers:
 
 
 def run_here(folder: Path, cores: int, environment: dict[str, str]) -> None:
-    """A process of `LocalWorkers`; `environment` replaces that of the server, which may be older."""
+    """Run a process of `LocalWorkers`; `environment` replaces the environment of the server, which may be older."""
     os.environ.clear()
     os.environ.update(environment)
     asked, parent = threading.Event(), parent_process()
@@ -154,7 +154,7 @@ def run_here(folder: Path, cores: int, environment: dict[str, str]) -> None:
 
 
 class SlurmWorkers:
-    """An array of jobs, a worker each. SLURM starts one again that was preempted, ran out of time or lost its node."""
+    """An array of jobs, a worker each. SLURM restarts a job that was preempted, ran out of time or lost its node."""
 
     def __init__(self, folder: Path, workers: int, config: ExecutorConfig):
         import submitit
@@ -204,10 +204,10 @@ class SlurmWorkers:
 
 
 def run_job(folder: Path, cores: int) -> None:
-    """A job: work until SLURM announces the end of the allocation; then have it requeued, as it was submitted.
+    """Run a job: work until SLURM announces the end of the allocation; then requeue it, as it was submitted.
 
-    Nothing is done in a handler: a run is in the middle of a step, and ends by itself. Processes that this one starts
-    get the warning, too, which would kill them: it is blocked in all of them.
+    Nothing is done in a handler: a run is in the middle of a step, and ends by itself. Processes that this process
+    starts get the warning, too, which would kill them: it is blocked in all of them.
     """
     from submitit import JobEnvironment
 
@@ -224,7 +224,7 @@ def run_job(folder: Path, cores: int) -> None:
 
 
 def check_slurm(config: ExecutorConfig) -> None:
-    """Raise UserError for what SLURM cannot allocate, and where it is not."""
+    """Raise UserError for needs that SLURM cannot allocate, and where SLURM is missing."""
     import submitit
 
     if config.gpus != int(config.gpus):
@@ -252,7 +252,7 @@ class RayWorkers:
         self.tasks = [task.remote(str(folder.absolute()), config.cpus, given) for _ in range(workers)]
 
     def count(self) -> int:
-        """Raises UserError for a worker that could not begin, such as on a node that does not see the folder."""
+        """Count the tasks left. Raises UserError for a worker that could not begin, as where the folder is unseen."""
         import ray
         from ray.exceptions import RayTaskError
 
@@ -278,7 +278,7 @@ class RayWorkers:
 
 
 def run_task(folder: str, cores: int, environment: dict[str, str]) -> None:
-    """A task of `RayWorkers`."""
+    """Run a task of `RayWorkers`."""
     os.environ.update(environment)
     if not Path(folder, "study.yaml").is_file():
         raise UserError(f"node {socket.gethostname()} does not see --out {folder}; give a folder that all nodes share")

@@ -1,4 +1,4 @@
-"""What a study will do and what it costs: its runs, their steps, parameters, FLOPs, and how long they take here."""
+"""A study's plan and its cost: its runs, their steps, parameters, FLOPs, and how long they take here."""
 
 import math
 import sys
@@ -52,7 +52,7 @@ REPORT = 3.0  # seconds that writing a report takes
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a run's parts: its start, a training step, a validation item, a test item."""
+    """The seconds of a run's parts: its start, a training step, a validation item, a test item."""
 
     start: float
     step: float
@@ -73,23 +73,23 @@ class Plan:
 
     @cached_property
     def variants(self) -> dict[str, dict[str, Any]]:
-        """The resolved configuration of each."""
+        """The resolved configuration of each variant."""
         return {name: resolved(model.config) for name, model in self.by_variant.items()}
 
     def model_of(self, spec: Spec) -> Prepared:
         return self.by_variant[spec.variant]
 
     def steps(self, spec: Spec) -> int:
-        """The optimizer steps of a run. Raises UserError for too few."""
+        """Count the optimizer steps of a run. Raises UserError for too few."""
         return self.model_of(spec).count_steps(self.count_items(spec))
 
     def evaluations(self, spec: Spec) -> int:
-        """The evaluations of a run on the validation data: evenly spaced, the last at its end."""
+        """Count the evaluations of a run on the validation data: evenly spaced, the last at its end."""
         steps = self.steps(spec)
         return math.ceil(steps / math.ceil(steps / self.model_of(spec).config.trainer.evaluations))
 
     def count_items(self, spec: Spec) -> int:
-        """The number of items in the training set of a run."""
+        """Count the items in the training set of a run."""
         return self.count(spec.size, subset_seed(spec.config))
 
     @property
@@ -99,7 +99,7 @@ class Plan:
         return max(1, count_cores() // self.jobs) if executor.kind == "local" else executor.cpus
 
     def warn_of_unseen(self) -> str:
-        """A line where models see the examples of the largest size less than twice; "" where none does."""
+        """Warn in a line if models see the examples of the largest size less than twice; "" if none does."""
         size, seen, needed = max(self.sizes), {}, 0
         for spec in self.specs:
             if spec.size == size and (name := spec.variant) not in seen:
@@ -121,15 +121,15 @@ class Plan:
 
     @cached_property
     def trials(self) -> int:
-        """How often each run is trained: once for each setting of `tune`."""
+        """The number of times that each run is trained: once for each setting of `tune`."""
         return len(list_settings(self.config.tune))
 
     def trainings(self, model: Prepared) -> int:
-        """How often a run of a model is trained in all: its best trial may not serve as the run."""
+        """Count how often a run of a model is trained in all: its best trial may not serve as the run."""
         return self.trials + (bool(self.config.tune) and not can_reuse_best_trial(model.config))
 
     def headline(self, todo: int) -> str:
-        """`quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
+        """Describe the study: `quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
         total = len(self.specs)
         tuned = f" and for each of {plural(self.trials, 'setting')} of tune" if self.config.tune else ""
         left = "" if todo == total else f", {total - todo} finished already"
@@ -175,14 +175,14 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
 
 
 def describe_costs(config: Mapping[str, Any]) -> str:
-    """What decides a run's time and memory per step: runs for which it is the same cost the same."""
+    """Format the settings that decide a run's time and memory per step: runs with equal texts cost the same."""
     return str(select(config, TrainConfig, affecting(COST)))
 
 
 def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
-    """The default sizes of a data set, between its number of classes and its whole training set.
+    """Choose the default sizes of a data set, between its number of classes and its whole training set.
 
-    Of sizes that hold the same number of whole items, the largest is kept.
+    Of sizes that hold the same number of whole items, keep the largest.
     """
     total, item = task.train.total, task.train.per_item
     least = max(len(task.strata), 2) * item
@@ -191,7 +191,7 @@ def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
 
 
 def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, settled: Mapping[str, Any]) -> Placement:
-    """Where the runs of a variant train; with what earlier starts have settled, whatever this one would choose.
+    """Make the placement of a variant's runs; settings that earlier starts settled replace this start's choice.
 
     Raises UserError for several machines, and for more devices than a run has on a cluster.
     """
@@ -213,7 +213,7 @@ def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, se
 
 
 def plan_model(config: TrainConfig, data: Any, placement: Placement) -> Prepared:
-    """What runs of a variant share; their analyses and first weights fit, too. Raises UserError."""
+    """Prepare what runs of a variant share; check their analyses and first weights too. Raises UserError."""
     prepared = prepare(config, data, placement)
     for name in config.analyses:
         module_of(load("analysis", name))  # raises UserError for a module that is not an analysis
@@ -225,7 +225,7 @@ def plan_model(config: TrainConfig, data: Any, placement: Placement) -> Prepared
 
 
 def choose_jobs(by_variant: dict[str, Prepared], runs: int) -> int:
-    """The default of --jobs: as many runs as there are GPUs for, else as the cores have room for with their threads."""
+    """Choose the default of --jobs: as many runs as fit on the GPUs, else on the cores with their threads."""
     devices = max(plan.config.trainer.devices for plan in by_variant.values())
     if any(plan.settled["accelerator"] == "gpu" for plan in by_variant.values()):
         room = torch.cuda.device_count() // devices
@@ -235,10 +235,10 @@ def choose_jobs(by_variant: dict[str, Prepared], runs: int) -> int:
 
 
 def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
-    """Print every run and its cost on this machine; `startup` are the seconds before the first run begins.
+    """Print every run and its cost on this machine; `startup` is the seconds before the first run begins.
 
-    All but the parameters is of all trainings of a run, those of `tune` among them. Without `times` the runs train
-    elsewhere: how long is left out.
+    All columns but the parameters cover all trainings of a run, including trials of `tune`. Without `times` the runs
+    train elsewhere, and the table has no time.
     """
     header = ["run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])]
     rows, flops, seconds = [], 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
@@ -261,7 +261,7 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
 
 
 def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
-    """The seconds of a run, with those of its settings of `tune`.
+    """Estimate the seconds of a run, including its settings of `tune`.
 
     Several devices are taken to share the steps and evaluations.
     """
@@ -274,9 +274,9 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
 
 @keep_process_settings()
 def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict[str, Times]:
-    """The times of each variant of a study on this machine, by variant, one after the other in this process.
+    """Time each variant of a study on this machine, by variant, one after another in this process.
 
-    Of variants that cost the same one is timed. Raises UserError for one that fails.
+    Of variants that cost the same only one is timed. Raises UserError for a variant that fails.
     """
     firsts = {spec.variant: spec for spec in reversed(plan.specs)}
     costs = {variant: describe_costs(spec.config) for variant, spec in firsts.items()}
@@ -295,7 +295,7 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
 
 
 def time_run(plan: Plan, spec: Spec, stop: Callable[[], bool] = lambda: False) -> Times:
-    """The times of a run of a spec. A run of several devices is timed on one. Raises UserError with its variant."""
+    """Time a run of a spec. A run of several devices is timed on one. Raises UserError with its variant."""
     with tempfile.TemporaryDirectory(prefix="vitlab-") as folder, log_to(Path(folder, "log.txt")):
         try:
             began = time.perf_counter()
@@ -313,7 +313,7 @@ def time_run(plan: Plan, spec: Spec, stop: Callable[[], bool] = lambda: False) -
 
 
 def time_training(run: Run, stop: Callable[[], bool]) -> float:
-    """The mean seconds of the steps after the first ones, as the run trains them, without evaluations.
+    """Measure the mean seconds of the steps after the first ones, as the run trains them, without evaluations.
 
     Ends early where steps are long.
     """
@@ -330,7 +330,7 @@ def time_training(run: Run, stop: Callable[[], bool]) -> float:
 
 
 def time_evaluation(run: Run, detailed: bool) -> float:
-    """The seconds of a validation item, in a batch of them; with the metrics of test they stand for a test item's."""
+    """Measure the seconds of a validation item, in a batch; with `detailed` metrics they stand for a test item's."""
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
     model, items = run.placed_model().eval(), run.task.validation
     indices, began = np.arange(min(run.task.eval_batch_size or BATCH, len(items))), now(run)
@@ -339,7 +339,7 @@ def time_evaluation(run: Run, detailed: bool) -> float:
 
 
 def now(run: Run) -> float:
-    """Seconds of a clock, once the device has done all that it was given."""
+    """Read a clock in seconds, once the device has done all of its work."""
     if run.device.type == "cuda":
         torch.cuda.synchronize(run.device)
     return time.perf_counter()

@@ -1,4 +1,4 @@
-"""A study's results as pandas tables, read once: every table, sentence, figure, page and dashboard rests on them.
+"""A study's results as pandas tables, read once: the source of every table, sentence, figure, page and dashboard.
 
 `runs`, a row per finished run; `cells`, a row per model and training-set size; `gaps`, a row per pair of models at a
 size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
@@ -60,7 +60,7 @@ LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdi
 
 
 class Cell(NamedTuple):
-    """The runs of one model at one size; `std` over seeds is None below two, `interval` a 95% interval of the mean.
+    """The runs of a model at a size; `std` over seeds is None below two, `interval` a 95% interval of the mean.
 
     The interval is over seeds and, where all seeds have the same, over test items; in `Metric.compared`.
     """
@@ -77,7 +77,7 @@ class Cell(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """By how much `best` is better than `other` at a size, in `Metric.compared`, with a 95% interval."""
+    """The lead of `best` over `other` at a size, in `Metric.compared`, with a 95% interval."""
 
     best: str
     other: str
@@ -87,7 +87,7 @@ class Gap(NamedTuple):
 
 
 class Results:
-    """A study: its tables, its configuration and what each run left (`run_files`, by the run's name)."""
+    """A study: its tables, its configuration and the files of each run (`run_files`, by the run's name)."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class Results:
 
     @cached_property
     def runs(self) -> "pd.DataFrame":
-        """A row per finished run, with the columns of results.csv."""
+        """The table with a row per finished run and the columns of results.csv."""
         return frame(self.rows)
 
     @cached_property
     def cells(self) -> "pd.DataFrame":
-        """`model, family, train_size, mean, std, low, high, n, limit, chance, beats_chance, validation`.
+        """The table `model, family, train_size, mean, std, low, high, n, limit, chance, beats_chance, validation`.
 
         low and high are the 95% interval of the mean, NaN where nothing tells it; limit is what limits the cell.
         """
@@ -126,7 +126,7 @@ class Results:
 
     @cached_property
     def gaps(self) -> "pd.DataFrame":
-        """`train_size, best, other, difference, low, high, verdict, seeds`: each pair of models at each size.
+        """The table `train_size, best, other, difference, low, high, verdict, seeds`: each pair of models at each size.
 
         The difference and its 95% interval are in `Metric.compared` (a share for accuracy, a logarithm for
         perplexity); verdict is lead, level (within the study's margin), undecided or chance.
@@ -143,9 +143,9 @@ class Results:
 
     @cached_property
     def laws(self) -> "pd.DataFrame":
-        """`model, law, holds, on_budget, rmse_holdout, size, value, low, high`: the error of a new run at a size.
+        """The table `model, law, holds, on_budget, rmse_holdout, size, value, low, high`: a new run's error at a size.
 
-        The size is twice that of the model's largest cell that was fitted; low and high are a 90% interval.
+        The size is twice the largest size that was fitted for the model; low and high are a 90% interval.
         """
         rows = []
         for model, fit in self.fits.by_model.items():
@@ -156,12 +156,12 @@ class Results:
 
     @cached_property
     def metric(self) -> Metric:
-        """What the runs are compared by."""
+        """The metric that the runs are compared by."""
         return main_metric(self.rows)
 
     @cached_property
     def compute(self) -> tuple[str, str, float, float, float, float] | None:
-        """Two families, and `compare_costs` of their compute: of training, tuning and fine-tuning.
+        """Two families, and `compare_costs` of their compute for training, tuning and fine-tuning.
 
         None unless the metric is a share and two families have several costs.
         """
@@ -179,12 +179,12 @@ class Results:
 
     @property
     def margin(self) -> float:
-        """Points within which models are level."""
+        """The points within which models are level."""
         return float(self.config.get("margin", MARGIN))
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Training-set sizes with a result, ascending."""
+        """The training-set sizes with a result, ascending."""
         return sorted({size for by_size in self.by_model.values() for size in by_size})
 
     @cached_property
@@ -202,7 +202,7 @@ class Results:
 
     @cached_property
     def by_model(self) -> dict[str, dict[int, Cell]]:
-        """Model -> training-set size, ascending -> the cell of its runs with a finite metric."""
+        """The cell of a model's runs with a finite metric: model -> training-set size, ascending -> cell."""
         grouped: dict[str, dict[int, Rows]] = {row["model"]: {} for row in self.rows}
         for row in sorted(self.rows, key=lambda row: row["train_size"]):
             if self.metric.value(row) is not None:
@@ -230,7 +230,7 @@ class Results:
         return Cell(mean, std, tuple(rows), interval, chance, beats, validation, limit_of(rows), spread)
 
     def reach(self, cell: Cell) -> tuple[float, float]:
-        """The ends of the 95% interval of a cell's mean, in the metric's unit; NaN where nothing tells them."""
+        """Find the ends of the 95% interval of a cell's mean, in the metric's unit; NaN where nothing tells them."""
         width, metric = cell.interval.half_width, self.metric
         if width is None:
             return math.nan, math.nan
@@ -240,7 +240,7 @@ class Results:
         return (max(low, 0.0), min(high, 1.0)) if metric.percent else (low, high)
 
     def gap(self, first: str, second: str, size: int) -> Gap:
-        """The gap between two models that both have a result at the size."""
+        """Compute the gap between two models that both have a result at the size."""
         metric = self.metric
         cells = {model: self.by_model[model][size] for model in self.by_model if model in (first, second)}
         best, other = sorted(cells, key=lambda model: metric.lead(cells[model].mean, 0.0), reverse=True)
@@ -261,7 +261,7 @@ class Results:
         return Gap(best, other, gap, verdict, (len(cells[best].rows), len(cells[other].rows)))
 
     def find_spreads(self, first: str, second: str) -> dict[float, Spread]:
-        """The spread over seeds of the paired differences of two models at each size."""
+        """Compute the spread over seeds of the paired differences of two models at each size."""
         differences = {}
         for size in sorted(self.by_model[first].keys() & self.by_model[second].keys()):
             both = [self.by_model[model][size].rows for model in (first, second)]
@@ -273,7 +273,7 @@ class Results:
         return [self.metric.compared(self.metric.value(row)) for row in rows]
 
     def values_of(self, rows: Iterable[Mapping[str, Any]]) -> dict[int, float | np.ndarray]:
-        """By seed the metric in `Metric.compared`: on each test item where the run kept them, to first order."""
+        """Return by seed the metric in `Metric.compared`: on each test item if the run kept them, to first order."""
         values, compared = {}, self.metric.compared
         for row in rows:
             items = self.outcomes.get(row.get("run"))
@@ -284,7 +284,7 @@ class Results:
         return values
 
     def overlap(self, rows: Sequence[Mapping[str, Any]]) -> float:
-        """Test items over training items where each seed draws its test set out of the same items, else 0.
+        """Divide test items by training items where each seed draws its test set out of the same items, else 0.
 
         Seeds vary too little then (Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9). The
         largest training set is nearly all that is not tested.
@@ -294,7 +294,7 @@ class Results:
         return rows[0]["test_items"] / max(row["train_items"] for row in self.rows)
 
     def floor_spread(self, spread: Spread | None, rows: Sequence[Mapping[str, Any]]) -> Spread | None:
-        """A spread that few runs tell, at least the binomial one of the test items: seeds may agree by rounding."""
+        """Raise a spread that few runs tell to at least the test items' binomial one: seeds may agree by rounding."""
         tested = smallest_tested(rows)
         if spread is None and len(rows) > 1:
             spread = Spread(float(np.std(self.compared(rows), ddof=1)), len(rows) - 1)
@@ -304,7 +304,7 @@ class Results:
         return Spread(max(spread.std, math.sqrt(share * (1 - share) / tested)), spread.degrees)
 
     def floor(self, rows: Sequence[Mapping[str, Any]]) -> float:
-        """The least half-width of an interval: what no mistake in n test items leaves open (the rule of three)."""
+        """Compute an interval's least half-width, which n items without a mistake leave open (the rule of three)."""
         tested = smallest_tested(rows)
         if not self.metric.percent or not tested:
             return 0.0
@@ -315,7 +315,7 @@ class Results:
 
     @cached_property
     def contenders(self) -> dict[str, dict[int, str]]:
-        """Name -> training-set size -> model: the best model of each family, or each model where there is one family.
+        """Name -> training-set size -> model: the best model of each family, or each model if there is one family.
 
         The best is best on validation items, so that its test result is not the luckiest of several; where the runs
         did not keep these, it is best on test items, and `chosen_on_test` says so.
@@ -336,11 +336,11 @@ class Results:
 
     @cached_property
     def families(self) -> dict[str, str]:
-        """Model -> family, in the order of the rows; a model without a family is its own."""
+        """The family of each model, in the order of the rows; a model without a family is its own."""
         return {row["model"]: row.get("family") or row["model"] for row in self.rows}
 
     def name_of(self, contender: str) -> str:
-        """How a contender is called: a family by its usual spelling, a model by its name."""
+        """Name a contender: a family by its usual spelling, a model by its name."""
         return family_name(contender) if self.by_family else contender
 
     @property
@@ -358,7 +358,7 @@ class Results:
 
     @cached_property
     def fits(self) -> StudyFits:
-        """The scaling laws of its models and where they cross."""
+        """The scaling laws of the study's models and where they cross."""
         return StudyFits(self)
 
     # ---- what the folder says beside the runs
@@ -374,16 +374,16 @@ class Results:
 
     @property
     def unfinished(self) -> list[str]:
-        """Names of the runs that were asked for and have neither finished nor failed."""
+        """The names of the runs that were asked for and have neither finished nor failed."""
         return [run.run for run in self.status.of_state("running", "waiting") if run.run not in self.run_files]
 
     @property
     def failures(self) -> list[dict[str, str]]:
-        """`{"run", "error"}` of each run that failed."""
+        """A dict `{"run", "error"}` for each run that failed."""
         return [{"run": run.run, "error": run.error} for run in self.status.of_state("failed")]
 
     def list_generated(self, count: int) -> list[dict[str, Any]]:
-        """`{"source", "reference", "by"}` of some test items, evenly spread over them.
+        """List `{"source", "reference", "by"}` of some test items, evenly spread over them.
 
         `by` has what each model, trained on most data, generates with its first seed. Empty where none generates any.
         """
@@ -407,7 +407,7 @@ def frame(rows: Sequence[Any], columns: Sequence[str] | None = None) -> "pd.Data
 
 
 def family_name(family: str) -> str:
-    """`ViT` for `vit`; a family without a usual spelling keeps its own."""
+    """Return a family's usual spelling, `ViT` for `vit`, or the family."""
     return FAMILY_NAMES.get(family, family)
 
 
@@ -429,7 +429,7 @@ def load_results(folder: str | Path) -> Results:
 
 
 def load_runs(name: str, folder: str | Path) -> dict[str, Results]:
-    """A study under the name, or each single run of `vitlab train` that a folder is or holds under its own.
+    """Load a study under the name, or each single run of `vitlab train` in a folder under the run's own name.
 
     A single run has no `files`, and is the only run of a model that is named as it. Raises UserError.
     """
@@ -451,7 +451,7 @@ OVER_TOKENS = ("attention_entropy", "head_patterns")
 
 
 class RunResults:
-    """A run's files as values. One that is gone is empty or None; one that does not parse warns or raises UserError."""
+    """A run's files as values. A missing file is empty or None; one that does not parse warns or raises UserError."""
 
     def __init__(self, files: RunFiles):
         self.files = files
@@ -459,12 +459,12 @@ class RunResults:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """config.yaml."""
+        """The content of config.yaml."""
         return read_yaml(self.files.config_path) if self.files.config_path.is_file() else {}
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """result.json; empty where it is damaged."""
+        """The content of result.json; empty if it is damaged."""
         return self.files.read_result()[0] or {}
 
     @cached_property
@@ -474,7 +474,7 @@ class RunResults:
 
     @cached_property
     def outcomes(self) -> Outcomes | None:
-        """What it gave on each test item; None with a warning where that is damaged."""
+        """The outcomes of the test items; None with a warning if their file is damaged."""
         try:
             return read_outcomes(self.files.heldout_path)
         except UserError as error:
@@ -483,25 +483,25 @@ class RunResults:
 
     @property
     def generated(self) -> list[dict[str, str]]:
-        """`{"source", "reference", "generated"}` of each test item of a task that generates texts; else empty."""
+        """A dict `{"source", "reference", "generated"}` for each test item of a task that generates texts; else []."""
         return read_json(self.files.generated_path) or []
 
     @property
     def wandb(self) -> dict[str, Any]:
-        """`mode`, and `id`, `path` or `url` of the run in W&B; empty for a run that was not logged there."""
+        """The dict with `mode`, and `id`, `path` or `url` of the run in W&B; empty if it was not logged there."""
         return self.result.get("wandb") or {}
 
     @property
     def analyses(self) -> list[str]:
-        """Names of the analyses that the training left."""
+        """The names of the analyses that the training left."""
         return sorted(path.stem for path in self.files.analysis_folder.glob("*.json"))
 
     def analysis(self, name: str) -> dict[str, Any] | None:
-        """`{"name", "unit", "rows": [{"step", "layer", "head", "value"}, ...]}`; None without rows of heads."""
+        """Read `{"name", "unit", "rows": [{"step", "layer", "head", "value"}, ...]}`; None without rows of heads."""
         return self.read_heads(self.files.analysis_folder / f"{name}.json")
 
     def last_analysis(self, name: str) -> dict[str, Any] | None:
-        """An analysis of heads of the trained model alone, also where it was added later."""
+        """Read an analysis of heads at the trained model alone, also if it was added later."""
         heads = self.analysis(name) or self.read_heads(self.files.analysis_folder / "trained" / f"{name}.json")
         if not heads:
             return None
@@ -513,7 +513,7 @@ class RunResults:
         return document if document and document["rows"] and "head" in document["rows"][0] else None
 
     def attention_maps(self) -> SimpleNamespace | None:
-        """Attention over B images, which is not kept in memory; None where the analysis attention_maps did not run.
+        """Load attention over B images, without keeping it; None where the analysis attention_maps did not run.
 
         `maps` (B, L, H, gy, gx) and `rollout` (B, L, gy, gx) are float32 shares in 0..1, of L layers, H heads, gy x gx
         patches. `pictures` are uint8 (B, C, Y, X), `names` their classes. `class_token`: whether it is the class
@@ -534,7 +534,7 @@ class RunResults:
         return found
 
     def find_file(self, name: str) -> Path | None:
-        """A file of an analysis, where it is there."""
+        """Find a file of an analysis; None if it does not exist."""
         folder = self.files.analysis_folder
         return next((path for path in (folder / name, folder / "trained" / name) if path.is_file()), None)
 

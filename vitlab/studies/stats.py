@@ -1,30 +1,26 @@
-"""How sure a mean is: of one model's runs, or of the differences between two models' runs of the same seeds; and which
-cells of a study need more seeds.
+"""The uncertainty of a mean of one model's runs, or of the differences between two models' runs of the same seeds; and
+the cells of a study that need more seeds.
 
-Two things would be others if a study were done again, the seeds (of the subset, the first weights, the order) and the
+Two things would differ if a study were done again, the seeds (of the subset, the first weights, the order) and the
 test items. Both are taken as random and crossed. Coverage, measured: docs/rules.md.
 """
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from vitlab.config import UserError
 from vitlab.files import replacing
-from vitlab.formatting import plural, whole
-from vitlab.studies.store import Cell
 from vitlab.tasks.metrics import Metric
 
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
 OF_P = 2  # the same of p-values, which go together over sizes and so ask for farther tails
-MOST_SEEDS = 1000  # of a cell
 Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: mean cost, the metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
@@ -49,7 +45,7 @@ class Estimate:
 
     @property
     def half_width(self) -> float | None:
-        """How far the interval reaches to either side of the mean."""
+        """The distance of the interval's ends from the mean; None where nothing tells it."""
         if self.error is None:
             return None
         left_out = (1 - CONFIDENCE) / self.comparisons
@@ -82,7 +78,7 @@ class Estimate:
 
 
 class Spread(NamedTuple):
-    """A standard deviation over seeds, and the degrees of freedom that it is known with."""
+    """A standard deviation over seeds, and its degrees of freedom."""
 
     std: float | np.ndarray
     degrees: float
@@ -94,10 +90,10 @@ Spreads = Sequence[Spread | None]  # of two models and of their paired differenc
 def paired_difference(
     first: Values, second: Values, spreads: Spreads = (None, None, None), overlap: float = 0.0, floor: float = 0.0
 ) -> Estimate:
-    """The mean of the first less the mean of the second, each over all of its seeds, so the means that are shown.
+    """Estimate the mean of the first less the mean of the second, each over all of its seeds: the means that are shown.
 
     Seeds that both have are paired, since they share the training subset; so are test items where both have a value
-    for each. `seeds` are those of the model that has fewer. `spreads` are known better than those of these seeds alone,
+    for each. `seeds` count the model that has fewer. `spreads` are known better than the spreads of these seeds alone,
     `overlap` is the ratio of test to training items where each seed has its own test set (else 0), and the interval
     reaches `floor` at least.
     """
@@ -126,7 +122,7 @@ def paired_difference(
 def vary_over_seeds(
     tables: Sequence[np.ndarray], shared: int, spreads: Spreads = (None, None, None), overlap: float = 0.0
 ) -> tuple[np.ndarray, float]:
-    """The variance over seeds of the difference of the means of two (seeds, n), and its degrees of freedom (Welch).
+    """Compute the variance over seeds of the difference of the means of two (seeds, n), and its degrees (Welch).
 
     Only the first `shared` seeds of both are the same. A model with one seed and no spread varies as the other one
     does; NaN and 0 degrees where nothing tells how either varies.
@@ -161,7 +157,7 @@ def vary_over_seeds(
 def combine_parts(
     mean: float, over_seeds: float, degrees: float, by_item: np.ndarray, rest: float, seeds: int, floor: float
 ) -> Estimate:
-    """From the variances of a mean over seeds, over items, and the rest that both hold, by Satterthwaite's rule."""
+    """Combine the variances of a mean over seeds, over items, and the rest in both, by Satterthwaite's rule."""
     items, known = len(by_item), math.isfinite(over_seeds)
     if items == 1:
         return Estimate(mean, math.sqrt(over_seeds) if known else None, degrees, seeds, floor=floor)
@@ -178,11 +174,11 @@ def combine_parts(
 def estimate_mean(
     values: np.ndarray, spread: Spread | None = None, overlap: float = 0.0, floor: float = 0.0
 ) -> Estimate:
-    """The mean of (S,) values of S seeds, or of (S, n) values on the same n test items.
+    """Estimate the mean of (S,) values of S seeds, or of (S, n) values on the same n test items.
 
     With items the variance of the mean is put together from the mean squares of a two-way table, with Satterthwaite's
     degrees of freedom (Searle et al., Variance Components, 1992, sections 4.3 and 5.2). A `spread` over seeds that is
-    known better stands in place of that of these seeds; one seed without a spread has the interval over items alone,
+    known better replaces the spread of these seeds; one seed without a spread has the interval over items alone,
     and without items none. `overlap` and `floor` are as in `paired_difference`.
     """
     table = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
@@ -199,14 +195,14 @@ def estimate_mean(
 
 
 def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, Spread]:
-    """The spread over seeds at each size, moderated by a line through those of all sizes of the model.
+    """Compute the spread over seeds at each size, moderated by a line through the spreads of all sizes of the model.
 
     The line is of the log variance in the log of the size, so two sizes tell nothing of each other: a gamma
     regression, whose estimate at a size is worth 1 / leverage degrees of freedom (McCullagh and Nelder, 1989, section
     8.3). How much a size borrows from it follows from how far the variances scatter about it (Smyth, 2004, section 6):
-    nothing where the line is worth less than one more seed. A size of one seed has what the line says; where that is
-    worth less than a seed, as far from sizes with few, the variance pooled over all sizes with its degrees of freedom
-    (Satterthwaite, 1946). Empty where no size has two seeds.
+    nothing where the line is worth less than one more seed. A size with one seed takes its spread from the line; where
+    the line is worth less than a seed there, as far from sizes with few seeds, it takes the variance pooled over all
+    sizes with its degrees of freedom (Satterthwaite, 1946). Empty where no size has two seeds.
     """
     repeated = {
         size: (statistics.variance(values), len(values) - 1) for size, values in by_size.items() if len(values) > 1
@@ -251,14 +247,14 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
 
 
 def quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """How many standard errors an interval reaches to either side."""
+    """Compute how many standard errors an interval reaches to either side."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
 def adjust_p_values(values: Sequence[float]) -> list[float]:
-    """p-values of several questions such that one below 0.05 holds for all of them at once (Holm, 1979)."""
+    """Adjust the p-values of several questions so that those below 0.05 hold all at once (Holm, 1979)."""
     order = np.argsort(values)
     times = len(values) - np.arange(len(values))
     adjusted = np.empty(len(values))
@@ -267,7 +263,7 @@ def adjust_p_values(values: Sequence[float]) -> list[float]:
 
 
 def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) -> int | None:
-    """How many more seeds would leave 0 out of a difference's interval, if the difference and its spread stayed.
+    """Count the further seeds that would leave 0 out of a difference's interval, if difference and spread stayed.
 
     None where nothing tells, and where more than `most` would be needed, as where the test items limit it.
     """
@@ -286,7 +282,7 @@ def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) ->
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """The mean of each item's answers, and how many these are; float32 and int32 (n,).
+    """The mean of each item's answers and their number; float32 and int32 (n,).
 
     `key`: accuracy, exact_match or loss.
     """
@@ -296,9 +292,9 @@ class Outcomes:
     counts: np.ndarray
 
     def of_metric(self, metric: Metric, value: float) -> np.ndarray | None:
-        """Values (n,) whose mean is a metric's and which vary as it does with the items; None for other metrics.
+        """Return values (n,) whose mean is a metric's and which vary as it does with the items; None for other metrics.
 
-        That is the metric's value plus each item's influence on it: an item counts by its answers, and perplexity is
+        They are the metric's value plus each item's influence on it: an item counts by its answers, and perplexity is
         the exponential of the loss.
         """
         if not self.counts.sum():
@@ -323,7 +319,7 @@ def write_outcomes(path: Path, outcomes: Outcomes) -> None:
 
 
 def read_outcomes(path: Path) -> Outcomes | None:
-    """None where there is no file. Raises UserError for one that is damaged."""
+    """Read outcomes; None where there is no file. Raises UserError for a damaged file."""
     if not path.is_file():
         return None
     try:
@@ -341,102 +337,6 @@ def read_outcomes(path: Path) -> Outcomes | None:
         ) from None
 
 
-# ---- seeds where they count
-#
-# A cell, variant x size, needs more seeds while the 95% interval of its mean over seeds, on this test set, is wider
-# than asked for, whether or not a comparison comes out significant: stopping at significance would find differences
-# that are not there. What a round adds follows from the results before it alone: a command repeats its rounds.
-
-
-@dataclass(frozen=True)
-class Target:
-    """`points` is the largest half-width of an interval (of some metrics in percent); `max_runs` counts all runs."""
-
-    points: float
-    max_runs: int | None = None
-
-    def describe(self) -> str:
-        """What follows the runs of a plan."""
-        most = "" if self.max_runs is None else f", up to {plural(self.max_runs, 'run')} in all"
-        return f"then more seeds, in rounds, until every mean is within ± {self.points:g}{most} (not counted above)"
-
-
-class WideCell(NamedTuple):
-    """A cell whose mean is not as sure as asked for, and the runs that would make it so."""
-
-    name: str
-    half_width: float  # of the 95% interval, in `Metric.compared`; infinite with one seed and no spread to borrow
-    line: str
-    runs: list[Cell]
-
-
-def plan_round(
-    rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()
-) -> tuple[list[Cell], str]:
-    """The runs that the next round adds to the finished ones, none where it stops, and what it says.
-
-    `stopped` are cells, (variant, size), that get no more; one without a result gets none, and is named.
-    A cell lacks as many seeds as would do if its spread, moderated by that of the variant's other sizes, stayed; at
-    most as many again as it has, for the spread is a guess.
-    """
-    from vitlab.studies.results import Results  # it brings pandas
-
-    # over seeds alone, on this test set: neither items nor the overlap of test sets become fewer with more seeds
-    results = Results([{**row, "holdout": None} for row in rows], outcomes={})
-    metric, wide = results.metric, {}
-    until = target.points * metric.point
-    cells = {(variant, size): cell for variant, of in results.by_model.items() for size, cell in of.items()}
-    trained: dict[tuple[str, int], set[int]] = {cell: set() for cell in sorted(stopped)}  # also seeds without a result
-    for row in rows:
-        trained.setdefault((row["model"], row["train_size"]), set()).add(row["seed"])
-    for (variant, size), cell in cells.items():
-        seeds, count = trained[variant, size], len(cell.rows)
-        width, missing, text = math.inf, 2, "one seed"  # one more would leave an interval of 12.7 standard errors
-        if spread := results.floor_spread(cell.spread, cell.rows):
-            more = range(max(2 - count, count))
-            widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(count + n) for n in more]
-            width, missing = widths[0], next((n for n in more if widths[n] <= until), len(more))
-            text = f"± {metric.width(width)} over {plural(count, 'seed')}"
-        if missing:  # the smallest seeds that it lacks: so the runs of several models are pairs
-            lacking = islice((seed for seed in range(MOST_SEEDS) if seed not in seeds), missing)
-            name = f"{variant} at {whole(size)}"
-            runs = [(variant, size, seed) for seed in lacking]
-            wide[variant, size] = WideCell(name, width, f"  {name}: {text}, {missing} more", runs)
-    open_cells = [one for cell, one in wide.items() if cell not in stopped]
-    widest = sorted(open_cells, key=lambda one: -one.half_width)
-    added = [run for one in widest for run in one.runs]
-    if target.max_runs is not None:
-        added = added[: max(target.max_runs - len(rows), 0)]
-    aim = f"± {metric.width(until)}"
-    if added:
-        head = f"{plural(len(added), 'run')} more: the 95% interval over seeds is wider than {aim} at"
-        sure = len(cells) - len(wide)
-        rest = [f"  {plural(sure, 'other cell')} sure enough"] if sure else []
-        return added, "\n".join([head, *(one.line for one in widest), *rest])
-    of_wide, of_open = (", ".join(one.name for one in some) for some in (wide.values(), open_cells))
-    unknown = ", ".join(f"{cell[0]} at {whole(cell[1])}" for cell in trained if cell not in cells)
-    if not cells:
-        text = f"no run has a result in {metric.name}."
-    elif not wide:
-        text = f"every mean's 95% interval over seeds, on this test set, is within {aim}."
-    elif not open_cells:
-        text = f"runs failed at {of_wide}, where intervals are wider than {aim}."
-    elif target.max_runs is None or len(rows) < target.max_runs:
-        text = f"{of_open} has {MOST_SEEDS} already, and is wider than {aim}."
-    else:
-        text = f"--max-runs {target.max_runs} is reached; wider than {aim} is {of_open}."
-    text += f" Without a result in {metric.name}: {unknown}." if cells and unknown else ""
-    # how wide the test set itself leaves an accuracy
-    tested = [(metric.value(row), row.get("test_items") or 0) for row in rows if metric.percent]
-    tested = [(value, items) for value, items in tested if value is not None and items > 1]
-    if tested:
-        widest = max(quantile(items - 1) * math.sqrt(max(value * (1 - value), 0) / items) for value, items in tested)
-        items = whole(max(items for _, items in tested))
-        text += f" Other test sets of {items} items would move a result by up to ± {metric.gap(widest)}, "
-        text += "however many seeds there are."
-    return [], f"No more seeds: {text}"
-
-
 # ---- compute at equal accuracy
 
 COMPUTE_LEVEL = 0.9  # of the interval
@@ -444,7 +344,7 @@ FEWEST_SEEDS = 3  # of every cell
 
 
 def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float] | None:
-    """A level of the metric, how many times the other family's cost ours is for it, and the ratio's 90% interval.
+    """Compare costs: a level of the metric, our cost for it over the other family's, and the ratio's 90% interval.
 
     The level is the highest whole percent that the means of both reach, or tenth of one where both may need less for
     that (higher is better). Costs are read off the frontiers of the means, between two points by their logarithm, as
@@ -457,7 +357,7 @@ def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float
         return None
 
     def find_cost(family: Costs, level: float, without: int | None) -> tuple[float, float]:
-        """The least and the largest log cost that it may be."""
+        """Find the least and the largest possible log cost of a level."""
         left = [(cost, np.delete(values, [] if without is None else without)) for cost, values in family]
         costs, means = zip(*sorted((cost, values.mean()) for cost, values in left), strict=True)
         best = dict(zip(costs, np.maximum.accumulate(means), strict=True))  # the last of each cost
@@ -466,7 +366,7 @@ def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float
         return (cost if level >= levels[0] else -math.inf), cost
 
     def find_ratio(without: int | None) -> tuple[float, float, float]:
-        """The level, and the least and the largest log ratio."""
+        """Find the level, and the least and the largest log ratio."""
         best = [max(np.delete(of, [] if without is None else without).mean() for _, of in f) for f in (ours, other)]
         for steps in (100, 1000):
             level = math.floor(steps * min(best) + 1e-9) / steps

@@ -1,4 +1,4 @@
-"""How a study goes, from its files alone: the state of each run, the time left, a table. Imports no torch."""
+"""The status of a study, from its files alone: the state of each run, the time left, a table. Imports no torch."""
 
 import heapq
 import io
@@ -38,7 +38,7 @@ PLAIN_EVERY = 20.0  # seconds between lines without a terminal
 
 @dataclass(frozen=True)
 class RunState:
-    """A run that was asked for: its claim while it trains, how far it is, its result, or the first line of its error.
+    """A run that was asked for: its claim while it trains, its progress, its result, or the first line of its error.
 
     A run whose result.json is damaged is waiting, and `error` says why.
     """
@@ -57,7 +57,7 @@ class RunState:
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """All runs that were ever asked for, in the order of the study; each is trained so many times, by its trials."""
+    """All runs that were ever asked for, in the order of the study. `trainings`: of each run, by its trials."""
 
     runs: list[RunState]
     trainings: int = 1
@@ -75,7 +75,7 @@ class StudyStatus:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until every run has ended, if as many train at a time as now; None where nothing tells."""
+        """The seconds until every run has ended, if as many train at a time as now; None where nothing tells."""
         left = {run.run: self.estimate_left(run) for run in self.of_state("running", "waiting")}
         running = self.of_state("running")
         if not running or None in left.values():
@@ -86,7 +86,7 @@ class StudyStatus:
         return pack([left[run.run] / self.trainings for run in waiting for _ in range(self.trainings)], free)
 
     def estimate_left(self, run: RunState) -> float | None:
-        """What is left of a run: what it says itself, else the mean time of finished ones that are most like it."""
+        """Estimate the rest of a run: its own estimate, else the mean time of the finished runs most like it."""
         progress = run.progress
         if progress and run.state == "running" and progress.seconds_left is not None:
             return progress.seconds_left
@@ -96,9 +96,9 @@ class StudyStatus:
 
     @cached_property
     def times(self) -> dict[tuple[str, int] | str | None, float]:
-        """Mean seconds of a whole run, of a variant at a size, of a variant and of all.
+        """The mean seconds of a whole run: of a variant at a size, of a variant and of all runs.
 
-        By finished runs; without any of those, by the pace of the running ones.
+        They come from finished runs; without any finished run, from the pace of the running ones.
         """
         timed = [
             (run, self.trainings * seconds + (run.result.get("probe_s") or 0))
@@ -117,7 +117,7 @@ class StudyStatus:
         return {key: statistics.fmean(seconds) for key, seconds in groups.items()}
 
     def describe(self) -> str:
-        """`12 runs: 7 finished, 2 running, 3 waiting; about 32 s left`."""
+        """Describe the state: `12 runs: 7 finished, 2 running, 3 waiting; about 32 s left`."""
         counts = [f"{len(runs):,} {state}" for state in COUNTED if (runs := self.of_state(state))]
         left = self.seconds_left
         ending = f"; about {duration(left)} left" if left else ""
@@ -125,7 +125,7 @@ class StudyStatus:
 
 
 def pack(runs: Sequence[float], free: Sequence[float]) -> float:
-    """The seconds until all runs are done, which workers take in this order: list scheduling (Graham, 1969).
+    """Compute the seconds until workers have done all runs, taken in this order: list scheduling (Graham, 1969).
 
     `free` are the seconds until each worker is free.
     """
@@ -136,9 +136,9 @@ def pack(runs: Sequence[float], free: Sequence[float]) -> float:
 
 
 class StatusReader:
-    """Reads a study's folder again and again; the result of a finished run is read once.
+    """Reads a study's folder again and again; reads the result of a finished run once.
 
-    With the resolved configuration of each variant a run that lacks analyses or probes of it has not finished.
+    With `variants`, the resolved configuration of each, a run that lacks analyses or probes of it has not finished.
     """
 
     def __init__(self, files: StudyFiles, variants: Mapping[str, Mapping[str, Any]] | None = None):
@@ -147,7 +147,7 @@ class StatusReader:
         self.working = 0  # at the last look: between two runs a worker is not seen
 
     def read(self) -> StudyStatus:
-        """Raises UserError for a folder that is not a study."""
+        """Read the state of the study. Raises UserError for a folder that is not a study."""
         config = self.files.config()
         settings = len(list_settings(config["tune"])) if config.get("tune") else 0
         runs = [self.read_run(*cell, settings) for cell in self.files.cells()]
@@ -155,7 +155,7 @@ class StatusReader:
         return StudyStatus(runs, settings or 1, before, config["task"].get("metric"))
 
     def read_run(self, variant: str, size: int, seed: int, settings: int = 0) -> RunState:
-        """The state of a run, which trains while one of its trials does: `settings` of `tune`, until it has chosen."""
+        """Read a run's state. A run trains while one of its trials does: `settings` of `tune`, until it has chosen."""
         name = name_run(variant, size, seed)
         files = self.files.run(name)
         stamp, (known, finished) = read_stamp(files.result_path), self.finished.get(name, (None, None))
@@ -187,7 +187,7 @@ class StatusReader:
 
 
 def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) -> Progress | None:
-    """How far a run is, its fine-tuning on other data included; while it tries settings the sum of its trials."""
+    """Read a run's progress, its fine-tuning on other data included; while it tries settings the sum of its trials."""
     if not settings:
         far = files.read_progress()
         tuned = [RunFiles(path).read_progress() for path in files.folder.glob("finetuned/*/*")]
@@ -207,7 +207,7 @@ def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) ->
 
 
 def make_table(status: StudyStatus, console: Console, runs: Sequence[RunState], *, where: bool = False) -> Table:
-    """A line for each run: how far it is and by when, what it has reached or why it failed; `where` it trains."""
+    """Make a table with a line for each run: its progress, its metric or its error; with `where` its host."""
     metric, bars = status.metric, console.is_terminal and not where
     table = Table(box=None, pad_edge=False, show_header=bool(runs))
     # room first for what names a run and says how it goes; a bar or an error takes what is left
@@ -242,7 +242,7 @@ def make_table(status: StudyStatus, console: Console, runs: Sequence[RunState], 
 
 
 def make_board(status: StudyStatus, console: Console, room: int) -> Table:
-    """The state of a study above a line for each run; where there is no room for all, running and failed ones first."""
+    """Make a table of the study's state and its runs; where there is no room for all, running and failed ones first."""
     runs = sorted(status.runs, key=lambda run: SHOWN.index(run.state))
     shown = status.runs if len(runs) <= room else runs[: room - 1]
     table = make_table(status, console, shown)
@@ -253,7 +253,7 @@ def make_board(status: StudyStatus, console: Console, room: int) -> Table:
 
 
 def write_board(status: StudyStatus, room: int = 30) -> str:
-    """The same as plain text."""
+    """Write the table of `make_board` as plain text."""
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
     console.print(make_board(status, console, room))
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
@@ -279,7 +279,7 @@ class Display:
         return make_board(self.status, self.console, max(3, self.console.height - 4))
 
     def show(self, status: StudyStatus) -> bool:
-        """Show the state that was just read; whether a run has ended since the last one."""
+        """Show the state that was just read; return whether a run has ended since the last one."""
         first, self.status = not self.status.runs, status
         ended = {run.run: run.state for run in status.of_state("finished", "failed")}
         new = [run for run in status.runs if run.run in ended and run.run not in self.ended]
@@ -308,7 +308,7 @@ class Display:
 
 
 def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
-    """Whether the last start asked for the same, on the same data, and all results, table and report are there."""
+    """Tell whether the last start asked for the same, on the same data, and all results, table and report are there."""
     start = files.last_start()
     if start is None or start["asked"] != describe_asked(resolved(config)):
         return False

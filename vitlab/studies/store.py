@@ -29,10 +29,10 @@ OTHERWISE = ("mixup", "cutmix", "class_weights", "freeze", "ema", "average")  # 
 
 
 def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
-    """`data`, `budget` or `undecided`: what limits a finished run; None where the rule does not hold.
+    """Tell what limits a finished run, `data`, `budget` or `undecided`; None where the rule does not hold.
 
-    A model that fits its own training items hardly better than new ones has not used up its data; one that is right
-    in every validation item has nothing left to gain, one whose evaluations have got worse nothing from more steps.
+    A model that fits its own training items hardly better than new items has not used up its data; a model that is
+    right in every validation item cannot improve; a model whose evaluations got worse gains nothing from more steps.
     """
     seen, unseen = (finite(result.get(key)) for key in ("train_sample_loss", "validation_loss"))
     if seen is None or unseen is None:
@@ -56,7 +56,7 @@ def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
 
 
 def limit_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """What limits the runs of one model, size and budget: the middle one; `undecided` where the two there differ."""
+    """Tell what limits the runs of a model, size and budget: the middle run; `undecided` if two middle ones differ."""
     found = sorted([*LIMITS].index(limit) for row in rows if (limit := row.get("limit")))
     middle = {(*LIMITS,)[place] for place in (median_low(found), median_high(found))} if found else {None}
     return middle.pop() if len(middle) == 1 else "undecided"
@@ -70,7 +70,7 @@ FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that no two texts 
 
 
 class StudyFiles:
-    """A folder: `study.yaml start.json results.csv report.html compare.html attention/ figures/ subsets/ <run>/...`."""
+    """A study: `study.yaml start.json results.csv report.html compare.html attention/ figures/ subsets/ <run>/...`."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
@@ -93,7 +93,7 @@ class StudyFiles:
             refuse_changes(self.folder, list_study_changes(resolved(config), self.config()))
 
     def config(self) -> dict[str, Any]:
-        """The resolved study. Raises UserError when the folder holds none, and for keys that no study has."""
+        """Read the resolved study. Raises UserError when the folder holds none, and for keys that no study has."""
         stamp = read_stamp(self.config_path)
         if stamp is None:
             raise UserError(
@@ -108,16 +108,16 @@ class StudyFiles:
         write_text(self.config_path, dump_yaml(config))
 
     def cells(self) -> list[Cell]:
-        """(variant, training-set size, seed) of every run that was ever asked for in this folder, finished or not.
+        """Read (variant, training-set size, seed) of every run that was ever asked for in this folder, finished or not.
 
         Raises UserError.
         """
         return read_json(self.cells_path, lambda found: [(variant, size, seed) for variant, size, seed in found]) or []
 
     def add_start(self, config: dict[str, Any], cells: Iterable[Cell], headline: str = "") -> dict[str, Any]:
-        """Write what a start asks for, beside what earlier ones did: study.yaml and the list of cells.
+        """Write what a start asks for, beside the earlier starts' runs: study.yaml and the list of cells.
 
-        Gives the configuration with the models, axes, sizes and seeds of all starts.
+        Returns the configuration with the models, axes, sizes and seeds of all starts.
         """
         start = {"folder": os.path.relpath(Path.cwd(), self.folder.resolve()), "asked": describe_asked(config)}
         old = self.config() if self.config_path.is_file() else {}
@@ -132,31 +132,31 @@ class StudyFiles:
         return config
 
     def last_start(self) -> dict[str, Any] | None:
-        """`folder` that it was given in, seen from the study's; what it `asked` for; its first line, `headline`."""
+        """Read the last start: its `folder` as seen from the study's; what it `asked` for; its `headline`."""
         return read_json(self.start_path, lambda found: {key: found[key] for key in ("folder", "asked", "headline")})
 
     def start_folder(self) -> Path:
-        """Where the study was started: relative paths in its configurations are meant from there.
+        """Return the folder where the study was started: relative paths in its configurations start there.
 
-        The parent of the study's folder where that is not known, or gone. Raises UserError.
+        Returns the parent of the study's folder if that is not known, or gone. Raises UserError.
         """
         start, here = self.last_start() or {"folder": ".."}, self.folder.resolve()
         folder = (here / start["folder"]).resolve()
         return folder if folder.is_dir() else here.parent
 
     def path_from_start(self, run: str = "") -> str:
-        """The study's folder, or a run's, as it is written on a command line in `start_folder`."""
+        """Return the study's folder, or a run's, as it is written on a command line in `start_folder`."""
         return os.path.relpath(self.folder.resolve() / run, self.start_folder())
 
     def add_cells(self, cells: Iterable[Cell]) -> None:
-        """Write what a round of `--until` asks for: before it begins, so that a later start repeats it."""
+        """Write the runs that a round of `--until` asks for: before it begins, so that a later start repeats it."""
         write_json(self.cells_path, list(dict.fromkeys([*self.cells(), *cells])))
 
     def run(self, name: str) -> RunFiles:
         return RunFiles(self.folder / name)
 
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
-        """One row per finished run; a task's own metrics follow the fixed columns."""
+        """Write one row per finished run; a task's own metrics follow the fixed columns."""
         rows = [round_numbers(row) for row in rows]
         extra = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
         columns = [*COLUMNS, *extra]
@@ -164,7 +164,7 @@ class StudyFiles:
         write_text(self.results_path, "".join(lines))
 
     def finished_rows(self) -> list[Row]:
-        """The row of every finished run from its result.json, by model, size and seed.
+        """List the row of every finished run from its result.json, by model, size and seed.
 
         A result that is damaged has no row, but a line in `damaged`. Raises UserError.
         """
@@ -180,7 +180,7 @@ class StudyFiles:
         return self.sort_rows([{**row, "run": name} for name, row in rows.items() if name not in copies])
 
     def read_row(self, study: dict[str, Any], run: RunFiles) -> Row | None:
-        """A finished run's row, under the name that it was trained as; None for a folder of something else."""
+        """Read a finished run's row, under the name that it was trained as; None for a folder of something else."""
         result, damage = run.read_result() if run.config_path.exists() else (None, "")
         self.damaged[run.folder.name] = damage
         if not result or result["study"] != study.get("name"):
@@ -194,17 +194,17 @@ class StudyFiles:
         return round_numbers({**columns, **(read_varied(run.config(), keys) if keys else {})})
 
     def sort_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """By the study's variants, then size and seed."""
+        """Sort rows by the study's variants, then size and seed."""
         places = {variant: place for place, variant in enumerate(dict.fromkeys(cell[0] for cell in self.cells()))}
         by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
         return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
 
 
 def find_missing_parts(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
-    """What a run lacks of its resolved configuration: `training` (with its test), names of analyses and of probes.
+    """List the parts of its resolved configuration that a run lacks: `training` (with its test), analyses, probes.
 
     Nothing is missing of a finished run. `data` are the contents of its data set; without them any result counts. A
-    trial that was not evaluated by the study's metric has to be.
+    trial that was not evaluated by the study's metric lacks its training.
     """
     result, metric, asked = run.read_result()[0], config["task"].get("metric"), [*config["analyses"], *config["probes"]]
     if (
@@ -219,18 +219,18 @@ def find_missing_parts(run: RunFiles, config: Mapping[str, Any], data: str | Non
 
 
 def summarize_error(error: BaseException) -> str:
-    """The first line of an error, with its type where the text alone does not explain it."""
+    """Return the first line of an error, with its type where the text alone does not explain it."""
     text, kind = first_line(error), type(error).__name__
     return text if kind in ("UserError", "Diverged", "DeviceLost", text) else f"{kind}: {text}"
 
 
 def describe_asked(config: dict[str, Any]) -> dict[str, Any]:
-    """What a start asks for, as JSON holds it: without what it settles by itself."""
+    """Return a start's configuration as JSON holds it: without what it settles by itself."""
     return json.loads(json.dumps({key: value for key, value in config.items() if key != "settled"}))
 
 
 def format_line(cells: Sequence[Any]) -> str:
-    """One line of CSV; a text that a spreadsheet would run as a formula begins with an apostrophe.
+    """Format one line of CSV; a text that a spreadsheet would run as a formula begins with an apostrophe.
 
     The writer quotes a carriage return in a cell only where its own lines end in one.
     """
@@ -241,7 +241,7 @@ def format_line(cells: Sequence[Any]) -> str:
 
 
 def find_trials(files: RunFiles) -> list[RunFiles]:
-    """The trials of a run that have begun, by their names."""
+    """List the trials of a run that have begun, by their names."""
     return [RunFiles(folder) for folder in sorted((files.folder / "tune").glob("*/"))]
 
 

@@ -1,4 +1,4 @@
-"""A worker takes free runs of a study, one after the other, until none is left: the same loop on any machine.
+"""A worker takes free runs of a study, one after another, until none is left: the same loop on any machine.
 
 It needs the study's folder alone. `study.yaml` and `cells.json` say which runs were asked for, each run's folder says
 what it still lacks, a claim there (vitlab/studies/claims.py) keeps other workers away, `log.txt` holds what it printed.
@@ -43,7 +43,7 @@ GRACE = 10.0  # seconds that rank 0 has to say why a run has failed
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was asked for, or a trial of `tune`, whose `of` are the files of the run that it is for."""
+    """A run that was asked for, or a trial of `tune`; then `of` are the files of the run that the trial is for."""
 
     files: RunFiles
     config: dict[str, Any]  # resolved
@@ -56,7 +56,7 @@ class Run:
 
 
 class Study:
-    """A study as a worker sees it: the runs that were asked for, read again as other starts add some."""
+    """A study as a worker sees it: the runs that were asked for, read again because other starts add some."""
 
     def __init__(self, folder: Path):
         self.files = StudyFiles(folder)
@@ -65,7 +65,7 @@ class Study:
         self.trials: dict[str, list[Run]] = {}  # of each run that is not finished
 
     def read(self) -> None:
-        """Raises UserError where the study has been deleted, or is not seen from this host."""
+        """Read the study again if it has changed. Raises UserError if it was deleted, or this host does not see it."""
         if self.config is not self.files.config():
             self.config = self.files.config()
             study = compose(StudyConfig, base=self.config)
@@ -76,7 +76,7 @@ class Study:
             self.retries = executor.get("retries", ExecutorConfig.retries)
 
     def list_parts(self, variant: str, size: int, seed: int) -> list[Run]:
-        """A run, behind the trials that choose its settings."""
+        """List a run's parts: the trials that choose its settings, then the run."""
         spec, settled = make_spec(self.variants[variant], size, seed), self.config["settled"].get(variant, {})
         files = self.files.run(spec.name)
         if spec.config["tune"] and spec.name not in self.trials:
@@ -88,9 +88,9 @@ class Study:
         return find_missing_parts(run.files, run.config, self.contents)
 
     def find_free(self, stop: Callable[[], bool]) -> Run | None:
-        """The smallest run or trial that lacks something, has not failed and has no other worker.
+        """Find the smallest run or trial that lacks something, has not failed and has no other worker.
 
-        While there is none but a run of another host that gives no sign of life, wait: it is free once it is dead.
+        If there is none but a run of another host that gives no sign of life, wait: it is free once it is dead.
         """
         while True:
             self.read()
@@ -117,11 +117,11 @@ class Study:
 def work(
     folder: str | Path, cores: int | None, stop: Callable[[], bool], tell: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Train free runs of a study until none is left or `stop` says so, which is asked at each step.
+    """Train free runs of a study until none is left or `stop()`, asked at each step, is true.
 
-    `cores` are those of a run, else all of this machine; `tell` hears of each run that is taken. A run whose process
-    has died is continued from its last checkpoint, `executor.retries` times. Another error is written to error.json,
-    and the run is left alone until the next start of the study. Raises UserError for a folder that is no study.
+    `cores` are a run's cores, by default all of this machine; `tell` hears of each run that is taken. A run whose
+    process has died is continued from its last checkpoint, `executor.retries` times. Another error is written to
+    error.json, and the run is left alone until the next start of the study. Raises UserError if there is no study.
     """
     study = Study(Path(folder).absolute())
     study.files.config()
@@ -151,7 +151,7 @@ def work(
 
 
 def train(run: Run, claim: Hold, cores: int | None, stop: Callable[[], bool], ranks: Ranks = ALONE) -> None:
-    """Train or complete a claimed run in this process, which is rank 0 where there are several."""
+    """Train or complete a claimed run in this process, which is rank 0 of several."""
     doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
     if run.files.read_result()[0] is not None:
         doing, done = "completing", "completed"
@@ -174,7 +174,7 @@ def train(run: Run, claim: Hold, cores: int | None, stop: Callable[[], bool], ra
 
 
 def launch_ranks(run: Run, claim: Hold, retries: int, cores: int | None, stop: Callable[[], bool]) -> None:
-    """Train a claimed run by a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
+    """Train a claimed run with a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
     command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
     about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled, "of": str(run.of.folder)}
     about |= {"cores": cores or count_cores(), "number": claim.number}
@@ -198,7 +198,7 @@ def launch_ranks(run: Run, claim: Hold, retries: int, cores: int | None, stop: C
 
 
 def run_rank(text: str) -> int:
-    """What each rank of a run does under torchrun; the exit code. The worker that launched them holds the folder."""
+    """Run a rank of a run under torchrun; return the exit code. The worker that launched the ranks holds the folder."""
     about, launched = json.loads(text), find_launched()
     run = Run(RunFiles(about["folder"]), about["config"], about["settled"], RunFiles(about["of"]))
     if launched.rank:
@@ -213,7 +213,7 @@ def run_rank(text: str) -> int:
 
 
 def follow(config: TrainConfig, folder: Path, launched: Launched, **options: Any) -> int:
-    """What a rank but 0 does in a folder that another process holds; options are `run_experiment`'s. The exit code."""
+    """Run a rank but 0 in a folder that another process holds, with `run_experiment`'s options; give the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):  # which reach all ranks, and rank 0 decides
         signal.signal(number, signal.SIG_IGN)
     try:
@@ -233,13 +233,13 @@ def follow(config: TrainConfig, folder: Path, launched: Launched, **options: Any
 
 @contextlib.contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """What this process prints goes to the end of a file."""
+    """Append what this process prints to a file."""
     with path.open("a", buffering=1) as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         yield
 
 
 def log(what: str) -> None:
-    """A line of log.txt: when, who and what."""
+    """Print a line for log.txt: when, who and what."""
     print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {find_own()}: {what}")
 
 

@@ -1,4 +1,4 @@
-"""Tasks: what a batch is, the loss, the metrics. A YAML each.
+"""Tasks: their batches, losses and metrics. A YAML each.
 
 The module of a task has `build(config, recipe, data, data_config) -> Task`.
 """
@@ -19,13 +19,13 @@ MODULES = {  # of kinds that share one; others have the module of their name
 
 
 def build_unmeasured(config: TaskConfig, **parts: Any) -> Any:
-    """The task of `build` without a metric to go by, and without torchmetrics, which takes 8 s to import."""
+    """Build the task as `build` does, without a metric to go by or torchmetrics, which takes 8 s to import."""
     module = MODULES.get(config.kind, config.kind)
     return implementation("vitlab.tasks", module, "build").build(config, **parts)
 
 
 def build(config: TaskConfig, **parts: Any) -> Any:
-    """The task of a configuration: a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
+    """Build the task of a configuration, a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
     task = build_unmeasured(config, **parts)
     found = task.metrics(detailed=config.metric is not None)
     measured = {metric.key: metric for metric in list_metrics() if metric.key in found}
@@ -39,12 +39,12 @@ def build(config: TaskConfig, **parts: Any) -> Any:
 
 
 def writes_texts(task: Any) -> bool:
-    """Whether the detailed metrics compare texts that the model writes, which takes long."""
+    """Tell whether the detailed metrics compare texts that the model writes, which takes long."""
     return "texts" in task.metrics(detailed=True)
 
 
 def evaluation_metrics(task: Any) -> Any:
-    """Fresh metrics (a `MetricCollection`) of an evaluation while training: the task's, and what choices go by."""
+    """Make fresh metrics (a `MetricCollection`) for evaluations while training: the task's, and what choices go by."""
     metrics = task.metrics()
     if task.metric is not None and task.metric.key not in metrics:
         metrics.add_metrics({task.metric.key: task.metrics(detailed=True)[task.metric.key]})

@@ -1,6 +1,6 @@
-"""What the training loop asks of a task, what the tasks share, and a model's metrics on a split of a task's data.
+"""The interface of tasks to the training loop, their shared parts, and a model's metrics on a split of a task's data.
 
-An `Objective` says what is predicted of each item of a `TargetTask`, of images or of texts: classes, labels or numbers.
+An `Objective` says what a `TargetTask` predicts for each item, of images or of texts: classes, labels or numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
-    """Tasks derive from it, for the values that most of them share, or are like it."""
+    """The interface of tasks. They derive from it, for the values that most of them share, or have its members."""
 
     shape: dict[str, Any]  # what a model must be built for, as `vitlab.models.build` takes it
     train: Split  # what a run trains on: the data's own items, or what the task makes of them
@@ -46,39 +46,39 @@ class Task(Protocol):
     training_indices: np.ndarray | None = None  # as `train_on` was given them; None: all
 
     def train_on(self, indices: np.ndarray) -> None:
-        """Train on the items of `train` at `indices`; whatever a task learns from labels, it learns from these alone.
+        """Train on the items of `train` at `indices`; a task learns from no other labels.
 
-        Raises UserError where they are not enough for that.
+        Raises UserError if they are not enough for that.
         """
         self.training_indices = indices
 
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:
-        """A loader's batch as the model takes it; augmented when a generator is given."""
+        """Turn a loader's batch into the model's input; augment it if a generator is given."""
 
     def inputs(self, batch: Any) -> Any:
-        """What an analysis shows the model of a prepared batch: images, or a `TokenInputs`."""
+        """Return the inputs of a prepared batch that an analysis shows the model: images, or a `TokenInputs`."""
 
     def example(self) -> Any:
-        """A prepared batch of one item on the meta device, of zeros."""
+        """Make a prepared batch of one item on the meta device, of zeros."""
 
     def count_targets(self, batch: Any) -> Tensor:
-        """How many targets of a prepared batch each term of the loss has (terms,), such as examples or tokens."""
+        """Count the targets of a prepared batch for each term of the loss (terms,), such as examples or tokens."""
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Each term of the training loss of a prepared batch, summed over its targets (terms,).
+        """Return each term of the training loss of a prepared batch, summed over its targets (terms,).
 
-        What is made small is each sum over the number of its targets, added.
+        Training minimizes the sum of the terms, each divided by the number of its targets.
         """
 
     def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
-        """Fresh metrics, named as in results.csv, that `update` fills; `detailed` ones are for a last look alone."""
+        """Make fresh metrics, named as in results.csv, that `update` fills; `detailed` is for a last look alone."""
 
     def update(self, metrics: "torchmetrics.MetricCollection", model: nn.Module, batch: Any) -> None:
         """Add a prepared held-out batch to the metrics."""
 
 
 def collect(metrics: "dict[str, torchmetrics.Metric]") -> "torchmetrics.MetricCollection":
-    """Metrics by name as one. torchmetrics takes 8 s to import, which `vitlab predict` does without."""
+    """Collect metrics by name in one object. torchmetrics takes 8 s to import, which `vitlab predict` does without."""
     from torchmetrics import MetricCollection
 
     return MetricCollection(metrics, compute_groups=False)
@@ -87,8 +87,8 @@ def collect(metrics: "dict[str, torchmetrics.Metric]") -> "torchmetrics.MetricCo
 class TokenInputs(NamedTuple):
     """Texts as a model takes them: tokens (B, N), mask bool (B, N), False at padding, segments (B, N) or None.
 
-    special bool (B, N) is True at special tokens such as [CLS]. Of sources, `given` (B, T) is what a decoder reads of
-    their targets, and `following` (B, T) what it predicts, IGNORE_INDEX at padding.
+    special bool (B, N) is True at special tokens such as [CLS]. For sources, a decoder reads `given` (B, T) of their
+    targets and predicts `following` (B, T), IGNORE_INDEX at padding.
     """
 
     tokens: Tensor
@@ -104,13 +104,13 @@ class TokenInputs(NamedTuple):
         return cls(tokens, mask, segments, torch.isin(tokens, torch.tensor(special, device=tokens.device)))
 
     def split(self, size: int) -> list["TokenInputs"]:
-        """The same texts in chunks of at most `size`."""
+        """Split the texts into chunks of at most `size`."""
         firsts = range(0, len(self.tokens), size)
         return [TokenInputs(*(None if part is None else part[k : k + size] for part in self)) for k in firsts]
 
     @property
     def options(self) -> dict[str, Tensor]:
-        """What a model's forward takes beside the tokens."""
+        """The arguments of a model's forward beside the tokens."""
         return {"mask": self.mask} | ({} if self.segments is None else {"segments": self.segments})
 
 
@@ -126,7 +126,7 @@ def refuse_several_parts(data: TextData) -> None:
 def sum_cross_entropy(
     logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, weight: Tensor | None = None
 ) -> Tensor:
-    """(..., C), (...) -> the sum over the targets but those of IGNORE_INDEX; 0 where there are no others.
+    """Sum the cross-entropy of logits (..., C) over targets (...) other than IGNORE_INDEX; 0 if there are none.
 
     The targets may be shares of the classes too (B, C).
     """
@@ -136,7 +136,7 @@ def sum_cross_entropy(
 
 
 def count_nats(logits: Tensor, targets: Tensor) -> Tensor:
-    """(..., C), (...) -> the cross-entropy of each target in float32 (...); 0 for those of IGNORE_INDEX."""
+    """Compute each target's cross-entropy, float32 (...), from logits (..., C); 0 if the target is IGNORE_INDEX."""
     options = {"ignore_index": IGNORE_INDEX, "reduction": "none"}
     return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), **options).view_as(targets)
 
@@ -147,9 +147,9 @@ def refuse_image_recipe(recipe: RecipeConfig) -> None:
 
 
 class Objective:
-    """What is predicted of each item, by as many outputs: the loss and the metrics.
+    """Prediction of each item by a number of outputs: the loss and the metrics.
 
-    `of` is that of the metrics (`vitlab.tasks.metrics`).
+    `of` names the kind of the metrics (`vitlab.tasks.metrics`).
     """
 
     dtype, shape = torch.float32, ()  # of one item's targets
@@ -159,13 +159,13 @@ class Objective:
         self.of, self.outputs = of, outputs
 
     def learn(self, train: Split, indices: np.ndarray) -> None:
-        """Take what the loss must know of the training items at `indices`. Raises UserError for too few."""
+        """Learn what the loss needs from the training items at `indices`. Raises UserError for too few."""
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The sum over the items."""
+        """Return the loss summed over the items."""
 
     def metrics(self, detailed: bool = False) -> "dict[str, torchmetrics.Metric]":
-        """The loss and those that fit; `detailed` adds outcomes (see `ItemOutcomes`)."""
+        """Make the loss and the metrics that fit; `detailed` adds outcomes (see `ItemOutcomes`)."""
         from vitlab.tasks.measures import ItemOutcomes, Mean
 
         fitting = (metric for metric in list_metrics() if metric.fits(self.of, self.outputs, detailed))
@@ -173,17 +173,17 @@ class Objective:
         return metrics | ({"outcomes": ItemOutcomes()} if detailed else {})
 
     def update(self, metrics: "torchmetrics.MetricCollection", logits: Tensor, targets: Tensor) -> None:
-        """Add items to loss and outcomes by their losses, to the others by what is predicted."""
+        """Add items: their losses to loss and outcomes, their predictions and targets to all other metrics."""
         losses, *answers = self.judge(logits, targets)
         for name, metric in metrics.items():
             metric.update(*([losses] if name in ("loss", "outcomes") else answers))
 
     def judge(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of each item (B,), what is predicted, and the targets as metrics take them."""
+        """Return the loss of each item (B,), the predictions, and the targets as metrics take them."""
 
 
 class Classes(Objective):
-    """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count.
+    """One of `outputs` classes for each item: cross-entropy; items whose label is NO_TAG do not count.
 
     `of` is IMAGES, TEXTS, TAGS (a class of each token that carries one) or CHOICES (their order means nothing). A
     `weighted` loss weighs each class by how rare it is.
@@ -206,10 +206,10 @@ class Classes(Objective):
         return sum_cross_entropy(logits, labels, self.label_smoothing, self.weights)
 
     def metrics(self, detailed: bool = False) -> "dict[str, torchmetrics.Metric]":
-        """Those of a choice among classes, of texts f1 and matthews too.
+        """Make the metrics of a choice among classes, for texts f1 and matthews too.
 
-        Of tags over the tokens that carry one: a word counts once, an entity of several words as often as it has
-        words, so f1 is the mean over tags, also over two, and not that of whole entities. `detailed` adds reliability
+        Tags are counted by the tokens that carry one: a word counts once, an entity of several words as often as it has
+        words, so f1 is the mean over tags, also of two tags, and not of whole entities. `detailed` adds reliability
         (see `Reliability`), outcomes (which items are right) and, up to MOST_CONFUSED classes that mean the same in
         every item, confusion_matrix (C, C), a row per true class.
         """
@@ -240,7 +240,7 @@ class Classes(Objective):
 
 
 class Labels(Objective):
-    """Several labels each, targets (B, outputs): binary cross-entropy, the mean over the labels."""
+    """Several labels for each item, targets (B, outputs): binary cross-entropy, the mean over the labels."""
 
     def __init__(self, outputs: int):
         super().__init__(LABELS, outputs)
@@ -255,11 +255,11 @@ class Labels(Objective):
 
 
 class Numbers(Objective):
-    """A number each, targets (B,): mean squared error of standardised targets.
+    """A number for each item, targets (B,): mean squared error of standardised targets.
 
-    The model gives (target - mean) / std, with `scale` that of the run's own training targets, so that a recipe's rate
-    fits any unit; always to say their mean has the loss 1 on them. `of` is MEASURES, or NUMBERS, which are measured as
-    standardised.
+    The model gives (target - mean) / std, with `scale` from the run's own training targets, so that a recipe's rate
+    fits any unit; a constant prediction of their mean has the loss 1 on them. `of` is MEASURES, or NUMBERS, which are
+    measured as standardised.
     """
 
     def learn(self, train: Split, indices: np.ndarray) -> None:
@@ -269,7 +269,7 @@ class Numbers(Objective):
             raise UserError(f"train_size={len(targets)}: the targets of these are all {targets[0]:g}; give more")
 
     def standardise(self, targets: Tensor) -> Tensor:
-        """float32; computed in float64, for numbers far from 0."""
+        """Standardise targets: float32, computed in float64, for numbers far from 0."""
         return ((targets.double() - self.scale[0]) / self.scale[1]).float()
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -299,7 +299,7 @@ class TargetTask(Task):
         self.objective.learn(self.train, indices)
 
     def logits(self, model: nn.Module, batch: Any) -> Tensor:
-        """What the model says of each item of a prepared batch, float32 (B, outputs), or (B, N, outputs) of tags."""
+        """Compute the outputs for each item of a prepared batch, float32 (B, outputs), or (B, N, outputs) of tags."""
         return self.answer(model, batch)[0]
 
     def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
@@ -313,7 +313,7 @@ BATCH = 256
 
 
 def collect_logits(model: nn.Module, task: Any, split: Split, autocast: AbstractContextManager) -> Tensor:
-    """What a model says of every item of a split, float32 (N, outputs) on the CPU; `model` is in eval mode.
+    """Compute the outputs for every item of a split, float32 (N, outputs) on the CPU; `model` is in eval mode.
 
     `task` is of images, or text_classification.
     """
@@ -336,9 +336,9 @@ def evaluate(
     indices: np.ndarray | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> "torchmetrics.MetricCollection":
-    """The task's metrics on a split, without augmentation: scalars, and with `detailed` its tables and texts.
+    """Measure the task's metrics on a split, without augmentation: scalars, and with `detailed` its tables and texts.
 
-    Of the items at `indices` (N,), by default all. On the model's device, with its outputs in the precision of
+    It takes the items at `indices` (N,), by default all, on the model's device, with its outputs in the precision of
     `autocast`. `model` is in eval mode.
     """
     device, done = next(model.parameters()).device, 0

@@ -22,9 +22,9 @@ Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X); labels (B,) or (B, classes
 
 
 class ImagePreparation:
-    """Images uint8 (B, C, Y, X) -> normalised ones of the same shape, augmented when a generator is given.
+    """A preparation of images uint8 (B, C, Y, X): normalised, the same shape, augmented if a generator is given.
 
-    Raises UserError for operations that are not for the data's images.
+    Raises UserError for operations that do not suit the data's images.
     """
 
     def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
@@ -41,7 +41,7 @@ class ImagePreparation:
 
 
 class ImageTask(TargetTask):
-    """Something of each image: batches of images (B, C, Y, X) and targets (B, ...)."""
+    """A prediction for each image: batches of images (B, C, Y, X) and targets (B, ...)."""
 
     item = "image"
 
@@ -51,7 +51,7 @@ class ImageTask(TargetTask):
         super().__init__(objective, data, data.train, data.validation, data.test)
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
-        """Normalised images, and their targets, or shares of classes (B, classes) where the recipe mixed them."""
+        """Normalise images; return them with targets, or shares of classes (B, classes) if the recipe mixes them."""
         images = self.images(batch[0], generator)
         return (images, batch[1]) if generator is None else self.mixing(images, batch[1], generator)
 
@@ -74,7 +74,7 @@ class ImageTask(TargetTask):
 
 
 def list_problems(kind: str, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> Iterator[str]:
-    """Why a data set or a recipe does not fit a task, one line per problem."""
+    """List the reasons why a data set or a recipe does not fit a task, one line per problem."""
     targets, instead = data.train.targets, f"give task={data_config.task}"
     if kind == "classification":
         if not data.classes:

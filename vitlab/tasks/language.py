@@ -38,7 +38,7 @@ CHUNK = 4096  # sequences counted at a time
 
 
 class CausalLM(Task):
-    """The next token of each: cross-entropy, perplexity, bits per byte."""
+    """Prediction of each next token: cross-entropy, perplexity, bits per byte."""
 
     item = "sequence"
 
@@ -85,7 +85,7 @@ class CausalLM(Task):
 
     @cached_property
     def log_unigram(self) -> Tensor:
-        """The logarithm of each token's share of what training predicts (V,), with Laplace smoothing."""
+        """The logarithm of each token's share of the tokens that training predicts (V,), with Laplace smoothing."""
         indices = np.arange(len(self.train)) if self.training_indices is None else self.training_indices
         counts = np.ones(self.vocabulary)
         for first in range(0, len(indices), CHUNK):
@@ -94,10 +94,10 @@ class CausalLM(Task):
         return torch.from_numpy(np.log(counts / counts.sum())).float()
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
-        """loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
+        """Make the metrics loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
 
-        unigram_perplexity is what each token's share of the training tokens gives, without looking at its context. A
-        byte is one of the test texts in UTF-8 (validation texts are taken to have as many per token): bits per byte
+        unigram_perplexity comes from each token's share of the training tokens, without looking at its context. A byte
+        is a byte of the test texts in UTF-8 (validation texts are taken to have as many per token): bits per byte
         compare models of different tokenizers, if these are lossless; unknown tokens and lower case are cheaper.
         `detailed` adds outcomes, the nats of each sequence.
         """
@@ -131,9 +131,9 @@ SEED = 0x5EED  # of what held-out and statically masked sequences hide
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """What the model sees: tokens (B, N), mask bool (B, N) or None where all are tokens, segments (B, N) or None.
+    """A masked batch for the model: tokens (B, N), mask bool (B, N) or None if all are tokens, segments (B, N) or None.
 
-    places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX where a row has fewer; follows (B,) for pairs.
+    places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX if a row has fewer; follows (B,) for pairs.
     """
 
     tokens: Tensor
@@ -184,7 +184,7 @@ class MaskedLM(Task):
         return replace(split, targets=np.stack([np.zeros_like(numbers), numbers], axis=1))
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> MaskedBatch:
-        """Masked at random with a generator; without one, or statically, a sequence is always masked the same way."""
+        """Mask sequences: at random with a generator, else, or if masks are static, each sequence always in one way."""
         items, (follows, numbers) = batch[0], batch[1].unbind(1)
         tokens, segments = items.unbind(1) if self.pairs else (self.add_special_tokens(items), None)
         mask = tokens != IGNORE_INDEX
@@ -197,7 +197,7 @@ class MaskedLM(Task):
         return self.batch_class(seen, mask, segments, places, targets, follows if self.pairs else None, *beside)
 
     def add_special_tokens(self, items: Tensor) -> Tensor:
-        """start, the tokens, end; where a sequence has fewer the end follows its last."""
+        """Put the start token before each sequence and the end token behind its last token."""
         edge = items.new_full((len(items), 1), IGNORE_INDEX)
         tokens = torch.cat([edge, items, edge], dim=1)
         last = (tokens != IGNORE_INDEX).sum(dim=1, keepdim=True) + 1
@@ -206,7 +206,7 @@ class MaskedLM(Task):
         return tokens
 
     def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
-        """What the model sees for tokens (B, N), and the places (B, K) of what it predicts, with those that count."""
+        """Hide tokens (B, N): return the model's input, the places (B, K) to predict, and whether each is filled."""
         chosen = choose_tokens(maskable, self.share, generator)
         return self.corrupt_tokens(tokens, chosen, generator), *gather_chosen(chosen, self.most)
 
@@ -216,7 +216,7 @@ class MaskedLM(Task):
         return corrupt(tokens, chosen, generator=generator, **options)
 
     def inputs(self, batch: MaskedBatch) -> TokenInputs:
-        """The texts as they were before anything was hidden."""
+        """Return the texts as they were before anything was hidden."""
         tokens, rows = batch.tokens.clone(), torch.arange(len(batch.tokens), device=batch.tokens.device)[:, None]
         is_masked = batch.targets != IGNORE_INDEX
         tokens[rows.expand_as(is_masked)[is_masked], batch.places[is_masked]] = batch.targets[is_masked]
@@ -230,12 +230,12 @@ class MaskedLM(Task):
         return self.batch_class(tokens, None, segments, places, places, follows, *[places] * beside)
 
     def logits(self, model: nn.Module, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
-        """(B, K, V) of the masked tokens, and the hidden states (B, N, D) that they are read from."""
+        """Compute logits (B, K, V) of the masked tokens, and the hidden states (B, N, D) behind them."""
         hidden = model(batch.tokens, batch.mask, batch.segments)
         return model.masked_logits(gather_states(hidden, batch.places)), hidden
 
     def terms(self, model: nn.Module, batch: MaskedBatch) -> dict[str, tuple[Tensor, Tensor]]:
-        """What the loss adds up, by name: the logits (..., C) and the targets (...) of each term."""
+        """Return the terms that the loss adds up, by name: the logits (..., C) and the targets (...) of each."""
         logits, hidden = self.logits(model, batch)
         terms = {"masked": (logits, batch.targets)}
         return terms if batch.follows is None else terms | {NEXT: (model.next_sentence_logits(hidden), batch.follows)}
@@ -246,15 +246,15 @@ class MaskedLM(Task):
         return torch.stack([pairs if name == NEXT else masked for name in self.added])
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Tensor:
-        """The sum over masked tokens, and where there are pairs the sum over them."""
+        """Return the loss summed over masked tokens, and with pairs also summed over pairs; each term is an entry."""
         terms = self.terms(model, batch)
         smoothing = {name: 0.0 if name == NEXT else self.label_smoothing for name in self.added}
         return torch.stack([sum_cross_entropy(*terms[name], smoothing[name]) for name in self.added])
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
-        """loss (nats), the sum that training makes small, perplexity and masked_accuracy of the masked tokens.
+        """Make the metrics loss (nats), which training minimizes, perplexity and masked_accuracy of the masked tokens.
 
-        Where the sum has several terms each is a metric too: masked_loss and next_sentence_loss, with pairs, beside
+        If the loss has several terms each is a metric too: masked_loss and next_sentence_loss, with pairs, beside
         next_sentence_accuracy; boundary_loss of SpanBERT. `detailed` adds outcomes, each sequence's nats of its masked
         tokens.
         """
@@ -290,14 +290,14 @@ class MaskedLM(Task):
 
 
 def refuse_empty(task: Task, data: TextData, problem: str) -> None:
-    """Raise UserError with a problem where texts give no sequence."""
+    """Raise UserError with a problem if texts give no sequence."""
     for name, split in (("training", task.train), ("validation", task.validation), ("held-out", task.test)):
         if not len(split):
             raise UserError(f"data={data.name}: its {name} texts {problem}")
 
 
 def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
-    """The states of (B, N, D) at places (B, K): (B, K, D)."""
+    """Gather the states at places (B, K) of (B, N, D): (B, K, D)."""
     return hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
 
 
@@ -350,7 +350,7 @@ class SpanLM(MaskedLM):
         return seen, places, filled, left, right, (index - 1).clamp(min=0)
 
     def terms(self, model: nn.Module, batch: SpanBatch) -> dict[str, tuple[Tensor, Tensor]]:
-        """The masked tokens from what the model makes of their places, and from the boundary: equation 2."""
+        """Predict masked tokens from the states at their places (masked) and from the boundary's: equation 2."""
         logits, hidden = self.logits(model, batch)
         boundary = model.boundary_logits(
             gather_states(hidden, batch.left), gather_states(hidden, batch.right), batch.index

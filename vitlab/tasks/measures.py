@@ -23,8 +23,7 @@ from torchmetrics.functional.text import squad
 from torchmetrics.functional.text.rouge import rouge_score
 from torchmetrics.utilities import dim_zero_cat
 
-from vitlab.tasks.metrics import BINS
-
+BINS = 15  # of confidence
 Accuracy = partial(MulticlassAccuracy, average="micro", validate_args=False)
 Calibration = partial(MulticlassCalibrationError, n_bins=BINS, norm="l1", validate_args=False)
 Spearman = SpearmanCorrCoef
@@ -50,7 +49,7 @@ class Perplexity(Mean):
 
 
 class SumOfMeans(Metric):
-    """The sum of several terms, each the mean of its own number of values; a term without values counts as 0."""
+    """The sum of several terms, each the mean over its own number of values; a term without values counts as 0."""
 
     def __init__(self, terms: int):
         super().__init__()
@@ -76,7 +75,7 @@ class SecondClassF1(MulticlassF1Score):
 
 
 class Pearson(PearsonCorrCoef):
-    """Pearson's correlation; 0 where one side is constant, which leaves it undefined."""
+    """Pearson's correlation; 0 if one side is constant, which leaves it undefined."""
 
     def __init__(self, outputs: int):
         super().__init__(outputs)
@@ -109,9 +108,9 @@ class AveragePrecision(MultilabelAveragePrecision):
 
 
 class NormalisedError(Metric):
-    """The root of the mean squared error over the standard deviation of the targets; 1 where these are all equal.
+    """The root mean squared error over the targets' standard deviation; for equal targets 1, or 0 without an error.
 
-    Of torchmetrics' sums of squares nothing is left where the spread is small beside the numbers, or below 1e-4.
+    torchmetrics' sums of squares lose a spread that is small beside the numbers, or below 1e-4.
     """
 
     def __init__(self, outputs: int):
@@ -135,7 +134,7 @@ class R2(NormalisedError):
 
 
 class ClassCounts(Metric):
-    """How often each class is right, chosen and true, for what follows from that.
+    """Counts of each class being right, chosen and true, for metrics that follow from them.
 
     torchmetrics counts all pairs of classes, (classes, classes), in a deterministic run by an array of that for each
     example: 17 GB for a batch of 256 and 2,000 classes.
@@ -147,21 +146,21 @@ class ClassCounts(Metric):
             self.add_state(name, torch.zeros(classes, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """logits (B, classes), labels (B,)"""
+        """Count a batch: logits (B, classes), labels (B,)."""
         chosen = logits.argmax(dim=-1)
         for counts, classes in ((self.right, labels[chosen == labels]), (self.chosen, chosen), (self.true, labels)):
             counts += torch.bincount(classes, minlength=len(counts))
 
 
 class BalancedAccuracy(ClassCounts):
-    """The mean over the classes of the share that is right (Brodersen et al., 2010), of those that have an example."""
+    """Each class's share of right items, averaged over the classes with an example (Brodersen et al., 2010)."""
 
     def compute(self) -> Tensor:
         return (self.right / self.true)[self.true > 0].mean()
 
 
 class MacroF1(ClassCounts):
-    """The mean over the classes of F1, of those that are true or chosen anywhere."""
+    """F1, averaged over the classes that are true or chosen anywhere."""
 
     def compute(self) -> Tensor:
         there = self.true + self.chosen
@@ -173,7 +172,7 @@ def make_f1(classes: int) -> Metric:
 
 
 class Confusion(Metric):
-    """How often each class was taken for each: int64 (classes, classes), a row per true class."""
+    """Counts of each class being taken for each class: int64 (classes, classes), a row per true class."""
 
     def __init__(self, classes: int):
         super().__init__()
@@ -188,7 +187,7 @@ class Confusion(Metric):
 
 
 class Matthews(Confusion):
-    """Matthews' correlation of the true and the chosen classes (Gorodkin, 2004); 0 where one of them is constant."""
+    """Matthews' correlation of the true and the chosen classes (Gorodkin, 2004); 0 if one of them is constant."""
 
     def compute(self) -> Tensor:
         counts = self.counts.double()
@@ -205,7 +204,7 @@ class LargestShare(ClassCounts):
 
 
 class ItemOutcomes(Metric):
-    """What each item gave, (2, items): its mean value, and of how many answers that is the mean."""
+    """The mean value of each item, and the number of answers that it is the mean of: (2, items)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +212,7 @@ class ItemOutcomes(Metric):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def update(self, values: Tensor, counted: Tensor | None = None) -> None:
-        """values (B,), or (B, N) where bool `counted` (B, N) says which of them are answers."""
+        """Add items by their values (B,), or by (B, N) if bool `counted` (B, N) tells which values are answers."""
         if counted is None:
             values, counted = values[:, None], torch.ones_like(values[:, None], dtype=torch.bool)
         counts = counted.sum(dim=1)
@@ -246,7 +245,7 @@ Score = Callable[[Sequence[str], References], dict[str, float]]  # of hypotheses
 
 
 class Decoded(Metric):
-    """Collects hypotheses and references, and gives what some functions make of all of them, by the scores' names.
+    """A metric that collects hypotheses and references and applies some functions to all, by the scores' names.
 
     Each name has the `suffix`; of no texts there are no scores.
     """
@@ -258,14 +257,14 @@ class Decoded(Metric):
             self.add_state(name, [], dist_reduce_fx=None)
 
     def update(self, hypotheses: Sequence[str], references: References, sources: Sequence[str] = ()) -> None:
-        """`sources` are what the hypotheses were generated from, where that is text."""
+        """Add hypotheses and references; `sources` are the texts that hypotheses were generated from, if any."""
         assert len(hypotheses) == len(references), f"{len(hypotheses)} hypotheses, {len(references)} references"
         self.sources += sources or [""] * len(hypotheses)
         self.hypotheses += hypotheses
         self.references += references
 
     def list_texts(self) -> list[dict[str, str]]:
-        """`{"source", "reference", "generated"}` of each item; of several references all, `|` between them."""
+        """List `{"source", "reference", "generated"}` of each item; several references are joined by `|`."""
         references = (text if isinstance(text, str) else " | ".join(text) for text in self.references)
         rows = zip(self.sources, references, self.hypotheses, strict=True)
         return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
@@ -283,20 +282,20 @@ class Decoded(Metric):
 
 
 def score_answer(written: str, given: str) -> tuple[float, float]:
-    """Whether an answer is the given one, and F1 of their words, as SQuAD counts (Rajpurkar et al., 2016, 2018)."""
+    """Score an answer: 1 or 0 for a match, and F1 of the words, as SQuAD counts (Rajpurkar et al., 2016, 2018)."""
     asked = {"prediction_text": written, "id": ""}, {"answers": {"answer_start": [0], "text": [given]}, "id": ""}
     scores = squad(*asked)  # in percent
     return float(scores["exact_match"]) / 100, float(scores["f1"]) / 100
 
 
 def score_exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """The share of hypotheses that are their reference, but for white space at the edges."""
+    """Compute the share of hypotheses that are their reference, but for white space at the edges."""
     same = [ours.strip() == right.strip() for ours, right in zip(hypotheses, references, strict=True)]
     return {"exact_match": sum(same) / len(same)}
 
 
 def score_translation(hypotheses: Sequence[str], references: References) -> dict[str, float]:
-    """BLEU and chrF of the corpus, 0 to 100, as the command `sacrebleu` counts them when nothing else is asked for.
+    """Compute BLEU and chrF of the corpus, 0 to 100, as the command `sacrebleu` counts them by default.
 
     Papineni et al., 2002, with the tokens of mteval-v13a and exponential smoothing; Popovic, 2015: chrF2.
     """
@@ -306,7 +305,7 @@ def score_translation(hypotheses: Sequence[str], references: References) -> dict
 
 
 def score_captions(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]]) -> dict[str, float]:
-    """BLEU, chrF and ROUGE-L with all captions of a picture.
+    """Compute BLEU, chrF and ROUGE-L with all captions of a picture.
 
     ROUGE-L (Lin, 2004) is the mean over the pictures of the F-measure of the nearest caption, 0 to 1.
     """
@@ -315,7 +314,7 @@ def score_captions(hypotheses: Sequence[str], references: Sequence[tuple[str, ..
 
 
 def score_summaries(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """ROUGE-1, -2 and -L (Lin, 2004): the mean F-measure over the texts, 0 to 1, of lower-cased words, not stemmed."""
+    """Compute ROUGE-1, -2 and -L (Lin, 2004): mean F-measure over the texts, 0 to 1, lower-cased words, not stemmed."""
     names = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rouge_l"}
     rouge = rouge_score(list(hypotheses), list(references), rouge_keys=tuple(names))
     return {name: rouge[f"{key}_fmeasure"].item() for key, name in names.items()}

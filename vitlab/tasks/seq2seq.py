@@ -43,9 +43,9 @@ LONG = ("refuse", "cut", "leave_out")  # what becomes of texts longer than the m
 
 
 class SourceTargetBatch(NamedTuple):
-    """inputs: tokens (B, S), or images (B, C, Y, X); mask bool (B, S), False at padding, or None; given (B, N): what a
-    decoder reads; following (B, N): what it predicts, IGNORE_INDEX where there is nothing; part (B,): of a mixture;
-    captions (B, K, N): all of each image.
+    """inputs: tokens (B, S), or images (B, C, Y, X); mask bool (B, S), False at padding, or None; given (B, N): tokens
+    for the decoder; following (B, N): tokens to predict, IGNORE_INDEX where there is none; part (B,): of a mixture;
+    captions (B, K, N): all captions of each image.
     """
 
     inputs: Tensor
@@ -57,7 +57,7 @@ class SourceTargetBatch(NamedTuple):
 
 
 class SequenceToSequence(Task):
-    """Teacher forcing: cross-entropy of each token of the target, given the input and the tokens before it."""
+    """A task with teacher forcing: cross-entropy of each target token, given the input and the tokens before it."""
 
     item = "pair"
 
@@ -79,7 +79,7 @@ class SequenceToSequence(Task):
         )
 
     def set_options(self, config: TaskConfig, recipe: RecipeConfig, data: TextData | CaptionData) -> None:
-        """What does not depend on what the inputs are."""
+        """Set the options that do not depend on the kind of the inputs."""
         self.tokenizer, self.exact, self.target_length = data.tokenizer, data.exact, data.target_length
         self.strata = data.classes  # of a mixture: the names of its parts
         self.beams, self.length_penalty = config.beams, config.length_penalty
@@ -93,7 +93,7 @@ class SequenceToSequence(Task):
         return self.make_batch(source, target, part)
 
     def make_batch(self, source: Tensor, target: Tensor, part: Tensor | None = None) -> SourceTargetBatch:
-        """Of sources (B, S) and targets (B, 1 + T) that begin with what a decoder reads first."""
+        """Make a batch of sources (B, S) and targets (B, 1 + T), which begin with the decoder's start token."""
         source, target = trim(source), trim(target)
         mask = source != IGNORE_INDEX
         given, following = target[:, :-1], target[:, 1:]
@@ -103,7 +103,7 @@ class SequenceToSequence(Task):
         )
 
     def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
-        """The sources, with what a decoder reads and predicts of their targets."""
+        """Return the sources, with the decoder's inputs and targets."""
         made = TokenInputs.of(batch.inputs, batch.mask, None, self.tokenizer.special)
         return made._replace(given=batch.given, following=batch.following)
 
@@ -114,7 +114,7 @@ class SequenceToSequence(Task):
         return SourceTargetBatch(source, None, target, target)
 
     def logits(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
-        """(B, N, V) of what follows each token of `given`."""
+        """Compute logits (B, N, V) of the token after each token of `given`."""
         return model(batch.inputs, batch.given, batch.mask)
 
     def count_targets(self, batch: SourceTargetBatch) -> Tensor:
@@ -125,13 +125,13 @@ class SequenceToSequence(Task):
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        """What compares generated texts with the wanted ones."""
+        """The functions that compare generated texts with the wanted ones."""
         return (score_exact_match if self.exact else score_translation,)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
-        """loss (nats per token of the targets) and perplexity; `detailed` adds those of the generated texts, and
-        outcomes, whether each is right or else the nats of each target. Of a mixture's parts it adds all of these and
-        exact matches, as `exact_match_NAME`.
+        """Make loss (nats per token of the targets) and perplexity; `detailed` adds the metrics of generated texts, and
+        outcomes: whether each text is right, or else each target's nats. Each part of a mixture has the texts' metrics
+        and exact matches too, as `exact_match_NAME`.
         """
         metrics: dict[str, Any] = {"loss": Mean(), "perplexity": Perplexity()}
         if detailed:
@@ -157,13 +157,13 @@ class SequenceToSequence(Task):
             metrics["outcomes"].update(*outcomes)
 
     def wanted(self, batch: SourceTargetBatch) -> list[Any]:
-        """The texts that are right, as `scores` take them."""
+        """Return the texts that are right, as `scores` take them."""
         return [self.decode(row[row != IGNORE_INDEX]) for row in batch.following]
 
     def compare_texts(
         self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[Any]
     ) -> None:
-        """Add what was written for a batch, beside what was wanted."""
+        """Add the texts written for a batch, beside the wanted ones."""
         sources = self.describe_sources(batch)
         metrics["texts"].update(written, wanted, sources)
         for number, name in enumerate(self.strata):
@@ -171,16 +171,16 @@ class SequenceToSequence(Task):
             metrics[f"texts_{name}"].update(*([texts[row] for row in rows] for texts in (written, wanted, sources)))
 
     def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
-        """The texts that the model generates from the inputs."""
+        """Generate texts from the inputs."""
         return self.generate_texts(model.decoding(batch.inputs, batch.mask), batch.given[:, :1])
 
     def generate_texts(self, decoding: Decoding, given: Tensor) -> list[str]:
-        """What follows the tokens given (B, n), up to the end."""
+        """Generate the texts that follow the given tokens (B, n), up to the end."""
         options = {"beams": self.beams, "length_penalty": self.length_penalty, "end": self.tokenizer.end}
         return [self.decode(row) for row in write(decoding, given, self.target_length, **options)]
 
     def describe_sources(self, batch: SourceTargetBatch) -> list[str]:
-        """The inputs as text; none where they are not."""
+        """Return the inputs as texts; none if they are no texts."""
         return [self.decode(row[mask]) for row, mask in zip(batch.inputs, batch.mask, strict=True)]
 
     def decode(self, tokens: Tensor) -> str:
@@ -188,7 +188,7 @@ class SequenceToSequence(Task):
 
 
 def check_search(config: TaskConfig) -> Iterator[str]:
-    """Options of the beam search that have no meaning or take too much memory."""
+    """Yield problems of options of the beam search that have no meaning or take too much memory."""
     if not 1 <= config.beams <= MOST_BEAMS:
         yield f"task.beams={config.beams}: must be from 1 (greedy) to {MOST_BEAMS}"
     if not 0 <= config.length_penalty <= 10:
@@ -196,7 +196,7 @@ def check_search(config: TaskConfig) -> Iterator[str]:
 
 
 def list_long_texts(data: TextData, long: str) -> Iterator[str]:
-    """What is too long for the lengths of the data and may not be, a line for sources and one for targets.
+    """Yield a line for sources and for targets that are too long for the data's lengths and may not be.
 
     References are never cut and never left out: scores would be better than they are.
     """
@@ -221,13 +221,13 @@ def list_long_texts(data: TextData, long: str) -> Iterator[str]:
 
 
 def trim(tokens: Tensor) -> Tensor:
-    """(B, N) without the columns at the end that are padding in every row."""
+    """Trim columns at the end of (B, N) that are padding in every row."""
     used = (tokens != IGNORE_INDEX).any(dim=0).sum()
     return tokens[:, : int(used)]
 
 
 class OneSequence(SequenceToSequence):
-    """Of a batch `given` holds whole sequences, `inputs` what comes before the target."""
+    """A source and its target as one sequence: `given` holds whole sequences, `inputs` the part before the target."""
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         super().__init__(config, recipe, data, data_config)
@@ -282,9 +282,9 @@ class Summarization(SequenceToSequence):
         return (score_summaries,)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
-        """Those of `SequenceToSequence`; `detailed` adds rouge1_lead, rouge2_lead, rouge_l_lead.
+        """Make the metrics of `SequenceToSequence`; `detailed` adds rouge1_lead, rouge2_lead, rouge_l_lead.
 
-        They are of the lead baseline: the first words of each text, as many as a training summary has in the mean.
+        These score the lead baseline: the first words of each text, as many as a training summary has in the mean.
         """
         metrics = super().metrics(detailed)
         if detailed:
@@ -299,17 +299,17 @@ class Summarization(SequenceToSequence):
 
 
 class SummarizationInOneSequence(Summarization, OneSequence):
-    """By a language model."""
+    """Summarization by a language model."""
 
 
 SENTINELS = 100  # of T5's tokenizer
 
 
 class SpanCorruption(SequenceToSequence):
-    """Sequences of a stream over all texts, each as long as fills `data.length` tokens of the encoder.
+    """Sequences of a stream over all texts, each long enough to fill `data.length` tokens of the encoder.
 
-    Pairs are texts one after the other, so that a model can be pre-trained on what it is to learn, held-out texts left
-    out.
+    Pairs are read as texts one after the other, so that a model can be pre-trained on the training texts of its later
+    task, without the held-out ones.
     """
 
     item = "sequence"
@@ -349,7 +349,7 @@ class SpanCorruption(SequenceToSequence):
         return replace(split, targets=np.arange(len(split)))
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
-        """Random spans with a generator; without one, a sequence always has the same spans."""
+        """Corrupt random spans with a generator; without it, a sequence always has the same spans."""
         tokens, numbers = batch
         draw: Random = generator or RowGenerators([SEED + number for number in numbers.tolist()])
         lengths = (tokens != IGNORE_INDEX).sum(dim=1)
@@ -361,7 +361,7 @@ class SpanCorruption(SequenceToSequence):
 
 
 class Captioning(SequenceToSequence):
-    """Teacher forcing: in training a caption of each picture at random, in evaluation the first."""
+    """Captions with teacher forcing: training takes a caption of each picture at random, evaluation the first."""
 
     item = "image"
 
@@ -406,7 +406,7 @@ class Captioning(SequenceToSequence):
         return []
 
     def wanted(self, batch: SourceTargetBatch) -> list[str] | list[tuple[str, ...]]:
-        """The caption of each picture, or where several are right all of them."""
+        """Return the caption of each picture, or all of its captions if several are right."""
         captions = [
             tuple(self.decode(row[row != IGNORE_INDEX]) for row in rows if row[0] != IGNORE_INDEX)
             for rows in batch.captions

@@ -1,9 +1,9 @@
-"""Fine-tuning on texts: a class of a text or a pair, the right of several choices, a number, a tag of each token, or
-where in a text the answer to a question stands.
+"""Fine-tuning on texts: a class of a text or a pair, the right one of several choices, a number, a tag of each token,
+or the place of a question's answer in a text.
 
 The data decide which. Inputs are GPT's and BERT's (vitlab.data.sequences).
 
-Shapes: B batch, S sequences of an item (absent where it is one), N tokens, D width.
+Shapes: B batch, S sequences of an item (absent if it is one), N tokens, D width.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ Batch = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 
 class TextClassification(TargetTask):
-    """With `lm`, that much of the next tokens' loss is added (`task.auxiliary_lm`)."""
+    """Classification of texts, with `lm` times the next tokens' loss added (`task.auxiliary_lm`)."""
 
     item = "text"
 
@@ -67,7 +67,7 @@ class TextClassification(TargetTask):
         return tokens, None, tokens, targets
 
     def count_targets(self, batch: Batch) -> Tensor:
-        """Those of the objective and, with `auxiliary_lm`, the next tokens."""
+        """Count the objective's targets and, with `auxiliary_lm`, the next tokens."""
         targets = batch[3][batch[3] != NO_TAG] if self.tagged else batch[3]
         counts = [targets.numel()]
         if self.auxiliary_lm:
@@ -76,7 +76,7 @@ class TextClassification(TargetTask):
         return torch.tensor(counts, device=batch[0].device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """That of the targets and, with `auxiliary_lm`, that much of the next tokens' (Radford et al., 2018, eq. 5)."""
+        """Return the targets' loss and, scaled by `auxiliary_lm`, the next tokens' (Radford et al., 2018, eq. 5)."""
         tokens, mask, segments = trim_padding(model, *flatten_sequences(batch))
         if not self.auxiliary_lm:
             return self.targets_loss(model(tokens, mask, segments), batch)[None]
@@ -88,10 +88,10 @@ class TextClassification(TargetTask):
         return self.objective.loss(*self.combine_sequences(logits, batch))
 
     def combine_sequences(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The logits of the sequences (B * S, outputs) or tokens (B, M, C), as logits of the items, and the targets.
+        """Combine logits of sequences (B * S, outputs) or tokens (B, M, C) into logits of items; return targets too.
 
-        Those of both orders are added: the head is linear, so it reads the sum of what the body says of each (Radford
-        et al., 2018, section 3.3).
+        The logits of both orders are added: the head is linear, so it reads the sum of the body's outputs for both
+        (Radford et al., 2018, section 3.3).
         """
         targets = batch[3]
         if self.tagged:
@@ -102,7 +102,7 @@ class TextClassification(TargetTask):
         return logits[..., 0] if self.choices else logits.sum(dim=1), targets
 
     def answer(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The logits of a prepared batch, and its targets."""
+        """Compute the logits of a prepared batch; return its targets too."""
         return self.combine_sequences(model(*trim_padding(model, *flatten_sequences(batch))).float(), batch)
 
 
@@ -110,13 +110,13 @@ LONGEST_ANSWER = 30  # tokens
 
 
 class SpanExtraction(TextClassification):
-    """Where the answer to a question begins and ends in a text: BERT's `start question separator text end`, two logits
+    """Place of an answer in a text, as its first and last token: BERT's `start question separator text end`, two logits
     a token (Devlin et al., 2019, section 4.2). A question without an answer has it at the first token (section 4.3).
     """
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
-        """The targets are marks (B, N): 0 of the text and of the first token, 1 within the answer, NO_TAG elsewhere; 2
-        of the first token where data.length cut the answer off.
+        """Make marks (B, N) the targets: 0 for the text and the first token, 1 within the answer, NO_TAG elsewhere;
+        2 for the first token if data.length cut the answer off.
         """
         tokens, mask, segments, marks = super().prepare(batch)
         marks[:, 0] = torch.where((batch[1] == 1) & ~(marks == 1).any(dim=1), 2, 0)
@@ -129,7 +129,7 @@ class SpanExtraction(TextClassification):
         return torch.tensor([len(batch[0])], device=batch[0].device)
 
     def metrics(self, detailed: bool = False) -> "MetricCollection":
-        """loss (nats of both ends), exact_match and f1 of the words as SQuAD's (`score_answer`), of one answer each.
+        """Make loss (nats of both ends), exact_match and f1 of words as SQuAD's (`score_answer`), one answer each.
 
         `detailed` adds outcomes: which answers match.
         """
@@ -154,30 +154,30 @@ class SpanExtraction(TextClassification):
             metrics["outcomes"].update(scores[:, 0])
 
     def read_spans(self, tokens: Tensor, spans: Tensor) -> list[str]:
-        """The texts of one span (2,) of each row of tokens (B, N); the first token alone is no text."""
+        """Decode one span (2,) of each row of tokens (B, N) to a text; the first token alone is no text."""
         rows = zip(tokens.tolist(), spans.tolist(), strict=True)
         return [self.tokenizer.decode(row[first : last + 1]).strip() for row, (first, last) in rows]
 
 
 def find_answers(marks: Tensor) -> Tensor:
-    """The first and last token (B, 2) of the answers that marks (B, N) tell; 0, 0 where there is none."""
+    """Find the first and last token (B, 2) of the answers that marks (B, N) tell; 0, 0 if there is none."""
     inside = (marks == 1).int()
     last = inside.shape[1] - 1 - inside.flip(1).argmax(dim=1)
     return torch.stack([inside.argmax(dim=1), last.where(inside.any(dim=1), 0)], dim=1)
 
 
 def span_log_probabilities(logits: Tensor, marks: Tensor) -> Tensor:
-    """(B, N, 2) -> (B, N, 2): of each token to be an answer's first and last, among those that marks allow."""
+    """Compute each token's log-probability to be an answer's first and last (B, N, 2), if marks allow it."""
     return logits.float().masked_fill((marks == NO_TAG)[..., None], -torch.inf).log_softmax(dim=1)
 
 
 def count_span_nats(logits: Tensor, marks: Tensor) -> Tensor:
-    """The cross-entropy of both ends of each answer, added (B,)."""
+    """Compute the cross-entropy of both ends of each answer, added (B,)."""
     return -span_log_probabilities(logits, marks).gather(1, find_answers(marks)[:, None]).sum(dim=(1, 2))
 
 
 def find_spans(logits: Tensor, marks: Tensor, count: int = 1) -> tuple[Tensor, Tensor]:
-    """The likeliest spans (B, count, 2), of at most LONGEST_ANSWER tokens, and their log-probabilities (B, count).
+    """Find the likeliest spans (B, count, 2), of at most LONGEST_ANSWER tokens, and their log-probabilities (B, count).
 
     A span is likely as its first and its last token are; 0, 0 says that there is no answer.
     """
@@ -190,7 +190,7 @@ def find_spans(logits: Tensor, marks: Tensor, count: int = 1) -> tuple[Tensor, T
 
 
 def flatten_sequences(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
-    """tokens, mask, segments, each (B * S, N)"""
+    """Flatten tokens, mask and segments to (B * S, N) each."""
     tokens, mask, segments, _ = batch
     return tokens.flatten(0, -2), None if mask is None else mask.flatten(0, -2), segments.flatten(0, -2)
 
@@ -198,7 +198,7 @@ def flatten_sequences(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
 def trim_padding(
     model: nn.Module, tokens: Tensor, mask: Tensor | None, segments: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Sequences (M, N) without the padding that all of them share, for a body that ignores padding."""
+    """Trim sequences (M, N) of the padding that all of them share, for a body that ignores padding."""
     if mask is None or not model.text.supports_padding_mask:
         return tokens, mask, segments
     longest = int(mask.any(dim=0).sum())
@@ -206,7 +206,7 @@ def trim_padding(
 
 
 def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """The summed cross-entropy of the tokens (M, N) after the first by the hidden states (M, N, D) before them."""
+    """Sum the cross-entropy of the tokens (M, N) after the first by the hidden states (M, N, D) before them."""
     before, following = hidden[:, :-1], tokens[:, 1:]
     if mask is not None:
         before, following = before[mask[:, 1:]], following[mask[:, 1:]]
@@ -214,7 +214,7 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
 
 
 def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
-    """Why a data set does not fit this task, one line per problem."""
+    """List the reasons why a data set does not fit this task, one line per problem."""
     texts, parts = data.train, len(data.train.parts)
     if config.kind == "span_extraction":
         if texts.tags is None or parts != 2:

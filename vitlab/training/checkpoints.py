@@ -1,4 +1,4 @@
-"""A run's checkpoint, and the trained model in it. Nothing is unpickled.
+"""Read a run's checkpoint and the trained model in it. Nothing is unpickled.
 
 Imports neither lightning nor timm, which take as long as all the rest of `vitlab predict`.
 """
@@ -21,12 +21,12 @@ KEYS = ("state_dict", "global_step", "shape", "classes", "scale")
 
 
 def restore_shape(state: dict[str, Any]) -> dict[str, Any]:
-    """What the checkpoint's model was built for, as `vitlab.models.build` takes it."""
+    """Return the arguments by which `vitlab.models.build` builds the checkpoint's model."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in state["shape"].items()}
 
 
 def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint's contents; nothing is unpickled. Raises UserError for a file that is not a checkpoint."""
+    """Read a checkpoint without unpickling. Raises UserError for a file that is not a checkpoint."""
     check_regular(path, str(path))
     try:
         state = torch.load(path, map_location=map_location or "cpu", weights_only=True)
@@ -79,7 +79,7 @@ def load_run(path: str | Path) -> LoadedRun:
 
 
 def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:
-    """A run's model on a GPU if there is one, in its memory format, and the precision of its training."""
+    """Move a run's model to a GPU if there is one; return it with the autocast context of its training's precision."""
     device, autocast = evaluation_context(loaded.result["precision"], evaluation_accelerator(loaded.config))
     model = loaded.model.to(device)
     if loaded.result["settings"].get("memory_format") == "channels_last":
@@ -88,5 +88,5 @@ def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:
 
 
 def evaluation_accelerator(config: TrainConfig) -> str:
-    """A run that was trained on a GPU can be looked at without one."""
+    """Choose the accelerator to evaluate a run on: a run that was trained on a GPU can be evaluated without one."""
     return "cpu" if config.trainer.accelerator == "cpu" else "auto"

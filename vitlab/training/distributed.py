@@ -29,7 +29,7 @@ PORTS = (15000, 25000)  # on which rank 0 of a step of SLURM is met
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of a run."""
+    """This process's place among the processes of a run."""
 
     rank: int = 0
     size: int = 1
@@ -42,11 +42,11 @@ class Ranks:
 
     @property
     def part(self) -> Part:
-        """What it has of each batch."""
+        """The part of each batch that this rank computes."""
         return Part(self.rank, self.size)
 
     def agree(self, *decisions: bool) -> Sequence[bool]:
-        """The decisions of rank 0, on every rank."""
+        """Return rank 0's decisions on every rank."""
         if self.size == 1:
             return decisions
         decided = torch.tensor(decisions, dtype=torch.uint8)
@@ -54,7 +54,7 @@ class Ranks:
         return decided.bool().tolist()
 
     def share(self, value: Any) -> Any:
-        """The value of rank 0, on every rank."""
+        """Return rank 0's value on every rank."""
         if self.size == 1:
             return value
         shared = [value]
@@ -62,7 +62,7 @@ class Ranks:
         return shared[0]
 
     def leave(self) -> None:
-        """Leave the other ranks: what follows is done by rank 0 alone."""
+        """Leave the other ranks: rank 0 does the rest alone."""
         if distributed.is_initialized():
             distributed.destroy_process_group()
 
@@ -72,7 +72,7 @@ ALONE = Ranks()
 
 @contextmanager
 def join_ranks(launched: Launched | None) -> Iterator[Ranks]:
-    """This process among those that a launcher started: gloo between CPUs, NCCL between GPUs."""
+    """Join the processes that a launcher started and give this process's ranks: gloo on CPUs, NCCL on GPUs."""
     if launched is None:
         yield ALONE
         return
@@ -93,7 +93,7 @@ def join_ranks(launched: Launched | None) -> Iterator[Ranks]:
 
 
 def is_lost_rank(error: BaseException) -> bool:
-    """Whether an error is that another rank is gone, which has an error of its own."""
+    """Tell whether an error only says that another rank is gone, which then has reported its own error."""
     return isinstance(error, distributed.DistError) or "gloo" in str(error)
 
 
@@ -109,7 +109,7 @@ def refuse_devices(trainer: TrainerConfig, accelerator: str) -> None:
 
 
 def refuse_parts(config: TrainConfig, model: nn.Module, accelerator: str) -> None:
-    """Raise UserError for what does not go with a batch in parts."""
+    """Raise UserError for a batch size or a model that a batch in parts, or recomputed activations, would break."""
     recipe, trainer = config.recipe, config.trainer
     parts = count_parts(vars(trainer))
     given = {key: vars(trainer)[key] for key in ("devices", "nodes", "accumulate") if vars(trainer)[key] > 1}

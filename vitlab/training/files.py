@@ -1,4 +1,4 @@
-"""The files of one run: where they are, how they are read and written; how far a run is. Imports no torch."""
+"""The files of one run: their paths, how to read and write them, and a run's progress. Imports no torch."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from vitlab.files import create_json, read_json, replacing, write_json, write_te
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: `step` of `steps`, estimated seconds left, the last loss and validation metrics."""
+    """The progress of a run: `step` of `steps`, estimated seconds left, the last loss and validation metrics."""
 
     step: int
     steps: int
@@ -81,12 +81,12 @@ def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
 
 
 def source_of(init: InitConfig) -> str | None:
-    """Where first weights come from, of a whole model or of its encoder; None for random ones."""
+    """Return the source of the first weights, of a whole model or of its encoder; None for random weights."""
     return init.weights if init.weights is not None else init.encoder
 
 
 def source_problems(source: str | None) -> Iterator[str]:
-    """What is wrong with a source, as far as a look at the disk tells."""
+    """Yield the problems of a source of weights that a look at the disk finds."""
     if source is None or source.startswith("timm:"):
         return
     path = Path(source)
@@ -97,7 +97,7 @@ def source_problems(source: str | None) -> Iterator[str]:
 
 
 def below(*names: str) -> property:
-    """A path below a run's folder, made when it is asked for: a study reads a thousand runs at a time."""
+    """Make a property for a path below a run's folder, built on demand: a study reads a thousand runs at a time."""
     return property(lambda files: files.folder.joinpath(*names))
 
 
@@ -122,7 +122,7 @@ class RunFiles:
 
     @property
     def weights_path(self) -> Path:
-        """The checkpoint with the weights that count."""
+        """The checkpoint with the weights to use: best.ckpt if it exists, else last.ckpt."""
         return self.best_path if self.best_path.is_file() else self.checkpoint_path
 
     def refuse(self, config: TrainConfig) -> None:
@@ -152,7 +152,7 @@ class RunFiles:
             )
 
     def changes(self, config: dict[str, Any]) -> list[str]:
-        """`key old -> new` of what changes the final weights between the folder's run and a resolved configuration.
+        """List as `key old -> new` the settings that change the final weights, between the folder's run and `config`.
 
         The data are compared by their contents (`contents`), not by their path, where the run has recorded them.
         """
@@ -162,7 +162,7 @@ class RunFiles:
         return list_changes(*(weight_settings(c, contents_known=contents_known) for c in (config, old)))
 
     def config(self) -> dict[str, Any]:
-        """The resolved configuration. Raises UserError when the folder holds no run."""
+        """Read the resolved configuration. Raises UserError when the folder holds no run."""
         if not self.config_path.is_file():
             if (self.folder / "study.yaml").is_file():
                 run = next((path.parent for path in sorted(self.folder.glob("*/result.json"))), self.folder / "RUN")
@@ -174,18 +174,18 @@ class RunFiles:
         write_text(self.config_path, dump_yaml(config))
 
     def result(self) -> dict[str, Any] | None:
-        """What the finished run wrote, None while it is not finished. Raises UserError for a file that is no result."""
+        """Read result.json; None while the run is not finished. Raises UserError for a file that is no result."""
         return read_json(self.result_path, check_result, RETRAINED)
 
     def read_result(self) -> tuple[dict[str, Any] | None, str]:
-        """The same, but None for a file that is no result, and what is wrong with it."""
+        """Read result.json without raising: (result or None, why the file is no result or "")."""
         try:
             return self.result(), ""
         except UserError as error:
             return None, str(error)
 
     def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Write the result, by which the run is finished; gives the one that counts, which is the first."""
+        """Write the result, which finishes the run, unless there is a result; return the first, which counts."""
         if not create_json(self.result_path, result):
             return self.result()
         self.error_path.unlink(missing_ok=True)
@@ -195,11 +195,11 @@ class RunFiles:
         write_json(self.error_path, {"error": error, "host": socket.gethostname()})
 
     def error(self) -> str | None:
-        """The first line of the error that ended the last attempt, None where there was none. Raises UserError."""
+        """Read the first line of the error that ended the last attempt; None if there is no error. Raises UserError."""
         return read_json(self.error_path, lambda found: str(found["error"]))
 
     def finished_result(self) -> dict[str, Any]:
-        """What the finished run wrote. Raises UserError for a folder without a finished run."""
+        """Read the finished run's result. Raises UserError for a folder without a finished run."""
         self.config()
         result = self.result()
         if result is None:
@@ -207,26 +207,26 @@ class RunFiles:
         return result
 
     def remove_leftovers(self) -> None:
-        """Remove what writers that were killed have left, for whoever holds the folder.
+        """Remove the temporary files of writers that were killed. Call it only while you hold the folder.
 
-        One that was only suspended cannot put its file in place any more.
+        A writer that was only suspended can then no longer put its file in place.
         """
         for folder in (self.folder, self.checkpoint_path.parent, self.analysis_folder):
             for path in folder.glob(".*.tmp"):
                 path.unlink(missing_ok=True)
 
     def set_aside_damaged_result(self) -> None:
-        """Rename a result.json that is no result, with a warning; for whoever holds the folder and writes another."""
+        """Rename a result.json that is no result, with a warning. Call it only while you hold the folder."""
         if damage := self.read_result()[1]:
             warnings.warn(damage, stacklevel=2)
             self.result_path.replace(self.folder / "result.damaged.json")
 
     def init(self) -> dict[str, Any] | None:
-        """What became of the weights that the run began with, and their SHA-256; None without such weights."""
+        """Read the report on the weights that the run began with, and their SHA-256; None without such weights."""
         return read_json(self.init_path, dict)
 
     def contents(self) -> str | None:
-        """The SHA-256 of the data that the run began with; None where it is not known. Raises UserError."""
+        """Read the SHA-256 of the data that the run began with; None where it is not known. Raises UserError."""
         return read_json(self.data_path, lambda data: data["sha256"])
 
     def add_metrics(self, row: Mapping[str, Any]) -> None:
@@ -237,7 +237,7 @@ class RunFiles:
             file.write(json.dumps(finite) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for one that a crash has cut."""
+        """Read the rows of metrics.jsonl. Skip damaged lines with a warning, except a last line cut by a crash."""
         if not self.metrics_path.is_file():
             return []
         damaged, finished = [], self.result_path.is_file()
@@ -264,7 +264,7 @@ class RunFiles:
         return rows
 
     def read_progress(self) -> Progress | None:
-        """How far the run is by its last rows of metrics.jsonl, of all steps; None before the first."""
+        """Estimate the run's progress from its last rows of metrics.jsonl; None before the first row."""
         rows = self.metrics()
         last = next((row for row in reversed(rows) if "wall_s" in row), None)
         steps = read_json(self.data_path, lambda data: dict(data).get("steps"))
@@ -276,7 +276,7 @@ class RunFiles:
         return Progress(step, steps, last["wall_s"] / step * (steps - step), last["train/loss"], validation)
 
     def keep_metrics(self, last_step: int, evaluated_again: bool = False) -> None:
-        """Drop what training on from a step writes again: the rows past it, and its own evaluation if that is, too."""
+        """Drop the rows past `last_step`, and with `evaluated_again` its evaluation: training writes them again."""
         rows = [
             row
             for row in self.metrics()
@@ -286,12 +286,12 @@ class RunFiles:
         write_text(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def analysis(self, name: str) -> dict[str, Any] | None:
-        """`{"name", "unit", "rows": [{"step", ...}, ...]}` of one analysis, if it ran. Raises UserError."""
+        """Read an analysis `{"name", "unit", "rows": [{"step", ...}]}`; None if it did not run. Raises UserError."""
         return read_json(self.analysis_folder / f"{name}.json", dict)
 
 
 def check_result(result: Any) -> dict[str, Any]:
-    """A run's result as it is. Raises ValueError where it lacks what a study needs or a column has no such value."""
+    """Return a run's result unchanged. Raises ValueError if a study's key is missing or a column has a wrong type."""
     if not isinstance(result, dict):
         raise ValueError(f"it is no result but {json.dumps(result)[:40]}")
     if lacking := [key for key in PLACED_BY if result.get(key) is None]:
@@ -304,7 +304,7 @@ def check_result(result: Any) -> dict[str, Any]:
 
 
 def write_analysis(folder: Path, analysis: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> list[Path]:
-    """Write an analysis {"name", "unit", "rows", ...} as `<name>.json`; gives the paths of what was written.
+    """Write an analysis {"name", "unit", "rows", ...} as `<name>.json`; return the paths of the written files.
 
     NumPy arrays, which belong to the last step in the rows, go to `<name>.npz`, which `numpy.load` reads.
     """

@@ -1,4 +1,4 @@
-"""torchrun on this machine: one process for each device. Imports no torch before it is called."""
+"""Run torchrun on this machine: one process for each device. Imports no torch before it is called."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ class DeviceLost(RuntimeError):
 
 
 def launch(devices: int, module: str, words: Sequence[str]) -> int:
-    """Run `python -m module words` for each device; the exit code.
+    """Run `python -m module words` once for each device; return the exit code.
 
     Raises DeviceLost, and KeyboardInterrupt when it is stopped.
     """
@@ -54,7 +54,7 @@ def launch(devices: int, module: str, words: Sequence[str]) -> int:
 
 
 def main(devices: str, module: str, *words: str) -> int:
-    """`launch` as a program, which ends its processes when the one that started it is gone."""
+    """Run `launch` as a program; its processes end when the process that started it is gone."""
     threading.Thread(
         target=stop_with_parent, args=(os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM)), daemon=True
     ).start()
@@ -68,7 +68,7 @@ def main(devices: str, module: str, *words: str) -> int:
 
 
 def stop_with_parent(parent: int, stop: Callable[[], None]) -> None:
-    """Stop when the process that started this one is gone."""
+    """Call `stop` when the process that started this one is gone."""
     while os.getppid() == parent:
         time.sleep(1.0)
     stop()

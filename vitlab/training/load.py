@@ -1,4 +1,4 @@
-"""Trained weights: timm, runs, files, Hugging Face folders; and the models that are loaded with them.
+"""Load trained weights from timm, runs, files and Hugging Face folders, and models with such weights.
 
 Nothing is unpickled.
 """
@@ -75,8 +75,8 @@ def load_weights(
 def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     """Load the transformer encoder of a source into a model's, in place; both may be of images or text.
 
-    A captioner takes all of a ViT but its head. The rest of the model stays as it is. The epsilon of its norms may be
-    another one, as those of models of images and of text are; the report says so. Raises UserError, with the model
+    A captioner takes all of a ViT but its head. The rest of the model stays unchanged. The epsilon of the norms may
+    differ, as it does between models of images and of text; the report says so. Raises UserError, with the model
     unchanged, where either has no encoder or their sizes differ.
     """
     weights = read_weights(str(source))
@@ -102,7 +102,7 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
 def find_encoder(
     model: nn.Module, state: Mapping[str, Tensor], source: str | Path
 ) -> tuple[str, nn.Module, dict[str, Tensor]]:
-    """The first encoder of a model by its name, and that of a source in its names. Raises UserError without one."""
+    """Find a model's first encoder: its name, itself and the source's weights for it. Raises UserError without one."""
     name, encoder = next(((n, m) for n, m in model.named_modules() if isinstance(m, TransformerEncoder)), ("", None))
     if encoder is None:
         raise UserError(f"init.encoder={source}: {type(model).__name__} has no transformer encoder")
@@ -124,7 +124,7 @@ def initialise(model: nn.Module, config: TrainConfig, classes: Sequence[str]) ->
 
 
 def refuse_tokenizer(files: RunFiles, tokenizer: Any, problem: str) -> None:
-    """Raise UserError with a problem where a run has another tokenizer than a data set (None: of images).
+    """Raise UserError with `problem` if a run has another tokenizer than a data set (None: a data set of images).
 
     Tokenizers of the same size would fit each other's weights, with another meaning for every token.
     """
@@ -134,7 +134,7 @@ def refuse_tokenizer(files: RunFiles, tokenizer: Any, problem: str) -> None:
 
 
 def fingerprint(source: str) -> str | None:
-    """SHA-256 of a source's file of weights; None for timm's and for a file that is gone."""
+    """Compute the SHA-256 of a source's file of weights; None for timm's and for a file that is gone."""
     paths = [RunFiles(source).weights_path, Path(source) / "model.safetensors", Path(source)]
     path = next((path for path in paths if path.is_file()), paths[-1])
     if source.startswith("timm:") or not path.is_file():
@@ -144,7 +144,7 @@ def fingerprint(source: str) -> str | None:
 
 
 def read_weights(source: str) -> Weights:
-    """The weights at `timm:NAME`, in a folder or in a file. Raises UserError."""
+    """Read the weights at `timm:NAME`, in a folder or in a file. Raises UserError."""
     if source.startswith("timm:"):
         model = create_pretrained(source.removeprefix("timm:"), f"init={source}", "a file of weights or a run's folder")
         cfg = model.pretrained_cfg
@@ -195,7 +195,7 @@ def refuse_other_source(source: str | None, files: RunFiles) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to evaluate or to analyse, in eval mode on a GPU if there is one, and its data."""
+    """A model to evaluate or to analyze, in eval mode on a GPU if there is one, and its data."""
 
     name: str
     model: nn.Module
@@ -208,7 +208,7 @@ class Subject:
 
 
 def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
-    """Load a run's folder, `timm:NAME` or Hugging Face's folder, and the data; the user gave the keys `changed`.
+    """Load a run's folder, `timm:NAME` or a Hugging Face folder, and the data. `changed`: the keys that the user gave.
 
     A run has its precision and memory format; a model of timm is in float32, at its own image size and normalisation
     unless the user gave others. Raises UserError, also for data of another shape than the model takes.
@@ -269,7 +269,7 @@ def refuse_misfit(run: LoadedRun, data: Any) -> None:
 
 
 def compare_classes(run: LoadedRun, data: Any) -> str:
-    """How the data's classes differ from the run's, in a line; empty where they do not, or the run has none."""
+    """Describe how the data's classes differ from the run's, in a line; "" if they do not or the run has none."""
     if not run.classes:
         return ""
     if len(data.classes) != len(run.classes):

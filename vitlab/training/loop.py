@@ -1,4 +1,4 @@
-"""What a training does around its steps: times, rows, analyses, progress, the best weights, checkpoints."""
+"""The work around training steps: times, rows, analyses, progress, the best weights, checkpoints."""
 
 import math
 import signal
@@ -39,13 +39,13 @@ def refuse_not_finite(name: str, value: float, step: int, recipe: RecipeConfig) 
 
 
 def score(metrics: Mapping[str, float], metric: Metric) -> tuple[float, float]:
-    """How good an evaluation is, larger is better: by the task's metric, of equal ones the lower loss."""
+    """Score an evaluation, larger is better: the task's metric first, then the lower loss."""
     return metric.lead(metrics[metric.key], 0.0), -metrics["loss"]
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What others do while a run trains, on rank 0; their order has no effect."""
+    """Calls into other code while a run trains, on rank 0; their order has no effect."""
 
     progress: Callable[[Progress], None] | None = None
     stop: Callable[[], bool] | None = None  # asked after each step whether training is to stop there
@@ -59,7 +59,7 @@ STATE = ("train_s", "steps_timed", "losses", "train_loss", "evaluated", "waited"
 
 
 class Loop(L.Callback):
-    """Does all of this in the order written here, after the weights were averaged. Raises Diverged and Interrupted.
+    """Does the work around each step, in the order written here, after averaging. Raises Diverged and Interrupted.
 
     `show_average(module)` is a context in which the module has the weights that are evaluated. Best weights, counts and
     the decision to stop are part of last.ckpt, so that a run that is killed anywhere goes on to the same end; with
@@ -139,7 +139,7 @@ class Loop(L.Callback):
         self.wait_for_gpu(module)
 
     def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Keep the weights of the best evaluation (`keep`); end training after `patience` ones without a better."""
+        """Keep the best evaluation's weights (`keep`); end training after `patience` evaluations without a better."""
         step, metrics = module.evaluated_step, module.validation
         for name, value in metrics.items():
             refuse_not_finite(f"validation {name}", value, step, self.recipe)
@@ -169,13 +169,13 @@ class Loop(L.Callback):
         self.train_s, self.mark = self.train_s + now - self.mark, now
 
     def wait_for_gpu(self, module: L.LightningModule) -> None:
-        """Count what a GPU has still to do of the steps so far, before something else uses it."""
+        """Wait until a GPU has finished the steps so far and count that time, before something else uses the GPU."""
         if module.device.type == "cuda" and self.steps_timed:
             torch.cuda.synchronize(module.device)
             self.count_time()
 
     def write_row(self, step: int, module: L.LightningModule) -> None:
-        """Write the mean loss since the last row, rate, norms, speed."""
+        """Write a row with the mean loss since the last row, the learning rate, norms and speed."""
         batch_size = self.recipe.batch_size
         self.train_loss = torch.stack(self.losses).mean().item()
         self.losses.clear()

@@ -61,13 +61,13 @@ class TrainingModule(L.LightningModule):
         self.metrics = evaluation_metrics(task)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what the model was built for and what its numbers mean, so that it can be used without its data."""
+        """Add the arguments that built the model, its classes and the targets' scale: it is usable without its data."""
         checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.shape.items()}
         checkpoint["classes"] = list(self.classes)
         checkpoint["scale"] = self.task.scale
 
     def find_seed(self, use: Literal["dropout", "augmentation"], number: int) -> int:
-        """For this step and the `number`-th of this process's parts."""
+        """Compute the seed of a use of random numbers at this step, for the `number`-th part of this process."""
         return stream(self.seed, self.global_step, use, part=self.part.number * self.accumulate + number)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -75,7 +75,7 @@ class TrainingModule(L.LightningModule):
             self.trainer.optimizers[0].zero_grad()
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The loss of the last part, after the backward passes of those before it.
+        """Compute the loss of the last part, after the backward passes of the parts before it.
 
         Each sum over targets is divided by the number of these in the whole batch, on all devices.
         """
@@ -94,14 +94,14 @@ class TrainingModule(L.LightningModule):
         return loss
 
     def prepare(self, batch: Any, number: int) -> Any:
-        """What the model sees of the `number`-th part of what this process read."""
+        """Prepare the `number`-th part of the batch that this process read: augment and normalize it."""
         generator = torch.Generator(self.device).manual_seed(self.find_seed("augmentation", number))
         rows = [Part(number, self.accumulate).of(each) for each in batch]
         with torch.autocast(self.device.type, enabled=False):  # bfloat16 is too coarse for the positions of pixels
             return self.task.prepare(rows, generator)
 
     def add_devices(self, values: Tensor) -> Tensor:
-        """The sum over the devices of what each one has."""
+        """Sum values over the devices, in place, and return them."""
         if self.part.count > 1:
             torch.distributed.all_reduce(values)
         return values
@@ -129,7 +129,7 @@ class TrainingModule(L.LightningModule):
 
     @property
     def grad_norm(self) -> Tensor:
-        """Of the last step, before clipping."""
+        """The norm of the last step's gradients, before clipping."""
         norm = self.clipped_norm
         if norm is None:  # the gradients are those of the step until the next one
             norm = nn.utils.get_total_norm([p.grad for p in self.trained if p.grad is not None])
@@ -156,7 +156,7 @@ class TrainingModule(L.LightningModule):
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
-    """As torch.manual_seed does it for a device: that keeps a traceback for each other kind of device there is not."""
+    """Seed a device for dropout. torch.manual_seed would keep a traceback for each missing kind of device."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -169,6 +169,6 @@ PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator take
 
 
 def stream(seed: int, step: int, use: Literal["dropout", "augmentation"], part: int = 0) -> int:
-    """The seed of a use at a step, for the `part`-th part of the batch; stochastic depth draws as dropout."""
+    """Return the seed of a use at a step, for the batch's `part`-th part; stochastic depth uses the dropout seed."""
     number = seed * SEED_STRIDE + step + part * PART_STRIDE
     return ~number if use == "augmentation" else number

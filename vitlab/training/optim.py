@@ -32,7 +32,7 @@ from vitlab.models.weights import head_names
 
 
 def build_optimizer(model: nn.Module, recipe: RecipeConfig, fused: bool = False) -> Optimizer:
-    """The recipe's optimizer; norms, biases, positions and class tokens have no weight decay. `fused`: in one kernel.
+    """Build the recipe's optimizer: no weight decay on norms, biases, positions, class tokens. `fused`: in one kernel.
 
     With `layer_decay` the head has the recipe's rate and each layer that share of the rate of the layer above it (Clark
     et al., 2020; Bao et al., 2022). Raises UserError for muon with a model without hidden matrices, and for BatchNorm
@@ -53,14 +53,14 @@ def build_optimizer(model: nn.Module, recipe: RecipeConfig, fused: bool = False)
 
 
 def compute_peak_rate(recipe: RecipeConfig) -> float:
-    """The recipe's peak rate; with `lr_batch` it scales linearly with the batch size (Goyal et al., 2017)."""
+    """Compute the recipe's peak rate; with `lr_batch` it scales linearly with the batch size (Goyal et al., 2017)."""
     return recipe.lr if recipe.lr_batch is None else recipe.lr * recipe.batch_size / recipe.lr_batch
 
 
 def make_parameter_groups(
     model: nn.Module, recipe: RecipeConfig, fallback: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
-    """timm's groups, each with its own `lr`; those of the parameters named in `fallback` have `use_fallback`."""
+    """Make timm's groups; with `layer_decay` each has an own `lr`. Parameters in `fallback` have `use_fallback`."""
     not_decayed = as_model(model).no_weight_decay()
     options = {"weight_decay": recipe.weight_decay, "no_weight_decay_list": not_decayed, "fallback_list": fallback}
     if recipe.layer_decay is None:
@@ -72,7 +72,7 @@ def make_parameter_groups(
 
 
 def build_muon(model: nn.Module, recipe: RecipeConfig, fused: bool = False) -> "Muon":
-    """Muon for the hidden matrices, AdamW for all else, with one rate for both."""
+    """Build Muon for the hidden matrices, with AdamW at the same rate for all other parameters."""
     hidden = find_hidden_matrices(model)
     if not hidden:
         raise UserError(
@@ -85,11 +85,11 @@ def build_muon(model: nn.Module, recipe: RecipeConfig, fused: bool = False) -> "
 
 
 def find_hidden_matrices(model: nn.Module) -> set[str]:
-    """Names of the weights of linear layers and convolutions (but those of a channel each) in the model's blocks:
-    neither in its stem nor in its head.
+    """Find the names of the weights of linear layers and convolutions, except depthwise, in the model's blocks: not
+    in its stem, not in its head.
 
-    Layers are those of the model's `group_matcher`; the blocks of own models are numbered (a bridge between two parts
-    is none). Muon takes a convolution's weights as a matrix (out, in * window).
+    Layers come from the model's `group_matcher`; vitlab's own models number their blocks (a bridge between two parts
+    is no block). Muon takes a convolution's weights as a matrix (out, in * window).
     """
     named = [*model.named_parameters(), ("", None)]  # a head's layer is the last: that of "", also if the head is tied
     layers = group_with_matcher(named, as_model(model).group_matcher(coarse=False), reverse=True)
@@ -133,7 +133,7 @@ class Muon(Optimizer):
         return loss
 
     def step_matrices(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Muon's step of parameters of one shape."""
+        """Update parameters of one shape by a step of Muon."""
         grads = [parameter.grad for parameter in parameters]
         updates = momenta = [self.state[parameter]["momentum"] for parameter in parameters]
         torch._foreach_lerp_(momenta, grads, 1 - group["momentum"])
@@ -156,7 +156,7 @@ class Muon(Optimizer):
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """Matrices (K, M, N) with singular values near 1: five steps of Newton and Schulz with Jordan's coefficients.
+    """Give matrices (K, M, N) singular values near 1: five steps of Newton and Schulz with Jordan's coefficients.
 
     A GPU multiplies in bf16, a CPU in float32: there small matrices take 0.5 to 0.7 of the time that they take in bf16,
     also with AVX512-BF16.
@@ -188,7 +188,7 @@ def freeze_body(model: nn.Module) -> None:
 
 
 def to_steps(value: float, steps: int) -> int:
-    """A duration in steps; a value below 1 is a share of the steps."""
+    """Convert a duration to steps; a value below 1 is a share of the steps."""
     return round(value * steps) if value < 1 else int(value)
 
 
@@ -202,7 +202,7 @@ def refuse_endless_warmup(recipe: RecipeConfig, steps: int) -> None:
 
 
 def compute_rate(recipe: RecipeConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:
-    """The learning rate of optimizer step `step` of `steps`, as a share of the recipe's rate.
+    """Compute the learning rate of optimizer step `step` of `steps`, as a share of the recipe's rate.
 
     `width` is the model's, which noam alone reads.
     """
@@ -235,7 +235,7 @@ SPACING = 100  # checkpoints that recipe.average counts in a run: one after each
 
 
 class Averaging(WeightAveraging):
-    """Averages the weights after every step, or after those in `steps`; evaluation uses the average.
+    """Averages the weights after every step, or after each step in `steps`; evaluation uses the average.
 
     `average(averages, weights, count)` updates the averages of `count` weights. Floating-point buffers (BatchNorm's
     statistics) are averaged too. Until the first of the steps the weights themselves are evaluated. In a checkpoint
@@ -269,7 +269,7 @@ class Averaging(WeightAveraging):
 
     @contextmanager
     def show_average(self, module: L.LightningModule) -> Iterator[None]:
-        """Put the average into the module, as in evaluation; afterwards the weights that training continues from."""
+        """Put the average into the module, as in evaluation; on leaving, put the training weights back."""
         self._swap_models(module)
         try:
             yield
@@ -278,12 +278,12 @@ class Averaging(WeightAveraging):
 
 
 def mean(averages: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
-    """Add weights to the mean of `count` others, in place."""
+    """Add weights to the mean of `count` earlier weights, in place."""
     get_ema_multi_avg_fn(float(count / (count + 1)))(averages, weights, count)
 
 
 def build_averages(recipe: RecipeConfig, steps: int, device: torch.device) -> list[Averaging]:
-    """The callback that averages the weights of a run of `steps` if the recipe says so.
+    """Build the callback that averages the weights of a run of `steps`; an empty list if the recipe averages nothing.
 
     recipe.ema: average = ema * average + (1 - ema) * weights after every step, from those of the first on.
     recipe.average=N: the mean of N checkpoints, the last at the end, a hundredth of the run apart. Vaswani et al.

@@ -1,4 +1,4 @@
-"""What a finished run says of new pictures or texts, with calibrated probabilities; tokens for [MASK]; answers.
+"""Predict with a finished run: calibrated probabilities for new pictures or texts, tokens for [MASK], answers.
 
 Shapes: N items, C classes.
 """
@@ -41,7 +41,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one input: probabilities by class (of several labels each by itself), or a number; or why there are none."""
+    """The prediction for an input: a probability for each class (multilabel: independent), a number, or an error."""
 
     input: str
     probabilities: dict[str, float] | None = None
@@ -50,14 +50,14 @@ class Prediction:
 
     @property
     def ranked(self) -> list[tuple[str, float]]:
-        """The classes, the likeliest first."""
+        """The classes with their probabilities, the most likely first."""
         return sorted((self.probabilities or {}).items(), key=lambda pair: -pair[1])
 
 
 class Predictor:
-    """A finished run that is asked about new inputs. Raises UserError for a task without a class or a number each.
+    """A finished run that predicts new inputs. Raises UserError for a task with neither classes nor a number.
 
-    temperature: what logits are divided by; 1 where `not_calibrated` says why there is none.
+    temperature: the divisor of the logits; 1 where `not_calibrated` says why there is none.
     """
 
     def __init__(self, folder: str | Path):
@@ -89,7 +89,7 @@ class Predictor:
             self.calibrate()
 
     def build_task(self, data: Any) -> Any:
-        """A task that shows the model these data, which need no targets; only the outputs are looked at."""
+        """Build a task that feeds these data, which need no targets, to the model; use only the model's outputs."""
         config, objective = self.run.config, Classes(TEXTS, self.run.shape["num_classes"])
         if self.reads_text:
             return TextClassification(config.recipe, data, objective)
@@ -115,7 +115,7 @@ class Predictor:
         self.temperature = found
 
     def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
-        """What it says of files of pictures, or of texts, in their order; one that cannot be read has an error."""
+        """Predict for files of pictures, or for texts, in their order; an input that cannot be read has an error."""
         if self.fills:
             find = self.find_answers if self.run.config.task.kind == "span_extraction" else self.fill
             return [one for text in inputs for one in find(text)]
@@ -135,7 +135,7 @@ class Predictor:
 
     @torch.inference_mode()
     def fill(self, text: str) -> list[Prediction]:
-        """The likeliest tokens at each [MASK] of a text with their probabilities, or why there are none."""
+        """Find the most likely tokens at each [MASK] of a text, with probabilities; or why there are none."""
         roles, longest = self.tokenizer, self.run.shape["length"]
         first, *others = map(roles.ids, text.split(MASK))
         ids, places = [roles.start, *first], []
@@ -155,7 +155,7 @@ class Predictor:
 
     @torch.inference_mode()
     def find_answers(self, text: str) -> list[Prediction]:
-        """The likeliest spans of `QUESTION [SEP] TEXT` as answers with their probabilities, or why there are none."""
+        """Find the most likely answers in `QUESTION [SEP] TEXT`, with probabilities; or why there are none."""
         question, _, passage = (part.strip() for part in text.partition(SEPARATOR))
         if not (question and passage):
             return [Prediction(text, error=f"has no question and text; write QUESTION {SEPARATOR} TEXT")]
@@ -177,7 +177,7 @@ class Predictor:
         return [Prediction(text, shares)]
 
     def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], ImageData | None]:
-        """Why pictures cannot be read, by their places, and the others as the test images of a data set."""
+        """Read pictures as a data set's test images; return the errors by place, and the data set of the others."""
         height, width = self.run.shape["image_size"]
         form = (height, width), self.run.shape["channels"], vars(self.run.config.data).get("bits", decode.BITS)
         images, errors = read_pictures(paths, *form)
@@ -188,7 +188,7 @@ class Predictor:
         return errors, ImageData(name, classes, (height, width), images.shape[1], split, split, split)
 
     def read_texts(self, texts: Sequence[str]) -> tuple[dict[int, str], TextData | None]:
-        """Why texts cannot be read, by their places, and the others as the test texts of a data set."""
+        """Encode texts as a data set's test texts; return the errors by place, and the data set of the others."""
         config = self.run.config.data
         rows = [place for place, ids in enumerate(self.tokenizer.encode(texts)) if ids]
         errors = dict.fromkeys({*range(len(texts))} - {*rows}, "it has no tokens")
@@ -206,9 +206,9 @@ class Predictor:
 
 
 def read_pictures(paths: Sequence[str], *form: Any) -> tuple[np.ndarray, dict[int, str]]:
-    """The pictures that can be read, uint8 (N, channels, *size), and why others cannot, by their places.
+    """Read pictures as uint8 (N, channels, *size); return the readable ones, and the errors of the rest by place.
 
-    `form`: size, channels and `data.bits`, those of the pictures that were learned from.
+    `form`: size, channels and `data.bits` of the pictures that the run was trained on.
     """
     images, errors = [], {}
     for place, path in enumerate(paths):
@@ -220,7 +220,7 @@ def read_pictures(paths: Sequence[str], *form: Any) -> tuple[np.ndarray, dict[in
 
 
 def measure(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> dict[str, float]:
-    """`{"loss", "calibration_error"}`: nats, and the expected calibration error over bins (Guo et al., 2017)."""
+    """Measure probabilities: loss in nats, and expected calibration error over `bins` bins (Guo et al., 2017)."""
     rows, predicted = np.arange(len(labels)), probabilities.argmax(axis=1)
     confidences, right = probabilities[rows, predicted], predicted == labels
     homes = np.minimum((confidences * bins).astype(int), bins - 1)
@@ -233,7 +233,7 @@ HOTTEST = 100.0  # and 1 / HOTTEST the coldest temperature that is tried
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature T for which softmax(logits / T), logits (N, C), gives the labels (N,) the highest likelihood.
+    """Find T for which softmax(logits / T), with logits (N, C), gives the labels (N,) the highest likelihood.
 
     1 where all answers are right, for no temperature is too low there.
     """
@@ -249,7 +249,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def soften(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Probabilities (N, C)."""
+    """Compute the probabilities softmax(logits / temperature), (N, C)."""
     scaled = logits.astype(np.float64) / temperature
     raised = np.exp(scaled - scaled.max(axis=1, keepdims=True))
     return raised / raised.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""A run: what a configuration comes to with its data on this machine, the model in its folder, what it says of itself.
+"""A run: a configuration resolved with its data on this machine, the model in its folder, the run's result row.
 
 `Run` finds every problem and changes nothing before `write_start`.
 """
@@ -47,13 +47,13 @@ LARGEST_STEPS = 2**40  # as budget.steps
 
 
 def count_finetuning_steps(config: TrainConfig) -> int:
-    """The steps that a run's probes train on other data."""
+    """Count the steps that a run's probes train on other data."""
     probes = [load("probe", name.partition("@")[0]) for name in config.probes]
     return sum(len(probe.labels) * probe.steps for probe in probes if probe.kind == "finetune")
 
 
 def compute_steps(budget: BudgetConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
-    """The optimizer steps of a run. Raises UserError for a budget below one step or above 2**40."""
+    """Compute the optimizer steps of a run. Raises UserError for a budget below one step or above 2**40."""
     if budget.steps is not None:
         return budget.steps
     if budget.flops is not None:
@@ -73,13 +73,13 @@ def compute_steps(budget: BudgetConfig, *, train_size: int, batch_size: int, flo
 
 
 def format_budget(budget: BudgetConfig) -> str:
-    """`steps=1000`: the unit that is set and its value."""
+    """Format the budget's unit and its value, such as `steps=1000`."""
     key, value = next((key, value) for key, value in vars(budget).items() if value is not None)
     return f"{key}={value if isinstance(value, int) else format(value, 'g')}"
 
 
 def make_meta_model(config: ModelConfig, task: Task, frozen: bool) -> nn.Module:
-    """The model without numbers, and with `frozen` its body frozen."""
+    """Build the model on the meta device, without numbers; `frozen` freezes its body."""
     model = counting.meta(config, **task.shape)
     if frozen:
         freeze_body(model)
@@ -87,7 +87,7 @@ def make_meta_model(config: ModelConfig, task: Task, frozen: bool) -> nn.Module:
 
 
 def leaves_unused(config: ModelConfig, task: Task) -> bool:
-    """Whether a run's loss does not depend on all parameters that train."""
+    """Tell whether a run has trainable parameters that its loss does not depend on."""
     model = make_meta_model(config.model, task, config.recipe.freeze is not None).eval()
     task.loss(model, task.example()).sum().backward()
     return any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
@@ -95,7 +95,7 @@ def leaves_unused(config: ModelConfig, task: Task) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What runs of a configuration share, whatever the size of their training set and their seed."""
+    """The task, settings and costs that runs of a configuration share, for every train_size and seed."""
 
     config: TrainConfig
     task: Task
@@ -110,7 +110,7 @@ class Prepared:
         return {key: vars(self.settings)[key] for key in keys_per_study(TrainerConfig)}
 
     def count_steps(self, train_items: int) -> int:
-        """The optimizer steps of a run on so many items. Raises UserError where the recipe needs more steps."""
+        """Count the optimizer steps of a run on `train_items` items. Raises UserError if the recipe needs more."""
         recipe = self.config.recipe
         steps = compute_steps(
             self.config.budget,
@@ -124,7 +124,7 @@ class Prepared:
 
 
 def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prepared:
-    """The model and its costs, found without weights. Raises UserError."""
+    """Build the task, find the model's costs without weights, and check both. Raises UserError."""
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     model = make_meta_model(config.model, task, frozen=config.recipe.freeze is not None)
     chosen = resolve(config.trainer, model, cached=data.cached, placement=placement)
@@ -204,7 +204,7 @@ class Run:
         return initialise(self.model, self.config, self.task.classes)
 
     def write_start(self) -> None:
-        """Write what a run is before it trains, and drop rows of metrics.jsonl that training on writes again."""
+        """Write the configuration, tokenizer, weights report and data; drop rows that training on writes again."""
         self.files.write_config(resolved(self.config))
         if self.task.tokenizer is not None:
             self.task.tokenizer.save(self.files.tokenizer_path)
@@ -215,17 +215,17 @@ class Run:
         self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.last_step)
 
     def write_steps(self) -> None:
-        """Write what the run trains on, and its steps with those of the fine-tuning by its probes."""
+        """Write the SHA-256 of the training data, and the run's steps including the fine-tuning of its probes."""
         steps = self.steps + count_finetuning_steps(self.config)
         write_json(self.files.data_path, {"sha256": self.contents, "steps": steps})
 
     @property
     def device(self) -> torch.device:
-        """That this process trains on."""
+        """The device that this process trains on."""
         return torch.device("cuda", self.ranks.local_rank) if self.settings.accelerator == "gpu" else CPU
 
     def placed_model(self) -> nn.Module:
-        """The model on the device that it trains on."""
+        """Return the model, moved to the device that it trains on."""
         return self.model.to(self.device)
 
     def set_memory_format(self) -> None:
@@ -262,7 +262,7 @@ PEAKS = {
 
 
 def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
-    """The row of results.csv, with the run's identity, settings and environment."""
+    """Make the run's row of results.csv, with its identity, settings and environment."""
     config = run.config
     examples = run.last_step * config.recipe.batch_size
     speed = metrics.get("images_per_s")
@@ -301,13 +301,13 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_error(metrics: dict[str, Any]) -> float | None:
-    """The share of wrong answers, or what stands for it: 1 - mAP, RMSE over the targets' standard deviation."""
+    """Compute the share of wrong answers, or its substitute: 1 - mAP, RMSE over the targets' standard deviation."""
     measured = (metric for metric in list_metrics() if metric.gives_error and metrics.get(metric.key) is not None)
     return next((metric.to_error(metrics[metric.key]) for metric in measured), None)
 
 
 def find_peak(device: str, precision: str) -> float | None:
-    """Operations a second of a device by its name; None for one that is not known. float32 runs as TF32, at half."""
+    """Look up a device's operations a second by its name; None if unknown. float32 runs as TF32, at half."""
     if "MIG" in device:  # a part of the chip
         return None
     name = next((name for name in PEAKS if re.search(rf"\b{name}\b", device)), None)
@@ -319,7 +319,7 @@ PACKAGES = ("vitlab", "torch", "torchvision", "timm", "lightning", "wandb", "ome
 
 @cache  # of the code that this process has loaded
 def describe_environment(accelerator: str) -> dict[str, Any]:
-    """Versions, commit and machine. The commit has + when files differ from it; none for an installed package."""
+    """List versions, commit and machine. The commit ends in + when files differ; None for an installed package."""
     versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):

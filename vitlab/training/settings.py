@@ -1,4 +1,4 @@
-"""What each `auto` of the trainer means.
+"""Choose a value for each `auto` of the trainer.
 
 - accelerator: a GPU if there is one.
 - precision: bf16-mixed on a GPU with bf16 units (compute capability 8.0 and up) and on a CPU with fast bf16 matrix
@@ -27,7 +27,7 @@ from vitlab.training.distributed import refuse_devices
 
 
 def cpu_has_bf16() -> bool:
-    """Whether this CPU multiplies matrices faster in bf16 than in float32."""
+    """Tell whether this CPU multiplies matrices faster in bf16 than in float32."""
     has = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     if has:
         fast = has.get("amx_bf16") or has.get("bf16")
@@ -41,7 +41,7 @@ AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a run trains: the cores that it has (none: all of this machine), and the settings that its study chose.
+    """The place where a run trains: its cores (None: all of this machine) and the settings that its study chose.
 
     Settings for another machine (`here=False`) are chosen as for a GPU with bf16 where they are for a GPU.
     """
@@ -55,7 +55,7 @@ HERE = Placement()
 
 
 def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement: Placement = HERE) -> TrainerConfig:
-    """The trainer's configuration with each `auto` replaced, for a model and where it trains.
+    """Replace each `auto` of the trainer's configuration, for a model and the place where it trains.
 
     Raises UserError for what this machine does not have.
     """
@@ -85,7 +85,7 @@ def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement:
 
 
 def choose_accelerator(accelerator: str) -> str:
-    """`gpu` or `cpu` for trainer.accelerator. Raises UserError for `gpu` without one."""
+    """Return `gpu` or `cpu` for trainer.accelerator. Raises UserError for `gpu` without one."""
     if accelerator == "gpu" and not torch.cuda.is_available():
         raise UserError("trainer.accelerator=gpu: torch sees no GPU; choices: auto, cpu")
     if accelerator == "auto":
@@ -94,7 +94,7 @@ def choose_accelerator(accelerator: str) -> str:
 
 
 def evaluation_context(precision: str, accelerator: str = "auto") -> tuple[torch.device, AbstractContextManager]:
-    """The device and the autocast context that give a trained model the numbers of its result.json.
+    """Return the device and the autocast context in which a trained model gives the numbers of its result.json.
 
     `precision` is the result's, `accelerator` is trainer.accelerator. A CPU evaluates a 16-mixed model in float32.
     Raises UserError for `gpu` without one.

@@ -1,4 +1,4 @@
-"""Training: a prepared run, Lightning's Trainer as this program uses it, and what others do while it trains."""
+"""Train a prepared run: Lightning's Trainer as this program uses it, and hooks into other code."""
 
 import logging
 import math
@@ -34,7 +34,7 @@ from vitlab.training.settings import evaluation_context
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes whole files or none; Lightning's own moves files across file systems. Unpickles nothing.
+    """Writes whole files or none: no move across file systems, as Lightning does it. Unpickles nothing.
 
     `check_claim` is called before a file takes the place of another, and raises where it must not.
     """
@@ -53,7 +53,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class Place(LightningEnvironment):
-    """What Lightning asks of a process's place; it starts no others, here or inside SLURM."""
+    """A process's place in the form that Lightning asks for; starts no processes, here or inside SLURM."""
 
     creates_processes_externally = True
 
@@ -70,7 +70,7 @@ class Place(LightningEnvironment):
         return self.ranks.node
 
     def teardown(self) -> None:
-        """Lightning's own takes WORLD_SIZE out of the environment."""
+        """Do nothing: Lightning's method deletes WORLD_SIZE from the environment."""
 
 
 LOG, CUDNN = logging.getLogger("lightning.pytorch"), torch.backends.cudnn
@@ -89,7 +89,7 @@ VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS")
 
 @contextmanager
 def keep_process_settings() -> Iterator[None]:
-    """Set back what a run changes for its whole process, so that a notebook goes on with its own."""
+    """Restore on exit the settings that a run changes for its whole process, so that a notebook keeps its own."""
     before = [(put, get()) for get, put in PROCESS]
     variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     try:
@@ -104,7 +104,7 @@ def keep_process_settings() -> Iterator[None]:
 
 
 def build_trainer(run: Run, loop: Loop, averages: Sequence[Averaging]) -> L.Trainer:
-    """The trainer of a run: Lightning's, which writes no files of its own."""
+    """Build Lightning's trainer of a run; it writes no files of its own."""
     # advice on hardware, loaders and srun, which this program decides on
     LOG.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(lightning\.pytorch\.(trainer|loops|utilities)|torchmetrics)\..*")
@@ -142,7 +142,7 @@ SAMPLE = 2000  # training items, at most, on which a trained model is measured
 
 
 class Trained(NamedTuple):
-    """What training gives, with its weights in the run's model."""
+    """The outcome of training; its weights are in the run's model."""
 
     validation: dict[str, float]  # of the weights that are kept
     columns: dict[str, Any]  # of results.csv
@@ -195,7 +195,7 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
 
 
 def build_module(run: Run) -> TrainingModule:
-    """The LightningModule of a run."""
+    """Build the LightningModule of a run."""
     return TrainingModule(
         run.model,
         run.task,
@@ -211,9 +211,9 @@ def build_module(run: Run) -> TrainingModule:
 
 
 def build_loaders(run: Run) -> tuple[Generator[Any], DataLoader]:
-    """This rank's part of the training batches that are left, and of the validation data.
+    """Build this rank's loaders: the training batches that are left, and the validation data.
 
-    Those have no length, so that Lightning ends at max_steps, at whatever step they begin.
+    The batches have no length, so that Lightning ends at max_steps, at whatever step they begin.
     """
     recipe = run.config.recipe
     shared = {"workers": run.settings.workers, "device": run.device, "part": run.ranks.part}
@@ -232,7 +232,7 @@ def build_loaders(run: Run) -> tuple[Generator[Any], DataLoader]:
 
 
 def test(run: Run) -> Tested:
-    """The metrics of results.csv on the test data, by the weights in the run's model. Nothing reads these data before.
+    """Test the weights in the run's model for results.csv. No earlier step reads the test data.
 
     Raises Diverged for a metric that is not finite.
     """
@@ -252,10 +252,10 @@ def test(run: Run) -> Tested:
 
 
 def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
-    """Columns of results.csv that tell whether data or budget limit a run; reads no test data.
+    """Compute columns of results.csv that tell whether data or budget limit a run; reads no test data.
 
-    `validation_NAME` and `train_sample_NAME` are the metrics of the weights that count, on the validation items (also
-    those of texts that the model writes) and on a fixed, stratified sample of the run's own training items without
+    `validation_NAME` and `train_sample_NAME` are the metrics of the kept weights, on the validation items (also
+    metrics of texts that the model writes) and on a fixed, stratified sample of the run's own training items without
     augmentation. `validation_slope` is the fall of the log validation error (of the loss without an accuracy) for each
     doubling of the steps, over the last quarter.
     """

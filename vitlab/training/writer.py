@@ -1,4 +1,4 @@
-"""Texts that a trained model writes: continuations of prompts, or targets of sources; many at a time.
+"""Texts that a trained model generates: continuations of prompts, or targets of sources; many at a time.
 
 Shapes: B texts.
 """
@@ -29,7 +29,7 @@ MOST_NAMED = 5  # texts that are too long
 
 
 class Continuations:
-    """What a language model writes after prompts, up to the end of a document."""
+    """A language model that continues prompts up to the end of a document."""
 
     continues = True  # a prompt is the beginning of the text
     pads = False  # prompts of different lengths are not read together
@@ -42,16 +42,16 @@ class Continuations:
         self.search: dict[str, Any] = {"temperature": 1.0}  # when nothing else is asked for
 
     def encode(self, text: str) -> list[int]:
-        """The tokens that the model reads; without a prompt, the end of the document before."""
+        """Encode a prompt as the tokens that the model reads; "" becomes the end of the document before."""
         return self.tokenizer.ids(text) or [self.tokenizer.document_end]
 
     def begin(self, rows: Sequence[Sequence[int]]) -> tuple[Decoding, Tensor]:
-        """What continues B prompts of one length, and what it is given first."""
+        """Start decoding after B prompts of one length: (the decoding, the prompts' tokens)."""
         return self.model.decoding(), torch.tensor(rows, device=device_of(self.model))
 
 
 class TargetsBehind(Continuations):
-    """What a language model writes behind sources and a delimiter, as `OneSequence` trains it."""
+    """A language model that writes targets behind sources and a delimiter, as `OneSequence` trains it."""
 
     continues = False
 
@@ -65,7 +65,7 @@ class TargetsBehind(Continuations):
 
 
 class Targets:
-    """What an encoder-decoder writes from sources."""
+    """An encoder-decoder that writes targets for sources."""
 
     continues, pads = False, True
 
@@ -80,7 +80,7 @@ class Targets:
         return [*self.tokenizer.ids(text), self.tokenizer.end]
 
     def begin(self, rows: Sequence[Sequence[int]]) -> tuple[Decoding, Tensor]:
-        """What writes the targets of B sources, and the token that they start with (B, 1)."""
+        """Start decoding targets for B sources: (the decoding, their start tokens (B, 1))."""
         device = device_of(self.model)
         lengths = torch.tensor([len(row) for row in rows], device=device)
         padded = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, self.tokenizer.pad).to(device)
@@ -89,13 +89,13 @@ class Targets:
 
     @torch.inference_mode()
     def begin_with(self, *inputs: Tensor) -> tuple[Decoding, Tensor]:
-        """The same of B sources as the model takes them."""
+        """Start decoding from B sources in the form that the model takes: (the decoding, their start tokens (B, 1))."""
         start = torch.full((len(inputs[0]), 1), self.tokenizer.decoder_start, device=inputs[0].device)
         return self.model.decoding(*inputs), start
 
 
 class Captions(Targets):
-    """What a captioner writes of pictures; a source is the path of a file."""
+    """A captioner that describes pictures; a source is the path of a file."""
 
     longest = 1
 
@@ -123,7 +123,7 @@ TextGenerator = Continuations | Targets
 
 
 def load_writer(source: str) -> TextGenerator:
-    """A finished run's model, on a GPU if there is one, or that of a folder of Hugging Face's, with its tokenizer.
+    """Load a finished run's or a Hugging Face folder's model, with its tokenizer, on a GPU if there is one.
 
     Raises UserError for models that write no text.
     """
@@ -164,7 +164,7 @@ def write_rows(
     search: Mapping[str, Any],
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Tensor]:
-    """What a writer makes of B rows of tokens that it reads together, at most `steps` tokens each.
+    """Decode B rows of tokens that the writer reads together; return at most `steps` tokens for each row.
 
     `search` are options of `vitlab.models.decoding.write`.
     """
@@ -179,7 +179,7 @@ def write_lines(
     size: int,
     progress: Callable[[int, int], None],
 ) -> list[str]:
-    """What a writer makes of any number of rows, `size` at a time, in their order, each as one line.
+    """Decode any number of rows, `size` at a time; return one line of text for each row, in the rows' order.
 
     progress(done, total) is called with the number of rows.
     """
@@ -196,7 +196,7 @@ def write_lines(
 
 
 def encode_texts(writer: TextGenerator, source: str, texts: Mapping[str, str]) -> list[list[int]]:
-    """The tokens of texts, by where they stand. Raises UserError that names those which are too long for the model."""
+    """Encode texts, keyed by their place. Raises UserError that names the texts too long for the model."""
     rows = [writer.encode(text) for text in texts.values()]
     problems = [
         f"{place} has {len(row)} tokens, but the model of {source} takes {writer.longest}; shorten it"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vitlab.studies.stats import Target, plan_round
+from vitlab.studies.rounds import Target, plan_round
 
 SPREADS = {
     ("vit", 250): 0.03,

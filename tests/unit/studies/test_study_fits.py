@@ -102,9 +102,9 @@ def test_what_rests_on_cells_that_the_budget_limits_says_so_first():
     found = fits_of(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:]))
     assert found.on_budget == {"vit", "resnet"}
     assert found.by_model["vit"].largest == pytest.approx(SIZES[-1])
-    assert found.describe_headline().startswith("with too few steps: ViT passes ResNet at ")
-    assert found.describe_crossovers()[0].startswith("with too few steps: vit passes resnet at ")
-    assert found.law_table[1][2].startswith("with too few steps: ")
+    assert found.describe_headline().startswith("With this budget, ViT passes ResNet at ")
+    assert found.describe_crossovers()[0].startswith("with this budget, vit passes resnet at ")
+    assert found.law_table[1][2].startswith("with this budget, ")
 
 
 def test_each_doubling_of_a_power_law_lowers_the_error_alike():

@@ -1,7 +1,7 @@
-"""The dataclasses that every configuration is checked against: here those of runs and studies.
+"""Dataclasses that every configuration is checked against: this module has the ones of runs and studies.
 
-A field says its range and what a value changes (see fields.py): a run's identity, the keys of caches and what the runs
-of a study may differ in are derived from that. No torch here: a mistake must be answered at once.
+A field says its range and what a value changes (see fields.py): a run's identity, the keys of caches and the settings
+that may differ within a study are derived from that. No torch here: a mistake must be answered at once.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class TaskConfig(Choice):
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """How long a run trains: exactly one of the four."""
+    """Length of a run: exactly one of the four."""
 
     steps: Optional[int] = setting(None, least=1, most=2**40)
     epochs: Optional[float] = setting(None, above=0, most=1e6)
@@ -148,7 +148,7 @@ class WandbConfig:
 
 @dataclass(frozen=True)
 class InitConfig:
-    """Where a model's first weights come from; `init=SOURCE` is short for `init.weights=SOURCE`."""
+    """Source of a model's first weights; `init=SOURCE` is short for `init.weights=SOURCE`."""
 
     SHORTHAND: ClassVar[str] = "weights"
 
@@ -192,7 +192,7 @@ class RayConfig:
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """What sbatch is told. What is missing here goes into `executor.options`, as submitit names it."""
+    """Options of sbatch. Further ones go into `executor.options`, under submitit's names."""
 
     partition: Optional[str] = None
     account: Optional[str] = None
@@ -202,7 +202,7 @@ class SlurmConfig:
 
 @dataclass(frozen=True)
 class ExecutorConfig:
-    """Where the runs of a study train; `executor=slurm` is short for `executor.kind=slurm`."""
+    """Place where the runs of a study train; `executor=slurm` is short for `executor.kind=slurm`."""
 
     SHORTHAND: ClassVar[str] = "kind"
 

@@ -89,7 +89,7 @@ class WebDatasetConfig(PictureFilesConfig):
 
 @dataclass(frozen=True)
 class CaptionedConfig(ImageDataConfig):
-    """Captions are tokenized beside the cache, which holds the images."""
+    """Images with captions, which are tokenized beside the cache; the cache holds the images."""
 
     tokenizer: str = setting("bpe", affects=TRAINING)
     vocabulary: int = setting(4096, least=16, most=LARGEST_LENGTH, affects=TRAINING)
@@ -119,7 +119,7 @@ class ImageTableConfig(PictureFilesConfig):
 
 @dataclass(frozen=True)
 class FileConfig(TextDataConfig):
-    """Text of one file or folder, and of another one that is held out."""
+    """Text of one file or folder, and of another one for the held-out texts."""
 
     path: str = setting(MISSING, path=True)
     test_path: Optional[str] = setting(None, path=True)

@@ -1,4 +1,4 @@
-"""How the fields of settings are declared (default, range, unit, what a value changes); the dataclass of each kind."""
+"""Declaring the fields of settings (default, range, unit, what a value changes), and the dataclass of each kind."""
 
 import dataclasses
 import importlib
@@ -39,10 +39,10 @@ def setting(
     path: bool = False,
     group: str = "",
 ) -> Any:
-    """A field of a settings dataclass; lists and classes as defaults are copied and called for each instance.
+    """Declare a field of a settings dataclass; each instance copies a list or dict, and calls a class, as default.
 
     least, most (inclusive), above, below (exclusive): limits of a number, or of each number of a list. affects: what a
-    value changes, some of WEIGHTS, COST and CACHE. per: "study" where all runs of a study have the same value. fixed:
+    value changes, some of WEIGHTS, COST and CACHE. per: "study" if all runs of a study have the same value. fixed:
     the value belongs to the choice of a group, and cannot be set beside it. path: names a file or folder of data.
     group: holds a whole choice of that group.
     """
@@ -57,13 +57,13 @@ def setting(
 
 
 def default_of(field: dataclasses.Field) -> Any:
-    """What a field holds where nobody sets it."""
+    """Return the value that a field holds if nobody sets it."""
     return field.default if field.default_factory is NO_DEFAULT else field.default_factory()
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What every choice of a group has: its name, and the module (`kind`) that implements it."""
+    """A choice of a group: its name, and the module (`kind`) that implements it."""
 
     name: str = setting(affects=WEIGHTS)
     kind: str = setting(fixed=True)
@@ -82,7 +82,7 @@ FOLDERS = {  # of the modules of a group's kinds, of data by their modality
 
 @cache
 def kinds() -> dict[tuple[str, str], type[Choice]]:
-    """The dataclass of each (group, kind); that of the kind "" is the base of all others of its group."""
+    """Map each (group, kind) to its dataclass; the kind "" has the base of all others of its group."""
     from vitlab.config import schema
     from vitlab.config.schema import data, models  # 50 ms that `vitlab list` need not wait for
 
@@ -118,9 +118,9 @@ def kinds() -> dict[tuple[str, str], type[Choice]]:
 
 
 def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
-    """The dataclass of a kind: that of `kinds`, the one named `Config` in the kind's module, or that of the group.
+    """Find the dataclass of a kind: the entry of `kinds`, else `Config` of the kind's module, else the group's base.
 
-    Raises UserError for a `Config` that is none.
+    Raises UserError for a `Config` that is not a frozen dataclass with that base.
     """
     base = "" if group != "data" else "text" if modality == "text" else "image"
     return kinds().get((group, kind)) or import_class(group, kind, FOLDERS.get(base or group)) or kinds()[group, base]
@@ -128,7 +128,7 @@ def find_class(group: str, kind: str, modality: str | None = None) -> type[Choic
 
 @cache
 def import_class(group: str, kind: str, folder: str | None) -> type[Choice] | None:
-    """The `Config` of a kind's module, which may import what it likes: a user's own, or a new one of this package."""
+    """Import `Config` of a user's or a new kind's module, which may import what it likes; None if it has none."""
     if "." not in kind and not (folder and (PACKAGE / folder / f"{kind}.py").is_file()):
         return None
     try:
@@ -142,7 +142,7 @@ def import_class(group: str, kind: str, folder: str | None) -> type[Choice] | No
 
 
 def select(settings: Mapping[str, Any], parent: type, wanted: Callable[[Field], bool]) -> dict[str, Any]:
-    """The part of a plain configuration of this class whose fields are wanted; keys that no class declares stay."""
+    """Select a plain configuration's wanted fields of this class, also of nested ones; undeclared keys stay."""
     fields = {field.name: field for field in dataclasses.fields(parent)}
     selected = {}
     for key, value in settings.items():
@@ -159,10 +159,10 @@ def select(settings: Mapping[str, Any], parent: type, wanted: Callable[[Field], 
 
 
 def affecting(what: str) -> Callable[[Field], bool]:
-    """Whether a field affects WEIGHTS, COST or CACHE, for `select`."""
+    """Make a test for `select`: whether a field affects WEIGHTS, COST or CACHE."""
     return lambda field: what in field.metadata["affects"]
 
 
 def keys_per_study(parent: type) -> list[str]:
-    """The fields that have the same value in all runs of a study."""
+    """List the fields that have the same value in all runs of a study."""
     return [field.name for field in dataclasses.fields(parent) if field.metadata.get("per") == "study"]

@@ -36,7 +36,7 @@ class ModelConfig(Choice):
 
 @dataclass(frozen=True)
 class TransformerConfig(ModelConfig):
-    """What all transformers have."""
+    """Settings that all transformers have."""
 
     depth: int = setting(12, least=1, most=LARGEST_DEPTH)
     width: int = setting(768, least=1, most=LARGEST_LAYER)
@@ -238,7 +238,7 @@ PLAIN_MLPS = ("gelu", "gelu_tanh", "quick_gelu", "relu")
 
 
 def encoder_names(theirs: str, here: str, attention: str, norm1: str, norm2: str) -> dict[str, str]:
-    """The names of layers with BERT's parts: separate queries, keys and values, an intermediate and an output layer."""
+    """Map the names of layers with BERT's parts to ours: separate queries, keys, values, and two layers of an MLP."""
     parts = {f"attention.{attention}.{name}.": f"mixer.{name[0]}." for name in ("query", "key", "value")}
     parts |= {"attention.output.dense.": "mixer.proj.", f"{norm1}.": "norm1.", f"{norm2}.": "norm2."}
     parts |= {"intermediate.dense.": "mlp.fc1.", "output.dense.": "mlp.fc2."}
@@ -361,7 +361,7 @@ T5_PARTS = {  # of a layer
 
 
 def t5_names(theirs: str, here: str, *parts: str) -> dict[str, str]:
-    """The names of T5's encoder or decoder, whose layers have these parts."""
+    """Map the names of T5's encoder or decoder, whose layers have these parts, to ours."""
     return {
         f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight": f"{here}.relative.bias",
         f"{theirs}.final_layer_norm.": f"{here}.encoder.norm.",
@@ -409,7 +409,7 @@ READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "t5": T5}
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether a path is a folder with a config.json."""
+    """Tell whether a path is a folder with a config.json."""
     return (Path(path) / CONFIG).is_file()
 
 
@@ -424,7 +424,7 @@ class FolderConfig(TypedDict, total=False):
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """A folder's config.json with the defaults of its type. Raises UserError for what this project's models lack."""
+    """Read a folder's config.json with its type's defaults. Raises UserError for what this project's models lack."""
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -451,7 +451,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_model(folder: Path) -> dict[str, Any]:
-    """The model of a folder's config.json as a choice of the group `model`. Raises UserError."""
+    """Read a folder's config.json as a choice of the group `model`. Raises UserError."""
     config = read_config(folder)
     settings = READABLE[config["model_type"]]
     model = {here: config[theirs] for theirs, here in settings.sizes.items()}
@@ -466,12 +466,12 @@ def read_model(folder: Path) -> dict[str, Any]:
 
 
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The names of a classifier's classes, None where nobody gave them names."""
+    """Return the names of a classifier's classes; None if they have none but LABEL_0, LABEL_1, ..."""
     names = tuple(str(name) for _, name in sorted((config.get("id2label") or {}).items()))
     return names if names and not names[0].startswith("LABEL_") else None
 
 
 def count_classes(config: Mapping[str, Any]) -> int | None:
-    """The classes of a classifier, two where its config.json does not say; None for a body alone."""
+    """Count the classes of a classifier, two if its config.json does not say; None for a body alone."""
     is_classifier = any(name.endswith("ForImageClassification") for name in config.get("architectures") or ())
     return len(config.get("id2label") or {}) or config.get("num_labels") or (2 if is_classifier else None)

@@ -1,13 +1,13 @@
-"""What is done to whole batches of images, on the device that holds them: augmentation, normalisation, mixing.
+"""Augmentation, normalisation and mixing of whole batches of images, on the device that holds them.
 
 The augmentations of uint8 images are the modules of this folder, found by listing. A module has `apply(images, config,
-recipe, generator)`, uint8 (B, C, H, W) -> the same, where `config` is `data.augment` and `recipe` the recipe; all that
-is random is drawn from `generator`. `ORDER` is its place among the others (geometry 10, rand_augment 30), and a
+recipe, generator)`, uint8 (B, C, H, W) -> uint8 (B, C, H, W), where `config` is `data.augment` and `recipe` the recipe;
+all chance is drawn from `generator`. `ORDER` is its place in the sequence (geometry 10, rand_augment 30), and a
 dataclass `Config` holds its keys below `data.augment`, with ranges by `vitlab.config.schema.fields.setting` and a
-comment that `vitlab list data.keys` shows. One that is off gives the very tensor and draws
-nothing, so that others draw what they did. The generator may be on the CPU where the images are not. torch is imported
-inside the functions, because commands that only print read the keys. A module may have `check(recipe, data)`, which
-yields what does not fit, a line each.
+comment that `vitlab list data.keys` shows. An augmentation that is off returns the very tensor and draws nothing, so
+the draws of all further ones stay. The generator may be on the CPU where the images are not. torch is imported inside
+the functions, because commands that only print read the keys. A module may have `check(recipe, data)`, which yields a
+line for each setting that does not fit.
 """
 
 import random
@@ -27,13 +27,13 @@ IN_CACHE = 2**20  # values that are normalised together on a CPU
 
 @cache
 def list_augmentations() -> tuple[ModuleType, ...]:
-    """The modules in the order in which they are applied."""
+    """List the modules in the order in which they are applied."""
     modules = [import_module(f"{__name__}.{name}") for name in list_modules(__name__)]
     return tuple(sorted((m for m in modules if getattr(m, "apply", None)), key=lambda module: module.ORDER))
 
 
 def normalize(images: "Tensor", mean: Sequence[float], std: Sequence[float]) -> "Tensor":
-    """uint8 (B, C, H, W) -> float32 (B, C, H, W): (x / 255 - mean) / std, with 1 or C means and deviations."""
+    """Turn uint8 (B, C, H, W) into float32 (B, C, H, W): (x / 255 - mean) / std, of 1 or C means and deviations."""
     import torch
 
     factor, offset = normalization(tuple(mean), tuple(std), images.device)
@@ -47,7 +47,7 @@ def normalize(images: "Tensor", mean: Sequence[float], std: Sequence[float]) -> 
 
 @lru_cache(maxsize=16)  # making them takes as long as a small batch, and on a GPU waits for it
 def normalization(mean: Sequence[float], std: Sequence[float], device: Any) -> tuple["Tensor", "Tensor"]:
-    """What `normalize` multiplies by and subtracts: each (1, C or 1, 1, 1)."""
+    """Compute the factor and the offset that `normalize` multiplies by and subtracts: each (1, C or 1, 1, 1)."""
     import torch
 
     with torch.inference_mode(False):  # else those of an evaluation could not be used in training
@@ -56,11 +56,11 @@ def normalization(mean: Sequence[float], std: Sequence[float], device: Any) -> t
 
 
 class Mixing:
-    """What a recipe does to a normalised batch: erase a part of some images, mix each with its neighbour.
+    """The mixing of a normalised batch by a recipe: erase a part of some images, mix each with its neighbour.
 
     Erasing: with probability `random_erasing` a rectangle of 2% to a third of the image becomes normal noise (Zhong et
-    al., 2020; timm's `pixel` mode). Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019): one of the two a batch
-    where both are on, CutMix with probability `cutmix_share`, and one share drawn for the whole batch.
+    al., 2020; timm's `pixel` mode). Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019): if both are on, each
+    batch has one of them, CutMix with probability `cutmix_share`; the whole batch has one drawn share.
     """
 
     def __init__(self, recipe: Any, classes: int):
@@ -82,8 +82,8 @@ class Mixing:
         return on[0][0] if len(on) == 1 else v2.RandomChoice([one for one, _ in on], p=[share for _, share in on])
 
     def __call__(self, images: "Tensor", labels: "Tensor", generator: "Generator") -> tuple["Tensor", "Tensor"]:
-        """images (B, C, Y, X), which may be changed in place, and labels (B,) -> images (B, C, Y, X) and labels (B,),
-        or (B, classes) of shares that sum to 1 where a batch is mixed; the very tensors where nothing is on.
+        """Mix images (B, C, Y, X), perhaps in place, and labels (B,) -> images (B, C, Y, X) and labels (B,), or
+        (B, classes) of shares that sum to 1 if a batch is mixed; the very tensors if nothing is on.
         """
         erases, mixes = self.recipe.random_erasing > 0, self.recipe.mixup > 0 or self.recipe.cutmix > 0
         if not (erases or mixes):

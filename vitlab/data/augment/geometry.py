@@ -40,8 +40,8 @@ def crop(
 ) -> "Tensor":
     """Cut out of each image a random share of its area, of some aspect, and resize it bilinearly to the whole.
 
-    uint8 (B, C, H, W) -> the same; the very tensor without a `scale`, [least, most] of the area; `aspect` is [least,
-    most] of width to height. torchvision's RandomResizedCrop for a batch: area uniform, logarithm of the aspect
+    uint8 (B, C, H, W) -> uint8 (B, C, H, W); the very tensor without a `scale`, [least, most] of the area; `aspect` is
+    [least, most] of width to height. torchvision's RandomResizedCrop for a batch: area uniform, logarithm of the aspect
     uniform, boxes of whole pixels; when none of 10 attempts fits, the largest central box.
     """
     if scale is None:
@@ -54,7 +54,7 @@ def crop(
 def crop_boxes(
     shape: tuple[int, int, int], scale: Sequence[float], aspect: Sequence[float], generator: "Generator"
 ) -> "Tensor":
-    """(top, left, height, width) in whole pixels of a random box of each of B images of H x W: float32 (4, B)."""
+    """Draw a random box for each of B images of H x W: float32 (4, B), top, left, height, width in whole pixels."""
     import torch
 
     B, H, W = shape
@@ -78,12 +78,12 @@ def crop_boxes(
 
 
 def sample_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
-    """uint8 (B, C, H, W) -> each one's box, of `crop_boxes`, as large as the whole; all at a time."""
+    """Enlarge the box of each image, of `crop_boxes`, to the whole, uint8 (B, C, H, W), all at a time."""
     import torch
     import torch.nn.functional as F
 
     def sample(start: "Tensor", size: "Tensor", pixels: int) -> "Tensor":
-        """Where samples lie along a side, (B, pixels), -1 to 1; none beyond the centres of a box's outermost pixels."""
+        """Place samples along a side, (B, pixels), -1 to 1, none beyond the centres of a box's outermost pixels."""
         steps = (torch.arange(pixels, device=start.device) + 0.5) / pixels
         inside = (steps * size[:, None] - 0.5).clamp(min=0).minimum(size[:, None] - 1)
         return (2 * (start[:, None] + inside) + 1) / pixels - 1
@@ -97,7 +97,7 @@ def sample_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
 
 
 def resize_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
-    """The same within a grey level by torch's kernel for bytes, six times as fast on one core of a CPU.
+    """Enlarge boxes as `sample_boxes` does, within a grey level, by torch's byte kernel: 6x as fast on a CPU core.
 
     That kernel uses one thread, so as many as torch has take a part of the images each.
     """
@@ -124,7 +124,7 @@ def resize_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
 def augment(images: "Tensor", flip: bool, shift: int, generator: "Generator") -> "Tensor":
     """Mirror half of the images left to right, and move each by up to `shift` pixels either way, zeros coming in.
 
-    images (B, C, H, W) -> the same; the very tensor when both are off. Each image draws its own flip and its own
+    images (B, C, H, W) keep their shape; the very tensor when both are off. Each image draws its own flip and its own
     shifts, less than a side, from `generator`. Before `normalize` zero is black.
     """
     if not flip and not shift:

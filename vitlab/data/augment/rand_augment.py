@@ -1,6 +1,6 @@
 """RandAugment (Cubuk et al., 2020, arXiv 1909.13719) by `recipe.rand_augment`, which a published recipe brings with it.
 
-The operations, their magnitudes from 0 to 10 and the grey that comes in at the edges are those of timm's
+The operations, their magnitudes from 0 to 10 and the grey that comes in at the edges are timm's of
 `rand-mM-mstdS-incI-pP` (timm/data/auto_augment.py, after TensorFlow's): `increasing` is its `inc`, `std` its `mstd`.
 With `increasing=False` and `probability=1` they are big_vision's `randaug(2,10)` too, but for its Cutout.
 Different from both: images that drew the same operation and sign are transformed together, bilinearly, and have one
@@ -43,13 +43,13 @@ def v2() -> ModuleType:
 
 
 def affine(images: "Tensor", **changed: list[float]) -> "Tensor":
-    """Shift, by whole pixels, or shear about the upper left corner."""
+    """Shift images by whole pixels, or shear them about the upper left corner."""
     options = {"angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0], **changed}
     return v2().affine(images, **options, interpolation=BILINEAR, fill=[GREY], center=[0, 0])
 
 
 def shear(images: "Tensor", x: float, y: float) -> "Tensor":
-    """By these shares of the other side: torchvision wants the angles."""
+    """Shear images by shares of the other side: torchvision wants the angles."""
     import torch
 
     angles = torch.atan(torch.tensor([x, y])).rad2deg().tolist()
@@ -57,12 +57,12 @@ def shear(images: "Tensor", x: float, y: float) -> "Tensor":
 
 
 def translate(images: "Tensor", x: float, y: float) -> "Tensor":
-    """By these shares of the sides."""
+    """Shift images by shares of the sides."""
     return affine(images, translate=[round(x * images.shape[3]), round(y * images.shape[2])])
 
 
 def strength(level: float, increasing: bool) -> float:
-    """The factor of an enhancement; 1 changes nothing."""
+    """Compute the factor of an enhancement; 1 changes nothing."""
     return max(0.1, 1 + 0.9 * level) if increasing else 0.1 + 1.8 * abs(level)
 
 
@@ -111,7 +111,7 @@ NAMES = tuple(OPERATIONS)
 
 
 def rand_augment(images: "Tensor", config: Any, generator: "Generator") -> "Tensor":
-    """uint8 (B, C, Y, X) with 1 or 3 channels -> the same.
+    """Apply RandAugment to uint8 (B, C, Y, X) with 1 or 3 channels; return a changed copy.
 
     In each layer every image draws one operation, its sign, and whether it is applied.
     """

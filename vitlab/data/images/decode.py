@@ -1,4 +1,4 @@
-"""Pictures of files in FORMATS -> uint8 (C, H, W), resized to cover the target and cropped to its centre.
+"""Decoding pictures of FORMATS to uint8 (C, H, W), resized to cover the target and cropped to its centre.
 
 Resizing is bilinear, antialiased where images shrink. Grey levels of more than 8 bits run from black, 0, to white,
 2^bits - 1: `data.bits`, the same for all pictures of a run. A value outside is an error, for no other value is right.
@@ -24,21 +24,21 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # tw
 
 
 def open_image(file: str | Path | BinaryIO) -> Image.Image:
-    """A user's picture, not decoded yet. Raises whatever Pillow raises for a file that it cannot read."""
+    """Open a user's picture without decoding it. Raises whatever Pillow raises for a file that it cannot read."""
     if isinstance(file, str | Path):
         check_regular(file, str(file))
     return Image.open(file, formats=FORMATS)
 
 
 def name_mode(image: Image.Image) -> str:
-    """Pillow's name for the pixels of an opened image; of colors with 16 bits, whose upper 8 it reads, RGB;16."""
+    """Return Pillow's mode of an opened image; RGB;16 for colors of 16 bits, whose upper 8 it reads."""
     return f"{image.mode};16" if not image.mode.startswith("I") and ";16" in str(image.tile[:1]) else image.mode
 
 
 def read(file: str | Path | BinaryIO, size: tuple[int, int], channels: int, bits: int = BITS) -> np.ndarray:
-    """The image of a file, upright, resized to cover `size` (height, width) and cropped: uint8 (channels, *size).
+    """Read a file's image, upright, resized to cover `size` (height, width) and cropped: uint8 (channels, *size).
 
-    Of a file with several frames the first. Raises as `open_image`, and ValueError for levels outside of `bits`.
+    It reads the first of several frames. Raises as `open_image`, and ValueError for levels outside of `bits`.
     """
     with open_image(file) as image:
         image.draft(None, (2 * max(size),) * 2)  # a JPEG is decoded at a fraction of its size, twice ours or more
@@ -46,7 +46,7 @@ def read(file: str | Path | BinaryIO, size: tuple[int, int], channels: int, bits
 
 
 def explain(error: Exception) -> str:
-    """The first line of what Pillow says of a file that it cannot read, in plainer words where it knows no kind."""
+    """Explain why Pillow cannot read a file: its message's first line, or plainer words if it knows no such format."""
     if isinstance(error, Image.DecompressionBombError):
         return f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6} million pixels; shrink it"
     text = first_line(error)
@@ -54,7 +54,7 @@ def explain(error: Exception) -> str:
 
 
 def convert(image: Image.Image, size: tuple[int, int], channels: int, bits: int = BITS) -> np.ndarray:
-    """uint8 (channels, *size) of an opened image, which is turned upright in place."""
+    """Convert an opened image, which is turned upright in place, to uint8 (channels, *size)."""
     mode, stored = ("L", "L") if channels == 1 else ("RGB", "RGBX")
     image = flatten(upright(image, 4 * max(size), bits), mode)
     # Pillow stores a colour in four bytes: there is nothing to pack, and torch resizes four channels faster than three
@@ -63,8 +63,8 @@ def convert(image: Image.Image, size: tuple[int, int], channels: int, bits: int 
 
 
 def upright(image: Image.Image, least: int, bits: int = BITS) -> Image.Image:
-    """An opened image, which is turned in place, as `resolve` gives it; a HUGE one is reduced, to a shorter side of
-    `least` or more, in bands, so that no copy is made of the whole.
+    """Turn an opened image upright in place and `resolve` it; a HUGE one is reduced, to a shorter side of `least` or
+    more, in bands, so that the whole is never copied.
     """
     if bits != BITS and image.mode.startswith("RGB") and name_mode(image) != image.mode:
         raise ValueError("of 16 bits a color the upper 8 are read, whatever data.bits; convert the file to 8 bits")
@@ -81,7 +81,7 @@ def upright(image: Image.Image, least: int, bits: int = BITS) -> Image.Image:
 
 
 def resolve(image: Image.Image, bits: int = BITS) -> Image.Image:
-    """The image in mode L, LA, RGB or RGBA: palettes resolved, more than 8 bits brought to 8."""
+    """Convert an image to mode L, LA, RGB or RGBA: palettes resolved, more than 8 bits brought to 8."""
     if image.mode.startswith("I"):  # grey of 16 bits (I;16, I;16B) or 32
         grey, white = np.asarray(image).astype(np.int64), 2**bits - 1
         if grey.min() < 0 or grey.max() > white:
@@ -97,7 +97,7 @@ def resolve(image: Image.Image, bits: int = BITS) -> Image.Image:
 
 
 def flatten(image: Image.Image, mode: str) -> Image.Image:
-    """A resolved image in mode L or RGB, on white where it is transparent."""
+    """Convert a resolved image to mode L or RGB, on white where it is transparent."""
     if image.mode in ("LA", "RGBA"):
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, PAPER), image)
@@ -105,9 +105,9 @@ def flatten(image: Image.Image, mode: str) -> Image.Image:
 
 
 def cover(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """uint8 (h, w, C) of one picture -> uint8 (C, *size): its largest central box of that aspect, in whole pixels.
+    """Crop a picture, uint8 (h, w, C), to its largest central box of the size's aspect and resize it: uint8 (C, *size).
 
-    torch's kernel for bytes gives what Pillow's resize does within one grey level, in a third of its time.
+    torch's kernel for bytes is within one grey level of Pillow's resize, in a third of its time.
     """
     height, width = pixels.shape[:2]
     if (height, width) == size:

@@ -1,7 +1,7 @@
 """Data sets of drawn characters: glyphs, pointer, arrow and captioned_glyphs. No download, any number of images.
 
-The characters are those of the DejaVu fonts, on noisy pictures. Image i of a seed is always the same picture: all that
-is random in it comes from a counter-based generator keyed by (seed, i). So the number of images, the order and the
+The characters are from the DejaVu fonts, on noisy pictures. Image i of a seed is always the same picture: all chance
+in it comes from a counter-based generator keyed by (seed, i). So the number of images, the order and the
 batch in which they are drawn change nothing. Angles are in radians; configs/data/<kind>.yaml says what each key means.
 """
 
@@ -37,7 +37,7 @@ CHUNK = 1024  # captions made at a time
 
 
 def load(config: ImageDataConfig) -> ImageData:
-    """`train_images`, and `test_images` twice: for validation and test. Nothing is drawn before it is read."""
+    """Make splits of `train_images`, and twice of `test_images`, for validation and test. Reading them draws them."""
     drawing = DRAWINGS[config.kind]
     classes = max(1, len(drawing.classes))
     raise_all([*check_drawing(config, classes), *drawing.problems(config)])
@@ -49,7 +49,7 @@ def load(config: ImageDataConfig) -> ImageData:
 
 
 def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]] | None:
-    """The one caption of each picture of each split; None for sets without."""
+    """Return the one caption of each picture of each split; None for sets without captions."""
     if config.kind != "captioned_glyphs":
         return None
     return {
@@ -63,7 +63,7 @@ def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]] | None
 
 
 def fingerprint(config: ImageDataConfig) -> list:
-    """The versions of the drawing, and of the libraries that scale, sample and draw random numbers."""
+    """Return the versions of the drawing, and of the libraries that scale, sample and draw random numbers."""
     from importlib.metadata import version
 
     return [DRAWINGS[config.kind].version, VERSION, *map(version, ("numpy", "pillow", "torch"))]
@@ -74,7 +74,7 @@ def count_images(config: ImageDataConfig) -> dict[str, int]:
 
 
 def check_drawing(config: ImageDataConfig, classes: int) -> Iterator[str]:
-    """What is wrong with the keys that all drawn data sets have, one line each."""
+    """Yield problems of the keys that all drawn data sets have, one line each."""
     for key in ("train_images", "test_images"):
         if vars(config)[key] < classes:
             yield f"data.{key}={vars(config)[key]}: give at least {classes}, one image of each class"
@@ -88,7 +88,7 @@ def check_drawing(config: ImageDataConfig, classes: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Draws the images from `first` on by index: int64 (B,) -> uint8 (B, 1, H, W).
+    """A reader that draws the images from `first` on by index: int64 (B,) -> uint8 (B, 1, H, W).
 
     version: of the pictures, raised when they change. An image's class is its index modulo the number of classes.
     """
@@ -100,13 +100,13 @@ class Drawing:
 
     @staticmethod
     def problems(config: ImageDataConfig) -> Iterator[str]:
-        """What is wrong with the set's own keys, one line each."""
+        """Yield problems of the set's own keys, one line each."""
         return iter(())
 
     def draw_numbers(
         self, indices: np.ndarray, count: int, size: tuple[int, int], noise: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """All that is random in some images: float64 (B, count) in 0..1, and their noise (B, 1, *size)."""
+        """Draw all chance of some images: float64 (B, count) in 0..1, and their noise (B, 1, *size)."""
         chosen = np.empty((len(indices), count))
         grain = np.zeros((len(indices), 1, *size), dtype=np.float32)
         for row, index in enumerate(indices):
@@ -120,7 +120,7 @@ class Drawing:
     def draw_symbols(
         self, characters: tuple[str, ...], symbol: np.ndarray, size: tuple[int, int], looks: Any, turn: Any = 0.0
     ) -> np.ndarray:
-        """One character a picture, float32 (B, 1, *size): `symbol` int (B,) says which.
+        """Draw one character a picture, float32 (B, 1, *size): `symbol` int (B,) says which.
 
         looks: font, angle, place to the right and down, and scale of each in 0..1. turn: clockwise, in radians, beside
         the random angle.
@@ -137,7 +137,7 @@ class Drawing:
         )
 
     def draw_cells(self, side: int, symbol: np.ndarray, looks: list[np.ndarray], turn: np.ndarray) -> np.ndarray:
-        """A grid of digits and arrows: float32 (B, 1, rows * side, columns * side), 0 outside a character, 1 inside.
+        """Draw a grid of digits and arrows: float32 (B, 1, rows * side, columns * side), 1 within a character, else 0.
 
         symbol (B, rows, columns): a digit, 10 the arrow, -1 nothing. looks, turn: as in `draw_symbols`.
         """
@@ -163,7 +163,7 @@ class Glyphs(Drawing):
 
 
 class Pointer(Drawing):
-    """Which digit does the arrow point to: a class that only two distant places together decide.
+    """Pictures of an arrow that points to a digit: a class that only two distant places together decide.
 
     A picture is a grid of cells with an arrow in the middle one and a digit in each other one. The class is the digit
     that is `reach` cells from the arrow in one of eight directions; the other digits distract.
@@ -204,10 +204,10 @@ class Pointer(Drawing):
 
 
 class Arrow(Drawing):
-    """Which digit does the arrow in a row point to: near digits are a matter of a few pixels, far ones of a row.
+    """Pictures of an arrow in a row that points to a digit: near digits take a few pixels, far ones a whole row.
 
-    A picture is a row of cells. One has an arrow, whose angle says how many cells to the left or to the right the digit
-    is that names the class. In some pictures that digit is alone, in the others up to all other cells have digits.
+    A picture is a row of cells. One cell has an arrow, whose angle says how many cells to the left or to the right lies
+    the digit that names the class. In some pictures that digit is alone, in others up to all other cells have digits.
     """
 
     @staticmethod
@@ -274,8 +274,8 @@ class CaptionedGlyphs(Drawing):
     def draw_scenes(
         self, indices: np.ndarray, size: tuple[int, int], noise: float
     ) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray, np.ndarray]:
-        """What B pictures with up to G characters show: relation and count (B,), symbol and size (B, G); the grey
-        levels (2, B), the other numbers of each character (5, B, G), and the noise.
+        """Draw the scenes of B pictures with up to G characters: relation and count (B,), symbol and size (B, G); the
+        grey levels (2, B), the other numbers of each character (5, B, G), and the noise.
         """
         counts = np.asarray(self.config.glyphs)
         chosen, grain = self.draw_numbers(indices, 4 + 7 * counts.max(), size, noise)
@@ -286,7 +286,7 @@ class CaptionedGlyphs(Drawing):
         return scene, np.stack(levels), np.stack(others), grain
 
     def describe(self, indices: np.ndarray) -> list[str]:
-        """The caption of each picture."""
+        """Return the caption of each picture."""
         scene = self.draw_scenes(indices, (0, 0), 0)[0]
         return [
             f" {RELATIONS[relation]} ".join(
@@ -331,7 +331,7 @@ def check_rotation(config: ImageDataConfig, most: float) -> Iterator[str]:
 
 
 def choose(share: np.ndarray, count: int | np.ndarray) -> np.ndarray:
-    """Shares in 0..1 as int64 from 0 to count - 1."""
+    """Turn shares in 0..1 into int64 from 0 to count - 1."""
     return (share * count).astype(np.int64)
 
 
@@ -342,7 +342,7 @@ def between(share: np.ndarray, low: float, high: float) -> np.ndarray:
 def draw_characters(
     masters, size: tuple[int, int], angle: np.ndarray, right: np.ndarray, down: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Masters (B, 1, M, M), 0 outside and 1 inside -> float32 (B, 1, H, W).
+    """Place masters (B, 1, M, M), 0 outside and 1 inside, on pictures: float32 (B, 1, H, W).
 
     angle: clockwise, in radians. right, down: from the picture's middle, as shares of half of it. scale: the larger
     side of the character against the picture's smaller one.
@@ -361,7 +361,7 @@ def draw_characters(
 
 
 def shade(shapes: np.ndarray, back: np.ndarray, front: np.ndarray, grain: np.ndarray) -> np.ndarray:
-    """Shapes (B, 1, H, W) in 0..1 as uint8 pictures, their grey levels chosen by `back` and `front` (B,) in 0..1."""
+    """Shade shapes (B, 1, H, W) in 0..1 as uint8 pictures; `back` and `front` (B,) in 0..1 choose their grey levels."""
     back, front = (
         between(level, *ends).astype(np.float32)[:, None, None, None]
         for level, ends in ((back, BACKGROUND), (front, FOREGROUND))
@@ -371,9 +371,9 @@ def shade(shapes: np.ndarray, back: np.ndarray, front: np.ndarray, grain: np.nda
 
 @cache
 def draw_masters(side: int, characters: tuple[str, ...]):
-    """Every character in every font: float32 (fonts, characters, 1, M, M), 0 outside the character and 1 inside.
+    """Draw every character in every font: float32 (fonts, characters, 1, M, M), 0 outside the character and 1 inside.
 
-    A character's larger side has 1.5 times `side` pixels, as far as LARGEST_MASTER, and the rest is an empty border.
+    A character's larger side has 1.5 times `side` pixels, at most LARGEST_MASTER, and the rest is an empty border.
     """
     import torch
     from PIL import Image

@@ -1,7 +1,7 @@
 """A folder of images, one subfolder for each class; with train/, val/ and test/ above them, by any usual name, a split.
 
-With train/ and one of the others that one is the test data. Without a split a share of each class is held out, chosen
-by the seed and each file's own name: adding files later moves few of the others.
+A single held-out folder beside train/ is the test data. Without a split a share of each class is held out, chosen
+by the seed and each file's own name: adding files later moves few files.
 """
 
 import os
@@ -42,7 +42,7 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def scan_files(config: ImageDataConfig) -> list[tuple[str, int, int]]:
-    """(path below the root, bytes, modification time in ns) of all images; warns of links that lead nowhere."""
+    """List (path below the root, bytes, modification time in ns) of all images; warn of links that lead nowhere."""
     root, broken = Path(config.root).expanduser(), []
     files = stat_files(root, EXTENSIONS, broken)
     warn_of_broken_links(f"data.root={config.root}", root, broken)
@@ -50,7 +50,7 @@ def scan_files(config: ImageDataConfig) -> list[tuple[str, int, int]]:
 
 
 def contents(config: ImageDataConfig) -> str:
-    """The names and the sizes of all images, and which folder is which split: a copy of the folder has the same."""
+    """List all images' names and sizes, and the validation folder, as a text: a copy of the folder has the same."""
     root = Path(config.root).expanduser()
     splits = [f"{part} {name}" for part, name in find_splits(root).items() if part == "validation"]
     files = "\n".join(f"{size} {normalize('NFC', path)}" for path, size, _ in stat_files(root, EXTENSIONS))
@@ -58,7 +58,7 @@ def contents(config: ImageDataConfig) -> str:
 
 
 def load(config: ImageDataConfig) -> ImageData:
-    """The images of `config.root`, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
+    """Load RGB images of `config.root`, resized to cover `image_size`, cropped. Raises UserError, a line a fault."""
     root = Path(config.root).expanduser()
     raise_all(check_root(root))
     scan_files(config)  # for its warning: without a cache nothing asks for the fingerprint
@@ -98,7 +98,7 @@ def class_names(folder: Path) -> list[str]:
 
 
 def name_splits(names: Iterable[str]) -> dict[str, str]:
-    """The split that each name means (`Training`, `test_set`, `val2017`); a name that means none is left out.
+    """Return the split that each name means (`Training`, `test_set`, `val2017`); a name that means none is left out.
 
     An `eval` is the test, beside a test the validation. One held-out split alone is the test.
     """
@@ -109,7 +109,7 @@ def name_splits(names: Iterable[str]) -> dict[str, str]:
 
 
 def check_splits(root: Path) -> Iterator[str]:
-    """Folders that are named as splits and are none. One without class folders may be a class: trains, beside buses."""
+    """Yield problems of folders named like splits that are none. A lone one may be a class: trains, beside buses."""
     inside = {name: class_names(root / name) for name in class_names(root)}
     words = {name: name_splits(re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)) for name in inside}
     parts = name_splits(inside) or {name: min(found.values(), default="") for name, found in words.items()}
@@ -126,14 +126,14 @@ def check_splits(root: Path) -> Iterator[str]:
 
 
 def find_splits(root: Path) -> dict[str, str]:
-    """The folder of each split; empty unless there are a train/ and a held-out folder with class folders."""
+    """Find the folder of each split; empty unless there are a train/ and a held-out folder with class folders."""
     named = name_splits(name for name in name_splits(class_names(root)) if class_names(root / name))
     parts = PARTS if {"train", "test"} <= {*named.values()} else ()
     return {part: name for part in parts for name in named if named[name] == part}
 
 
 def list_images(root: Path, part: str = "") -> Listing:
-    """The image files of each class folder, however deep, sorted; a name in two Unicode forms (Mac, Linux) is one."""
+    """List the images of each class folder, however deep, sorted; a name in two Unicode forms (Mac, Linux) is one."""
     start, listed = len(str(root / "_")) - 1, {}  # 0 in the current folder
     for name in sorted(class_names(root / part), key=partial(normalize, "NFC")):
         files = listed.setdefault(normalize("NFC", name), [])
@@ -142,13 +142,13 @@ def list_images(root: Path, part: str = "") -> Listing:
 
 
 def list_splits(root: Path) -> dict[str, Listing]:
-    """The images of each split's folder, the training split first; of a folder without splits all, as WHOLE."""
+    """List the images of each split's folder, the training split first; a folder without splits has all, as WHOLE."""
     folders = find_splits(root).values()
     return {name: list_images(root, name) for name in folders} if folders else {WHOLE: list_images(root)}
 
 
 def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
-    """What is wrong with the names and counts of the files of `list_splits`."""
+    """List problems of the names and counts of the files of `list_splits`."""
     train, problems = next(iter(folders.values())), []
     for name, listing in folders.items():
         problems += check_classes(root, listing, least=2 if name == WHOLE else 1)
@@ -159,7 +159,7 @@ def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
 
 
 def check_links(root: Path, folders: dict[str, Listing]) -> Iterator[str]:
-    """Pictures that links bring in a second time: of another class, or on another side of a split."""
+    """Yield problems of pictures that links bring in a second time: in another class, or on another side of a split."""
     real, homes, twice = cache(os.path.realpath), {}, []
     for path in (path for listing in folders.values() for paths in listing.values() for path in paths):
         folder, name = os.path.split(full := os.path.join(root, path))
@@ -172,7 +172,7 @@ def check_links(root: Path, folders: dict[str, Listing]) -> Iterator[str]:
 
 
 def check_classes(root: Path, listed: Listing, least: int = 1) -> Iterator[str]:
-    """One line for each class folder with an unusable name, or with fewer than `least` images."""
+    """Yield one line for each class folder with an unusable name, or with fewer than `least` images."""
     for name, paths in listed.items():
         if name.encode(errors="ignore").decode() != name:
             yield f"data.root={root}: the name of class folder {os.fsencode(name)!r} is not UTF-8; rename it"
@@ -189,13 +189,13 @@ def check_same_classes(root: Path, splits: dict[str, Listing]) -> Iterator[str]:
 
 
 def to_names(paths: Sequence[str]) -> np.ndarray:
-    """str (N,) of paths; bytes that are not UTF-8 are shown as escapes."""
+    """Turn paths into str (N,); bytes that are not UTF-8 are shown as escapes."""
     return np.array([printable(path) for path in paths])
 
 
 @dataclass(frozen=True)
 class FileImages:
-    """Decodes files by index: int64 (B,) -> uint8 (B, 3, H, W)."""
+    """A reader that decodes files by index: int64 (B,) -> uint8 (B, 3, H, W)."""
 
     root: str
     paths: tuple[str, ...]

@@ -42,7 +42,7 @@ DIGIT_LEVELS = 16  # the white of scikit-learn's digits
 
 
 def fingerprint(config: ImageDataConfig) -> list:
-    """Of torchvision's sets the files in the root that bear the name, or where none does (SVHN, ImageNet) all."""
+    """Return the version, and for torchvision the root's files with the set's name, or all if there are none (SVHN)."""
     if config.kind == "digits":
         return [VERSIONS["digits"]]
 
@@ -56,12 +56,12 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def load(config: ImageDataConfig) -> ImageData:
-    """The set, grey or RGB, resized to cover `image_size`; downloaded when it may be and is not there."""
+    """Load the set, grey or RGB, resized to cover `image_size`; download it if it is missing and that is allowed."""
     return load_digits(config) if config.kind == "digits" else load_torchvision(config)
 
 
 def load_digits(config: ImageDataConfig) -> ImageData:
-    """The 1,797 handwritten digits of 8x8 pixels (UCI), `config.test_share` of each class held out: always the same.
+    """Load the 1,797 handwritten digits of 8x8 pixels (UCI), with a fixed `config.test_share` of each class held out.
 
     The target of a digit is its class, or the PROPERTIES that it has, or the number itself.
     """
@@ -116,7 +116,7 @@ def load_torchvision(config: ImageDataConfig) -> ImageData:
 
 
 def list_parts(constructor: type) -> list[dict[str, Any]]:
-    """The arguments that give the training and the held-out part; only {} for a set that comes without a split."""
+    """List the arguments that give the training and the held-out part; only {} for a set that comes without a split."""
     name, accepted = constructor.__name__, inspect.signature(constructor).parameters
     if "train" in accepted or name == "EMNIST":  # EMNIST takes it as one of its **kwargs
         return [{"train": True}, {"train": False}]
@@ -126,7 +126,7 @@ def list_parts(constructor: type) -> list[dict[str, Any]]:
 
 
 def check_options(config: ImageDataConfig, constructor: type) -> Iterator[str]:
-    """What is wrong with `data.options`."""
+    """Yield problems of `data.options`."""
     name, accepted = config.dataset, inspect.signature(constructor).parameters
     free = [key for key in OPTIONS if key in accepted and (key != "split" or name == "EMNIST")]
     for key, value in config.options.items():
@@ -140,7 +140,7 @@ def check_options(config: ImageDataConfig, constructor: type) -> Iterator[str]:
 
 
 def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) -> Any:
-    """One part of the set: as it is on disk, else unpacked or downloaded by torchvision if that is allowed.
+    """Open one part of the set: as it is on disk, else unpacked or downloaded by torchvision if that is allowed.
 
     torchvision unpacks archives that are in place, and unpickles only files whose MD5 is the published one. Raises
     UserError with torchvision's message.
@@ -171,7 +171,7 @@ def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) 
 
 
 def note_repacked(root: Path, constructor: type) -> str:
-    """What to do with archives of the MNIST family that are there with another MD5, such as Debian's; "" if none are.
+    """Advise on archives of the MNIST family with another MD5, such as Debian's; "" if there are none.
 
     torchvision checks the MD5 of such an archive, and takes its unpacked file as it is.
     """
@@ -188,23 +188,23 @@ def note_repacked(root: Path, constructor: type) -> str:
 
 
 def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
-    """The argument that says so, of a set that can be downloaded: some do it unless told not to."""
+    """Return the argument that allows or forbids a set's download, if it has one: some download unless told not to."""
     accepted = inspect.signature(constructor).parameters
     return {"download": allowed} if "download" in accepted or constructor.__name__ in ("EMNIST", "QMNIST") else {}
 
 
 def shorten(error: Exception) -> str:
-    """The first line of an error, without torchvision's advice in its own terms."""
+    """Return the first line of an error, without torchvision's advice in its own terms."""
     return re.sub(r"\.?\s*You can use download=True to download it\.?", "", first_line(error)).rstrip(" :.")
 
 
 def find_attribute(dataset: Any, *names: str) -> Any:
-    """The first of these attributes that a set has; its sets have no interface beyond their items."""
+    """Return the first of these attributes that a set has; torchvision's sets have no interface beyond their items."""
     return next((value for name in names if (value := getattr(dataset, name, None)) is not None), None)
 
 
 def read_labels(dataset: Any) -> np.ndarray:
-    """The label of every item, int64 (N,), as the set counts them."""
+    """Read the label of every item, int64 (N,), as the set counts them."""
     samples = find_attribute(dataset, "_samples")
     labels = find_attribute(dataset, *LABELS) if samples is None else [label for _, label in samples]
     if labels is None:  # PCAM keeps them in a file
@@ -216,7 +216,7 @@ def read_labels(dataset: Any) -> np.ndarray:
 
 
 def name_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """(class names, each part's labels counted from 0 in their order); numbers where the set gives no names."""
+    """Return (class names, each part's labels counted from 0 in their order); names are numbers if the set has none."""
     names = find_attribute(dataset, "classes", "categories")
     if names is None:
         values = np.unique(np.concatenate(labels))
@@ -229,7 +229,7 @@ def name_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str,
 
 
 def count_channels(dataset: Any) -> int:
-    """1 for a set of grey images, else 3; by a few of them."""
+    """Count the channels of a set by a few of its images: 1 if all are grey, else 3."""
     modes = set()
     for index in np.linspace(0, len(dataset) - 1, 8):
         with contextlib.suppress(Exception):  # a broken file is reported by whoever reads it
@@ -238,7 +238,7 @@ def count_channels(dataset: Any) -> int:
 
 
 def get_array(dataset: Any) -> np.ndarray | None:
-    """uint8 (N, C, H, W), a view of the images of a set that torchvision holds as one array."""
+    """Return uint8 (N, C, H, W), a view of the images of a set that torchvision holds as one array; None for others."""
     data = find_attribute(dataset, "data")
     if data is None or isinstance(data, list):
         return None
@@ -252,9 +252,9 @@ def get_array(dataset: Any) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class Resized:
-    """Reads images of an array (N, C, h, w), uint8 or floats from 0 to 255: int64 (B,) -> uint8 (B, C, *size).
+    """A reader of images in an array (N, C, h, w), uint8 or floats from 0 to 255: int64 (B,) -> uint8 (B, C, *size).
 
-    Resized to cover the size and cropped to its centre, bilinear, antialiased where they shrink.
+    Images are resized to cover the size and cropped to its centre, bilinear, antialiased if they shrink.
     """
 
     images: np.ndarray
@@ -278,7 +278,7 @@ class Resized:
 
 @dataclass(frozen=True, eq=False)
 class ItemImages:
-    """Reads items of a set that decodes one at a time: int64 (B,) -> uint8 (B, channels, *size)."""
+    """A reader of a set that decodes one item at a time: int64 (B,) -> uint8 (B, channels, *size)."""
 
     dataset: Any
     name: str

@@ -1,8 +1,8 @@
-"""A folder of pictures and a table (CSV or TSV) of what each shows: a class, several labels, a number, or captions.
+"""A folder of pictures and a table (CSV or TSV) of their classes, labels, numbers or captions.
 
 imagetable: its columns may also say which split a picture belongs to, and which pictures stay on one side of every
-split because they show the same patient, camera or film. captions: one or several rows a picture; the pictures held out
-are chosen by their names and the seed, so that adding some later moves few of the others.
+split because they show the same patient, camera or film. captions: one or several rows a picture; the held-out pictures
+are chosen by their names and the seed, so that adding pictures later moves few of them.
 """
 
 import os
@@ -42,7 +42,7 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def contents(config: ImageDataConfig) -> str:
-    """The names and the sizes of the pictures, and their groups; what they show is in labels and targets."""
+    """List the pictures' names and sizes, and their groups, as a text; labels and targets hold what they show."""
     root = Path(config.root).expanduser()
     if config.kind == "captions":
         return "\n".join(f"{os.path.getsize(root / name)} {name}" for name in read_captions(config))
@@ -51,7 +51,7 @@ def contents(config: ImageDataConfig) -> str:
 
 
 def load(config: ImageDataConfig) -> ImageData:
-    """The pictures of the table, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
+    """Load the table's pictures, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
     if config.kind == "imagetable":
         return load_table(config)
     root, size = str(Path(config.root).expanduser()), extent(config.image_size)
@@ -63,7 +63,7 @@ def load(config: ImageDataConfig) -> ImageData:
 
 
 def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]] | None:
-    """The captions of each picture of each split; None for a table of other things."""
+    """Return the captions of each picture of each split; None for a table of another kind."""
     if config.kind != "captions":
         return None
     by_name = read_captions(config)
@@ -71,8 +71,8 @@ def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]] | None
 
 
 def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> list[tuple[int, Row]]:
-    """(number, cells) of the table's rows, in Unicode's composed form. Raises UserError for a column, by its key in the
-    configuration, that is missing.
+    """Read the table's rows as (number, cells), in Unicode's composed form. Raises UserError for a missing column,
+    by its key in the configuration.
     """
     root, path = Path(config.root).expanduser(), Path(config.path).expanduser()
     if not root.is_dir():
@@ -94,8 +94,8 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
 
 
 def find_pictures(root: Path, cells: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The path below the root of the picture that each cell names, one for each file, however it is written: `./a.png`,
-    an absolute path, a link, in another Unicode form; and what is wrong with the others.
+    """Find the picture that each cell names, as its path below the root: one path for each file, however it is written
+    (`./a.png`, an absolute path, a link, another Unicode form); return the paths, and the problems of all other cells.
     """
     found, wrong, composed = {}, {}, {}
     for cell in cells:
@@ -113,7 +113,7 @@ def find_pictures(root: Path, cells: Iterable[str]) -> tuple[dict[str, str], dic
 
 
 def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]]) -> None:
-    """Raise UserError for what is wrong with rows, (number, what), if anything is."""
+    """Raise UserError for the problems of rows, (number, problem), if there are any."""
     source = f"data.path={Path(config.path).expanduser()}"
     if problems:
         lines = [f"{source}: row {number}: {problem}" for number, problem in problems]
@@ -121,7 +121,7 @@ def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]])
 
 
 def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
-    """The captions of each picture by its path. Raises UserError for a missing column, picture or caption."""
+    """Read the captions of each picture by its path. Raises UserError for a missing column, picture or caption."""
     by_name, problems, image_column, caption_column = {}, [], config.image_column, config.caption_column
     rows = read_rows(config, {"image_column": image_column, "caption_column": caption_column})
     found, wrong = find_pictures(Path(config.root).expanduser(), {row[image_column] for _, row in rows})
@@ -138,7 +138,7 @@ def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
 
 
 def split_names(config: CaptionsConfig, found: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
-    """The pictures of each split: `test_share` for the test, as many for validation, the rest for training."""
+    """Divide the pictures into splits: `test_share` for the test, as many for validation, the rest for training."""
     rest, test = divide_by_hash(sorted(found), config.test_share, config.seed)
     train, validation = divide_by_hash(rest, min(1.0, len(test) / max(1, len(rest))), config.seed)
     splits = {"train": train, "validation": validation, "test": test}
@@ -168,7 +168,7 @@ def load_table(config: ImageTableConfig) -> ImageData:
 
 
 def read_pictures(config: ImageTableConfig) -> list[Row]:
-    """The rows of a table with one row a picture. Raises UserError for a missing column, file or cell."""
+    """Read the rows of a table with one row a picture. Raises UserError for a missing column, file or cell."""
     lines, problems = {}, []
     rows = read_rows(config, {key: vars(config)[key] for key in ("file", "label", "group", "split")})
     found, wrong = find_pictures(Path(config.root).expanduser(), {row[config.file] for _, row in rows})
@@ -194,9 +194,9 @@ def read_pictures(config: ImageTableConfig) -> list[Row]:
 def read_targets(
     config: ImageTableConfig, rows: Sequence[Row]
 ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
-    """(classes, labels int64 (N,), targets): targets are 0 and 1 float32 (N, C) of several labels, or numbers (N,).
+    """Read (classes, labels int64 (N,), targets): 0 and 1 float32 (N, C) for several labels, or numbers (N,), or None.
 
-    The label of a picture with several is its rarest one, so that splits share out the rare ones.
+    If a picture has several labels, its rarest one is in `labels`, so that splits share out the rare ones.
     """
     cells = [row[config.label] for row in rows]
     if config.target == "number":
@@ -221,11 +221,11 @@ def read_targets(
 
 
 def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[str]]:
-    """The labels that each text holds, given all texts of a column. With `several` raises UserError where that is open.
+    """Split the texts of a column into labels. With `several` it raises UserError if a text may be one label or more.
 
     `;`, `|` and lists part labels. Other characters may belong to a name, such as `golden retriever`, `Washington,
-    D.C.`: they part labels where these, joined in several ways, are fewer than the texts; of a space half of them must
-    stand alone, too.
+    D.C.`: they part labels if the labels, joined in several ways, are fewer than the texts; for a space half of them
+    must stand alone, too.
     """
     if several and any(text[0] == "[" for text in texts):
         with suppress(yaml.YAMLError, RecursionError):  # YAML knows the lists of JSON and of Python
@@ -251,7 +251,7 @@ def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[
 def divide(
     config: ImageTableConfig, rows: Sequence[Row], labels: np.ndarray, together: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """The rows of each split: as the column `split` says, else a share of each class for the test.
+    """Divide the rows into splits: by the column `split`, else a share of each class is the test.
 
     Raises UserError for splits without a picture, and for a group in two splits.
     """
@@ -276,7 +276,7 @@ def divide(
 
 
 def number_captions(data: ImageData, captions: Mapping[str, Captions]) -> tuple[ImageData, Captions]:
-    """The images with a number each as target, and a list of captions in which it finds its own by that.
+    """Give each image a number as target, the index of its captions in the returned list.
 
     So captions follow their images when another test set is drawn. captions: of each split, in its order.
     """
@@ -289,10 +289,10 @@ def number_captions(data: ImageData, captions: Mapping[str, Captions]) -> tuple[
 
 
 def add_captions(config: ImageDataConfig, data: ImageData, texts: Captions) -> CaptionData:
-    """The images of a data set with their captions' tokens as targets, in place of the numbers of `number_captions`.
+    """Replace the numbers of `number_captions` by the tokens of their captions as the images' targets.
 
-    A tokenizer that is not a file's is trained on the training captions. Raises UserError for captions that are longer
-    than `data.target_length`.
+    A tokenizer that is no file is trained on the training captions. Raises UserError for captions longer than
+    `data.target_length`.
     """
     splits = {part: vars(data)[part] for part in ("train", "validation", "test")}
     captions = {part: [texts[number] for number in split.targets] for part, split in splits.items()}

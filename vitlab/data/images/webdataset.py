@@ -1,7 +1,7 @@
-"""Tar shards as the webdataset library writes them: sample KEY is the files KEY.jpg, KEY.cls, ... beside each other.
+"""Tar shards in the webdataset library's form: sample KEY is the files KEY.jpg, KEY.cls, ... beside each other.
 
 Shards are indexed once: where each image lies, its label and a hash of its key. The index is an entry of the cache that
-every process maps into its memory. Images are then read by their number like those of any other set, so an epoch's
+every process maps into its memory. Images are then read by their number as in any other set, so an epoch's
 order depends on the seed alone and a run can go on at any step, with any number of workers. An epoch goes through a
 window of shards at a time.
 """
@@ -51,7 +51,7 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def contents(config: ImageDataConfig) -> str:
-    """SHA-256 of the keys, labels and sizes of all images, and of what lies together."""
+    """Hash the keys, labels, sizes and shard numbers of all images by SHA-256."""
     digest = hashlib.sha256()
     for part, samples in open_index(config).load()[1].items():
         digest.update(f"{part} {len(samples)}".encode())
@@ -61,9 +61,9 @@ def contents(config: ImageDataConfig) -> str:
 
 
 def load(config: ImageDataConfig, progress: Progress | None = None) -> ImageData:
-    """The images of `data.train`, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault.
+    """Load the images of `data.train`, RGB, resized to cover `image_size`, cropped. Raises UserError, a line a fault.
 
-    Where `data.validation` or `data.test` is not given, training samples are held out by a hash of their keys.
+    If `data.validation` or `data.test` is not given, training samples are held out by a hash of their keys.
     """
     index, size, splits = open_index(config, progress), extent(config.image_size), {}
     classes, found = index.load()
@@ -83,7 +83,7 @@ def open_index(config: ImageDataConfig, progress: Progress | None = None) -> "Sh
 
 
 def list_given(config: ImageDataConfig) -> list[str]:
-    """The splits that have shards. Raises UserError."""
+    """List the splits that have shards. Raises UserError."""
     try:
         import webdataset  # noqa: F401
     except ModuleNotFoundError:
@@ -94,7 +94,7 @@ def list_given(config: ImageDataConfig) -> list[str]:
 
 
 def list_shards(config: ImageDataConfig, part: str) -> dict[str, str | None]:
-    """The path of each shard of `data.<part>`, and the address that it is copied from, if any. Raises UserError.
+    """List the shards of `data.<part>` as path -> the address that it is copied from, if any. Raises UserError.
 
     Braces are expanded, globs and folders listed; copies lie in the cache.
     """
@@ -125,7 +125,7 @@ def list_shards(config: ImageDataConfig, part: str) -> dict[str, str | None]:
 
 
 def fetch_shards(config: ImageDataConfig, part: str, progress: Progress) -> dict[str, list]:
-    """What `stat_files` says of each path, of addresses after their download. Raises UserError for missing ones."""
+    """Download shards at addresses and return `stat_files` of each path. Raises UserError for missing ones."""
 
     def download(path: str) -> None:
         from webdataset.gopen import gopen
@@ -150,9 +150,9 @@ def fetch_shards(config: ImageDataConfig, part: str, progress: Progress) -> dict
 
 
 class ShardIndex(Cache):
-    """The classes, and the samples of each split, arrays of SAMPLE, whose `shards` are places in `files`.
+    """The index of shards: classes, and each split's samples, arrays of SAMPLE, whose `shards` are places in `files`.
 
-    shards: those of each split; of one that is not given a part of the training samples is taken.
+    shards: the given splits' shards; a split without any takes a part of the training samples.
     """
 
     def __init__(self, config: ImageDataConfig, shards: dict[str, dict[str, list]], progress: Progress | None):
@@ -204,7 +204,7 @@ class ShardIndex(Cache):
 
 
 def refuse_doubles(part: str, samples: np.ndarray, paths: list[str]) -> None:
-    """Raise UserError where two samples of a split have one key."""
+    """Raise UserError if two samples of a split have the same key."""
     ordered = np.sort(samples["keys"])
     doubled = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(doubled):
@@ -217,7 +217,7 @@ def refuse_doubles(part: str, samples: np.ndarray, paths: list[str]) -> None:
 
 
 def carve(splits: dict[str, np.ndarray], test_share: float) -> dict[str, np.ndarray]:
-    """With the test and validation samples that are not given, chosen among the training samples by their keys."""
+    """Complete the splits: choose missing test and validation samples among the training samples by their keys."""
     train = splits.pop("train")
     if len(train) < LEAST:
         raise UserError(f"data.train: {plural(len(train), 'sample')}; give {LEAST} or more")
@@ -229,7 +229,7 @@ def carve(splits: dict[str, np.ndarray], test_share: float) -> dict[str, np.ndar
 
 
 def read_classes(given: Any) -> tuple[str, ...] | None:
-    """What `data.classes` says: their number, their names, or a file of names; None where the training labels say.
+    """Read `data.classes`: a number of classes, their names, or a file of names; None leaves it to the training labels.
 
     Raises UserError.
     """
@@ -247,7 +247,7 @@ def read_classes(given: Any) -> tuple[str, ...] | None:
 
 
 def name_classes(texts: list[str]) -> tuple[str, ...]:
-    """The classes that training labels mean: numbers up to the largest, or the labels themselves."""
+    """Name the classes that training labels mean: numbers up to the largest, or the labels themselves."""
     numbers = [int(text[:20]) for text in texts if re.fullmatch(r"-?\d+", text)]  # longer ones are too large as well
     if len(numbers) < len(texts):
         return tuple(sorted(texts))
@@ -257,10 +257,10 @@ def name_classes(texts: list[str]) -> tuple[str, ...]:
 
 
 class Scan:
-    """Lists the samples of shards; `images` are the extensions that an image may have, `label` as in `read_label`.
+    """A scan of shards for samples; `images` are the extensions that an image may have, `label` as in `read_label`.
 
-    texts: each label's text -> its number, and where the first sample is that has it.
-    problems: what is wrong -> where first, and of how many samples.
+    texts: each label's text -> its number, and the place of the first sample that has it.
+    problems: each problem -> the first place that has it, and its number of samples.
     """
 
     def __init__(self, images: tuple[str, ...], label: str):
@@ -273,7 +273,7 @@ class Scan:
         self.problems[problem] = first, count + 1
 
     def scan_shard(self, path: str, number: int) -> np.ndarray:
-        """The samples of a shard, SAMPLE (n,), with the numbers of texts as labels."""
+        """Scan a shard for its samples, SAMPLE (n,), with the numbers of texts as labels."""
         rows, key = [], None
         try:
             with tarfile.open(path, "r:") as archive:
@@ -296,7 +296,7 @@ class Scan:
 
 
 def list_samples(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, tarfile.TarInfo]]]:
-    """(key, {extension: file}) of neighbours that differ only in their extension, as WebDataset has it."""
+    """Yield (key, {extension: file}) of neighbours that differ only in their extension, as WebDataset has it."""
     from webdataset.tariterators import base_plus_ext
 
     def list_files() -> Iterator[tuple[str, str, tarfile.TarInfo]]:
@@ -315,7 +315,7 @@ def list_samples(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, tarf
 
 
 def read_label(archive: tarfile.TarFile, files: dict[str, tarfile.TarInfo], label: str) -> str:
-    """A label as text: of the file with that extension, or of a field of its JSON (`json.FIELD`)."""
+    """Read a label as text: the file with that extension, or a field of its JSON (`json.FIELD`)."""
     extension, _, name = (label, "", "") if label in files else label.partition(".")
     if extension not in files:
         instead = "cls" if "cls" in files else "EXTENSION"
@@ -333,7 +333,7 @@ def read_label(archive: tarfile.TarFile, files: dict[str, tarfile.TarInfo], labe
 
 @dataclass(frozen=True, eq=False)
 class ShardImages:
-    """Decodes images by index: int64 (B,) -> uint8 (B, 3, *size). Files are open during a batch alone."""
+    """A reader that decodes images by index: int64 (B,) -> uint8 (B, 3, *size). Files are open during a batch alone."""
 
     files: list[tuple[str, list]]
     samples: np.ndarray

@@ -1,1 +1,1 @@
-"""Data sets of text, one file each, and what they share: tables, tokenizers, the encoded corpus."""
+"""Data sets of text, one file each, and their shared parts: tables, tokenizers, the encoded corpus."""

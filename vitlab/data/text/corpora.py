@@ -39,19 +39,19 @@ TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "nin
 
 
 def fingerprint(config: TextDataConfig) -> list:
-    """What the texts depend on: this reading, and the Python that runs."""
+    """Return the version of this reading and of the running Python, on which the texts depend."""
     return [VERSION, sys.version]
 
 
 def read(config: TextDataConfig) -> Corpus:
-    """The texts of the kind; a share, chosen by a hash of their texts or names, is held out. Raises UserError."""
+    """Read the texts of the kind; a share, chosen by a hash of their texts or names, is held out. Raises UserError."""
     kinds = {"pydoc": read_pydoc, "docstrings": read_packages, "summaries": read_summaries, "numbers": read_numbers}
     kinds["facts"] = read_facts
     return read_pairs(config) if config.kind == "docstrings" and config.pairs else kinds[config.kind](config)
 
 
 def read_pydoc(config: TextDataConfig) -> Corpus:
-    """The chapters of the language reference, and each library module's docstrings in one; one text a document."""
+    """Read the chapters of the language reference, and each library module's docstrings joined; one text a document."""
     documents = {f"topic {name}": text for name, text in read_topics().items()}
     modules: dict[str, list[str]] = {}
     for text, module in unique_docstrings().items():
@@ -62,10 +62,10 @@ def read_pydoc(config: TextDataConfig) -> Corpus:
 
 
 def read_packages(config: TextDataConfig) -> Corpus:
-    """Which package is a docstring of: of the `classes` top-level modules and packages with the most docstrings.
+    """Read docstrings labelled by package, of the `classes` top-level modules and packages with the most docstrings.
 
-    The text is the docstring as it stands, the package's name included where it says it. Texts that stand in more than
-    one package are left out.
+    The text is the docstring as it stands, with the package's name if it has it. Texts that stand in more than one
+    package are left out.
     """
     packages: dict[str, set[str]] = {}
     for module, text in read_docstrings():
@@ -85,7 +85,7 @@ def read_packages(config: TextDataConfig) -> Corpus:
 
 
 def read_pairs(config: TextDataConfig) -> Corpus:
-    """Does a body belong to a one-line summary: its own or another one's, half and half.
+    """Read pairs for the task whether a body belongs to a one-line summary: its own or another one's, half and half.
 
     Each summary and each body comes once, and a body stays within the split of its docstring, so neither tells the
     label by itself.
@@ -101,12 +101,12 @@ def read_pairs(config: TextDataConfig) -> Corpus:
 
 
 def read_summaries(config: TextDataConfig) -> Corpus:
-    """The body of a docstring is the source, the summary line above it the target. None of either is in two splits."""
+    """Read docstrings as pairs: the body is the source, the summary above it the target; neither is in two splits."""
     return Corpus(*(Examples((list(of.values()), list(of))) for of in split_summaries(config.test_share)))
 
 
 def split_summaries(share: float) -> Iterator[dict[str, str]]:
-    """Of each split the rest of each docstring by its one-line summary; each of both once, none of a few words."""
+    """Yield each split's docstrings as summary line -> body; each of both comes once, and has at least LEAST words."""
     body_of: dict[str, str] = {}
     bodies: set[str] = set()
     for text in unique_docstrings():
@@ -120,7 +120,7 @@ def split_summaries(share: float) -> Iterator[dict[str, str]]:
 
 
 def unique_docstrings() -> dict[str, str]:
-    """`read_docstrings`, each text once, with the first module that has it."""
+    """Return each text of `read_docstrings` once, with the first module that has it."""
     first: dict[str, str] = {}
     for module, text in read_docstrings():
         first.setdefault(text, module)
@@ -129,9 +129,9 @@ def unique_docstrings() -> dict[str, str]:
 
 @cache
 def read_docstrings() -> tuple[tuple[str, str], ...]:
-    """(dotted module, text) of the docstrings of the library's Python modules in the order of their sources.
+    """Read (dotted module, text) of the docstrings of the library's Python modules in the order of their sources.
 
-    The sources are parsed, nothing is imported. Raises UserError where this Python came without them.
+    The sources are parsed, nothing is imported. Raises UserError if this Python came without them.
     """
     folder = Path(sysconfig.get_paths()["stdlib"])
     docstrings: list[tuple[str, str]] = []
@@ -147,7 +147,7 @@ def read_docstrings() -> tuple[tuple[str, str], ...]:
 
 
 def parse_docstrings(path: Path) -> Iterator[str]:
-    """The docstrings of one source file in its order: of the module, of its classes and their functions."""
+    """Yield the docstrings of one source file in its order: of the module, of its classes and their functions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes in old sources
         try:
@@ -164,9 +164,9 @@ def parse_docstrings(path: Path) -> Iterator[str]:
 
 
 def read_topics() -> dict[str, str]:
-    """The chapters of the language reference by name, as `help("for")` shows them.
+    """Read the chapters of the language reference by name, as `help("for")` shows them.
 
-    A chapter may be a section of a longer one: of such only the longer is there. Raises UserError.
+    A chapter may be a section of a longer one; then only the longer one is kept. Raises UserError.
     """
     try:
         from pydoc_data.topics import topics as chapters
@@ -185,7 +185,7 @@ def read_topics() -> dict[str, str]:
 
 
 def read_numbers(config: TextDataConfig) -> Corpus:
-    """English words of whole numbers and their digits: "seven thousand four" -> "7004".
+    """Read pairs of a whole number in English words and its digits: "seven thousand four" -> "7004".
 
     A task that can be solved and checked: each source has one right target, and held-out numbers were never seen.
     `count` numbers, as many of each length from one digit to six as there are.
@@ -196,7 +196,7 @@ def read_numbers(config: TextDataConfig) -> Corpus:
 
 
 def read_facts(config: TextDataConfig) -> Corpus:
-    """Which box holds what, and a question for one of them: the answer is a span of the text, "forty two pens"."""
+    """Make texts on the content of boxes, and a question about one: the answer is a span of text, "forty two pens"."""
     generator, facts = np.random.default_rng(0), {}
     while len(facts) < config.count:
         colors = generator.permutation(COLORS)[:BOXES]
@@ -213,7 +213,7 @@ def read_facts(config: TextDataConfig) -> Corpus:
 
 
 def draw_numbers(count: int) -> list[int]:
-    """Different numbers, always the same ones. Raises UserError."""
+    """Draw different numbers, always the same ones. Raises UserError."""
     if not 100 <= count <= 10**MOST_DIGITS:
         raise UserError(f"data.count={count}: give from 100 to {10**MOST_DIGITS}, the numbers that there are")
     generator, numbers, left = np.random.default_rng(0), [], count
@@ -226,7 +226,7 @@ def draw_numbers(count: int) -> list[int]:
 
 
 def spell(number: int) -> str:
-    """The words of a number from 0 to 999,999."""
+    """Spell a number from 0 to 999,999 in words."""
     if number < len(ONES):
         return ONES[number]
     for size, name in ((1000, "thousand"), (100, "hundred")):

@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 class TextCache(Cache):
-    """Tokens in the cache. The tokenizer is trained on the training texts alone, of all parts."""
+    """A cache of tokens. The tokenizer is trained on the training texts alone, of all parts."""
 
     def settings(self) -> dict[str, Any]:
-        """Of a tokenizer's file it is what the file holds that counts: see `fingerprint`."""
+        """Return the settings that an entry depends on; a tokenizer's file counts by its content, see `fingerprint`."""
         related = super().settings()
         if tokenization.is_path(self.config.tokenizer):
             related = {key: value for key, value in related.items() if key not in TRAINED}
@@ -43,7 +43,7 @@ class TextCache(Cache):
         return settings
 
     def read(self) -> TextData:
-        """The data set without the cache. Texts without a token are left out, with what belongs to them."""
+        """Read the data set without the cache. Texts without a token are left out, with the rest of their example."""
         config, progress = self.config, self.progress
         # before the corpus, which takes longer
         tokenizer = tokenization.from_file(config.tokenizer) if tokenization.is_path(config.tokenizer) else None
@@ -110,21 +110,21 @@ def check_texts(config: TextDataConfig, corpus: Corpus) -> None:
 
 
 def name_source(config: TextDataConfig, split: str) -> str:
-    """Where the texts of a split come from, as a user gave it."""
+    """Name the source of a split's texts as the user gave it."""
     own = ("test_path", "test_files", "test_split", "test_source") if split == "test" else ()
     keys = (key for key in (*own, "path", "dataset", "source") if vars(config).get(key))
     return next((f"data.{key}={vars(config)[key]}" for key in keys), "what was read")
 
 
 def join_words(text: str | Sequence[str]) -> str:
-    """A text that may be given word by word."""
+    """Join a text that is given word by word; return any other as it is."""
     return text if isinstance(text, str) else " ".join(text)
 
 
 def encode_examples(
     examples: Examples, tokenizer: tokenization.Tokenizer, track: Callable[[Iterable], Iterator]
 ) -> Texts:
-    """The tokens of one split, whose texts are read through `track`."""
+    """Encode one split, whose texts are read through `track`, as tokens."""
     rows, tags = [], None
     if examples.spans is not None:
         questions, texts = examples.parts

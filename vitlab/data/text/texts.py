@@ -36,7 +36,7 @@ DEFAULT_MIXTURE = {"numbers": "numbers", "summarize": "summaries"}
 
 
 def fingerprint(config: TextDataConfig) -> list:
-    """This reading, and the files as they are; of a set on the Hub nothing more than `revision` says."""
+    """Return this reading's version, and the files as they are; a set on the Hub has only its `revision`."""
     if config.kind == "mixture":
         parts = {
             name: (getattr(module_of(part), "fingerprint", None), part) for name, part in load_parts(config).items()
@@ -51,7 +51,7 @@ def fingerprint(config: TextDataConfig) -> list:
 
 
 def read(config: TextDataConfig) -> Corpus:
-    """The texts that a configuration names; those of its test files are held out, else a share. Raises UserError."""
+    """Read the texts that a configuration names; its test files are held out, else a share. Raises UserError."""
     readers = {"textfile": read_documents, "parallel": read_parallel, "mixture": read_mixture, "squad": read_squad}
     return readers.get(config.kind, read_tables)(config)
 
@@ -64,7 +64,7 @@ def endings(config: TextDataConfig) -> tuple[str, ...]:
 
 
 def read_documents(config: TextDataConfig) -> Corpus:
-    """The documents of `path`; those of `test_path` are held out, or else a share by a hash of each one's text.
+    """Read the documents of `path`; those in `test_path` are held out, or else a share by a hash of each text.
 
     Of a single document the end is held out, from the start of a line.
     """
@@ -83,7 +83,7 @@ def read_documents(config: TextDataConfig) -> Corpus:
 
 
 def list_documents(config: TextDataConfig, key: str) -> list[str]:
-    """The documents of the files that a key names, those of a folder in the order of their paths."""
+    """List the documents of the files that a key names, a folder's files in the order of their paths."""
     path = Path(vars(config)[key]).expanduser()
     if not os.path.exists(path):
         raise UserError(f"data.{key}={path}: no such file or folder")
@@ -112,7 +112,7 @@ class Table:
 
     source: the beginning of a message, such as `data.path=x.csv`.
     numbers: of the rows, for messages.
-    classes: names of the numbers in the column of labels, where they have any.
+    classes: names of the numbers in the column of labels, if they have names.
     """
 
     source: str
@@ -123,7 +123,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is read of a table: the names of columns, how that of the labels is meant, and which labels are left out."""
+    """The wanted columns of a table: texts and label, what the label is (`target`), and labels to leave out."""
 
     text: tuple[str, ...]
     label: str | None
@@ -143,9 +143,9 @@ Record = tuple[tuple, Any]  # the parts of a row, and what its label says: a cla
 
 
 def read_tables(config: TextDataConfig) -> Corpus:
-    """The texts of the columns `text`, with what the column `label` holds, read as `target` says.
+    """Read the texts of the columns `text`, with the cells of the column `label`, read as `target` says.
 
-    Without a table for the test a share of the rows is held out, of each class where there are classes; rows of the
+    Without a table for the test a share of the rows is held out, of each class if there are classes; rows of the
     same texts stay together.
     """
     wanted = Wanted.of(config)
@@ -172,7 +172,7 @@ def read_tables(config: TextDataConfig) -> Corpus:
 
 
 def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
-    """The columns of a file: by the names in its first row, else numbered from 0."""
+    """Read the columns of a file: by the names in its first row, else numbered from 0."""
     if len(config.delimiter) != 1 or config.delimiter in '\r\n"':
         raise UserError(f"data.delimiter={config.delimiter!r}: give a single character, for example ',' or '\\t'")
     path, used = Path(vars(config)[key]).expanduser(), (*wanted.text, wanted.label)
@@ -183,10 +183,10 @@ def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
 def read_cells(
     path: Path, key: str, used: Collection[str | None], delimiter: str, quoting: bool, header: bool, advice: str
 ) -> Table:
-    """The columns of a file, of which those that are `used` have a name of their own; empty rows are left out.
+    """Read the columns of a file; a column in `used` must have a name of its own; empty rows are left out.
 
     A row that lacks a used cell, or has more cells than columns that are not empty, is refused: its cells may be under
-    the wrong names. delimiter: "" for a tab where the first line has one, else a comma. advice: about quotes.
+    the wrong names. delimiter: "" for a tab if the first line has one, else a comma. advice: about quotes.
     """
     text, source = read_utf8(path, key), f"{key}={path}"
     delimiter = delimiter or ("\t" if "\t" in text.partition("\n")[0] else ",")
@@ -214,12 +214,12 @@ def read_cells(
 
 
 def name_lines(numbers: Sequence[int]) -> str:
-    """`2 lines (3, 8)`"""
+    """Name lines by their numbers, at most five: `2 lines (3, 8)`."""
     return f"{plural(len(numbers), 'line')} ({', '.join(map(str, numbers[:5]))}{' ...' if len(numbers) > 5 else ''})"
 
 
 def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
-    """The sentences of a file, by the number of their first line: columns `words` and `tags` of lists.
+    """Read the sentences of a file, by the number of their first line: columns `words` and `tags` of lists.
 
     A word a line, an empty line between sentences. Lines that begin with `#` and a space are comments, as in CoNLL-U,
     unless other lines have as many columns and the same tag: then the word is `#`.
@@ -253,9 +253,9 @@ def as_list(value: Any) -> list[str]:
 
 
 def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Table | None]:
-    """The rows of the splits `split` and `test_split` of any set that `datasets` loads: of the Hub, or files.
+    """Read the rows of the splits `split` and `test_split` of any set that `datasets` loads: of the Hub, or files.
 
-    Columns that are not asked for are not read. Raises UserError, also for what `datasets` cannot load.
+    Columns that are not asked for are not read. Raises UserError, also if `datasets` cannot load the set.
     """
     try:
         import datasets
@@ -313,7 +313,7 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
 
 
 def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
-    """Columns that the table does not have, and options that do not fit each other."""
+    """Yield problems of columns that the table lacks, and of options that do not fit each other."""
     if not wanted.text:
         yield "data.text=[]: give at least one column"
     for key, names in (("text", wanted.text), ("label", [wanted.label])):
@@ -333,7 +333,7 @@ def check_column(table: Table, key: str, name: str | None) -> Iterator[str]:
 
 
 def read_records(wanted: Wanted, table: Table) -> list[Record]:
-    """The texts and the label of each row whose label is not one of `skip`.
+    """Read the texts and the label of each row whose label is not one of `skip`.
 
     A cell with a list of texts is several parts; with tags the one part is the words. Without a column of labels the
     label is None.
@@ -362,7 +362,7 @@ def read_records(wanted: Wanted, table: Table) -> list[Record]:
 
 
 def read_label(target: str, cell: Any, words: int, table: Table) -> str | float | list[str]:
-    """What a cell says; raises ValueError for one that says nothing. words: how many need a tag."""
+    """Read a cell's label as a number, tags or a name; raise ValueError if it has none. words: how many need a tag."""
     if target == "number":
         if (number := read_number(cell)) is None:
             raise ValueError(f"'{'' if cell is None else cell}' is not a number below {LARGEST:g} in size")
@@ -381,7 +381,7 @@ def read_label(target: str, cell: Any, words: int, table: Table) -> str | float 
 
 
 def read_number(cell: Any) -> float | None:
-    """A cell's number; None where it has none, or one whose square no float32 holds."""
+    """Read a cell's number; return None if it has none, or one whose square no float32 holds."""
     try:
         number = float(cell)
     except (TypeError, ValueError, OverflowError):
@@ -390,21 +390,21 @@ def read_number(cell: Any) -> float | None:
 
 
 def read_name(cell: Any, table: Table) -> str:
-    """A label's name; a number below 0 stands for a missing one where numbers have names, as in Hugging Face's sets."""
+    """Read a label's name; "" if it is missing: a number below 0 if numbers have names, as in Hugging Face's sets."""
     if table.classes and isinstance(cell, int):
         return table.classes[cell] if 0 <= cell < len(table.classes) else ""
     return "" if cell is None or cell != cell else str(cell).strip()  # a number that is missing is not itself
 
 
 def split_words(cell: Any) -> list[Any]:
-    """The words of a cell, given one by one or with white space between them."""
+    """Split a cell into words, given one by one or with white space between them."""
     if isinstance(cell, (list, tuple)):
         return list(cell)
     return re.findall(r"[^ \t\r\n]+", "" if cell is None else str(cell))  # a no-break space is part of a word
 
 
 def hold_out(wanted: Wanted, rows: list[Record], share: float) -> tuple[list[Record], list[Record]]:
-    """(train, held out): of each class the share of groups with the smallest hash; a group has its rarest class."""
+    """Divide rows into (train, held out) by groups' hashes, a share of each class; a group has its rarest class."""
     names = name_groups(texts for texts, _ in rows)
     labels = [label if wanted.target == "class" else None for _, label in rows]
     counts, classes = Counter(labels), {}
@@ -416,7 +416,7 @@ def hold_out(wanted: Wanted, rows: list[Record], share: float) -> tuple[list[Rec
 
 
 def collect_names(wanted: Wanted, rows: list[Record]) -> list[str]:
-    """The different names among the labels: whole numbers by their value, else by the alphabet."""
+    """Collect the different names among the labels: whole numbers by their value, else by the alphabet."""
     names = {name for _, label in rows for name in (label if wanted.target == "tags" else [label])}
     whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in names)
     return sorted(names, key=lambda name: (int(name) if whole else 0, name))
@@ -437,8 +437,8 @@ def make_examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) ->
 
 
 def read_parallel(config: TextDataConfig) -> Corpus:
-    """The pairs of the files, each line one text. Without test files a share of the pairs is held out, by a hash of
-    their texts. Raises UserError, which names every file that is wrong.
+    """Read the pairs of the files, each line one text. Without test files a share of the pairs is held out, by a hash
+    of their texts. Raises UserError, which names every file that is wrong.
     """
     problems: list[str] = []
     splits: dict[str, list[tuple[str, str]]] = {}
@@ -458,7 +458,7 @@ def read_parallel(config: TextDataConfig) -> Corpus:
 
 
 def read_pairs(paths: dict[str, str], skip_empty: bool) -> list[tuple[str, str]]:
-    """The pairs of two files, by their keys. Raises UserError."""
+    """Read the pairs of two files, by their keys. Raises UserError."""
     problems: list[str] = []
     sides: dict[str, list[str]] = {}  # by what messages call them
     for key, given in paths.items():
@@ -503,7 +503,7 @@ Squad = make_dataclass("Squad", [("data", list[Article])])
 
 
 def read_squad(config: TextDataConfig) -> Corpus:
-    """Questions and texts of files as SQuAD's (Rajpurkar et al., 2016, 2018), with the first answer that is given.
+    """Read questions and texts of files as SQuAD's (Rajpurkar et al., 2016, 2018), each with its first given answer.
 
     Without test_path a share of the texts is held out with their questions. Raises UserError.
     """
@@ -515,7 +515,7 @@ def read_squad(config: TextDataConfig) -> Corpus:
 
 
 def read_answers(config: TextDataConfig, key: str) -> list[tuple[str, str, tuple[int, int]]]:
-    """(question, text, the answer's characters) of each question of a file; (0, 0) of one without an answer."""
+    """Read (question, text, the answer's characters) of each question of a file; (0, 0) if it has no answer."""
     path, none = Path(vars(config)[key]).expanduser(), Answer("", 0)
     advice = "give data[].paragraphs[].qas[].answers[] as in SQuAD, answer_start in characters from 0"
     squad = parse_json(Squad, read_utf8(path, f"data.{key}"), f"data.{key}={path}", advice)
@@ -532,8 +532,8 @@ def read_answers(config: TextDataConfig, key: str) -> list[tuple[str, str, tuple
 
 
 def read_mixture(config: TextDataConfig) -> Corpus:
-    """Several sets as one text-to-text set (T5: Raffel et al., 2020, section 2.4): each source begins with the name of
-    its task, "numbers: seven hundred", and what is to be said of it is text: a class is its name.
+    """Read several sets as one text-to-text set (T5: Raffel et al., 2020, section 2.4): each source begins with its
+    task's name, "numbers: seven hundred", and the target is text: a class is its name.
 
     The classes are the parts' names, so that a subset has its share of each.
     """
@@ -553,7 +553,7 @@ def read_mixture(config: TextDataConfig) -> Corpus:
 
 
 def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
-    """The configuration of each part by its name. Raises UserError."""
+    """Load the configuration of each part by its name. Raises UserError."""
     given = DEFAULT_MIXTURE if config.parts is None else config.parts
     if not isinstance(given, Mapping) or not given:
         raise UserError(f"data.parts={given}: give names and data sets, data.parts={{NAME: DATA, ...}}")
@@ -570,7 +570,7 @@ def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
 
 
 def read_part(name: str, config: TextDataConfig, limit: int | None) -> dict[str, Examples]:
-    """Pairs (source, target) of one data set, at most `limit` of them for training. Raises UserError."""
+    """Read pairs (source, target) of one data set, at most `limit` of them for training. Raises UserError."""
     corpus: Corpus = module_of(config).read(config)
     check_texts(config, corpus)
     if corpus.validation is None:
@@ -584,7 +584,7 @@ def read_part(name: str, config: TextDataConfig, limit: int | None) -> dict[str,
 
 
 def make_pairs(name: str, examples: Examples, classes: tuple[str, ...], config: TextDataConfig) -> Examples:
-    """Sources that begin with the name, and what is to be said of them. Raises UserError where that is not one text."""
+    """Make pairs of a source that begins with the name, and a target text. Raises UserError if it is not one text."""
     *sources, last = examples.parts
     if examples.tags is not None or len(sources) > 1:
         raise UserError(

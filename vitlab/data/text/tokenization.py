@@ -45,19 +45,19 @@ BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Tokenizer:
-    """Texts to tokens and back; the special tokens by their roles, as ids.
+    """A tokenizer of texts, which decodes tokens too; it knows the special tokens by their roles, as ids.
 
-    pad, start, separator, end, document_end: where a file has no token for one of them it is another's, in GPT-2's
-        the only one it has. In BERT's [SEP] is the separator and both ends.
-    decoder_start: what a decoder reads first: start where the file has one, else pad, as in T5.
-    unknown: None where no text is unknown, as in byte-level BPE.
-    mask: None where the file has none.
+    pad, start, separator, end, document_end: a role without its own token in the file takes another role's token, in
+        GPT-2's file the only one. In BERT's [SEP] is the separator and both ends.
+    decoder_start: the token that a decoder reads first: start if the file has it, else pad, as in T5.
+    unknown: None if no text is unknown, as in byte-level BPE.
+    mask: None if the file has none.
     special: the ids of all special tokens, sorted.
-    size: the number of tokens, special ones included.
+    size: the largest id plus 1: the number of tokens, special ones included.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer):
-        """Raises UserError for a tokenizer without any token that could end a text."""
+        """Find the special tokens. Raises UserError for a tokenizer without any token that could end a text."""
         inner.no_truncation()  # Hugging Face's files may ask for both
         inner.no_padding()
         inner.encode_special_tokens = True  # as plain text
@@ -93,11 +93,11 @@ class Tokenizer:
         return self.inner.encode(text, add_special_tokens=False).ids
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text, no special ones added."""
+        """Encode texts as lists of ids, without adding special ones."""
         return [row.tolist() for row in self.rows(texts)]
 
     def rows(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """The ids of each text as `encode` gives them, int32 (length,); some texts at a time, by all cores."""
+        """Yield the ids of each text as `encode` gives them, int32 (length,); some texts at a time, by all cores."""
         pieces: list[np.ndarray] = []  # of the pieces of a text
         for batch in self.batch_pieces(texts):
             with reading("data.tokenizer", "its pattern does not end on these texts; give another one"):
@@ -109,7 +109,7 @@ class Tokenizer:
                     pieces = []
 
     def batch_pieces(self, texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
-        """(piece of a text, whether it is the text's last), about CHUNK characters of them at a time."""
+        """Yield batches of (piece of a text, whether it is the text's last), about CHUNK characters at a time."""
         batch: list[tuple[str, bool]] = []
         held = 0
         for text in texts:
@@ -124,32 +124,32 @@ class Tokenizer:
             yield batch
 
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
-        """The ids of a text that is given word by word, and for each id the number of its word."""
+        """Encode a text that is given word by word: its ids, and for each id the number of its word."""
         spaced = [" " + word if number and self.spaced else word for number, word in enumerate(words)]
         encoding = self.inner.encode(spaced, is_pretokenized=True, add_special_tokens=False)
         return encoding.ids, encoding.word_ids
 
     def encode_span(self, text: str, span: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """The ids int32 (N,) of a text, and int32 (N,): 1 for tokens with a character of span (first, behind last)."""
+        """Encode a text: ids int32 (N,), and int32 (N,): 1 for tokens in a span of characters (first, behind last)."""
         encoding = self.inner.encode(text, add_special_tokens=False)
         inside = [start < span[1] and end > span[0] for start, end in encoding.offsets]
         return np.asarray(encoding.ids, dtype=np.int32), np.asarray(inside, dtype=np.int32)
 
     def decode(self, ids: Iterable[int], keep_special: bool = False) -> str:
-        """The text of some ids, without special tokens unless they are to be kept."""
+        """Decode ids to a text, without special tokens unless they are to be kept."""
         return self.inner.decode([int(id) for id in ids], skip_special_tokens=not keep_special)
 
     def token_texts(self, ids: Iterable[int]) -> list[str]:
-        """Each token as text for a reader: with the space before it where that is part of it, special tokens as they
-        are written, a piece within a word as `##ing` where the tokenizer writes it so. Of a character that several
-        tokens share each is the replacement character.
+        """Decode each token for a reader: with the space before it if that is part of it, special tokens as they are
+        written, a piece within a word as `##ing` if the tokenizer writes it so. Tokens that share a character are
+        each the replacement character.
         """
         return [self.decode([id], keep_special=True) for id in ids]
 
     def with_sentinels(self, wanted: int) -> "Tokenizer":
-        """This tokenizer with the special tokens <extra_id_0>, <extra_id_1>, ... of T5, at least `wanted` of them.
+        """Return a tokenizer that has T5's special tokens <extra_id_0>, <extra_id_1>, ..., at least `wanted` of them.
 
-        A tokenizer that has as many is given back as it is, such as T5's own.
+        A tokenizer that has as many, such as T5's own, is returned as it is.
         """
         if len(self.sentinels) >= wanted:
             return self
@@ -165,7 +165,7 @@ class Tokenizer:
         return tuple(takewhile(lambda id: id is not None, ids))
 
     def closing(self) -> "Tokenizer":
-        """This tokenizer for other programs: there it ends each text with `end`, as a source is given here."""
+        """Return a copy for other programs, which ends each text with `end`, as sources are given here."""
         other, end = from_text(self.inner.to_str()), self.inner.id_to_token(self.end)
         other.inner.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, self.end)])
         return other
@@ -176,18 +176,18 @@ class Tokenizer:
 
 
 def from_text(text: str) -> Tokenizer:
-    """A tokenizer from what a `tokenizer.json` holds."""
+    """Make a tokenizer from the content of a `tokenizer.json`."""
     return Tokenizer(tokenizers.Tokenizer.from_str(text))
 
 
 def locate_file(path: str | Path) -> Path:
-    """The `tokenizer.json` that a path means."""
+    """Locate the `tokenizer.json` that a path means: the file, or the one in a folder."""
     path = Path(path).expanduser()
     return path / FILE if path.is_dir() else path
 
 
 def from_file(path: str | Path) -> Tokenizer:
-    """The tokenizer of a `tokenizer.json`, or of a folder that holds one. Raises UserError, one line."""
+    """Load the tokenizer of a `tokenizer.json`, or of a folder that holds one. Raises UserError, one line."""
     file, source, choices = locate_file(path), f"data.tokenizer={path}", f"give a tokenizer.json, or {', '.join(KINDS)}"
     if not file.exists():
         raise UserError(f"{source}: no such file; {choices}")
@@ -200,7 +200,7 @@ def from_file(path: str | Path) -> Tokenizer:
 
 
 def is_path(tokenizer: str) -> bool:
-    """Whether `data.tokenizer` means a file rather than a kind. Raises UserError for what is neither."""
+    """Tell whether `data.tokenizer` means a file rather than a kind. Raises UserError if it is neither."""
     if tokenizer in KINDS:
         return False
     if tokenizer.endswith(".json") or "/" in tokenizer or "\\" in tokenizer or Path(tokenizer).expanduser().exists():
@@ -212,7 +212,7 @@ def is_path(tokenizer: str) -> bool:
 def train(
     texts: Iterable[str], kind: str, vocabulary: int, lowercase: bool = False, split_digits: bool = False
 ) -> Tokenizer:
-    """A tokenizer of a kind with at most `vocabulary` tokens, special ones included; fewer from a small corpus.
+    """Train a tokenizer of a kind with at most `vocabulary` tokens, special ones included; fewer from a small corpus.
 
     With `split_digits` a bpe has each digit as a token of its own. The same texts give the same tokenizer, on any
     number of cores. Raises UserError.
@@ -281,7 +281,7 @@ def train_characters(texts: Iterable[str], vocabulary: int, lowercase: bool) -> 
 
 
 def rank_characters(texts: Iterable[str]) -> list[str]:
-    """The characters of some texts, the most frequent first."""
+    """Rank the characters of some texts, the most frequent first."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
@@ -289,7 +289,7 @@ def rank_characters(texts: Iterable[str]) -> list[str]:
 
 
 def cut_words(text: str) -> Iterator[str]:
-    """A text in one piece, or where it has words longer than WORD, such as a sequence of DNA, in pieces of them."""
+    """Yield a text in one piece, but words longer than WORD, such as a sequence of DNA, in pieces of their own."""
     for number, part in enumerate(LONG_WORD.split(text)):
         step = WORD if number % 2 else len(part)
         yield from (part[start : start + step] for start in range(0, len(part), step or 1))
@@ -301,7 +301,7 @@ def check_vocabulary(vocabulary: int, least: int, what: str) -> None:
 
 
 def cut_pieces(text: str) -> Iterator[str]:
-    """A text in pieces of about LONG characters, cut where a line without white space at its edges begins."""
+    """Yield a text in pieces of about LONG characters, cut where a line without white space at its edges begins."""
     start = 0
     for cut in re.compile(r"(?<=\S\n)(?=\S)").finditer(text, LONG) if len(text) > LONG else ():
         if cut.start() - start >= LONG:

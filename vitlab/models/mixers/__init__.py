@@ -20,7 +20,7 @@ MODULES = {  # of kinds that share one; others have the module of their name
 
 
 class Mixer(nn.Module):
-    """The base class of mixers, which says what one can do; a module without it has none of this."""
+    """The base class of mixers: its attributes say what a mixer can do; a module of another class can do none of it."""
 
     attends = False  # by `vitlab.models.mixers.attention.attention`, so masks, caches and analyses of attention apply
     takes_rotary = False
@@ -34,12 +34,12 @@ class Mixer(nn.Module):
 
 
 def traits_of(mixer: nn.Module) -> type[Mixer]:
-    """The class whose attributes say what a mixer can do."""
+    """Return the class whose attributes say what a mixer can do."""
     return type(mixer) if isinstance(mixer, Mixer) else Mixer
 
 
 def refuse_lacking(name: str, mixer: nn.Module, **wanted: Mapping[str, bool]) -> None:
-    """Raise ValueError where a setting (`key=value`: whether it was given) needs what the mixer `name` cannot do."""
+    """Raise ValueError if a given setting (`key=value`: whether it was given) needs an ability that `mixer` lacks."""
     for ability, settings in wanted.items():
         for setting, given in settings.items():
             if given and not getattr(traits_of(mixer), ability):
@@ -67,6 +67,6 @@ class MixerSpec:
 
 
 def build(config: Choice, spec: MixerSpec) -> nn.Module:
-    """The mixer of one layer. Raises UserError for a kind without a module that builds it."""
+    """Build the mixer of one layer. Raises UserError for a kind without a module that builds it."""
     module = implementation("vitlab.models.mixers", MODULES.get(config.kind, config.kind), "build")
     return module.build(config, spec)

@@ -15,10 +15,10 @@ from vitlab.models.positions import rotate
 
 
 class KeyValueCache:
-    """Keys and values (B, H, M, K) that the attention layers of one block have made, so that each is made once.
+    """Keys and values (B, H, M, K) of one block's attention layers, kept so that each is computed once.
 
-    `extend` is for self-attention: it has room for `capacity` tokens, allocated with the first. `context` holds those
-    of a context, for cross-attention.
+    `extend` is for self-attention: it has room for `capacity` tokens, allocated with the first. `context` holds a
+    context's keys and values, for cross-attention.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -32,7 +32,7 @@ class KeyValueCache:
         return self.seen
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of all tokens, the new ones last. Raises ValueError beyond the capacity."""
+        """Append k and v; return the whole cache, new tokens last. Raises ValueError beyond the capacity."""
         first, self.seen = self.seen, self.seen + k.shape[2]
         if self.seen > self.capacity:
             raise ValueError(f"{self.seen} tokens in a cache for {self.capacity}")
@@ -43,7 +43,7 @@ class KeyValueCache:
         return self.keys.narrow(2, 0, self.seen), self.values.narrow(2, 0, self.seen)
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep the rows of the batch at `rows` (B,), in that order. Those of a context stay as they are."""
+        """Keep the rows of the batch at `rows` (B,), in that order. The context's rows stay as they are."""
         if self.keys is None:
             return
         keys, values = (x[:, :, : self.seen].index_select(0, rows) for x in (self.keys, self.values))
@@ -61,9 +61,9 @@ class KeyValueCache:
 class Attention(Mixer):
     """softmax(q k^T / sqrt(K)) v per head, joined by a linear layer.
 
-    Queries come from `x`, keys and values from `context` where there is one (cross-attention), else from `x`. The
+    Queries come from `x`, keys and values from `context` if there is one (cross-attention), else from `x`. The
     heads are `head_width` wide, by default D / H. `qk_norm` makes the norm of queries and keys (Dehghani et al.,
-    2023, section 2.1). `dropout` is that of the output, `attention_dropout` that of the softmax's weights.
+    2023, section 2.1). `dropout` is applied to the output, `attention_dropout` to the softmax's weights.
     """
 
     kind = "attention"
@@ -100,7 +100,7 @@ class Attention(Mixer):
     def queries_keys_values(
         self, x: Tensor, context: Tensor | None = None, rotary: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q (B, H, N, K), k and v (B, H, M, K), of x (B, N, D), context (B, M, D) and rotary (2, N, K)."""
+        """Compute q (B, H, N, K), k and v (B, H, M, K) from x (B, N, D), context (B, M, D) and rotary (2, N, K)."""
         if context is None:
             q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
             q, k = self.q_norm(q), self.k_norm(k)
@@ -130,10 +130,10 @@ class Attention(Mixer):
         rotary: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """x (B, N, D) -> (B, N, D); mask broadcastable to (B, H, N, M), bool, True where a query may look, or added to
-        the scores, then without `causal`.
+        """Attend, x (B, N, D) -> (B, N, D); mask broadcastable to (B, H, N, M), bool, True where a query may look, or
+        added to the scores, then without `causal`.
 
-        With a cache x are the tokens that follow those in it, and M counts all. A context may have fewer rows than x:
+        With a cache, x holds the tokens after the cached ones, and M counts all. A context may have fewer rows than x:
         one for each R / B rows of x (R, N, D), such as the beams of one source; then the mask has a row for each of B.
         """
         if context is not None and len(context) != len(x):  # queries do not see each other: a row of them, no copies
@@ -150,12 +150,12 @@ FEW_KEYS = 512  # up to these the weights of attention take less memory than wha
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float = 0.0
 ) -> Tensor:
-    """softmax(scale q k^T) v: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K). Nothing else chooses a kernel.
+    """Compute softmax(scale q k^T) v: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K). It chooses the kernel.
 
-    Analyses and the counting of operations see the call of torch's `scaled_dot_product_attention` that is made here
-    without gradients, as in timm's models.
+    Analyses and the counting of operations see its call of torch's `scaled_dot_product_attention`, made without
+    gradients, as in timm's models.
 
-    `dropout` is the share of the softmax's weights that are left out; the others grow by 1 / (1 - dropout).
+    `dropout` is the share of the softmax's weights that are left out; the rest grow by 1 / (1 - dropout).
 
     mask is broadcastable to (B, H, N, M): bool, True where a query may look, or added to the scores, then without
     `causal`. The last query looks at all keys: with `causal` the first M - N keys are of tokens before those in q.
@@ -174,7 +174,7 @@ def attention(
 def multiply(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float = 0.0
 ) -> Tensor:
-    """Attention as products of matrices in autocast's type: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K).
+    """Attend by products of matrices in autocast's type: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K).
 
     A CPU trains so in 0.5 to 0.6 of the fused kernel's time in float32, which is less than the kernel's in bf16.
     """
@@ -198,7 +198,7 @@ def multiply(
 class PlainAttention(Mixer):
     """softmax(x x^T / sqrt(D)) x: tokens are their own queries, keys and values, in one head of the whole width.
 
-    It has no parameters: what softmax attention does before anything is learned.
+    It has no parameters, and shows the effect of softmax attention before anything is learned.
     """
 
     kind = "plain_attention"
@@ -214,7 +214,7 @@ class PlainAttention(Mixer):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeyValueCache | None = None
     ) -> Tensor:
-        """x (B, N, D) -> (B, N, D); mask, causal and cache as of `Attention`."""
+        """Attend, x (B, N, D) -> (B, N, D); mask, causal and cache as in `Attention`."""
         q = x[:, None]
         k, v = (q, q) if cache is None else cache.extend(q, q)
         dropout = self.attention_dropout if self.training else 0.0

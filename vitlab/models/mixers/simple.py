@@ -14,7 +14,7 @@ from vitlab.models.mixers.attention import KeyValueCache
 
 
 class TokenMLP(Mixer):
-    """The same MLP N -> hidden -> N for every channel; so the number of tokens is fixed.
+    """One MLP N -> hidden -> N shared by all channels; so the number of tokens is fixed.
 
     Tolstikhin et al., 2021, MLP-Mixer, arXiv 2105.01601, section 2.
     """
@@ -27,7 +27,7 @@ class TokenMLP(Mixer):
         self.mlp = Mlp(tokens, hidden, dropout=dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, D) -> (B, N, D)."""
+        """Mix tokens: x (B, N, D) -> (B, N, D)."""
         return self.mlp(x.transpose(1, 2)).transpose(1, 2)
 
 
@@ -46,7 +46,7 @@ class DepthwiseConvolution(Mixer):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, D) -> (B, N, D)."""
+        """Convolve each channel of the grid: x (B, N, D) -> (B, N, D)."""
         return self.drop(self.conv(x.transpose(1, 2).unflatten(2, self.grid_size)).flatten(2).transpose(1, 2))
 
 
@@ -62,7 +62,7 @@ class CausalConvolution(Mixer):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, causal: bool = True, cache: KeyValueCache | None = None) -> Tensor:
-        """x (B, N, D) -> (B, N, D); with a cache x are the tokens that follow those in it."""
+        """Convolve tokens, x (B, N, D) -> (B, N, D); with a cache, x holds the tokens after the cached ones."""
         reads = x.shape[1] + self.conv.kernel_size[0] - 1
         if cache is not None:
             x = cache.extend(x[:, None], x[:, None, :, :0])[0][:, 0, -reads:]
@@ -83,7 +83,7 @@ class Pooling(Mixer):
         self.kernel = kernel
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, D) -> (B, N, D)."""
+        """Pool neighbours and subtract each patch: x (B, N, D) -> (B, N, D)."""
         grid = x.transpose(1, 2).unflatten(2, self.grid_size)
         pooled = F.avg_pool2d(grid, self.kernel, stride=1, padding=self.kernel // 2, count_include_pad=False)
         return (pooled - grid).flatten(2).transpose(1, 2)
@@ -102,7 +102,7 @@ class Fourier(Mixer):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, D) -> (B, N, D)."""
+        """Transform tokens and width: x (B, N, D) -> (B, N, D)."""
         # in float32: the transforms have no bfloat16
         return self.drop(torch.fft.fft2(x.float(), dim=(1, 2)).real.to(x.dtype))
 

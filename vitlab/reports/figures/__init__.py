@@ -3,11 +3,11 @@
 A module of this folder, found by listing it, has figures of a study, drawings of analyses, or both:
 - `draw(results)` gives figures with caption and links to their data, none where the study has no data for them. They
   come in the order of the module's PLACE; the report, figures/ and W&B show all.
-- `DRAWINGS` lists functions of (findings, config, title) that give figures, each with a name of its own. An analysis
-  chooses them by name, by `drawings` in its YAML; a user's own module has one as `figures`. What they draw is the rows
+- `DRAWINGS` lists functions of (findings, config, title) that give figures, each with its own name. An analysis
+  chooses them by name, by `drawings` in its YAML; a user's own module has one function, `figures`. They draw the rows
   of the findings, or the first of their arrays.
 
-Here is the house style of axes, colours and files. Importing this module makes it Altair's theme.
+This module has the house style of axes, colors and files. Importing it makes the style Altair's theme.
 """
 
 import json
@@ -49,10 +49,10 @@ ROOM = 0.25  # of the range of the values: how far bands widen an axis
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart and its words. `name` is that of its files, `title` says what it shows, `alt` what is to be seen.
+    """A chart and its words. `name` is its files' name, `title` says what it shows, `alt` describes it in words.
 
-    `files` are labels and addresses of its data. Neighbouring figures with a `choice` are views of one on a page, with
-    a switch between them.
+    `files` are labels and addresses of its data. Neighboring figures with a `choice` are views of one figure on a page,
+    with a switch between them.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Figure:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """Vega-Lite's description, with the data in place however many they are."""
+        """The description for Vega-Lite, with the data in place however many they are."""
         with alt.data_transformers.enable("default", max_rows=None):
             return self.chart.to_dict(validate=False)
 
@@ -76,7 +76,7 @@ def load_modules() -> list[Any]:
 
 
 def draw_study(results: "Results", save: Callable[[Figure], Any]) -> list[Figure]:
-    """Every figure of a study; each is given to `save` as soon as it is drawn, those that need the laws last."""
+    """Draw every figure of a study; give each to `save` as soon as it is drawn, those that need the laws last."""
     drawing = [module for module in load_modules() if hasattr(module, "PLACE")]
     drawn: dict[int, list[Figure]] = {}
     with alt.utils.schemapi.debug_mode(False):  # no check of each part against Vega-Lite's schema, which takes as long
@@ -88,7 +88,7 @@ def draw_study(results: "Results", save: Callable[[Figure], Any]) -> list[Figure
 
 
 def draw_findings(findings: "Findings", config: "AnalysisConfig", source: str) -> Iterator[Figure]:
-    """Every figure of what an analysis found in a model; the title names the `source`. Raises UserError."""
+    """Draw every figure of an analysis's findings in a model; the title names the `source`. Raises UserError."""
     known: dict[str, Callable[..., Iterator[Figure]]] = {
         drawing.__name__: drawing for module in load_modules() for drawing in getattr(module, "DRAWINGS", ())
     }
@@ -144,7 +144,7 @@ def axis(
     short: bool = False,
     ticks: Sequence[float] = (),
 ) -> Any:
-    """The encoding `alt.X` or `alt.Y` of a quantity; of a `percent` axis values are shares, a `short` one has 20k.
+    """Make the encoding `alt.X` or `alt.Y` of a quantity; `percent`: values are shares, `short`: labels like 20k.
 
     Small numbers are written out: 0.005 where a prefix would make it 5m, 1e-7 where six decimals would make it 0.
     Without a `domain` the axis has the range of the data; `ticks` are the values to label.
@@ -165,20 +165,20 @@ def axis(
 
 
 def of_field(channel: Any, field: str) -> Any:
-    """The same axis of another field."""
+    """Copy an axis for another field."""
     other = channel.copy()
     other.shorthand = f"{field}:Q"
     return other
 
 
 def mark_band(base: alt.Chart, y: alt.Y, models: int = 1) -> alt.Chart:
-    """The band of each model from `low` to `high`; those of many are light, so that they hide no lines and points."""
+    """Draw the band of each model from `low` to `high`; many bands are light, so that they hide no lines and points."""
     band = base.mark_area(fillOpacity=min(0.15, 0.6 / models)).encode(y=of_field(y, "low"), y2="high:Q")
     return band.properties(name="bands")
 
 
 def list_log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers for a log axis, at least two where the range has them."""
+    """List round numbers for a log axis, at least two where the range has them."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     finer = [[i / n for i in range(n, 10 * n)] for n in (2, 5, 10)]
     for rungs in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), *finer):
@@ -190,7 +190,7 @@ def list_log_ticks(low: float, high: float) -> list[float]:
 
 
 def find_domain(values: Iterable[float], bands: Iterable[float] = (), *, log: bool, percent: bool) -> tuple[float, ...]:
-    """The range of values, which the ends of bands widen by at most ROOM either way. Bands are cut there."""
+    """Find the range of values, widened by the ends of bands by at most ROOM either way, where bands are cut."""
     values, bands = ([v for v in some if v is not None and math.isfinite(v)] for some in (values, bands))
     if not values:
         return (0.1, 1.0)
@@ -203,7 +203,7 @@ def find_domain(values: Iterable[float], bands: Iterable[float] = (), *, log: bo
 
 
 def by_look(field: str, looks: Mapping[str, Look], *, listed: bool = True) -> dict[str, Any]:
-    """The encodings of colour and marker by a field's values, with one legend of both where there are several."""
+    """Encode color and marker by a field's values, with one legend of both where there are several."""
     names = [*looks]
     entry = SYMBOL + LETTER * max(map(len, names), default=1)
     columns = alt.ExprRef(f"max(1, floor((containerSize()[0] || {WIDTH}) / {entry}))")
@@ -217,7 +217,7 @@ def by_look(field: str, looks: Mapping[str, Look], *, listed: bool = True) -> di
 
 
 def with_legend(field: str, looks: Mapping[str, Look], layers: Sequence[alt.Chart]) -> list[alt.Chart]:
-    """The layers, of which a click on an entry of the legend shows that one alone; further clicks add others.
+    """Make layers whose legend selects: a click on an entry shows it alone; further clicks add others.
 
     An empty layer comes first: a legend looks like the first layer that it belongs to.
     """
@@ -229,7 +229,7 @@ def with_legend(field: str, looks: Mapping[str, Look], layers: Sequence[alt.Char
 
 
 def panels(chart: alt.LayerChart, field: str, titles: Sequence[str]) -> alt.TopLevelMixin:
-    """The chart once for each value of a field, in this order; a single one is as large as other charts."""
+    """Repeat the chart for each value of a field, in this order; a single panel is as large as other charts."""
     if len(titles) == 1:
         return chart.properties(title=titles[0]) if titles[0] else chart
     facet = alt.Facet(f"{field}:N", sort=[*titles], title=None)
@@ -239,7 +239,7 @@ def panels(chart: alt.LayerChart, field: str, titles: Sequence[str]) -> alt.TopL
 
 
 def with_variables(spec: Any) -> Any:
-    """A description whose colours are the page's CSS variables, which change with the theme."""
+    """Replace colors of a description by the page's CSS variables, which change with the theme."""
     text = json.dumps(spec)
     for key, colour in COLOURS.items():
         text = text.replace(f'"{colour}"', f'"var(--{key})"')
@@ -247,7 +247,7 @@ def with_variables(spec: Any) -> Any:
 
 
 def pack_for_page(figure: Figure) -> dict[str, Any]:
-    """A figure's chart as wide as its place on a page; charts.js unpacks its data and fits panels into the page."""
+    """Pack a figure's chart, as wide as its place on a page; charts.js unpacks its data and fits panels into it."""
     spec = {key: value for key, value in figure.spec.items() if key != "datasets"}
     if "facet" not in spec:
         spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
@@ -256,7 +256,7 @@ def pack_for_page(figure: Figure) -> dict[str, Any]:
 
 
 def pack_points(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """A list of values for each column; texts are places in `words`, as many points share one. Floats have 5 digits."""
+    """Pack points as a list per column; texts are places in `words`, as many points share one. Floats: 5 digits."""
     words: dict[str, int] = {}
     columns: dict[str, list[Any]] = {key: [] for point in points for key in point}
     texts = set()
@@ -270,12 +270,12 @@ def pack_points(points: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def save_figure(figure: Figure, folder: str | Path) -> list[Path]:
-    """Write `<name>.svg` and `<name>.png` below a folder; gives their paths."""
+    """Write `<name>.svg` and `<name>.png` below a folder; return their paths."""
     return write_chart(*describe_chart(figure, folder))
 
 
 def describe_chart(figure: Figure, folder: str | Path) -> tuple[str, str, Path]:
-    """What `write_chart` takes, also in another process."""
+    """Describe a chart by the arguments of `write_chart`, which may run in another process."""
     title = {"text": printable(figure.title), "fontSize": 14, "offset": 8, "anchor": "start"}
     text = json.dumps({**figure.spec, "title": title, "padding": 10, "background": "white"})
     text = text.replace('"point": "transparent"', '"point": false')  # only a page's can be pointed at

@@ -1,7 +1,7 @@
 """Small multiples of a study (heads by layer, training curves, recall by class), and analyses as points and lines.
 
-What is measured of heads is drawn as shares of its first reference, uniform attention, so that models with other grids
-compare; without references in its own unit. Every reference is on the axis, so that small differences look small.
+Measures of heads are drawn as shares of their first reference, uniform attention, so that models with other grids
+compare; without references in their own unit. Every reference is on the axis, so that small differences look small.
 """
 
 import math
@@ -77,7 +77,7 @@ def draw(results: Results) -> Iterator[Figure]:
 
 
 class Measured(NamedTuple):
-    """An analysis of heads, `{"name", "unit", "rows", "references"}`, of one run. `title` is that of its panel."""
+    """An analysis of heads, `{"name", "unit", "rows", "references"}`, of a run. `title` is its panel's title."""
 
     analysis: dict[str, Any]
     title: str = ""
@@ -85,7 +85,7 @@ class Measured(NamedTuple):
 
 
 class Heads:
-    """The analyses of one figure: `frame` has a row per head, step and run, `y` what is drawn of its `value`."""
+    """The analyses of one figure: `frame` has a row per head, step and run, `y` is the drawn form of `value`."""
 
     def __init__(self, measured: Sequence[Measured]):
         first = measured[0].analysis
@@ -110,14 +110,14 @@ class Heads:
         self.up = axis(alt.Y, "y", title, percent=bool(self.references), zero=not self.references)
 
     def with_texts(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """With a column `text`: `15.3 pixels, 83% of uniform attention`."""
+        """Add a column `text`: `15.3 pixels, 83% of uniform attention`."""
         texts = [f"{significant(value)} {self.unit}".rstrip() for value in frame["value"]]
         for uniform in [*self.references][:1]:
             texts = [f"{text}, {y:.0%} of {uniform}" for text, y in zip(texts, frame["y"], strict=True)]
         return frame.assign(text=texts)
 
     def figure(self, name: str, title: str, layers: Sequence[alt.Chart], data: pd.DataFrame, caption: str) -> Figure:
-        """A panel per run: the layers over a line for each reference, with its name at the left end."""
+        """Draw a panel per run: the layers over a line for each reference, with its name at the left end."""
         lines, once = [], alt.Chart().transform_aggregate(heads="count()")
         for reference, value in self.references.items():
             here = once.encode(y=alt.datum(value / next(iter(self.references.values()))))
@@ -138,7 +138,7 @@ class Heads:
 
 
 def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str, caption: str = "") -> Figure:
-    """A panel per run: a point per head against the layer, behind it rings of the untrained model, if measured."""
+    """Draw a panel per run: a point per head against the layer, behind it rings of the untrained model, if measured."""
     heads = Heads(measured)
     steps = heads.frame.groupby("panel").step
     first, last = steps.transform("min"), steps.transform("max")
@@ -169,7 +169,7 @@ def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str,
 
 
 def draw_layers(name: str, title: str, measured: Sequence[Measured], caption: str = "") -> Figure:
-    """A panel per run: the mean over each layer's heads against the training step."""
+    """Draw a panel per run: the mean over each layer's heads against the training step."""
     heads = Heads(measured)
     means = heads.means.assign(layer=[f"layer {layer}" for layer in heads.means.layer])
     shown = {f"layer {layer}": group_look(place) for place, layer in enumerate(heads.layers)}
@@ -183,7 +183,7 @@ def draw_layers(name: str, title: str, measured: Sequence[Measured], caption: st
 
 
 def draw_measured(results: Results) -> Iterator[Figure]:
-    """Each analysis of heads of each model: a panel per training-set size, of the first seed that has it."""
+    """Draw each analysis of heads of each model: a panel per training-set size, of the first seed that has it."""
     style = looks(results.families)
     stems = [file_stem(model) for model in style]
     for name in sorted({name for run in results.run_files.values() for name in run.analyses}):
@@ -210,7 +210,7 @@ def draw_measured(results: Results) -> Iterator[Figure]:
 
 
 def draw_reach(results: Results) -> Iterator[Figure]:
-    """How far attention looks and units reach, in pixels, by depth: a panel per size, of the first seed with both."""
+    """Draw attention's distance and units' reach in pixels, by depth: a panel per size, of the first seed with both."""
     frames: dict[tuple[int, str], pd.DataFrame] = {}
     for row in sorted(results.rows, key=lambda row: row["train_size"]):
         run, cell = results.run_files[row["run"]], (row["train_size"], row["model"])
@@ -253,7 +253,7 @@ def draw_reach(results: Results) -> Iterator[Figure]:
 
 
 def draw_training(results: Results) -> Iterator[Figure]:
-    """Losses by size, then rates at the largest size: a line per model, a band over its seeds."""
+    """Draw losses by size, then rates at the largest size: a line per model, a band over its seeds."""
     sizes = sorted({row["train_size"] for row in results.rows})
     titles = {size: plural(size, results.metric.sized_by) for size in sizes}
     losses = [(titles[size], size, *loss) for size in sizes for loss in LOSSES.items()]
@@ -307,7 +307,7 @@ def draw_training(results: Results) -> Iterator[Figure]:
 
 
 def collect_curves(results: Results, curves: Sequence[tuple[str, int, str, str]]) -> pd.DataFrame:
-    """What each model logged: curves are (panel, training-set size, name, key of metrics.jsonl)."""
+    """Collect each model's logged points; `curves` are (panel, training-set size, name, key of metrics.jsonl)."""
     points, most = [], max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, len(curves) * len(results.families))))
     for (panel, size, loss, key), model in product(curves, results.families):
         runs = [row["run"] for row in results.rows if (row["model"], row["train_size"]) == (model, size)]
@@ -324,10 +324,10 @@ def read_curve(rows: Sequence[dict[str, Any]], key: str) -> Curve:
 
 
 def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]:
-    """At most so many points of the curves of several seeds, of four digits each: a figure shows no more.
+    """Thin the curves of several seeds to at most `most` points, of four digits each: a figure shows no more.
 
-    A point is of neighboring steps: each seed's mean over those that it has logged, then mean, lowest and highest
-    of these means. Where a seed has a gap, the point is one.
+    A point covers neighboring steps: each seed's mean over its logged steps, then mean, lowest and highest
+    of these means. Where a seed has a gap, the point is a gap.
     """
     if len(curves) == 1 and len(curves[0]) <= most:
         means = [(step, None if value is None else float(f"{value:.4g}")) for step, value in curves[0]]
@@ -354,7 +354,7 @@ def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]
 
 
 def draw_classes(results: Results) -> Iterator[Figure]:
-    """The accuracy on each class (its recall): the mean over seeds with its interval over seeds and test items."""
+    """Draw the accuracy on each class (its recall): mean over seeds, with its interval over seeds and test items."""
     cells: dict[tuple[str, str, int], list[list[int]]] = {}
     for row in results.rows:
         for name, right_and_all in (results.run_files[row["run"]].result.get("by_class") or {}).items():
@@ -384,7 +384,7 @@ def draw_classes(results: Results) -> Iterator[Figure]:
 
 
 def draw_lengths(results: Results) -> Iterator[Figure]:
-    """Exact matches by the words of a source, with the largest training set: means over seeds with their intervals."""
+    """Draw exact matches by the words of a source, with the largest training set: means over seeds, intervals."""
     largest, counted = max((row["train_size"] for row in results.rows), default=0), {}
     for row in results.rows if results.metric.key == "exact_match" else ():
         if row["train_size"] == largest:
@@ -415,7 +415,7 @@ def draw_lengths(results: Results) -> Iterator[Figure]:
 
 
 def draw_token_reach(results: Results) -> Iterator[Figure]:
-    """How much of what a last state depends on lies how far away, with most data: means over seeds, and their range."""
+    """Draw how far away lies what a last state depends on, with most data: means over seeds, and their range."""
     largest, rows = max((row["train_size"] for row in results.rows), default=0), []
     for row in results.rows:
         measured = results.run_files[row["run"]].files.analysis("token_reach") if row["train_size"] == largest else None
@@ -445,7 +445,7 @@ def draw_token_reach(results: Results) -> Iterator[Figure]:
 def layer_shares(
     results: Results, frame: pd.DataFrame, across: alt.X, field: str, title: str, tooltip: list[Any]
 ) -> alt.LayerChart:
-    """A line per model through its shares with the band of their intervals, from `low` to `high`."""
+    """Draw a line per model through its shares with the band of their intervals, from `low` to `high`."""
     look, up = by_look("model", style := looks(results.families)), axis(alt.Y, field, title, (0.0, 1.0), percent=True)
     base = alt.Chart().encode(x=across, y=up, color=look["color"])
     points = base.mark_point().encode(shape=look["shape"], tooltip=tooltip).properties(name="points")
@@ -454,7 +454,7 @@ def layer_shares(
 
 
 def estimate_share(runs: list[list[int]]) -> tuple[float, float, float] | None:
-    """The mean share of right items over runs [right, all] of the same items, and its 95% interval; None without items.
+    """Estimate the mean share of right items over runs [right, all] of the same items, with its 95% interval, or None.
 
     Wilson's interval (1927) for as many items as have the variance that the items and the seeds give together.
     """
@@ -475,7 +475,7 @@ def estimate_share(runs: list[list[int]]) -> tuple[float, float, float] | None:
 
 
 def value_axis(found: "Findings", label: str) -> alt.Y:
-    """The axis of an analysis's values, from 0: shares in percent, others with their unit."""
+    """Make the axis of an analysis's values, from 0: shares in percent, other values with their unit."""
     percent = found.unit == "share"
     return axis(
         alt.Y, "value", f"{label} ({found.unit})" if found.unit and not percent else label, percent=percent, zero=True
@@ -483,7 +483,7 @@ def value_axis(found: "Findings", label: str) -> alt.Y:
 
 
 def heads(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """A point per head, of rows with "step", "layer", "head" and "value"; of more than two steps a line per layer."""
+    """Draw a point per head, from rows with "step", "layer", "head", "value"; above two steps also a line per layer."""
     measured = Measured(found.to_dict())
     yield draw_heads(file_stem(found.name), title, [measured], "vit")
     if len({row["step"] for row in found.rows}) > 2:
@@ -491,11 +491,11 @@ def heads(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[F
 
 
 def head_types(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """A point per head against the layer, in the colour and marker of its type.
+    """Draw a point per head against the layer, in the color and marker of its type.
 
-    Of the last step's rows with "layer", "head", "value", and what the head is, beside all that it could be: "type" and
-    a score under the name of each type; or "label" and "scores" by pattern, or no single pattern. A type looks the same
-    in every figure, whichever types its model has.
+    Reads the last step's rows with "layer", "head", "value", and the head's kind among all kinds: "type" and a score
+    under the name of each type; or "label" and "scores" by pattern, or no single pattern. A type looks the same in
+    every figure, whichever types its model has.
     """
     last = [row for row in found.rows if row["step"] == found.rows[-1]["step"]]
     count = max((row["head"] for row in last), default=1)
@@ -515,7 +515,7 @@ def head_types(found: "Findings", config: "AnalysisConfig", title: str) -> Itera
 
 
 def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Values against a number: a figure per "kind" of rows with "value" and a number under another key, as "layer"."""
+    """Draw values against a number: a figure per "kind" of rows with "value" and a number under another key."""
     for kind in dict.fromkeys(row.get("kind") for row in found.rows):
         rows = [row for row in found.rows if row.get("kind") == kind]
         key = next(key for key in rows[0] if key not in OTHER)
@@ -530,7 +530,7 @@ def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Fi
 
 
 def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Images as points of an array (B, 2), in the look of their class; very many classes are named in their midst."""
+    """Draw images as points of an array (B, 2), in the look of their class; very many classes are named in place."""
     places = found.array
     labels = np.zeros(len(places), dtype=int) if found.labels is None else found.labels
     present = [int(label) for label in np.unique(labels)]

@@ -65,7 +65,7 @@ def draw_cells(
     ends: tuple[float, float] | None = None,
     texts: Sequence[Sequence[str]] = (),
 ) -> alt.LayerChart:
-    """Square cells, named as far as the labels have room. `texts` are written into them where they are large.
+    """Draw square cells, named as far as the labels have room, with `texts` in them where they are large.
 
     Shares in 0..1, whose shade goes with their square root, unless `ends` are the values of the lightest and the
     darkest shade. None has no shade. `scale` says what a shade means.
@@ -99,14 +99,14 @@ def draw_cells(
 
 
 def shade(domain: Sequence[float], shades: Sequence[str], title: str, length: float, **legend: Any) -> alt.Color:
-    """The encoding of a value's shade; its legend is left out where it has no title."""
+    """Encode a value's shade; leave its legend out if it has no title."""
     scale = alt.Scale(domain=[*domain], range=[*shades], clamp=True, interpolate="rgb")
     shown = alt.Legend(title=title, orient="right", gradientLength=length, **legend) if title else None
     return alt.Color("value:Q", scale=scale, legend=shown)
 
 
 def place_cells(channel: Any, title: str, names: Sequence[str], every: int, **options: Any) -> Any:
-    """The encoding of rows or columns by their place, with the names of every so many as labels."""
+    """Encode rows or columns by their place, with the name of every `every`-th as label."""
     labels = [
         name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
         for name in map(printable, names)
@@ -127,7 +127,7 @@ def place_cells(channel: Any, title: str, names: Sequence[str], every: int, **op
 def frame_picture(
     pixels: np.ndarray, places: dict[str, Any], color: alt.Color, domain: Sequence[float], size: dict[str, float]
 ) -> alt.LayerChart:
-    """An image uint8 (Y, X, 3) that fills its axes, each pixel a sharp rectangle."""
+    """Draw an image uint8 (Y, X, 3) that fills its axes, each pixel a sharp rectangle."""
     factor = max(1, math.ceil(2 * max(size["width"] / pixels.shape[1], size["height"] / pixels.shape[0])))
     large = Image.fromarray(pixels.repeat(factor, axis=0).repeat(factor, axis=1))
     address = encode_picture(large.quantize(256, dither=Image.Dither.NONE))
@@ -150,9 +150,9 @@ def draw_tiles(
     scale: str = "",
     ends: tuple[float, float] = (0.0, 1.0),
 ) -> alt.LayerChart:
-    """Small pictures uint8 (rows, columns, Y, X, 3) side by side, with the labels of rows and columns.
+    """Draw small pictures uint8 (rows, columns, Y, X, 3) side by side, with the labels of rows and columns.
 
-    `scale` says what a shade means, `ends` are the values of the darkest and the brightest; without it none is shown.
+    `scale` says what a shade means, `ends` are the values of the darkest and the brightest; "" shows no scale.
     """
     down, across, tall, wide = images.shape[:4]
     unit = min(TILE / math.sqrt(tall * wide), WIDEST / (across * wide), WIDEST / (down * tall))
@@ -174,19 +174,19 @@ def draw_tiles(
 
 
 def is_wide(images: np.ndarray) -> bool:
-    """Whether pictures (..., Y, X, 3) have more room below each other."""
+    """Tell whether pictures (..., Y, X, 3) have more room below each other."""
     return images.shape[-2] > 3 * images.shape[-3]
 
 
 def shade_values(values: np.ndarray, ends: tuple[float, float] | None = None) -> np.ndarray:
-    """uint8 (..., 3) of values (Y, X) or more; without `ends` from their least to their largest."""
+    """Shade values (Y, X) or more as uint8 (..., 3); without `ends` from their least to their largest."""
     low, high = (float(values.min()), float(values.max())) if ends is None else ends
     shares = np.clip((values - low) / (high - low), 0, 1) if high > low else np.zeros_like(values, dtype=float)
     return SHADES[(255 * shares).round().astype(int)].round().astype(np.uint8)
 
 
 def to_pixels(image: np.ndarray) -> np.ndarray:
-    """uint8 (Y, X, 3) of an image uint8 (C, Y, X); of other than 3 channels their mean, in grey."""
+    """Convert an image uint8 (C, Y, X) to uint8 (Y, X, 3); other than 3 channels become their mean, in grey."""
     if len(image) != 3:
         image = np.repeat(image.mean(axis=0, keepdims=True).round().astype(np.uint8), 3, axis=0)
     return np.moveaxis(image, 0, -1)
@@ -196,10 +196,10 @@ def to_pixels(image: np.ndarray) -> np.ndarray:
 
 
 def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """A row and a column per layer, named where the names are short and say more than a number.
+    """Draw a row and a column per layer, named where the names are short and say more than a number.
 
-    Of rows with "layer", "other" and "value" in 0..1, perhaps "name" and "other_name" of the two. With `config.other`
-    the columns are the layers of that run. A value that is None has no shade.
+    Reads rows with "layer", "other" and "value" in 0..1, perhaps "name" and "other_name" of the two. The columns are
+    the layers of the run `config.other` if there is one. A value that is None has no shade.
     """
     cells = {(row["layer"], row["other"]): row["value"] for row in found.rows}
     rows, columns = (sorted({pair[side] for pair in cells}) for side in (0, 1))
@@ -216,10 +216,10 @@ def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[
 
 
 def alignment(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Attention of target tokens, down, over source tokens, across.
+    """Draw attention of target tokens, down, over source tokens, across.
 
-    Of arrays "weights" (B, H, N, S), "sources" (B, S) and "targets" (B, N): the last head of each pair, which is the
-    mean of several heads; of the first pair each head is drawn too.
+    Reads arrays "weights" (B, H, N, S), "sources" (B, S) and "targets" (B, N); draws the last head of each pair, which
+    is the mean of several heads, and each head of the first pair.
     """
     heads = [row["head"] for row in found.rows[-found.arrays["weights"].shape[1] :]]
     for pair, (weights, sources, targets) in enumerate(
@@ -237,7 +237,7 @@ def alignment(found: "Findings", config: "AnalysisConfig", title: str) -> Iterat
 
 
 def attention_overlay(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Maps of attention (B, gy, gx), or the last layer of (B, layers, heads, gy, gx), over their pictures."""
+    """Draw maps of attention (B, gy, gx), or the last layer of (B, layers, heads, gy, gx), over their pictures."""
     maps = found.array[:MOST]
     maps = maps[:, None] if maps.ndim == 3 else maps[:, -1]
     pairs = [(to_pixels(image), of_heads) for image, of_heads in zip(found.images[:MOST], maps, strict=False)]
@@ -258,7 +258,7 @@ def attention_overlay(found: "Findings", config: "AnalysisConfig", title: str) -
 
 
 def filters(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Filters, of an array (n, C, Y, X), each between its largest value's two signs: 0 is a middle grey."""
+    """Draw filters, an array (n, C, Y, X), each between its largest value's two signs: 0 is a middle grey."""
     largest = np.abs(found.array).max(axis=(1, 2, 3), keepdims=True)
     shown = (127.5 + 127.5 * found.array / np.where(largest > 0, largest, 1)).round().astype(np.uint8)
     tiles = [to_pixels(component) for component in shown]
@@ -270,7 +270,7 @@ def filters(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator
 
 
 def receptive_fields(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """A picture per layer, each from 0 to its peak, of an array (n, Y, X) and as many rows with "layer" and "grid"."""
+    """Draw a picture per layer, each from 0 to its peak: an array (n, Y, X), a row with "layer" and "grid" for each."""
     fields = np.stack([shade_values(field, (0.0, float(field.max()))) for field in found.array])
     names = [f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows]
     placed = (fields[:, None], names, ()) if is_wide(fields) else (fields[None], (), names)
@@ -279,7 +279,7 @@ def receptive_fields(found: "Findings", config: "AnalysisConfig", title: str) ->
 
 
 def similarity_grid(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """A small map at each place: how alike it is to every place. Of an array (rows, columns, Y, X) in -1..1."""
+    """Draw a small map at each place, of its likeness to every place: an array (rows, columns, Y, X) in -1..1."""
     rows, columns = ([str(place + 1) for place in range(count)] for count in found.array.shape[:2])
     names = {"x": "column of the patch", "y": "row of the patch", "scale": found.unit, "ends": ENDS}
     yield Figure(file_stem(found.name), title, draw_tiles(shade_values(found.array, ENDS), rows, columns, **names))
@@ -292,9 +292,9 @@ DRAWINGS = (matrix, alignment, attention_overlay, filters, receptive_fields, sim
 
 
 def plot_confusion_matrix(counts: np.ndarray, classes: Sequence[str], subject: str) -> Figure:
-    """A row per true class: the share of its images by predicted class, and their number, of `counts` int (C, C).
+    """Plot shares of `counts` int (C, C): a row per true class, its images by predicted class, with their number.
 
-    Of more than MOST_CLASSES those that are right least often; all other predictions are one column.
+    Above MOST_CLASSES only the classes that are right least often; all other predictions are one column.
     """
     title, rows = f"Predicted by true class, {subject}", list(classes)
     columns, totals = rows, counts.sum(axis=1)
@@ -314,7 +314,7 @@ def plot_confusion_matrix(counts: np.ndarray, classes: Sequence[str], subject: s
 
 
 def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subject: str) -> Figure:
-    """Accuracy against confidence (Guo et al., 2017, figure 1), a point per bin that has images.
+    """Plot accuracy against confidence (Guo et al., 2017, figure 1), a point per bin that has images.
 
     `bins` are three rows: images, mean confidence, accuracy; `error` is the expected calibration error.
     """
@@ -339,7 +339,7 @@ def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subje
 
 
 def plot_positions(what: str, values: Matrix, subject: str) -> Figure:
-    """The "table" (N, D) of position embeddings, or their Euclidean "distance" or cosine "similarity" (N, N)."""
+    """Plot the "table" (N, D) of position embeddings, or their Euclidean "distance" or cosine "similarity" (N, N)."""
     largest = max(abs(value) for line in values for value in line) or 1.0
     scale, ends = {
         "table": ("value", (-largest, largest)),
@@ -356,7 +356,7 @@ def plot_positions(what: str, values: Matrix, subject: str) -> Figure:
 
 
 def write_samples(task: "Task", data: Any, sizes: Sequence[int], seed: int, folder: Path) -> None:
-    """Write samples.json: `[{"size", "pictures", "texts"}, ...]`, sizes in ascending order; texts are captions too."""
+    """Write samples.json: `[{"size", "pictures", "texts"}, ...]`, sizes in ascending order; texts include captions."""
     captioned, of_text = isinstance(data, CaptionData), isinstance(data, TextData)
     count = TEXTS if of_text else CAPTIONED if captioned else IMAGES
     samples, before = [], np.empty(0, dtype=np.int64)
@@ -376,7 +376,7 @@ def write_samples(task: "Task", data: Any, sizes: Sequence[int], seed: int, fold
 
 
 def read_excerpts(task: "Task", data: TextData, items: np.ndarray) -> list[str]:
-    """Items as text again, each up to EXCERPT letters of it."""
+    """Decode items to text, each up to EXCERPT letters of it."""
     if not len(items):
         return []
     decode, cut = data.tokenizer.decode, lambda text: f"{text[:EXCERPT]} ..." if len(text) > EXCERPT else text

@@ -51,7 +51,7 @@ Row = Mapping[str, Any]
 
 
 def draw(results: Results) -> Iterator[Figure]:
-    """The error on log-log axes where the metric is a share, the metric, then the metric against each known cost.
+    """Draw the error on log-log axes where the metric is a share, the metric, then the metric against each known cost.
 
     Costs are training compute (the operations of all forward and backward passes) and wall-clock time of training.
     """
@@ -85,7 +85,7 @@ def find_points(
     x: Callable[[Row], float] = lambda row: row["train_size"],
     price: Callable[[float], str] = lambda x: "",
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The cells, and the runs of them that are shown, with x, y, a text and a link; what a log axis lacks is NaN."""
+    """Find the points of cells and of their shown runs: x, y, a text and a link; NaN where a log axis lacks y."""
     metric, cells = results.metric, results.cells
     height = lambda value: math.nan if log and y(value) <= 0 else y(value)  # noqa: E731
     describe = lambda *lines: "\n".join(filter(None, lines))  # noqa: E731
@@ -110,7 +110,7 @@ def find_points(
 
 
 def layer_points(cells: pd.DataFrame, runs: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
-    """A ring per run and a point per mean, hollow where the budget limits it."""
+    """Draw a ring per run and a point per mean, hollow where the budget limits it."""
     points = cells[["model", "x", "y", "text", "link"]]
     limited = cells.limit.eq("budget")
     hollow = {"filled": False, "fill": COLOURS["paper"], "size": 60, "strokeWidth": 2}
@@ -123,7 +123,7 @@ def layer_points(cells: pd.DataFrame, runs: pd.DataFrame, **encoding: Any) -> li
 
 
 def layer_texts(texts: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
-    """Texts above or below their points."""
+    """Draw texts above or below their points."""
     sides = (("above", texts[texts.above], -9), ("below", texts[~texts.above], 11))
     return [
         alt.Chart(some[["model", "x", "y", "text"]], name=name).mark_text(dy=dy).encode(text="text:N", **encoding)
@@ -133,7 +133,7 @@ def layer_texts(texts: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
 
 
 def describe_points(results: Results, cells: pd.DataFrame) -> str:
-    """What the markers are."""
+    """Describe the markers."""
     text = "Filled markers: means. Thin open ones: single runs." if cells.n.max() > 1 else "Each marker is one run."
     if cells.n.max() > (most := max(3, min(MOST_RUNS, ALL_RUNS // len(cells)))):
         text = f"{text[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
@@ -146,7 +146,7 @@ def describe_points(results: Results, cells: pd.DataFrame) -> str:
 
 
 def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], float]) -> Figure:
-    """A model has one line through its means with the band of their 95% intervals, and beyond the data its law."""
+    """Draw a line per model through its means, with the band of their 95% intervals, and beyond the data its law."""
     metric, found, as_error = results.metric, results.fits, choice == "error"
     log = as_error or not metric.percent
     cells, runs = find_points(results, y, log=log)
@@ -189,7 +189,7 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
 
 
 def find_laws(found: StudyFits, as_error: bool, percent: bool, largest: float) -> Iterator[pd.DataFrame]:
-    """The law of each model that holds, beyond the sizes of its fit."""
+    """Yield the law of each model whose law holds, beyond the sizes of its fit."""
     for model, fit in found.holding.items():
         sizes = np.geomspace(fit.largest, max(BEYOND * fit.largest, largest), LAW_POINTS)
         heights = fit.predict(sizes) if as_error else found.to_metric(fit.predict(sizes))
@@ -200,13 +200,13 @@ def find_laws(found: StudyFits, as_error: bool, percent: bool, largest: float) -
 
 
 def find_bands(cells: pd.DataFrame, y: Callable[[float], float]) -> pd.DataFrame:
-    """The means, with the ends of their 95% intervals where something tells them."""
+    """Make the rows of the means, with the ends of their 95% intervals where something tells them."""
     ends = np.sort(np.stack([y(cells.low), y(cells.high)]), axis=0)
     return cells[["model", "x", "y", "text"]].assign(beyond=False, low=ends[0], high=ends[1])
 
 
 def find_crossovers(found: StudyFits, largest: float) -> pd.DataFrame:
-    """Each crossover near the data with the ends of its interval, as far as laws are drawn."""
+    """List each crossover near the data with the ends of its interval, as far as laws are drawn."""
     rows = [
         (
             one.size,
@@ -222,7 +222,7 @@ def find_crossovers(found: StudyFits, largest: float) -> pd.DataFrame:
 
 
 def layer_crossovers(crossings: pd.DataFrame, x: alt.X, *, numbers: bool) -> list[alt.Chart]:
-    """The strip of each interval, a line across it, and its numbers above."""
+    """Draw the strip of each interval, a line across it, and with `numbers` its numbers above."""
     base = alt.Chart(crossings).encode(x=x, tooltip="text:N")
     strip = base.mark_rect(color=COLOURS["muted"], opacity=1, fillOpacity=0.15)
     layers = [
@@ -234,7 +234,7 @@ def layer_crossovers(crossings: pd.DataFrame, x: alt.X, *, numbers: bool) -> lis
 
 
 def find_ends(results: Results, y: Callable[[float], float]) -> pd.DataFrame:
-    """The means at the largest size of the two best contenders, which the headline compares: above and below."""
+    """Find the two best contenders' means at the largest size, which the headline compares: one above, one below."""
     metric, size = results.metric, max(row["train_size"] for row in results.rows)
     cells = [results.by_model[by_size[size]][size] for by_size in results.contenders.values() if size in by_size]
     best = sorted(cells, key=lambda cell: metric.lead(cell.mean, 0.0), reverse=True)[:2]
@@ -247,7 +247,7 @@ def find_ends(results: Results, y: Callable[[float], float]) -> pd.DataFrame:
 
 
 def describe_lines(found: StudyFits, lines: pd.DataFrame, crossings: pd.DataFrame) -> str:
-    """What lines, bands and the upright line of the figure are."""
+    """Describe the lines, bands and the upright line of the figure."""
     texts = [f"Lines: means{', with bands of their 95% intervals' if lines.low.notna().any() else ''}."]
     if lines.beyond.any():
         fitted = " (fitted to the points that the data limit)" if found.left_out else ""
@@ -268,7 +268,7 @@ def draw_costs(
     cost: Callable[[Row], float],
     price: Callable[[float], str],
 ) -> Figure:
-    """A line per model through the means over seeds of both, from its smallest training set to its largest.
+    """Draw a line per model through the means over seeds of both, from its smallest training set to its largest.
 
     Behind them the frontier of each family and of all. `known` are the runs whose cost is known.
     """
@@ -317,7 +317,7 @@ def draw_costs(
 
 
 def find_frontiers(cells: pd.DataFrame, lead: Callable[[float, float], float]) -> dict[str, pd.DataFrame]:
-    """The Pareto frontier of each family, and of all: cells better than every other of no more cost, by their cost."""
+    """Find the Pareto frontier of each family, and of all: cells better than every cell of no more cost, by cost."""
     groups = {f"best of {family_name(family)}": some for family, some in cells.groupby("family", sort=False)}
     if len(groups) > 1:
         groups["best of all"] = cells
@@ -331,7 +331,7 @@ def find_frontiers(cells: pd.DataFrame, lead: Callable[[float, float], float]) -
 def describe_costs(
     results: Results, cells: pd.DataFrame, frontiers: Mapping[str, pd.DataFrame], price: Callable[[float], str]
 ) -> str:
-    """The largest and the smallest training set of each model, and each frontier."""
+    """Describe the largest and the smallest training set of each model, and each frontier."""
     texts = []
     ends = {model: line.iloc[[-1, 0][: len(line)]] for model, line in cells.groupby("model", sort=False)}
     for label, points in (ends | frontiers).items():
@@ -347,7 +347,7 @@ def describe_costs(
 
 
 def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> Figure:
-    """A curve per value of the groups' last column, a panel per value of the others; open points are held back."""
+    """Plot a curve per value of the groups' last column, a panel per value of the others; open points are held back."""
     parts = []
     for name, fit in fits.items():
         runs, (later, errors) = fit.runs, fit.held_back
@@ -365,7 +365,7 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> F
 
 
 def draw_laws(frame: pd.DataFrame, x: str, y: str, *, percent: bool = False) -> alt.TopLevelMixin:
-    """Lines with bands, from `low` to `high`, of the kinds "law" and "law beyond"; points "fitted" and "held back"."""
+    """Draw lines with bands, from `low` to `high`, of kinds "law" and "law beyond"; points "fitted" and "held back"."""
     domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=percent)
     frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
     look = by_look("label", {label: group_look(place) for place, label in enumerate(dict.fromkeys(frame.label))})

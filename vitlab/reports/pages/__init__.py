@@ -1,13 +1,11 @@
 """The HTML pages: each is one file that opens with no network, in two themes, and runs no script but its own.
 
-`assets` holds their templates, styles and scripts. Here is what the pages share, and the report of a study that runs.
+`assets` holds their templates, styles and scripts. Here is what the pages share.
 """
 
 import base64
 import contextlib
 import hashlib
-import time
-import traceback
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -18,16 +16,14 @@ import jinja2
 from vitlab.data.cache import cache_root
 from vitlab.files import write_text
 from vitlab.reports import css_variables
-from vitlab.studies.store import StudyFiles
 
 ASSETS = Path(__file__).parent / "assets"
-LOG = "report.log"  # below the study's folder: what went wrong in its report
 
 
 def render(
     template: str, styles: Sequence[str], scripts: Sequence[str] = (), script_data: Any = None, **values: Any
 ) -> str:
-    """The document of a template that extends page.html.j2.
+    """Render the document of a template that extends page.html.j2.
 
     `styles` and `scripts` are names of files among the assets, behind page.css and theme_button.js; the script "vega"
     is the library. Scripts run in their order at the end of the page, where `script_data` lies as JSON. The page's
@@ -56,13 +52,13 @@ def render(
 
 
 def source(name: str) -> str:
-    """The text of a style or script among the assets."""
+    """Read the text of a style or script among the assets."""
     return next(ASSETS.glob(f"*/{name}")).read_text()
 
 
 @cache
 def bundle_vega() -> str:
-    """Vega-Embed with Vega and Vega-Lite as one script (0.9 MB), kept in the cache: bundling them takes 1.5 s."""
+    """Bundle Vega-Embed, Vega and Vega-Lite as one script (0.9 MB), kept in the cache: bundling takes 1.5 s."""
     import vl_convert
 
     path = cache_root() / f"vega-{vl_convert.__version__}.js"
@@ -72,46 +68,3 @@ def bundle_vega() -> str:
     with contextlib.suppress(OSError):
         write_text(path, text)
     return text
-
-
-class LiveReport:
-    """Rewrites report.html as runs end, between two events: meanwhile no worker is started.
-
-    `share` is the largest part of the time that this may take, `least` the fewest seconds between two times.
-
-    A study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself.
-    """
-
-    share, least = 0.05, 15.0
-    started, changed, due = False, False, 0.0
-
-    def __init__(self, files: StudyFiles):
-        self.files = files
-
-    def __enter__(self) -> "LiveReport":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if kind and self.started:
-            self.write(running=False)
-
-    def update(self, changed: bool) -> None:
-        """At every look at the study; `changed`: a run has ended."""
-        began = time.monotonic()
-        if self.changed and not changed and began >= self.due:
-            self.write()
-            ended = time.monotonic()
-            self.changed, self.due = False, ended + max(self.least, (ended - began) * (1 / self.share - 1))
-        self.changed |= changed
-
-    def write(self, running: bool = True) -> None:
-        """Write the report; what goes wrong in it is in LOG and does not reach the study."""
-        self.started = True
-        try:
-            from vitlab.reports.pages.study import write_report  # 2 s, here: nothing waits for what draws
-            from vitlab.studies.results import load_results
-
-            write_report(load_results(self.files.folder), running=running)
-        except Exception:
-            with contextlib.suppress(OSError):
-                (self.files.folder / LOG).write_text(traceback.format_exc())

@@ -50,8 +50,8 @@ LEVELS = 255  # a row's largest value, in the page's whole numbers
 def write_attention_pages(results: Results) -> list[dict[str, Any]]:
     """Write the page of each run that has maps. Raises UserError.
 
-    Gives for the report each model's `model`, `pages` (label, address), and a `note` and the `command` that adds some
-    where there are none. A text model's page is that of `vitlab analyze`.
+    Returns for the report each model's `model`, `pages` (label, address), and a `note` and the `command` that adds
+    pages where there are none. A text model's page is the page of `vitlab analyze`.
     """
     groups = []
     for model, rows in groupby(results.rows, key=lambda row: row["model"]):
@@ -77,7 +77,7 @@ def write_attention_pages(results: Results) -> list[dict[str, Any]]:
 
 
 def format_command(results: Results, run: str, analyses: str) -> str:
-    """The command that adds analyses of a run ("" for all) to the pages; run it where the study was started."""
+    """Format the command that adds analyses of a run ("": all) to the pages, for the folder of the study's start."""
     files = results.files
     analyze = f"vitlab analyze {shlex.quote(files.path_from_start(run))} {analyses}".rstrip()
     return f"{analyze} && vitlab report {shlex.quote(files.path_from_start())}"
@@ -87,7 +87,7 @@ def format_command(results: Results, run: str, analyses: str) -> str:
 
 
 def write_page(results: Results, run: str) -> bool:
-    """Write a run's page if it has maps; return whether it has. Only one run's maps are in memory at a time."""
+    """Write a run's page if it has maps; return whether it has. Holds only one run's maps in memory at a time."""
     maps = results.run_files[run].attention_maps()
     if maps is None:
         return False
@@ -129,7 +129,7 @@ def write_page(results: Results, run: str) -> bool:
 
 
 def list_heads(analyses: Mapping[str, Mapping[str, Any]]) -> tuple[Rows, dict[str, float]]:
-    """A row per head of every layer with a cell (text, number) per measure; the columns: title -> largest number."""
+    """List a row per head of every layer, a cell (text, number) per measure; and columns, title -> largest number."""
     cells: dict[tuple[int, int], dict[str, tuple[str, float | None]]] = {}
     columns = {}
     for name, analysis in analyses.items():
@@ -156,10 +156,10 @@ def pack_text(
     segments: Sequence[int] | None = None,
     name: str = "",
 ) -> dict[str, Any]:
-    """A text for `write_text_page`: lists of tokens by name, one of them `tokens`, and the weights of its layers.
+    """Pack a text for `write_text_page`: lists of tokens by name, one of them `tokens`, and the weights of its layers.
 
     By the name of a part of the model `layers` has the weights (heads, queries, keys) of each of its layers, and which
-    lists attend and are attended to. `segments` are those of `tokens`, after which the text is named if it has no name.
+    lists attend and are attended to. `segments` are of `tokens`. A text without a name is named after its tokens.
     """
     tokens = {
         which: [printable(token).replace(" ", "\N{OPEN BOX}") or "\N{EMPTY SET}" for token in some]
@@ -221,7 +221,7 @@ def write_views(
     name: str,
     folder: Path,
 ) -> list[Path]:
-    """Write the views of a text model's attention and positions, if it has such; gives their paths.
+    """Write the views of a text model's attention and positions, if it has such; return their paths.
 
     `texts` are shown, by default some of validation; `heads` are rows of the analysis head_patterns.
     """
@@ -247,7 +247,7 @@ def write_views(
 def render_page(
     items: Rows, layers: Sequence[str], heads: Sequence[int], rows: Rows, columns: Mapping[str, float], **values: Any
 ) -> str:
-    """The document of pictures or texts, `items` as the script reads them, with the heads of each layer.
+    """Render the document of pictures or texts, `items` as the script reads them, with the heads of each layer.
 
     `rows` are of the table of heads; `columns` are their titles with the number whose bar has full length.
     """
@@ -268,7 +268,7 @@ def render_page(
 
 
 def quantize(values: ArrayLike) -> dict[str, str]:
-    """Values >= 0 (..., N) in 255ths of each row's largest, which is float32; off by at most 1/510 of it."""
+    """Quantize values >= 0 (..., N) to 255ths of each row's largest, a float32; the error is at most 1/510 of it."""
     values = np.asarray(values, np.float64)
     largest = values.max(axis=-1)
     levels = np.rint(LEVELS * (values / np.where(largest > 0, largest, 1)[..., None]))

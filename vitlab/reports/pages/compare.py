@@ -1,4 +1,4 @@
-"""Compares any number of runs, of one study or of several, which the page's address chooses: compare.html#RUN,RUN."""
+"""Compare any number of runs, of one study or of several, which the page's address chooses: compare.html#RUN,RUN."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ FURTHER = (  # columns that the report's table of runs has no room for
 
 
 def list_columns(rows: Rows) -> list[Column]:
-    """The main metric first, then every other metric that some run has."""
+    """List the columns: the main metric first, then every other metric that some run has."""
     main = main_metric(rows)
     others = [m for m in list_metrics() if m.is_compared and m.key not in (main.key, "loss")]
     measured = [main, *(m for m in others if any(m.value(row) is not None for row in rows))]
@@ -75,7 +75,7 @@ def list_columns(rows: Rows) -> list[Column]:
 
 
 def make_runs_table(results: Results, columns: list[Column], page_folder: Path) -> dict[str, Any]:
-    """What runs.html.j2 takes, as a page in that folder links it; cells are (text, number to sort by or "")."""
+    """Make the values of runs.html.j2, with links from a page in `page_folder`; cells are (text, sort key or "")."""
     style, rows, runs = looks(results.families), results.rows, []
     for row in rows:
         folder = results.run_files[row["run"]].files.folder
@@ -108,7 +108,7 @@ def make_runs_table(results: Results, columns: list[Column], page_folder: Path) 
 
 
 def merge_studies(studies: Studies) -> Results:
-    """Several studies as one, with runs `study/run` of models `study/model`; a single study or run as it is."""
+    """Merge several studies, with runs `study/run` of models `study/model`; return a single study or run unchanged."""
     if len(studies) == 1:
         return next(iter(studies.values()))
     rows, files = [], {}
@@ -198,7 +198,7 @@ def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = (
 
 
 def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Iterator[str]:
-    """Of the seeds of a model at a size each column's mean ± standard deviation, the main metric's as in its table."""
+    """Yield each column's mean ± standard deviation over a cell's seeds; the main metric's as in its table."""
     cell = results.by_model[rows[0]["model"]].get(rows[0]["train_size"])
     for column in columns:
         values = [value for row in rows if (value := finite(row.get(column.key))) is not None]
@@ -213,7 +213,7 @@ def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Itera
 
 
 def list_gaps(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, str, int, str]]:
-    """(model, model, size, who leads by how much with its 95% interval) of the models of a study or of two."""
+    """Yield (model, model, size, who leads by how much with its 95% interval) for models of a study or of two."""
     for pair in [(name,) for name in studies] + [*comparable]:
         some = merge_studies({name: studies[name] for name in pair})
         at = f"{pair[0]}/" if len(studies) > 1 and len(pair) == 1 and some.files else ""
@@ -227,7 +227,7 @@ def list_gaps(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> Iterat
 
 
 def list_comparable(studies: Studies) -> list[tuple[str, str]]:
-    """Pairs of studies that are known to measure the same metric on the same data and test items."""
+    """List pairs of studies that are known to measure the same metric on the same data and test items."""
     tested = {}
     for name, results in studies.items() if len(studies) > 1 else ():
         contents = {run.files.contents() for run in results.run_files.values()}
@@ -238,7 +238,7 @@ def list_comparable(studies: Studies) -> list[tuple[str, str]]:
 
 
 def describe_studies(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> list[str]:
-    """What the numbers of each study are, and of which models there is no difference."""
+    """Describe the numbers of each study, and name the studies between whose models there is no difference."""
     said: dict[str, list[str]] = {}
     for name, results in studies.items():
         compared = compare_sizes(results, {model: dict.fromkeys(of, model) for model, of in results.by_model.items()})
@@ -253,7 +253,7 @@ def describe_studies(studies: Studies, comparable: Sequence[tuple[str, ...]]) ->
 
 
 def read_curves(run: RunResults, metric: str, most: int) -> Iterator[tuple[str, list[float], list[float | None]]]:
-    """(name, x, y) of the losses and the metric by step, and of the attention distance by layer; only what there is."""
+    """Yield (name, x, y) of the losses and the metric by step, and of the attention distance by layer, if known."""
     keys = {"train": "train/loss", "validation": "validation/loss", "metric": f"validation/{metric}"}
     curves = {name: read_curve(run.metrics, key) for name, key in keys.items() if (name, metric) != ("metric", "loss")}
     by_layer: dict[int, list[float]] = {}

@@ -19,7 +19,7 @@ SIDE = 96  # pixels of a thumbnail's longer side
 
 
 def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
-    """Write the page of a look and its facts (`folder.summarize`), about a megabyte; return its path.
+    """Write the page of a look and its facts (`data.look.summarize`), about a megabyte; return its path.
 
     Names of files and classes are shown with their control characters, as text.
     """
@@ -55,7 +55,7 @@ def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
 
 
 def list_examples(look: Look, label: str) -> list[str]:
-    """Paths of pictures of a class, spread over its files, of the first split that has any."""
+    """List paths of pictures of a class, spread over its files, of the first split that has any."""
     paths: dict[str, list[str]] = {}
     for picture, (part, name) in zip(look.pictures, look.places, strict=True):
         if name == label:
@@ -64,18 +64,18 @@ def list_examples(look: Look, label: str) -> list[str]:
 
 
 def draw(root: Path, paths: Sequence[str], lines: Sequence[str], bits: int) -> tuple[list[tuple[str, str]], list[str]]:
-    """Pictures side by side, each (data address, path), and the lines of text below them."""
+    """Draw pictures side by side, each (data address, path), with the lines of text below them."""
     pictures = [(draw_thumbnail(root / path, bits), printable(path)) for path in paths]
     return pictures, [printable(line) for line in lines]
 
 
 def spread(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of the items, evenly spread, the first and the last among them."""
+    """Choose at most `most` of the items, evenly spread, the first and the last among them."""
     return [items[int(place)] for place in np.linspace(0, len(items) - 1, min(most, len(items)))]
 
 
 def draw_thumbnail(path: Path, bits: int) -> str:
-    """The data address of a picture, upright, its longer side SIDE at most; empty if it cannot be read any more."""
+    """Draw a thumbnail of a picture, upright, as a data address, sides up to SIDE; "" if it cannot be read now."""
     try:
         with decode.open_image(path) as image:
             image.draft(None, (2 * SIDE, 2 * SIDE))

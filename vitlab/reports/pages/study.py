@@ -64,7 +64,7 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
 
 
 def render_page(results: Results, figures: list[list[Figure]], attention: list[dict[str, Any]], running: bool) -> str:
-    """The whole document."""
+    """Render the whole document."""
     study, config, rows, metric = results.files, results.config, results.rows, results.metric
     run_results = [run.result for run in results.run_files.values()]
     samples = read_json(study.figures / "samples.json") or []
@@ -117,7 +117,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
 
 
 def make_tiles(results: Results) -> list[dict[str, Any]]:
-    """The four numbers: runs, each family's result with most data, time, compute."""
+    """Make the four tiles: runs, each family's result with most data, time, compute."""
     rows, metric, cells = results.rows, results.metric, results.files.cells()
     axes = ("variant" if list_varied_keys(results.config) else "model", "size", "seed")
     reached = {}
@@ -139,7 +139,7 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
 
 
 def collect_caveats(results: Results) -> list[str]:
-    """Limits of the conclusion: failed and unfinished runs."""
+    """List limits of the conclusion: failed and unfinished runs."""
     rows, failed, missing = results.rows, len(results.failures), len(results.unfinished)
     lost = sum(results.metric.value(row) is None for row in rows)
     caveats = {

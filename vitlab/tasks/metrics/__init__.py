@@ -1,13 +1,13 @@
-"""What runs are measured by: `METRICS`, the columns of results.csv with their labels and units.
+"""The metrics of runs: `METRICS`, the columns of results.csv with their labels and units.
 
-A metric is an entry of it, or of the `METRICS` of a module of one's own in this folder, which is found by listing. One
+A metric is an entry of it, or of the `METRICS` of your own module in this folder, which is found by listing. A metric
 of classes or numbers says what it is `of`: IMAGES of image classification, LABELS (several of an image, targets (B,
 outputs)), MEASURES (numbers of images, in their own unit), TEXTS, TAGS, CHOICES and NUMBERS (standardised) of text. Its
 `make(outputs)` gives a metric of torchmetrics that is updated with logits (B, outputs) and targets (B,), and imports
-torch inside, because commands that only print read the labels. Those of tokens and generated texts are computed by
-their tasks; the loss every task has. With `detailed` it is measured on the test set alone, and `is_compared` shows it
-in the report's table of runs. Shipped priorities are up to 200 for what a study may be about; the default comes after
-them. A metric that keeps all pairs of classes says so by `classes=(2, MOST_CONFUSED)`.
+torch inside, because commands that only print read the labels. Metrics of tokens and generated texts are computed by
+their tasks; every task has the loss. With `detailed` it is measured on the test set alone, and `is_compared` shows it
+in the report's table of runs. Shipped priorities are up to 200 for metrics that a study may be about; the default comes
+after them. A metric that keeps all pairs of classes says so by `classes=(2, MOST_CONFUSED)`.
 """
 
 import math
@@ -27,12 +27,11 @@ LABELS, MEASURES = "labels", "measures"
 CLASSES = (IMAGES, TEXTS, TAGS)  # which mean the same in every item; those of CHOICES do not
 LEAST = 1e-12  # of a relative metric, whose logarithm is taken: an error may be 0
 MOST_CONFUSED = 5000  # classes for which all pairs of them are counted: 200 MB
-BINS = 15  # of confidence
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that results have: how it is called and written, and what it is of."""
+    """A number that results have: its name, how it is written, and what it measures."""
 
     key: str  # a column of results.csv
     name: str
@@ -53,51 +52,51 @@ class Metric:
     detailed: bool = True  # measured once, on the test data; False: at every evaluation too
 
     def fits(self, of: str, classes: int, detailed: bool) -> bool:
-        """Whether it is measured of so many classes of this kind."""
+        """Tell whether it is for this kind of targets and number of classes; a detailed metric needs `detailed`."""
         fewest, most = self.classes
         return of in self.of and fewest <= classes <= most and (detailed or not self.detailed)
 
     def compared(self, value: float) -> float:
-        """On the scale that differences and their intervals are taken on."""
+        """Convert a value to the scale on which differences and their intervals are taken."""
         return math.log(max(value, LEAST)) if self.relative else value
 
     def width(self, value: float) -> str:
-        """Half an interval in `compared`: `2.3 points`, or `2.3%` of a relative metric."""
+        """Write half an interval in `compared`: `2.3 points`, or `2.3%` of a relative metric."""
         return f"{significant(100 * value)}%" if self.relative else self.gap(value)
 
     def describe_margin(self, points: float) -> str:
-        """`1 point`, `1%`"""
+        """Write a margin with its unit: `1 point`, `1%`."""
         if self.relative:
             return f"{points:g}%"
         size = f"{100 * points * self.point if self.percent else points * self.point:g}"
         return f"{size} {self.gap_unit.removesuffix('s') if size == '1' else self.gap_unit}".rstrip()
 
     def to_error(self, value: float) -> float:
-        """1 - a share; another metric as it stands."""
+        """Convert a share to 1 - share; return the value of another metric as it is."""
         return 1 - value if self.percent else value
 
     def value(self, row: dict[str, Any]) -> float | None:
         return finite(row.get(self.key))
 
     def text(self, value: float | None) -> str:
-        """`84.2%`, or `1.23`."""
+        """Write a value: `84.2%`, or `1.23`."""
         return DASH if value is None else f"{self.number(value)}{'%' if self.percent else ''}"
 
     def number(self, value: float) -> str:
-        """Without the unit: `84.2`."""
+        """Write a value without the unit: `84.2`."""
         return f"{100 * value:.1f}" if self.percent else significant(value)
 
     def gap(self, value: float) -> str:
-        """A difference with its unit: `8.1 points`."""
+        """Write a difference with its unit: `8.1 points`."""
         return f"{self.number(value)} {self.gap_unit}".rstrip()
 
     def lead(self, value: float, other: float) -> float:
-        """By how much the first is better than the second; below 0 when it is worse."""
+        """Return by how much the first value is better than the second; below 0 if it is worse."""
         return value - other if self.higher_is_better else other - value
 
 
 def lazy(name: str, **options: Any) -> Callable[[int], Any]:
-    """How to make what has this name in vitlab.tasks.measures, which takes 8 s to import."""
+    """Return a function that makes a metric of vitlab.tasks.measures by name; importing that takes 8 s."""
     return lambda outputs: vars(import_module("vitlab.tasks.measures"))[name](outputs, **options)
 
 
@@ -155,20 +154,20 @@ METRICS = (
 
 @cache
 def list_metrics() -> tuple[Metric, ...]:
-    """All metrics, the one that a study is rather about first."""
+    """List all metrics by priority: the one that a study is rather about comes first."""
     modules = (import_module(f"{__name__}.{name}") for name in list_modules(__name__))
     return tuple(sorted((*METRICS, *(m for module in modules for m in module.METRICS)), key=lambda m: m.priority))
 
 
 def find_metric(key: str) -> Metric:
-    """The metric of a column; `fewshot_5@digits` is a probe's number on other data."""
+    """Find the metric of a column; `fewshot_5@digits` is a probe's number on other data."""
     name, _, data = key.partition("@")
     found = next(metric for metric in list_metrics() if metric.key == name)
     return replace(found, key=key, name=f"{found.name} on {data}") if data else found
 
 
 def main_metric(rows: list[dict[str, Any]]) -> Metric:
-    """The one that the study names (`task.metric`), else the first of all that some run has; over their sizes."""
+    """Choose the study's `task.metric`, else the first metric that some run has; give it the unit of the sizes."""
     named = (find_metric(row["metric"]) for row in rows if row.get("metric"))
     measured = (m for m in list_metrics() if m.is_compared and any(m.value(row) is not None for row in rows))
     metric = next(chain(named, measured, [find_metric("accuracy")]))

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.pages import LiveReport
+from vitlab.commands.scale import LOOK, LiveReport, pause_after
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
 
@@ -67,3 +67,9 @@ def test_the_page_reloads_where_it_was_scrolled_to_until_the_study_is_done(brows
     browser.run("window.seen = true")
     browser.page.wait_for_timeout(5000)
     assert browser.run("window.seen"), "the last page stays"
+
+
+def test_a_look_that_was_suspended_does_not_stop_the_next_ones():
+    assert pause_after(0.001, *LOOK) == 0.2
+    assert pause_after(0.5, *LOOK) == 10
+    assert pause_after(3600, *LOOK) == 30
