@@ -119,6 +119,8 @@ def test_a_model_of_timm_is_probed(tmp_path):
     found = json.loads(done.stdout)
     assert 0.3 < found["knn"] < 1, "digits are near in pixels, and so they are through random weights"
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["eval.json"]
+    succeed("analyze", *words[:-1], "attention_distance", "--out", tmp_path / "looked")
+    assert (tmp_path / "looked" / "attention_distance.json").exists()
     refused = vitlab("eval", *words)
     assert refused.returncode == 2
     assert "was not trained on the classes of digits; ask for probes=[NAME]" in refused.stderr

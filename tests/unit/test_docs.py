@@ -141,3 +141,10 @@ def test_readme_is_short():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 150
     assert max(map(len, lines)) <= 120
+
+
+def test_every_test_that_holds_a_promise_is_there():
+    table = (ROOT / "notes" / "promises.md").read_text()
+    for file, of_file in re.findall(r"([\w/]+\.py)((?:(?:, )?::test_\w+)+)", table):
+        text = (ROOT / "tests" / file).read_text()
+        assert [test for test in re.findall(r"test_\w+", of_file) if f"def {test}(" not in text] == [], file

@@ -194,6 +194,7 @@ def lay_out(root, folders):
         ("Train Test", ["train", "test"]),
         ("training testing", ["train", "test"]),
         ("train dev", ["train", "test"]),
+        ("train valid test", ["train", "validation", "test"]),
         ("train eval test", ["train", "validation", "test"]),
         ("train val eval", ["train", "validation", "test"]),
         ("TRAIN VALIDATE holdout", ["train", "validation", "test"]),
