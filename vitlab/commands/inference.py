@@ -97,7 +97,7 @@ def predict(words: Sequence[str]) -> int:
 
 
 def list_pictures(names: Sequence[str]) -> Iterator[str]:
-    """List the files, and all pictures below the folders. Raises UserError for a name that is neither."""
+    """Yield the files, and all pictures below the folders. Raises UserError for a name that is neither."""
     from vitlab.data.cache import walk_files
     from vitlab.data.images.imagefolder import EXTENSIONS, KINDS
 

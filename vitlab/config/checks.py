@@ -21,7 +21,7 @@ from vitlab.config.schema.fields import LARGEST_IMAGE, default_of
 
 
 def find_problems(config: DictConfig) -> list[str]:
-    """Yield each problem of a configuration as one line; a key out of its range is not used to judge other keys."""
+    """List each problem of a configuration as one line; a key out of its range is not used to judge other keys."""
     ranges = [*check_ranges(config), *check_missing(config)]
     keys, problems = {*map(key_of, ranges)}, []
     if "budget" in config:

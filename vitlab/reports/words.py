@@ -154,7 +154,7 @@ def say_result(results: Results) -> list[str]:
     written = [crossing, *more] if sure else [*more, crossing]
     first = written[0]
     if metric.key != "accuracy":
-        lower = first.startswith(("Undecided", "No model"))
+        lower = first.startswith(("Undecided", "No model", "With this budget"))
         first = f"In {metric.name}, {first[0].lower() if lower else first[0]}{first[1:]}"
     said = shorten([first, *filter(None, written[1:])], names)
     if single := [one for one in comparisons if min(one.gap.seeds) == 1]:

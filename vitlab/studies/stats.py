@@ -1,5 +1,4 @@
-"""The uncertainty of a mean of one model's runs, or of the differences between two models' runs of the same seeds; and
-the cells of a study that need more seeds.
+"""The uncertainty of a mean of one model's runs, or of the differences between two models' runs of the same seeds.
 
 Two things would differ if a study were done again, the seeds (of the subset, the first weights, the order) and the
 test items. Both are taken as random and crossed. Coverage, measured: docs/rules.md.

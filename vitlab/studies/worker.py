@@ -149,7 +149,7 @@ def work(
 
 
 def train(run: Run, claim: Hold, cores: int | None, stop: Callable[[], bool], ranks: Ranks = ALONE) -> None:
-    """Train or complete a claimed run in this process, which is rank 0 of several."""
+    """Train or complete a claimed run in this process, which is rank 0 where there are several."""
     doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
     if run.files.read_result()[0] is not None:
         doing, done = "completing", "completed"

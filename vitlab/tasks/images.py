@@ -74,7 +74,7 @@ class ImageTask(TargetTask):
 
 
 def list_problems(kind: str, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> Iterator[str]:
-    """List the reasons why a data set or a recipe does not fit a task, one line per problem."""
+    """Yield the reasons why a data set or a recipe does not fit a task, one line per problem."""
     targets, instead = data.train.targets, f"give task={data_config.task}"
     if kind == "classification":
         if not data.classes:

@@ -214,7 +214,7 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
 
 
 def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
-    """List the reasons why a data set does not fit this task, one line per problem."""
+    """Yield the reasons why a data set does not fit this task, one line per problem."""
     texts, parts = data.train, len(data.train.parts)
     if config.kind == "span_extraction":
         if texts.tags is None or parts != 2:

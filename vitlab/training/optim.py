@@ -85,8 +85,8 @@ def build_muon(model: nn.Module, recipe: RecipeConfig, fused: bool = False) -> "
 
 
 def find_hidden_matrices(model: nn.Module) -> set[str]:
-    """Find the names of the weights of linear layers and convolutions, except depthwise, in the model's blocks: not
-    in its stem, not in its head.
+    """Find the names of the weights of linear layers and of convolutions without groups in the model's blocks: not in
+    its stem, not in its head.
 
     Layers come from the model's `group_matcher`; vitlab's own models number their blocks (a bridge between two parts
     is no block). Muon takes a convolution's weights as a matrix (out, in * window).

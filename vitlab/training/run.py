@@ -215,7 +215,7 @@ class Run:
         self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.last_step)
 
     def write_steps(self) -> None:
-        """Write the SHA-256 of the training data, and the run's steps including the fine-tuning of its probes."""
+        """Write the SHA-256 of the data set, and the run's steps including the fine-tuning of its probes."""
         steps = self.steps + count_finetuning_steps(self.config)
         write_json(self.files.data_path, {"sha256": self.contents, "steps": steps})
 
