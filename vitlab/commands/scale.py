@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 LOOK = (0.2, 30.0)  # seconds between two looks at a study's folder, the fewest and the most
 WRITE = (15.0, 600.0)  # the same of two writings of its report
 LOG = "report.log"  # below the study's folder: what went wrong in its report
-SHARE = (
-    0.05  # of the watching process's time that the looks, and as much that the writings, may take but for those most
-)
+SHARE = 0.05  # of the process's time that looks, and as much that writings, may take, but for the most above
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
