@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from vitlab.studies.results import Results
 
 LOOK = (0.2, 30.0)  # seconds between two looks at a study's folder, the fewest and the most
-WRITE = (15.0, 600.0)  # the same of two writings of its report
+WRITE = (15.0, 600.0)  # seconds between two writings of its report
 LOG = "report.log"  # below the study's folder: what went wrong in its report
-SHARE = 0.05  # of the process's time that looks, and as much that writings, may take, but for the most above
+SHARE = 0.05  # of the process's time that looks may take, and writings as much, within these limits
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 

@@ -7,6 +7,7 @@ from tests.unit.reports.few_runs import losses
 from tests.unit.reports.figures.charts import read_points
 from tests.unit.reports.figures.test_metric import draw
 from vitlab.reports.figures.metric import LAW_POINTS
+from vitlab.reports.words import headline
 from vitlab.studies.results import Results
 
 SIZES = (1_000, 4_000, 16_000, 64_000)
@@ -105,6 +106,8 @@ def test_what_rests_on_cells_that_the_budget_limits_says_so_first():
     assert found.describe_headline().startswith("With this budget, ViT passes ResNet at ")
     assert found.describe_crossovers()[0].startswith("with this budget, vit passes resnet at ")
     assert found.law_table[1][2].startswith("with this budget, ")
+    rows = limit(make_rows(lambda e: {"balanced_accuracy": 1 - e}), SIZES[1:])
+    assert headline(Results(rows, outcomes={}))[0].startswith("In balanced accuracy, with this budget, ViT passes ")
 
 
 def test_each_doubling_of_a_power_law_lowers_the_error_alike():
