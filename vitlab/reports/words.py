@@ -227,7 +227,7 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
 
 
 def describe_limits(results: Results) -> str:
-    """Describe limits: `From 4,000 examples on both models should gain more from more steps than from more data.`
+    """Describe limits: `From 4,000 examples on both models should gain more from more steps or size than from more data.`
 
     Returns "" if no model should. With accuracy, adds the gain from twice the budget on Fashion-MNIST (docs/rules.md).
     """
@@ -247,7 +247,7 @@ def describe_limits(results: Results) -> str:
         text = f"{where[0].upper()}{where[1:]} {who}"
     else:
         text = join_names([f"{join_names(models)} {where}" for where, models in places.items()])
-    text += " should gain more from more steps than from more data"
+    text += " should gain more from more steps, or a larger model, than from more data"
     unit, _, value = budgets.pop().partition("=")
     if not budgets and value and results.metric.key == "accuracy":
         text += f"; budget.{unit}={2 * float(value):.10g} may lower the error by about a fifth, as on Fashion-MNIST"

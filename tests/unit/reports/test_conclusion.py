@@ -203,7 +203,7 @@ def with_limits(limits, **columns):
 
 def test_more_steps_are_named_where_they_should_help():
     late, early = ["data", "data", "budget", "budget"], ["data", "budget", "undecided", "budget"]
-    gain = "should gain more from more steps than from more data"
+    gain = "should gain more from more steps, or a larger model, than from more data"
     fifth = "may lower the error by about a fifth, as on Fashion-MNIST."
     both = {"vit": late, "resnet": late}
     first = f"From 8,000 examples on both models {gain}"

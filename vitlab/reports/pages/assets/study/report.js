@@ -46,5 +46,7 @@
     });
   });
   addEventListener("resize", drawAll);
-  drawAll();
+  /* A page loaded again is shorter until its figures are drawn: without this the reader's place is lost. */
+  addEventListener("pagehide", () => history.replaceState({ top: scrollY }, ""));
+  drawAll().then(() => { if (history.state?.top) scrollTo({ top: history.state.top, behavior: "instant" }); });
 })();
