@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[TrainConfig, set[str]]:
-    """Compose the configuration of a run, `timm:NAME` or a Hugging Face folder with overrides; return also their keys.
+    """Compose the configuration of a run, `timm:NAME[=FILE]` or a Hugging Face folder; return also the keys given.
 
     For a run only the keys in `free` can be overridden. Other data keep what its model was trained with: the
     normalization of images, the tokenizer of text. Raises UserError with all problems.
@@ -87,7 +87,11 @@ def foreign_config(
     if "model" in changed:
         problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
     with collecting(problems):
-        base = {"model": source if of_folder else {"name": source, "pretrained": True}}
+        name, _, file = source.partition("=")
+        if file and not Path(file).is_file():
+            problems.append(f"{source}: no such file '{file}'; give weights in timm's names")
+        overlay = {"options": {"pretrained_cfg_overlay": {"file": file}}} if file else {}
+        base = {"model": source if of_folder else {"name": name, "pretrained": True, **overlay}}
         config = compose(TrainConfig, [(key, given[key]) for key in given if key not in (*unread, "model")], base)
         if of_folder and config.data.modality == "text":
             config = change(config, {"data.tokenizer": source})
@@ -116,7 +120,7 @@ PAIRS = 5  # of classes that are confused most, shown
 
 def evaluate(words: Sequence[str]) -> int:
     parser = CommandParser("eval", EVAL)
-    parser.add_argument("run", metavar="RUN|timm:NAME", help="the run's folder, or a model of timm")
+    parser.add_argument("run", metavar="RUN|timm:NAME[=FILE]", help="the run's folder, or a model of timm")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_json()
     parser.add_out("where to write the numbers and pictures (default: nowhere)")
@@ -239,7 +243,7 @@ def write(
 def analyze(words: Sequence[str]) -> int:
     parser = CommandParser("analyze", "Analyse what the model of a run, or any model of timm, has learned.")
     add = parser.add_argument
-    add("run", metavar="RUN|FOLDER|timm:NAME", help="a run's folder, Hugging Face's folder, or a model of timm")
+    add("run", metavar="RUN|FOLDER|timm:NAME[=FILE]", help="a run's folder, Hugging Face's folder, or a model of timm")
     about = "default: every analysis that applies; FILE.yaml is your own; ANALYSIS.key=value changes an option"
     add("words", nargs="*", metavar="ANALYSIS | FILE.yaml | key=value", help=about)
     texts = {"action": "append", "dest": "text", "type": utf8_text}

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import timm
+import torch
 from huggingface_hub import constants, get_session
 from huggingface_hub.errors import LocalEntryNotFoundError
 from torch import nn
@@ -23,7 +24,7 @@ def build(config: TimmConfig, *, num_classes: int, image_size: tuple[int, int], 
     if cfg is not None and cfg.fixed_input_size:
         options.setdefault("img_size", image_size)
     options |= {"num_classes": num_classes, "in_chans": channels}
-    if config.pretrained:
+    if config.pretrained and torch.get_default_device().type != "meta":  # which counts and needs no weights
         model = create_pretrained(name, f"model={config.name}", "model.pretrained=false for random weights", **options)
     else:
         model = create(name, f"model={config.name}", **options)

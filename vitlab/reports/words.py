@@ -227,7 +227,7 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
 
 
 def describe_limits(results: Results) -> str:
-    """Describe limits: `From 4,000 examples on both models should gain more from more steps or size than from more data.`
+    """Describe limits: `From 4,000 examples on both models should gain more from more steps, or a larger ...`
 
     Returns "" if no model should. With accuracy, adds the gain from twice the budget on Fashion-MNIST (docs/rules.md).
     """

@@ -208,13 +208,13 @@ class Subject:
 
 
 def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
-    """Load a run's folder, `timm:NAME` or a Hugging Face folder, and the data. `changed`: the keys that the user gave.
+    """Load a run's folder, `timm:NAME[=FILE]` or a Hugging Face folder, and the data; `changed` are the user's keys.
 
     A run has its precision and memory format; a model of timm is in float32, at its own image size and normalisation
     unless the user gave others. Raises UserError, also for data of another shape than the model takes.
     """
     if source.startswith("timm:"):
-        return load_timm_subject(source, config, changed)
+        return load_timm_subject(config, changed)
     if not RunFiles(source).config_path.is_file():
         return load_folder_subject(source, config, changed)
     loaded, data = load_run(source), open_data(config.data)
@@ -226,8 +226,8 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     return Subject(name, model, autocast, data, step, folder, mismatch, loaded.scale)
 
 
-def load_timm_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
-    cfg = pretrained_cfg(source.removeprefix("timm:"))
+def load_timm_subject(config: TrainConfig, changed: Set[str]) -> Subject:
+    source, cfg = config.model.name, pretrained_cfg(config.model.timm_name)
     if cfg is not None and "data.image_size" not in changed:
         config = change(config, {"data.image_size": list(cfg.input_size[1:])})
     data = open_data(config.data)

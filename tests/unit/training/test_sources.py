@@ -23,6 +23,7 @@ from tests.learning import randomized
 from tests.texts import text_data
 from tests.unit.models.test_weights import same, vit
 from vitlab import tasks
+from vitlab.commands.analyze import source_config
 from vitlab.config import TrainConfig, UserError, compose, names
 from vitlab.data.base import ImageData, Split
 from vitlab.files import write_json
@@ -32,7 +33,7 @@ from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.models.weights import first_convolution
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.files import RunFiles, source_problems
-from vitlab.training.load import compare_classes, load_weights, read_weights, refuse_misfit
+from vitlab.training.load import compare_classes, load_subject, load_weights, read_weights, refuse_misfit
 
 
 def test_files_in_every_format_and_wrapping(tmp_path):
@@ -163,6 +164,17 @@ def test_a_resnet_of_timm_takes_its_weights_for_other_channels_and_classes(hub_c
     grey = torch.randn(2, 1, 40, 40)
     mine.fc, theirs.fc = nn.Identity(), nn.Identity()
     torch.testing.assert_close(mine(grey), theirs(grey.expand(2, 3, 40, 40)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_of_timm_is_looked_into_with_the_weights_of_a_file(tmp_path):
+    theirs = randomized(timm.create_model("test_vit"), 0.1)
+    save_file(theirs.state_dict(), tmp_path / "weights.safetensors")
+    source = f"timm:test_vit={tmp_path}/weights.safetensors"
+    subject = load_subject(source, *source_config(source, ["data=digits", "data.image_size=96"], ("data",)))
+    assert torch.equal(subject.model.blocks[1].attn.qkv.weight, theirs.blocks[1].attn.qkv.weight)
+    assert subject.model.pos_embed.shape[1] == 37, "6 x 6 patches and the class token"
+    with pytest.raises(UserError, match="no such file 'none'"):
+        source_config("timm:test_vit=none", ["data=digits"], ("data",))
 
 
 @pytest.mark.parametrize(
