@@ -24,7 +24,7 @@ MODULES = {  # of kinds that share one; another kind has a module of its own nam
     **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers", "facts"), "corpora"),
 }
 NO_TAG = -100  # of a token that carries no tag, as torch's cross-entropy ignores it
-BESIDE = ("targets", "groups", "keys", "blocks", "names", "together")  # what a Split may say of each item
+BESIDE = ("targets", "groups", "blocks", "names", "together")  # what a Split may say of each item
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,6 @@ class Split:
     targets: (N, ...), to be predicted in place of the labels.
     unit: the thing that the size of a training set counts, in the singular; an item is `per_item` of them, or with
         `groups` (N,) a part of the unit (a document) of that number.
-    keys: uint64 (N,), a hash of each item's name (vitlab.data.split), if training sets are chosen by it.
     blocks: (N,), the number of the file that each item lies in with many others: an epoch reads some files at a time.
     names: str (N,), the file of each item below the set's root, if it has one.
     together: int64 (N,): items of one number (a patient, a camera) are never on two sides of a split.
@@ -50,7 +49,6 @@ class Split:
     unit: str = "image"
     per_item: int = 1
     groups: np.ndarray | None = None
-    keys: np.ndarray | None = None
     blocks: np.ndarray | None = None
     names: np.ndarray | None = None
     together: np.ndarray | None = None

@@ -1,9 +1,8 @@
-"""Splitting items into training subsets, validation and test sets, by names, hashes or rows.
+"""Splitting items into training subsets, validation and test sets, by rows or by hashes of names.
 
-Training subsets are nested and stratified: every class has its share. For items with keys, which may be more than fit
-into memory, a hash of the key decides instead (Split.keys): a subset has as many items as asked for, and each class
-its share, in expectation. Validation data are carved here for every set whose module gives none: early stopping, the
-best checkpoint and tuning read them, so that nothing is chosen on test data.
+Training subsets are nested and stratified: every class has its share. Validation data are carved here for every set
+whose module gives none: early stopping, the best checkpoint and tuning read them, so that nothing is chosen on test
+data.
 """
 
 import hashlib
@@ -61,8 +60,7 @@ def size_problems(
         elif size < min(2, total):  # as 1 beside shares, of which 1.0 is all
             problems.append(f"{shown}: a single {unit}; give 2 or more, or all for all of them")
         elif size < count:
-            each = "" if split.keys is not None else f", one {unit} of each"  # a choice by hashes may lack a class
-            problems.append(f"{shown}: {name} has {count} classes; give at least {count}{each}")
+            problems.append(f"{shown}: {name} has {count} classes; give at least {count}, one {unit} of each")
         elif (items := size // split.per_item) in seen:
             same = f"the same {size} {unit}s" if split.per_item == 1 else f"{items} whole sequences, as many"
             problems.append(f"{shown}: {same} as {key}={seen[items]}; give only one of them")
@@ -105,8 +103,7 @@ def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
 def training_items(split: Split, size: Size, seed: int) -> np.ndarray:
     """Return the sorted indices, int64, of the items of a training set of that size, in the split's unit.
 
-    A larger set contains it. If the unit is a document, it has all items of the chosen documents. Raises UserError if
-    no key is chosen.
+    A larger set contains it. If the unit is a document, it has all items of the chosen documents.
     """
     return next(nested_items(split, [size], seed))
 
@@ -117,33 +114,17 @@ def nested_items(split: Split, sizes: Sequence[Size], seed: int) -> Iterator[np.
     if split.groups is not None:
         documents, first = np.unique(split.groups, return_index=True)
         labels = labels[first]
-    order = nested_order(labels, seed) if split.keys is None else None
+    order = nested_order(labels, seed)
     for size in sizes:
-        count = resolve_size(size, split.total)
-        if split.keys is not None:
-            items = np.arange(len(split))
-            if count < split.total:
-                items = np.flatnonzero(draw(split.keys, f"subset {seed}") < np.uint64(find_threshold(split, count)))
-            if not len(items):
-                problem = f"the hashes of {split.total} keys choose none with seed {seed}; give more"
-                raise UserError(f"size={size}: {problem}")
-            yield items
-        elif documents is not None:
-            yield np.flatnonzero(np.isin(split.groups, documents[order[:count]]))
-        else:
-            yield np.sort(order[: max(1, count // split.per_item)])
+        chosen = order[: max(1, resolve_size(size, split.total) // split.per_item)]
+        yield np.sort(chosen) if documents is None else np.flatnonzero(np.isin(split.groups, documents[chosen]))
 
 
 def count_items(split: Split, size: Size, seed: int) -> int:
-    """Count the `training_items`; they are drawn only if the count depends on it: with keys or documents."""
-    if split.groups is not None or split.keys is not None:
+    """Count the `training_items`; they are drawn only if the count depends on it: with documents."""
+    if split.groups is not None:
         return len(training_items(split, size, seed))
     return max(1, resolve_size(size, split.total) // split.per_item)
-
-
-def find_threshold(split: Split, count: int) -> int:
-    """Return the threshold of a training set of `count` items: it has the items whose draw, 64 bits, is below."""
-    return (count << 64) // split.total
 
 
 def examples(labels: np.ndarray, count: int) -> np.ndarray:
@@ -157,8 +138,7 @@ def write_manifest(
     """Write and return the content of each size's subset; `name` of the data, else from `<name>-seed<k>.json`.
 
     `sha256` is of the subset's sorted indices as little-endian int64, so anyone can check that two studies used the
-    same items. For items with keys it is of their sorted keys as little-endian uint64; `threshold` is the bound of
-    their draws, and `found` how many are below it.
+    same items.
     """
     path = Path(path)
     counts = sorted(resolve_size(size, split.total) for size in sizes)
@@ -166,13 +146,9 @@ def write_manifest(
     for count, indices in zip(counts, nested_items(split, counts, seed), strict=True):
         assert np.isin(smaller, indices).all(), "a subset does not contain the smaller one"
         per_class = np.bincount(split.labels[indices], minlength=len(classes)).tolist()
-        chosen, by_key = indices.astype("<i8"), {}
-        if split.keys is not None:
-            chosen = np.sort(split.keys[indices]).astype("<u8")
-            by_key = {"found": len(indices), "threshold": hex(find_threshold(split, count))}
         counted = dict(zip(classes, per_class, strict=True)) if classes else {}
-        digest = hashlib.sha256(chosen.data).hexdigest()
-        subsets.append({"size": count, **by_key, "sha256": digest, "per_class": counted})
+        digest = hashlib.sha256(indices.astype("<i8").data).hexdigest()
+        subsets.append({"size": count, "sha256": digest, "per_class": counted})
         smaller = indices
     manifest = {"data": name or path.stem.rpartition("-seed")[0] or path.stem, "seed": seed}
     manifest |= {f"train_{split.unit}s": split.total, "sizes": counts, "subsets": subsets}
@@ -198,14 +174,6 @@ def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
         drawn ^= drawn >> np.uint64(shift)
         drawn *= np.uint64(factor)
     return drawn ^ (drawn >> np.uint64(31))
-
-
-def choose_count(keys: np.ndarray, count: int, purpose: str) -> np.ndarray:
-    """Choose the `count` items with the smallest draws: bool (N,)."""
-    chosen = np.zeros(len(keys), dtype=bool)
-    if count:
-        chosen[np.argpartition(draw(keys, purpose), count - 1)[:count]] = True
-    return chosen
 
 
 def choose_by_hash(names: Sequence[str], share: float, seed: int = 0) -> set[str]:
@@ -295,7 +263,7 @@ def draw_again(data: ImageData, seed: int) -> ImageData:
     images in shards.
     """
     splits = list(data.splits.values())
-    if splits[0].keys is not None:
+    if splits[0].blocks is not None:
         raise UserError(f"data.holdout={seed}: data={data.name} is read in the order of its shards; give fixed")
     joined = {
         name: None if vars(splits[0])[name] is None else np.concatenate([vars(split)[name] for split in splits])

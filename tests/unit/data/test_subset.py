@@ -1,22 +1,10 @@
-"""Nested stratified subsets, their sizes and their manifest."""
-
-import hashlib
+"""Nested stratified subsets and their sizes."""
 
 import numpy as np
 import pytest
 
-from vitlab.config import UserError
 from vitlab.data.base import Split
-from vitlab.data.split import (
-    hash_key,
-    hold_out,
-    nested_order,
-    resolve_size,
-    size_problems,
-    subset,
-    training_items,
-    write_manifest,
-)
+from vitlab.data.split import hold_out, nested_order, resolve_size, size_problems, subset, training_items
 
 COUNTS = (211, 97, 31, 13, 2)  # images per class, far from balanced
 
@@ -116,37 +104,3 @@ def test_sizes_in_documents_take_all_items_of_each():
         assert len(items) == sum(d + 1 for d in documents)
         smaller = documents
     assert "has 29 training documents" in size_problems([30], whole, ())[0]
-
-
-def keyed(y, names):
-    return Split(y, None, keys=np.array([hash_key(name) for name in names], dtype=np.uint64))
-
-
-def test_keys_choose_the_same_items_in_any_order_and_a_larger_set_contains_the_smaller(tmp_path):
-    y, names = labels((4000, 2000, 1000)), np.array([f"train/{i:05d}" for i in range(7000)])
-    whole, moved = keyed(y, names), np.random.default_rng(1).permutation(7000)
-    other = keyed(y[moved], names[moved])
-    smaller = set()
-    for size in (100, 700, 3500, "all"):
-        items = training_items(whole, size, seed=5)
-        asked = resolve_size(size, 7000)
-        assert abs(len(items) - asked) <= 4 * np.sqrt(asked * (1 - asked / 7000)), "exact in expectation"
-        assert np.abs(np.bincount(y[items]) / len(items) - np.array([4, 2, 1]) / 7).max() < 2 / np.sqrt(asked)
-        assert smaller <= set(names[items])
-        assert set(names[items]) == set(names[moved][training_items(other, size, seed=5)])
-        smaller = set(names[items])
-    one, two = (set(training_items(whole, 700, seed)) for seed in (0, 1))
-    assert 40 < len(one & two) < 105, "another draw for each seed: 70 in common by chance"
-    manifests = [write_manifest(tmp_path / "m.json", s, "abc", [700, "all"], seed=5) for s in (whole, other)]
-    assert manifests[0] == manifests[1]
-    first, last = manifests[0]["subsets"]
-    keys = np.sort(whole.keys[training_items(whole, 700, seed=5)])
-    assert first["threshold"] == hex(2**64 // 10)
-    assert first["found"] == len(keys) == sum(first["per_class"].values())
-    assert first["sha256"] == hashlib.sha256(keys.astype("<u8").tobytes()).hexdigest()
-    assert (last["threshold"], last["found"]) == (hex(2**64), 7000)
-
-
-def test_keys_that_choose_nothing_are_one_line():
-    with pytest.raises(UserError, match=r"^size=1: the hashes of 300 keys choose none with seed 0; give more$"):
-        training_items(keyed(np.zeros(300, dtype=np.int64), map(str, range(300))), 1, seed=0)

@@ -30,7 +30,7 @@ from vitlab.config import UserError, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import SYSTEM, Cache, Progress, cache_root, stat_files
-from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, choose_count, hash_key
+from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, draw, hash_key
 from vitlab.files import read_utf8, reading, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
 
@@ -68,8 +68,8 @@ def load(config: ImageDataConfig, progress: Progress | None = None) -> ImageData
     index, size, splits = open_index(config, progress), extent(config.image_size), {}
     classes, found = index.load()
     for part, samples in found.items():
-        beside = {"keys": samples["keys"], "blocks": samples["shards"]} if part == "train" else {}
-        splits[part] = Split(samples["labels"], ShardImages(index.files, samples, size, config.bits), **beside)
+        blocks = samples["shards"] if part == "train" else None
+        splits[part] = Split(samples["labels"], ShardImages(index.files, samples, size, config.bits), blocks=blocks)
     return ImageData(config.name, classes, size, 3, **splits)
 
 
@@ -223,8 +223,8 @@ def carve(splits: dict[str, np.ndarray], test_share: float) -> dict[str, np.ndar
         raise UserError(f"data.train: {plural(len(train), 'sample')}; give {LEAST} or more")
     for part, share, most in (("test", test_share, len(train)), ("validation", VAL_FRACTION, MAX_VAL_ITEMS)):
         if part not in splits:
-            chosen = choose_count(train["keys"], min(max(1, round(share * len(train))), most), part)
-            splits[part], train = train[chosen], train[~chosen]
+            order, count = np.argsort(draw(train["keys"], part)), min(max(1, round(share * len(train))), most)
+            splits[part], train = train[np.sort(order[:count])], train[np.sort(order[count:])]
     return {"train": train, **splits}
 
 

@@ -15,7 +15,6 @@ from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.images.webdataset import Scan
 from vitlab.data.opening import contents
-from vitlab.data.split import hash_key
 
 webdataset = pytest.importorskip("webdataset")
 from PIL import Image  # noqa: E402
@@ -78,14 +77,13 @@ def splits(found):
 
 
 @pytest.mark.parametrize("cache", ["never", "always"])
-def test_every_sample_is_in_one_split_with_its_label_key_and_shard(shards, cache):
+def test_every_sample_is_in_one_split_with_its_label_and_shard(shards, cache):
     found = load(shards, cache=cache)
     assert (found.classes, found.image_size, found.channels) == (("0", "1", "2"), (7, 7), 3)
     assert sorted(level for split in splits(found) for level in levels(split)) == list(range(60))
     for split in splits(found):
         assert [level % 3 for level in levels(split)] == split.labels.tolist()
     assert [len(split) for split in splits(found)] == [49, 5, 6]
-    assert found.train.keys.tolist() == [hash_key(f"part/{level:04d}") for level in levels(found.train)]
     assert found.train.blocks.tolist() == [level // EACH for level in levels(found.train)]
     mixed = np.array([57, 0, 13, 0, 24])
     with pytest.warns(
@@ -109,7 +107,7 @@ def test_shards_are_named_by_a_folder_globs_and_braces(shards, pattern):
     folder = os.path.dirname(shards)
     assert len(load(pattern.format(folder=folder)).train) == 49
     turned = load([f"{folder}/train-00{number}.tar" for number in (4, 0, 3, 2, 1)]).train
-    assert turned.keys.tolist() == [hash_key(f"part/{level:04d}") for level in levels(turned)]
+    assert [level // EACH for level in levels(turned)] == [(4, 0, 3, 2, 1)[block] for block in turned.blocks]
     split = load([f"{folder}/train-000.tar", f"{folder}/train-00{{1,2}}.tar"], test=f"{folder}/train-00[34].tar")
     assert (len(split.test), len(split.train) + len(split.validation)) == (24, 36)
 
@@ -158,7 +156,7 @@ def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
         before.train.read(rows)
     after = load(shards)
     assert len(calls) == 2 * SHARDS
-    assert after.train.keys.tolist() == before.train.keys.tolist()
+    assert after.train.labels.tolist() == before.train.labels.tolist()
     assert contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), after) != first
     os.unlink(last)
     with pytest.raises(UserError, match=r"train-004\.tar: .* No such file .*; restore the shard"):
