@@ -4,18 +4,20 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as L
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
+from torch import nn
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.tasks.metrics import Metric
 from vitlab.training.files import Progress
+from vitlab.training.optim import list_averaged_steps
 from vitlab.training.run import Run
 
 REPORT_EVERY = 0.3  # seconds between two reports of progress
@@ -56,18 +58,24 @@ class Hooks:
 
 NO_HOOKS = Hooks()
 STATE = ("train_s", "steps_timed", "losses", "train_loss", "evaluated", "waited", "kept_step", "metrics", "weights")
+STATE += ("average", "averaged")
+
+
+def list_averaged(module: nn.Module) -> list[torch.Tensor]:
+    """List what is averaged: parameters, and floating-point buffers (BatchNorm's statistics)."""
+    return [each for each in (*module.parameters(), *module.buffers()) if each.is_floating_point()]
 
 
 class Loop(L.Callback):
-    """Does the work around each step, in the order written here, after averaging. Raises Diverged and Interrupted.
+    """Does the work around each step, in the order written here. Raises Diverged and Interrupted.
 
-    `show_average(module)` is a context in which the module has the weights that are evaluated. Best weights, counts and
-    the decision to stop are part of last.ckpt, so that a run that is killed anywhere goes on to the same end; with
-    Lightning's EarlyStopping and ModelCheckpoint it would not.
+    Where the recipe averages weights, the average is evaluated, analyzed and saved, once it has begun. Best weights,
+    counts and the decision to stop are part of last.ckpt, so that a run that is killed anywhere goes on to the same
+    end; with Lightning's EarlyStopping, ModelCheckpoint and WeightAveraging it would not.
     """
 
-    def __init__(self, run: Run, hooks: Hooks, show_average: Callable[..., AbstractContextManager]):
-        self.run, self.hooks, self.show_average = run, hooks, show_average
+    def __init__(self, run: Run, hooks: Hooks):
+        self.run, self.hooks = run, hooks
         self.recipe, self.settings = run.config.recipe, run.settings
         self.handler = signal.getsignal(signal.SIGTERM)
         # seconds of the run and of its training steps alone, summed over interruptions
@@ -83,6 +91,9 @@ class Loop(L.Callback):
         self.kept_step = 0  # of the best
         self.metrics: dict[str, float] = {}
         self.weights: dict[str, torch.Tensor] = {}  # on the CPU; empty unless they are kept
+        self.averaged_steps = list_averaged_steps(self.recipe, run.steps)
+        self.average: list[torch.Tensor] = []  # of weights and buffers; training's own while the average is shown
+        self.averaged = 0  # steps whose weights are in it
 
     @property
     def wall_s(self) -> float:
@@ -101,7 +112,8 @@ class Loop(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.keep_handler()
-        self.losses = [loss.to(module.device) for loss in self.losses]
+        self.losses, self.average = ([each.to(module.device) for each in some] for some in (self.losses, self.average))
+        self.swap_average(module)  # a checkpoint shows it
         self.timed = (self.train_s, self.steps_timed)
         # `saved_at` goes on during analyses, as `started` does not: a kill would lose those too
         self.mark = self.saved_at = time.perf_counter()
@@ -113,6 +125,8 @@ class Loop(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
         step, every = trainer.global_step, self.settings.analyze_every
+        if step in self.averaged_steps:
+            self.add_to_average(module)
         self.count_time()
         self.steps_timed += 1
         self.losses.append(module.loss)
@@ -130,13 +144,39 @@ class Loop(L.Callback):
             due = time.perf_counter() - self.saved_at >= self.settings.checkpoint_every
             stopping, due = self.run.ranks.agree(self.hooks.stop is not None and self.hooks.stop(), due)
             if stopping or due:
-                self.save(trainer)
+                with self.show_average(module):
+                    self.save(trainer)
             if stopping:
                 raise Interrupted
+
+    @torch.no_grad()
+    def add_to_average(self, module: L.LightningModule) -> None:
+        weights = list_averaged(module)
+        self.average = self.average or [each.clone() for each in weights]
+        self.averaged += 1
+        torch._foreach_lerp_(self.average, weights, 1 - self.recipe.ema if self.recipe.ema else 1 / self.averaged)
+
+    @torch.no_grad()
+    def swap_average(self, module: L.LightningModule) -> None:
+        """Swap the weights in the module and the average, if there is one yet."""
+        for ours, shown in zip(self.average, list_averaged(module), strict=False):
+            kept = ours.clone()
+            ours.copy_(shown)
+            shown.copy_(kept)
+
+    @contextmanager
+    def show_average(self, module: L.LightningModule) -> Iterator[None]:
+        """Put the average into the module; on leaving, put the training weights back."""
+        self.swap_average(module)
+        try:
+            yield
+        finally:
+            self.swap_average(module)
 
     def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.keep_handler()
         self.wait_for_gpu(module)
+        self.swap_average(module)
 
     def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Keep the best evaluation's weights (`keep`); end training after `patience` evaluations without a better."""
@@ -150,18 +190,22 @@ class Loop(L.Callback):
             if not self.metrics or score(metrics, metric) > score(self.metrics, metric):
                 self.waited, self.kept_step, self.metrics = 0, step, dict(metrics)
                 if self.recipe.keep == "best":
-                    with self.show_average(module):
-                        state = module.model.state_dict()
-                        self.weights = {key: value.detach().cpu().clone() for key, value in state.items()}
+                    state = module.model.state_dict()
+                    self.weights = {key: value.detach().cpu().clone() for key, value in state.items()}
             if self.stopped:
                 trainer.should_stop = True
+        self.swap_average(module)
         self.mark = time.perf_counter()
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.wait_for_gpu(module)
         if self.losses:  # it stopped early, between two rows
             self.write_row(trainer.global_step, module)
+        self.swap_average(module)
         self.save(trainer)
+
+    def on_fit_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.average = []  # the module has it for good, also where a run resumed at its last step
 
     def count_time(self) -> None:
         """Count the time since the mark as training."""

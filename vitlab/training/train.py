@@ -5,7 +5,7 @@ import math
 import os
 import random
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,7 +28,6 @@ from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import PATIENCE, Ranks
 from vitlab.training.loop import NO_HOOKS, Hooks, Loop, refuse_not_finite
 from vitlab.training.module import TrainingModule
-from vitlab.training.optim import Averaging, build_averages
 from vitlab.training.run import Run, leaves_unused
 from vitlab.training.settings import evaluation_context
 
@@ -103,7 +102,7 @@ def keep_process_settings() -> Iterator[None]:
         os.environ.update(variables)
 
 
-def build_trainer(run: Run, loop: Loop, averages: Sequence[Averaging]) -> L.Trainer:
+def build_trainer(run: Run, loop: Loop) -> L.Trainer:
     """Build Lightning's trainer of a run; it writes no files of its own."""
     # advice on hardware, loaders and srun, which this program decides on
     LOG.setLevel(logging.ERROR)
@@ -129,7 +128,7 @@ def build_trainer(run: Run, loop: Loop, averages: Sequence[Averaging]) -> L.Trai
         num_sanity_val_steps=0,
         log_every_n_steps=0,  # `loop` does
         plugins=[AtomicCheckpointIO(loop.hooks.check_claim), Place(run.ranks)],
-        callbacks=[*averages, loop],
+        callbacks=[loop],
         logger=False,
         enable_checkpointing=False,  # `loop` writes them
         enable_progress_bar=False,
@@ -164,9 +163,8 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
     if run.settings.compile:
         run.model.compile()
     module = build_module(run)
-    averages = build_averages(recipe, run.steps, run.device)
-    loop = Loop(run, hooks, averages[0].show_average if averages else nullcontext)
-    trainer = build_trainer(run, loop, averages)
+    loop = Loop(run, hooks)
+    trainer = build_trainer(run, loop)
     batches, validation = build_loaders(run)
     resumed_from = run.files.checkpoint_path if run.resumed_step else None
     try:
@@ -174,8 +172,6 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
             trainer.fit(module, batches, validation, ckpt_path=resumed_from, weights_only=True)
     finally:
         batches.close()  # ends its workers
-    for average in averages:
-        average.on_train_end(trainer, module)  # a run resumed at its last step skips it
     if module.evaluated_step != trainer.global_step:  # resumed at its end
         trainer.validate(module, validation, verbose=False)
     run.last_step = trainer.global_step
