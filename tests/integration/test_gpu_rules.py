@@ -26,7 +26,7 @@ from vitlab.data.base import Split, take_items
 from vitlab.models.base import as_model
 from vitlab.studies import experiment
 from vitlab.tasks import metrics
-from vitlab.tasks.base import Classes, Labels, Numbers, collect
+from vitlab.tasks.base import Classes, Labels, Numbers, fill, make_metrics
 from vitlab.training.checkpoints import load_run
 from vitlab.training.files import RunFiles
 from vitlab.training.predict import KINDS
@@ -131,7 +131,7 @@ def use(task, folder):
         answer = call(*words)
         assert answer.returncode == 0, answer.stderr
     seen = {f"analysis {name}" for name in names("analysis") if RunFiles(folder / "run").analysis(name)}
-    known = {family(metric.key) for metric in metrics.list_metrics()}
+    known = {family(metric.key) for metric in metrics.METRICS}
     seen |= {f"metric {family(key)}" for key, value in result.items() if value is not None and family(key) in known}
     return seen | {f"probe {family(name)}" for name in config.probes} | {f"asked {words[0]}" for words in asked}
 
@@ -145,10 +145,10 @@ def measure(of, outputs):
     """All metrics of a kind in two updates; gives them."""
     one = Labels(outputs) if of == metrics.LABELS else Numbers(of) if of in NUMBERS else Classes(of, outputs)
     one.scale = (0.0, 1.0)
-    made = collect(one.metrics(detailed=True)).to(CUDA)
+    made = make_metrics(of, outputs, detailed=True).to(CUDA)
     for size in (9, 5):
         targets = torch.randint(outputs if one.dtype == torch.int64 else 2, (size, *one.shape), dtype=one.dtype)
-        one.update(made, torch.randn(size, outputs).cuda(), targets.cuda())
+        fill(made, one.judge(torch.randn(size, outputs).cuda(), targets.cuda()))
     assert all(place_of(value) == CUDA for value in made.compute().values())
     return {f"metric {name}" for name in made}
 
@@ -179,7 +179,7 @@ def test_metrics_keep_the_rules(measured):
 
 def test_every_metric_analysis_and_probe_of_the_catalogs_is_covered(live, measured):
     covered = measured[1].union(*(live(task)[1] for task in names("task")))
-    wanted = {f"metric {family(metric.key)}" for metric in metrics.list_metrics()}
+    wanted = {f"metric {family(metric.key)}" for metric in metrics.METRICS}
     wanted |= {f"{group} {name}" for group in ("analysis", "probe") for name in names(group)}
     assert wanted - covered == set()
 

@@ -27,7 +27,7 @@ from vitlab.data.opening import open_data
 from vitlab.data.split import subset
 from vitlab.models.base import before_head, evaluating
 from vitlab.registry import implementation
-from vitlab.tasks import build_unmeasured
+from vitlab.tasks import build
 from vitlab.tasks.base import Task
 
 Progress = Callable[[str, int, int], None]  # the name of the work, steps done, steps in all
@@ -125,7 +125,7 @@ def open_task(name: str, like: Task) -> Task:
         wanted = like.shape["channels"]
         raise UserError(f"probes=[...@{name}]: has {data.shape['channels']} channels, but the model takes {wanted}")
     parts = {"recipe": RecipeConfig(), "data": data, "data_config": config}
-    return build_unmeasured(load("task", "classification"), **parts)
+    return build(load("task", "classification"), **parts)
 
 
 BIAS = 100.0  # so large that the bias is hardly regularised

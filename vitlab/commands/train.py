@@ -16,7 +16,7 @@ from vitlab.hardware import Launched, find_launched
 from vitlab.studies.claims import hold
 from vitlab.studies.grid import name_run
 from vitlab.studies.status import Display, RunState, StudyStatus
-from vitlab.tasks.metrics import list_metrics
+from vitlab.tasks.metrics import METRICS
 from vitlab.training.files import RunFiles, source_of, source_problems
 from vitlab.training.launch import Stopping
 
@@ -123,7 +123,7 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
 def show(result: dict[str, Any], files: RunFiles) -> None:
     """Print the metrics and the places of the files on stdout."""
     console = Console()
-    compared = [m for m in list_metrics() if m.is_compared and m.key != "loss"]
+    compared = [m for m in METRICS if m.is_compared and m.key != "loss"]
     metrics = {m.key: m.text(m.value(result)) for m in compared if m.value(result) is not None}
     shown = ("loss", "train_loss", "images_per_s", "mfu", "wall_s")
     metrics |= {k: f"{result[k]:.4g}" for k in shown if result.get(k)}

@@ -8,7 +8,7 @@ from typing import Any
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import TaskConfig
 from vitlab.registry import implementation
-from vitlab.tasks.metrics import PROBES, list_metrics
+from vitlab.tasks.metrics import METRICS, PROBES
 
 MODULES = {  # of kinds that share one; others have the module of their name
     **dict.fromkeys(("classification", "multilabel", "regression"), "images"),
@@ -18,17 +18,12 @@ MODULES = {  # of kinds that share one; others have the module of their name
 }
 
 
-def build_unmeasured(config: TaskConfig, **parts: Any) -> Any:
-    """Build the task as `build` does, without a metric to go by or torchmetrics, which takes 8 s to import."""
-    module = MODULES.get(config.kind, config.kind)
-    return implementation("vitlab.tasks", module, "build").build(config, **parts)
-
-
 def build(config: TaskConfig, **parts: Any) -> Any:
     """Build the task of a configuration, a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
-    task = build_unmeasured(config, **parts)
+    module = MODULES.get(config.kind, config.kind)
+    task = implementation("vitlab.tasks", module, "build").build(config, **parts)
     found = task.metrics(detailed=config.metric is not None)
-    measured = {metric.key: metric for metric in list_metrics() if metric.key in found}
+    measured = {metric.key: metric for metric in METRICS if metric.key in found}
     key = config.metric or next(iter(measured))
     if key.partition("@")[0] in PROBES:  # measured after the training, of which choices cannot be made
         key = next(iter(measured))

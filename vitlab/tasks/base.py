@@ -3,7 +3,7 @@
 An `Objective` says what a `TargetTask` predicts for each item, of images or of texts: classes, labels or numbers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -20,13 +20,16 @@ from vitlab.data.base import NO_TAG, Split, TextData
 from vitlab.data.loader import eval_loader
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.tasks import evaluation_metrics
-from vitlab.tasks.metrics import CHOICES, IMAGES, LABELS, MEASURES, MOST_CONFUSED, TAGS, TEXTS, list_metrics
+from vitlab.tasks.metrics import CHOICES, IMAGES, LABELS, MEASURES, METRICS, TABLES, TEXTS
 
 if TYPE_CHECKING:
     import torchmetrics
 
     from vitlab.data.text.tokenization import Tokenizer
     from vitlab.tasks.metrics import Metric
+
+
+Measured = Mapping[str, Sequence[Any]]  # arguments of the `update` of metrics by name
 
 
 class Task(Protocol):
@@ -70,18 +73,32 @@ class Task(Protocol):
         Training minimizes the sum of the terms, each divided by the number of its targets.
         """
 
+    of: str  # the kind of its targets, by which METRICS and TABLES are chosen
+    outputs: int = 1  # of the model for a target
+
     def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
         """Make fresh metrics, named as in results.csv, that `update` fills; `detailed` is for a last look alone."""
+        return make_metrics(self.of, self.outputs, detailed)
+
+    def measure(self, model: nn.Module, batch: Any, names: Container[str]) -> Measured:
+        """Return what metrics with these names take of a prepared held-out batch, by name; "" stands for all others."""
 
     def update(self, metrics: "torchmetrics.MetricCollection", model: nn.Module, batch: Any) -> None:
         """Add a prepared held-out batch to the metrics."""
+        fill(metrics, self.measure(model, batch, metrics))
 
 
-def collect(metrics: "dict[str, torchmetrics.Metric]") -> "torchmetrics.MetricCollection":
-    """Collect metrics by name in one object. torchmetrics takes 8 s to import, which `vitlab predict` does without."""
+def make_metrics(of: str, outputs: int, detailed: bool) -> "torchmetrics.MetricCollection":
+    """Make the metrics of a kind of targets. torchmetrics takes 8 s to import, which `vitlab predict` does without."""
     from torchmetrics import MetricCollection
 
-    return MetricCollection(metrics, compute_groups=False)
+    fitting = (metric for metric in (*METRICS, *TABLES) if metric.fits(of, outputs, detailed))
+    return MetricCollection({metric.key: metric.make(outputs, of) for metric in fitting}, compute_groups=False)
+
+
+def fill(metrics: "torchmetrics.MetricCollection", measured: Measured) -> None:
+    for name, metric in metrics.items():
+        metric.update(*measured[name if name in measured else ""])
 
 
 class TokenInputs(NamedTuple):
@@ -147,10 +164,7 @@ def refuse_image_recipe(recipe: RecipeConfig) -> None:
 
 
 class Objective:
-    """Prediction of each item by a number of outputs: the loss and the metrics.
-
-    `of` names the kind of the metrics (`vitlab.tasks.metrics`).
-    """
+    """Prediction of each item by a number of outputs: the loss, and what metrics `of` its kind take."""
 
     dtype, shape = torch.float32, ()  # of one item's targets
     scale: tuple[float, float] | None = None  # as a task has it
@@ -164,29 +178,16 @@ class Objective:
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the loss summed over the items."""
 
-    def metrics(self, detailed: bool = False) -> "dict[str, torchmetrics.Metric]":
-        """Make the loss and the metrics that fit; `detailed` adds outcomes (see `ItemOutcomes`)."""
-        from vitlab.tasks.measures import ItemOutcomes, Mean
-
-        fitting = (metric for metric in list_metrics() if metric.fits(self.of, self.outputs, detailed))
-        metrics = {metric.key: metric.make(self.outputs) for metric in fitting} | {"loss": Mean()}
-        return metrics | ({"outcomes": ItemOutcomes()} if detailed else {})
-
-    def update(self, metrics: "torchmetrics.MetricCollection", logits: Tensor, targets: Tensor) -> None:
-        """Add items: their losses to loss and outcomes, their predictions and targets to all other metrics."""
-        losses, *answers = self.judge(logits, targets)
-        for name, metric in metrics.items():
-            metric.update(*([losses] if name in ("loss", "outcomes") else answers))
-
-    def judge(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the loss of each item (B,), the predictions, and the targets as metrics take them."""
+    def judge(self, logits: Tensor, targets: Tensor) -> Measured:
+        """Return what metrics take: losses for loss and outcomes, predictions and targets for all others."""
 
 
 class Classes(Objective):
     """One of `outputs` classes for each item: cross-entropy; items whose label is NO_TAG do not count.
 
     `of` is IMAGES, TEXTS, TAGS (a class of each token that carries one) or CHOICES (their order means nothing). A
-    `weighted` loss weighs each class by how rare it is.
+    `weighted` loss weighs each class by how rare it is. Tags are counted by the tokens that carry one: a word counts
+    once, an entity of several words as often as it has words.
     """
 
     dtype = torch.int64
@@ -205,38 +206,11 @@ class Classes(Objective):
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return sum_cross_entropy(logits, labels, self.label_smoothing, self.weights)
 
-    def metrics(self, detailed: bool = False) -> "dict[str, torchmetrics.Metric]":
-        """Make the metrics of a choice among classes, for texts f1 and matthews too.
-
-        Tags are counted by the tokens that carry one: a word counts once, an entity of several words as often as it has
-        words, so f1 is the mean over tags, also of two tags, and not of whole entities. `detailed` adds reliability
-        (see `Reliability`), outcomes (which items are right) and, up to MOST_CONFUSED classes that mean the same in
-        every item, confusion_matrix (C, C), a row per true class.
-        """
-        from vitlab.tasks.measures import BINS, Confusion, MacroF1, Reliability
-
-        metrics = super().metrics(detailed)
-        if self.of == TAGS:
-            metrics["f1"] = MacroF1(self.outputs)
-        if detailed:
-            metrics["reliability"] = Reliability(self.outputs, n_bins=BINS, validate_args=False)
-        if detailed and self.of != CHOICES and self.outputs <= MOST_CONFUSED:
-            metrics["confusion_matrix"] = Confusion(self.outputs)
-        return metrics
-
-    def update(self, metrics: "torchmetrics.MetricCollection", logits: Tensor, labels: Tensor) -> None:
+    def judge(self, logits: Tensor, labels: Tensor) -> Measured:
         counted = labels != NO_TAG
-        if "outcomes" in metrics:
-            metrics["outcomes"].update(logits.argmax(dim=-1) == labels, counted if labels.ndim > 1 else None)
+        outcomes = logits.argmax(dim=-1) == labels, counted if labels.ndim > 1 else None
         logits, labels = logits[counted], labels[counted]
-        for name, metric in metrics.items():
-            if name == "loss":
-                # a mean takes one value per example, so that a short last batch weighs what it should
-                metric.update(F.cross_entropy(logits, labels, reduction="none"))
-            elif name in ("calibration_error", "reliability"):
-                metric.update(logits.softmax(dim=1), labels)  # it would take logits in 0..1 for probabilities
-            elif name != "outcomes":
-                metric.update(logits, labels)
+        return {"loss": [F.cross_entropy(logits, labels, reduction="none")], "outcomes": outcomes, "": (logits, labels)}
 
 
 class Labels(Objective):
@@ -249,9 +223,9 @@ class Labels(Objective):
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / self.outputs
 
-    def judge(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
-        return losses, logits, targets.long()
+    def judge(self, logits: Tensor, targets: Tensor) -> Measured:
+        losses = [F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)]
+        return {"loss": losses, "outcomes": losses, "": (logits, targets.long())}
 
 
 class Numbers(Objective):
@@ -268,17 +242,18 @@ class Numbers(Objective):
         if not self.scale[1]:
             raise UserError(f"train_size={len(targets)}: the targets of these are all {targets[0]:g}; give more")
 
-    def standardise(self, targets: Tensor) -> Tensor:
-        """Standardise targets: float32, computed in float64, for numbers far from 0."""
-        return ((targets.double() - self.scale[0]) / self.scale[1]).float()
+    def squares(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Compute each squared error, float32, by targets standardised in float64, for numbers far from 0."""
+        standardised = ((targets.double() - self.scale[0]) / self.scale[1]).float()
+        return F.mse_loss(logits[:, 0].float(), standardised, reduction="none")
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return F.mse_loss(logits[:, 0].float(), self.standardise(targets), reduction="sum")
+        return self.squares(logits, targets).sum()
 
-    def judge(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        predicted, (mean, std) = logits[:, 0], self.scale
-        losses = F.mse_loss(predicted, self.standardise(targets), reduction="none")
-        return losses, predicted * std + mean if self.of == MEASURES else predicted, targets
+    def judge(self, logits: Tensor, targets: Tensor) -> Measured:
+        losses, (mean, std) = [self.squares(logits, targets)], self.scale
+        predicted = logits[:, 0] * std + mean if self.of == MEASURES else logits[:, 0]
+        return {"loss": losses, "outcomes": losses, "": (predicted, targets)}
 
 
 class TargetTask(Task):
@@ -286,6 +261,7 @@ class TargetTask(Task):
 
     def __init__(self, objective: Objective, data: Any, *splits: Split):
         self.objective, (self.train, self.validation, self.test) = objective, splits
+        self.of, self.outputs = objective.of, objective.outputs
         self.classes = () if isinstance(objective, Numbers) else data.classes
         self.strata = data.classes if objective.of in (IMAGES, TEXTS, CHOICES) else ()
         self.train_on(np.arange(len(self.train)))
@@ -298,31 +274,11 @@ class TargetTask(Task):
         super().train_on(indices)
         self.objective.learn(self.train, indices)
 
-    def logits(self, model: nn.Module, batch: Any) -> Tensor:
-        """Compute the outputs for each item of a prepared batch, float32 (B, outputs), or (B, N, outputs) of tags."""
-        return self.answer(model, batch)[0]
-
-    def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
-        return collect(self.objective.metrics(detailed))
-
-    def update(self, metrics: "torchmetrics.MetricCollection", model: nn.Module, batch: Any) -> None:
-        self.objective.update(metrics, *self.answer(model, batch))
+    def measure(self, model: nn.Module, batch: Any, names: Container[str]) -> Measured:
+        return self.objective.judge(*self.answer(model, batch))
 
 
 BATCH = 256
-
-
-def collect_logits(model: nn.Module, task: Any, split: Split, autocast: AbstractContextManager) -> Tensor:
-    """Compute the outputs for every item of a split, float32 (N, outputs) on the CPU; `model` is in eval mode.
-
-    `task` is of images, or text_classification.
-    """
-    device, rows = next(model.parameters()).device, []
-    with torch.inference_mode():
-        for batch in eval_loader(split, batch_size=task.eval_batch_size or BATCH, device=device):
-            with autocast:
-                rows.append(task.logits(model, task.prepare([part.to(device) for part in batch])).cpu())
-    return torch.cat(rows)
 
 
 def evaluate(

@@ -5,15 +5,14 @@ Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V 
 """
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
-from torchmetrics import Metric, MetricCollection
 
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import RecipeConfig, TaskConfig
@@ -23,6 +22,7 @@ from vitlab.data.masking import Random, RowGenerators, choose_spans, choose_toke
 from vitlab.data.sequences import IGNORE_INDEX, LEAST_PAIR, pack_texts, pair_segments
 from vitlab.models.text import LONGEST_SPAN
 from vitlab.tasks.base import (
+    Measured,
     Task,
     TokenInputs,
     count_nats,
@@ -30,7 +30,7 @@ from vitlab.tasks.base import (
     refuse_several_parts,
     sum_cross_entropy,
 )
-from vitlab.tasks.measures import ItemOutcomes, Mean, Perplexity, SumOfMeans
+from vitlab.tasks.metrics import MASKED, PAIRS, SPANS, TOKENS
 
 CausalBatch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), IGNORE_INDEX where there is none
 PACKING = ("stream", "documents")
@@ -40,7 +40,7 @@ CHUNK = 4096  # sequences counted at a time
 class CausalLM(Task):
     """Prediction of each next token: cross-entropy, perplexity, bits per byte."""
 
-    item = "sequence"
+    item, of = "sequence", TOKENS
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
@@ -58,7 +58,7 @@ class CausalLM(Task):
             pack_texts(texts.parts[0], **options, whole=False) for texts in (data.validation, data.test)
         )
         refuse_empty(self, data, f"are shorter than data.length={data.length} tokens; give less")
-        self.vocabulary = data.tokenizer.size
+        self.outputs = data.tokenizer.size
         tokens = len(data.test.parts[0].values) + len(data.test)
         self.bits_per_nat = tokens / data.test.size / math.log(2)  # bits per byte for each nat per token
 
@@ -87,39 +87,24 @@ class CausalLM(Task):
     def log_unigram(self) -> Tensor:
         """The logarithm of each token's share of the tokens that training predicts (V,), with Laplace smoothing."""
         indices = np.arange(len(self.train)) if self.training_indices is None else self.training_indices
-        counts = np.ones(self.vocabulary)
+        counts = np.ones(self.outputs)
         for first in range(0, len(indices), CHUNK):
             following = self.train.read(indices[first : first + CHUNK])[:, 1:]
-            counts += np.bincount(following[following != IGNORE_INDEX], minlength=self.vocabulary)
+            counts += np.bincount(following[following != IGNORE_INDEX], minlength=self.outputs)
         return torch.from_numpy(np.log(counts / counts.sum())).float()
 
-    def metrics(self, detailed: bool = False) -> MetricCollection:
-        """Make the metrics loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
+    def measure(self, model: nn.Module, batch: CausalBatch, names: Container[str]) -> Measured:
+        """Return nats of tokens; unigram_perplexity's come from their shares in training, without their context.
 
-        unigram_perplexity comes from each token's share of the training tokens, without looking at its context. A byte
-        is a byte of the test texts in UTF-8 (validation texts are taken to have as many per token): bits per byte
+        A byte is a byte of the test texts in UTF-8 (validation texts: as many per token), so bits per byte
         compare models of different tokenizers, if these are lossless; unknown tokens and lower case are cheaper.
-        `detailed` adds outcomes, the nats of each sequence.
         """
-        metrics = {
-            "loss": Mean(),
-            "perplexity": Perplexity(),
-            "bits_per_byte": Perplexity(lambda nats: nats * self.bits_per_nat),
-            "unigram_perplexity": Perplexity(),
-        }
-        return MetricCollection(metrics | ({"outcomes": ItemOutcomes()} if detailed else {}), compute_groups=False)
-
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: CausalBatch) -> None:
         tokens, following = batch
         counts = following != IGNORE_INDEX
         nats = count_nats(model(tokens), following)
-        if "outcomes" in metrics:
-            metrics["outcomes"].update(nats, counts)
-        nats, following = nats[counts], following[counts]
-        unigram = -self.log_unigram.to(following.device)[following]
-        for name, metric in metrics.items():
-            if name != "outcomes":
-                metric.update(unigram if name == "unigram_perplexity" else nats)
+        unigram = -self.log_unigram.to(following.device)[following[counts]]
+        bits, own = nats[counts] * self.bits_per_nat, {"unigram_perplexity": [unigram], "outcomes": (nats, counts)}
+        return {"": [nats[counts]], "bits_per_byte": [bits], **own}
 
 
 SEQUENCES = ("pairs", "stream", "documents")
@@ -147,8 +132,7 @@ class MaskedBatch:
 class MaskedLM(Task):
     """Masked tokens, and with `sequences=pairs` whether one segment follows another."""
 
-    item = "sequence"
-    head, batch_class = "masked", MaskedBatch
+    item, of, head, batch_class = "sequence", MASKED, "masked", MaskedBatch
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
@@ -157,7 +141,8 @@ class MaskedLM(Task):
         refuse_options(config, data)
         self.tokenizer, self.share = data.tokenizer, config.share
         self.dynamic, self.pairs = config.masking == "dynamic", config.sequences == "pairs"
-        self.shape = {**data.shape, "head": self.head}
+        self.shape, self.outputs = {**data.shape, "head": self.head}, data.tokenizer.size
+        self.of = PAIRS if self.pairs else self.of
         self.label_smoothing = recipe.label_smoothing
         parts = (data.train, data.validation, data.test)
         self.train, self.validation, self.test = (self.make_sequences(part, config, data.length) for part in parts)
@@ -251,42 +236,17 @@ class MaskedLM(Task):
         smoothing = {name: 0.0 if name == NEXT else self.label_smoothing for name in self.added}
         return torch.stack([sum_cross_entropy(*terms[name], smoothing[name]) for name in self.added])
 
-    def metrics(self, detailed: bool = False) -> MetricCollection:
-        """Make the metrics loss (nats), which training minimizes, perplexity and masked_accuracy of the masked tokens.
-
-        If the loss has several terms each is a metric too: masked_loss and next_sentence_loss, with pairs, beside
-        next_sentence_accuracy; boundary_loss of SpanBERT. `detailed` adds outcomes, each sequence's nats of its masked
-        tokens.
-        """
-        metrics: dict[str, Metric] = {"loss": SumOfMeans(len(self.added))}
-        metrics |= {"perplexity": Perplexity(), "masked_accuracy": Mean()}
-        if len(self.added) > 1:
-            metrics |= {f"{name}_loss": Mean() for name in self.added}
-        if self.pairs:
-            metrics["next_sentence_accuracy"] = Mean()
-        if detailed:
-            metrics["outcomes"] = ItemOutcomes()
-        return MetricCollection(metrics, compute_groups=False)
-
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: MaskedBatch) -> None:
-        terms = self.terms(model, batch)
-        counts = {name: targets != IGNORE_INDEX for name, (_, targets) in terms.items()}
-        terms = {
-            name: (logits[counts[name]].float(), targets[counts[name]]) for name, (logits, targets) in terms.items()
-        }
-        nats = {name: F.cross_entropy(*term, reduction="none") for name, term in terms.items()}
-        right = {name: (logits.argmax(-1) == targets).float() for name, (logits, targets) in terms.items()}
-        metrics["loss"].update(*(nats[name] for name in self.added))
-        metrics["perplexity"].update(nats["masked"])
-        if "outcomes" in metrics:
-            masked = counts["masked"]
-            metrics["outcomes"].update(
-                nats["masked"].new_zeros(masked.shape).masked_scatter(masked, nats["masked"]), masked
-            )
-        for name, metric in metrics.items():
-            term, _, what = name.rpartition("_")
-            if term:
-                metric.update({"loss": nats, "accuracy": right}[what][term])
+    def measure(self, model: nn.Module, batch: MaskedBatch, names: Container[str]) -> Measured:
+        """Return the nats of each term of the loss; outcomes are of each sequence's masked tokens."""
+        measured = {}
+        for name, (logits, targets) in self.terms(model, batch).items():
+            nats = count_nats(logits, targets)
+            counts = targets != IGNORE_INDEX
+            measured[f"{name}_loss"] = [nats[counts]]
+            measured[f"{name}_accuracy"] = [(logits.argmax(-1) == targets)[counts].float()]
+            if name == "masked":
+                measured |= {"perplexity": [nats[counts]], "outcomes": (nats, counts)}
+        return {"loss": [measured[f"{name}_loss"][0] for name in self.added], **measured}
 
 
 def refuse_empty(task: Task, data: TextData, problem: str) -> None:
@@ -330,7 +290,7 @@ class SpanBatch(MaskedBatch):
 class SpanLM(MaskedLM):
     """Masked spans, and their tokens from the two beside each."""
 
-    head, batch_class = "span", SpanBatch
+    of, head, batch_class = SPANS, "span", SpanBatch
     added = ("masked", "boundary")
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):

@@ -25,40 +25,35 @@ from torchmetrics.utilities import dim_zero_cat
 
 BINS = 15  # of confidence
 Accuracy = partial(MulticlassAccuracy, average="micro", validate_args=False)
-Calibration = partial(MulticlassCalibrationError, n_bins=BINS, norm="l1", validate_args=False)
 Spearman = SpearmanCorrCoef
 
 
 class Mean(MeanMetric):
     """The mean of all values, in float64; NaN if one of them is NaN, which torchmetrics' own leaves out."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 1):
         super().__init__(nan_strategy="disable")
         self.set_dtype(torch.float64)  # in float32 a sum stands still at 2^24 times its values
 
 
 class Perplexity(Mean):
-    """A function of the mean nats per token, by default its exponential."""
-
-    def __init__(self, transform: Callable[[Tensor], Tensor] = torch.exp):
-        super().__init__()
-        self.transform = transform
+    """The exponential of the mean nats per token."""
 
     def compute(self) -> Tensor:
-        return self.transform(super().compute())
+        return super().compute().exp()
 
 
 class SumOfMeans(Metric):
-    """The sum of several terms, each the mean over its own number of values; a term without values counts as 0."""
+    """The sum of one or more terms, each the mean over its own number of values; a term without values counts as 0."""
 
-    def __init__(self, terms: int):
+    def __init__(self, outputs: int = 1):
         super().__init__()
         for name in ("totals", "counts"):
-            self.add_state(name, torch.zeros(terms, dtype=torch.float64), dist_reduce_fx="sum")
+            self.add_state(name, torch.zeros(1, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, *terms: Tensor) -> None:
-        self.totals += torch.stack([values.double().sum() for values in terms])
-        self.counts += self.counts.new_tensor([values.numel() for values in terms])
+        self.totals = self.totals + torch.stack([values.double().sum() for values in terms])
+        self.counts = self.counts + self.counts.new_tensor([values.numel() for values in terms])
 
     def compute(self) -> Tensor:
         return (self.totals / self.counts.clamp(min=1)).sum()
@@ -206,7 +201,7 @@ class LargestShare(ClassCounts):
 class ItemOutcomes(Metric):
     """The mean value of each item, and the number of answers that it is the mean of: (2, items)."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 1):
         super().__init__()
         for name in ("means", "counts"):
             self.add_state(name, [], dist_reduce_fx="cat")
@@ -223,7 +218,17 @@ class ItemOutcomes(Metric):
         return torch.stack([dim_zero_cat(self.means), dim_zero_cat(self.counts)])
 
 
-class Reliability(MulticlassCalibrationError):
+class Calibration(MulticlassCalibrationError):
+    """The distance of confidence from accuracy, over bins of confidence."""
+
+    def __init__(self, classes: int):
+        super().__init__(classes, n_bins=BINS, norm="l1", validate_args=False)
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        super().update(logits.softmax(dim=1), labels)  # it would take logits in 0..1 for probabilities
+
+
+class Reliability(Calibration):
     """The bins that the calibration error sums over: (3, bins).
 
     Rows: number of images, mean confidence, accuracy; the latter two are NaN in an empty bin. A bin includes its lower

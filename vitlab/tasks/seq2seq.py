@@ -3,7 +3,7 @@
 Shapes: B batch, S tokens of a source, N of a target, V vocabulary; C channels, Y x X pixels, K captions of a picture.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,20 +23,18 @@ from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding, write
-from vitlab.tasks.base import Task, TokenInputs, count_nats, refuse_image_recipe, sum_cross_entropy
+from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, refuse_image_recipe, sum_cross_entropy
 from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.language import LEAST_SHARE, SEED
 from vitlab.tasks.measures import (
     Decoded,
-    ItemOutcomes,
-    Mean,
-    Perplexity,
     Score,
     score_captions,
     score_exact_match,
     score_summaries,
     score_translation,
 )
+from vitlab.tasks.metrics import TARGETS
 
 MOST_BEAMS = 100
 LONG = ("refuse", "cut", "leave_out")  # what becomes of texts longer than the model takes
@@ -59,7 +57,7 @@ class SourceTargetBatch(NamedTuple):
 class SequenceToSequence(Task):
     """A task with teacher forcing: cross-entropy of each target token, given the input and the tokens before it."""
 
-    item = "pair"
+    item, of = "pair", TARGETS
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
@@ -81,6 +79,7 @@ class SequenceToSequence(Task):
     def set_options(self, config: TaskConfig, recipe: RecipeConfig, data: TextData | CaptionData) -> None:
         """Set the options that do not depend on the kind of the inputs."""
         self.tokenizer, self.exact, self.target_length = data.tokenizer, data.exact, data.target_length
+        self.outputs = data.tokenizer.size
         self.strata = data.classes  # of a mixture: the names of its parts
         self.beams, self.length_penalty = config.beams, config.length_penalty
         self.label_smoothing = recipe.label_smoothing
@@ -129,46 +128,38 @@ class SequenceToSequence(Task):
         return (score_exact_match if self.exact else score_translation,)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
-        """Make loss (nats per token of the targets) and perplexity; `detailed` adds the metrics of generated texts, and
-        outcomes: whether each text is right, or else each target's nats. Each part of a mixture has the texts' metrics
-        and exact matches too, as `exact_match_NAME`.
+        """Make the metrics of targets; `detailed` adds those of generated texts, and of each part of a mixture, such as
+        `exact_match_NAME`. Outcomes are whether each text is right, or else each target's nats.
         """
-        metrics: dict[str, Any] = {"loss": Mean(), "perplexity": Perplexity()}
+        metrics = super().metrics(detailed)
         if detailed:
-            metrics["outcomes"] = ItemOutcomes()
-            if self.scores:
-                metrics["texts"] = Decoded(*self.scores)
             scores = dict.fromkeys((score_exact_match, *self.scores))
-            metrics |= {f"texts_{name}": Decoded(*scores, suffix=f"_{name}") for name in self.strata}
-        return MetricCollection(metrics, compute_groups=False)
+            texts = {f"texts_{name}": Decoded(*scores, suffix=f"_{name}") for name in self.strata}
+            metrics.add_metrics(texts | ({"texts": Decoded(*self.scores)} if self.scores else {}))
+        return metrics
 
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: SourceTargetBatch) -> None:
+    def measure(self, model: nn.Module, batch: SourceTargetBatch, names: Container[str]) -> Measured:
         nats, counts = count_nats(self.logits(model, batch), batch.following), batch.following != IGNORE_INDEX
-        for name in ("loss", "perplexity"):
-            metrics[name].update(nats[counts])
-        outcomes = (nats, counts)
-        if "texts" in metrics:
+        measured = {"": [nats[counts]], "outcomes": (nats, counts)}
+        if "texts" in names:
             written, wanted = self.write(model, batch), self.wanted(batch)
-            self.compare_texts(metrics, batch, written, wanted)
+            measured |= self.compare_texts(batch, written, wanted)
             if self.exact:
                 right = [text.strip() == other.strip() for text, other in zip(written, wanted, strict=True)]
-                outcomes = (torch.tensor(right, device=counts.device),)
-        if "outcomes" in metrics:
-            metrics["outcomes"].update(*outcomes)
+                measured["outcomes"] = [torch.tensor(right, device=counts.device)]
+        return measured
 
     def wanted(self, batch: SourceTargetBatch) -> list[Any]:
         """Return the texts that are right, as `scores` take them."""
         return [self.decode(row[row != IGNORE_INDEX]) for row in batch.following]
 
-    def compare_texts(
-        self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[Any]
-    ) -> None:
-        """Add the texts written for a batch, beside the wanted ones."""
-        sources = self.describe_sources(batch)
-        metrics["texts"].update(written, wanted, sources)
+    def compare_texts(self, batch: SourceTargetBatch, written: list[str], wanted: list[Any]) -> dict[str, Any]:
+        """Return the texts written for a batch, the wanted ones and the sources, by the metric that compares them."""
+        whole, compared = (written, wanted, self.describe_sources(batch)), {}
         for number, name in enumerate(self.strata):
             rows = (batch.part == number).nonzero()[:, 0].tolist()
-            metrics[f"texts_{name}"].update(*([texts[row] for row in rows] for texts in (written, wanted, sources)))
+            compared[f"texts_{name}"] = [[texts[row] for row in rows] for texts in whole]
+        return {"texts": whole, **compared}
 
     def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
         """Generate texts from the inputs."""
@@ -291,11 +282,9 @@ class Summarization(SequenceToSequence):
             metrics.add_metrics({"lead": Decoded(score_summaries, suffix="_lead")})
         return metrics
 
-    def compare_texts(
-        self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[str]
-    ) -> None:
-        super().compare_texts(metrics, batch, written, wanted)
-        metrics["lead"].update([" ".join(text.split()[: self.words]) for text in self.describe_sources(batch)], wanted)
+    def compare_texts(self, batch: SourceTargetBatch, written: list[str], wanted: list[str]) -> dict[str, Any]:
+        lead = [" ".join(text.split()[: self.words]) for text in self.describe_sources(batch)]
+        return {**super().compare_texts(batch, written, wanted), "lead": (lead, wanted)}
 
 
 class SummarizationInOneSequence(Summarization, OneSequence):
@@ -328,6 +317,7 @@ class SpanCorruption(SequenceToSequence):
         self.share, self.mean_span = config.share, config.mean_span
         self.plan = plan_lengths(data.length, config.share, config.mean_span)
         self.tokenizer = data.tokenizer.with_sentinels(max(SENTINELS, self.plan.spans + 1))
+        self.outputs = self.tokenizer.size
         self.label_smoothing = recipe.label_smoothing
         self.eval_batch_size = max(recipe.batch_size, 64)
         # a summary that the run is fine-tuned for may be longer than the spans

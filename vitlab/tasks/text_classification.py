@@ -6,7 +6,7 @@ The data decide which. Inputs are GPT's and BERT's (vitlab.data.sequences).
 Shapes: B batch, S sequences of an item (absent if it is one), N tokens, D width.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +20,11 @@ from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import NO_TAG, TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
-from vitlab.tasks.base import Classes, Numbers, Objective, TargetTask, TokenInputs, collect
-from vitlab.tasks.metrics import CHOICES, NUMBERS, TAGS, TEXTS
+from vitlab.tasks.base import Classes, Measured, Numbers, Objective, TargetTask, TokenInputs
+from vitlab.tasks.metrics import ANSWERS, CHOICES, NUMBERS, TAGS, TEXTS
 
 if TYPE_CHECKING:
-    from torchmetrics import MetricCollection
+    from vitlab.data.text.tokenization import Tokenizer
 
 # tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
 # choices or numbers (B,), tags (B, N)
@@ -52,10 +52,7 @@ class TextClassification(TargetTask):
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         planes, targets = batch
-        tokens, segments = planes[..., 0, :], planes[..., 1, :]
-        mask = tokens != IGNORE_INDEX
-        targets = planes[..., 2, :] if self.tagged else targets
-        return tokens.where(mask, self.tokenizer.pad), mask, segments, targets
+        return *read_planes(planes, self.tokenizer.pad), planes[..., 2, :] if self.tagged else targets
 
     def inputs(self, batch: Batch) -> TokenInputs:
         return TokenInputs.of(*flatten_sequences(batch), self.tokenizer.special)
@@ -114,6 +111,10 @@ class SpanExtraction(TextClassification):
     a token (Devlin et al., 2019, section 4.2). A question without an answer has it at the first token (section 4.3).
     """
 
+    def __init__(self, recipe: RecipeConfig, data: TextData):
+        super().__init__(recipe, data, Classes(TAGS, 2))
+        self.of = ANSWERS
+
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         """Make marks (B, N) the targets: 0 for the text and the first token, 1 within the answer, NO_TAG elsewhere;
         2 for the first token if data.length cut the answer off.
@@ -128,35 +129,24 @@ class SpanExtraction(TextClassification):
     def count_targets(self, batch: Batch) -> Tensor:
         return torch.tensor([len(batch[0])], device=batch[0].device)
 
-    def metrics(self, detailed: bool = False) -> "MetricCollection":
-        """Make loss (nats of both ends), exact_match and f1 of words as SQuAD's (`score_answer`), one answer each.
-
-        `detailed` adds outcomes: which answers match.
-        """
-        from vitlab.tasks.measures import ItemOutcomes, Mean
-
-        metrics = {"loss": Mean(), "exact_match": Mean(), "f1": Mean()}
-        return collect(metrics | ({"outcomes": ItemOutcomes()} if detailed else {}))
-
-    def update(self, metrics: "MetricCollection", model: nn.Module, batch: Batch) -> None:
+    def measure(self, model: nn.Module, batch: Batch, names: Container[str]) -> Measured:
+        """Return nats of both ends, and exact matches and F1 of words as SQuAD's (`score_answer`), one answer each."""
         from vitlab.tasks.measures import score_answer
 
         logits, marks = self.answer(model, batch)
         found, _ = find_spans(logits, marks)
-        written, given = (self.read_spans(batch[0], spans) for spans in (found[:, 0], find_answers(marks)))
+        written, given = (read_spans(self.tokenizer, batch[0], ends) for ends in (found[:, 0], find_answers(marks)))
         pairs = zip(written, given, strict=True)
         scores = torch.tensor([score_answer(*pair) for pair in pairs], device=logits.device)
         scores[marks[:, 0] == 2] = 0  # the model never saw the answer
-        metrics["loss"].update(count_span_nats(logits, marks))
-        metrics["exact_match"].update(scores[:, 0])
-        metrics["f1"].update(scores[:, 1])
-        if "outcomes" in metrics:
-            metrics["outcomes"].update(scores[:, 0])
+        matches, f1 = scores.unbind(1)
+        return {"loss": [count_span_nats(logits, marks)], "exact_match": [matches], "outcomes": [matches], "f1": [f1]}
 
-    def read_spans(self, tokens: Tensor, spans: Tensor) -> list[str]:
-        """Decode one span (2,) of each row of tokens (B, N) to a text; the first token alone is no text."""
-        rows = zip(tokens.tolist(), spans.tolist(), strict=True)
-        return [self.tokenizer.decode(row[first : last + 1]).strip() for row, (first, last) in rows]
+
+def read_spans(tokenizer: "Tokenizer", tokens: Tensor, spans: Tensor) -> list[str]:
+    """Decode one span (2,) of each row of tokens (B, N) to a text; the first token alone is no text."""
+    rows = zip(tokens.tolist(), spans.tolist(), strict=True)
+    return [tokenizer.decode(row[first : last + 1]).strip() for row, (first, last) in rows]
 
 
 def find_answers(marks: Tensor) -> Tensor:
@@ -187,6 +177,13 @@ def find_spans(logits: Tensor, marks: Tensor, count: int = 1) -> tuple[Tensor, T
     allowed[0, 1:] = False
     best = scores.masked_fill(~allowed, -torch.inf).flatten(1).topk(count)
     return torch.stack([best.indices // first.shape[1], best.indices % first.shape[1]], dim=-1), best.values
+
+
+def read_planes(planes: Tensor, pad: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Read framed texts (..., 2 or 3, N) as tokens, mask and segments (..., N)."""
+    tokens = planes[..., 0, :]
+    mask = tokens != IGNORE_INDEX
+    return tokens.where(mask, pad), mask, planes[..., 1, :]
 
 
 def flatten_sequences(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -251,7 +248,7 @@ def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_conf
     raise_all([*find_excluded(recipe, "text"), *list_problems(config, data)])
     texts = data.train
     if config.kind == "span_extraction":
-        return SpanExtraction(recipe, data, Classes(TAGS, 2))
+        return SpanExtraction(recipe, data)
     if texts.targets is not None and texts.tags is None:
         objective: Objective = Numbers(NUMBERS)
     elif len(texts.parts) > 2:

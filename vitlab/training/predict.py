@@ -3,7 +3,7 @@
 Shapes: N items, C classes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from vitlab import tasks
 from vitlab.config import UserError
-from vitlab.data.base import Examples, ImageData, Split, TextData
+from vitlab.data.augment import normalize
+from vitlab.data.base import Examples, Split, Texts
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
 from vitlab.data.opening import contents, open_data
+from vitlab.data.sequences import frame_texts
 from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import read_json, write_json
-from vitlab.tasks.base import Classes, collect_logits
-from vitlab.tasks.images import ImageTask
-from vitlab.tasks.metrics import TEXTS
-from vitlab.tasks.text_classification import TextClassification, find_spans
+from vitlab.tasks.base import BATCH
+from vitlab.tasks.text_classification import find_spans, read_planes, read_spans, trim_padding
 from vitlab.training.checkpoints import load_run, place_run
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import LARGE
@@ -87,12 +86,24 @@ class Predictor:
         if not (self.is_number or self.several or self.fills):
             self.calibrate()
 
-    def build_task(self, data: Any) -> Any:
-        """Build a task that feeds these data, which need no targets, to the model; use only the model's outputs."""
-        config, objective = self.run.config, Classes(TEXTS, self.run.shape["num_classes"])
+    @torch.inference_mode()
+    def compute_logits(self, read: Callable[[np.ndarray], np.ndarray], count: int) -> np.ndarray:
+        """Compute the outputs (N, outputs) for `count` items, as the data or `frame` read them; no targets needed."""
+        rows = []
+        for first in range(0, count, BATCH):
+            items = torch.as_tensor(read(np.arange(first, min(first + BATCH, count)))).to(self.device)
+            with self.autocast:
+                rows.append(self.answer(items).float().cpu())
+        return torch.cat(rows).numpy()
+
+    def answer(self, items: torch.Tensor) -> torch.Tensor:
         if self.reads_text:
-            return TextClassification(config.recipe, data, objective)
-        return ImageTask(config.recipe, data, config.data, objective)
+            return self.model(*trim_padding(self.model, *read_planes(items, self.tokenizer.pad)))
+        data = self.run.config.data
+        return self.model(normalize(items, list(data.mean), list(data.std)))
+
+    def frame(self, texts: Texts) -> Split:
+        return frame_texts(texts, self.tokenizer, self.run.config.data.length)
 
     def calibrate(self) -> None:
         """Take the temperature from RUN/calibration.json, or fit it on the validation data and write it there."""
@@ -105,9 +116,8 @@ class Predictor:
             except UserError as error:
                 self.not_calibrated = error.problems[0]
                 return
-            task = self.build_task(data)
-            logits = collect_logits(self.model, task, task.validation, self.autocast).numpy()
-            labels = task.validation.labels
+            split = self.frame(data.validation) if self.reads_text else data.validation
+            logits, labels = self.compute_logits(split.read, len(split)), split.labels
             found = fit_temperature(logits, labels)
             before, after = (measure(soften(logits, by), labels) for by in (1.0, found))
             write_json(path, {"temperature": found, "validation_items": len(labels), "before": before, "after": after})
@@ -121,11 +131,9 @@ class Predictor:
         found: list[Prediction] = []
         for start in range(0, len(inputs), CHUNK):
             chunk = inputs[start : start + CHUNK]
-            errors, data = self.read_texts(chunk) if self.reads_text else self.read_pictures(chunk)
-            logits: Iterator[np.ndarray] = iter(())
-            if data is not None:
-                task = self.build_task(data)
-                logits = iter(collect_logits(self.model, task, task.test, self.autocast).numpy())
+            errors, read = self.read_texts(chunk) if self.reads_text else self.read_pictures(chunk)
+            count = len(chunk) - len(errors)
+            logits = iter(self.compute_logits(read, count) if count else ())
             for place, text in enumerate(chunk):
                 failed = place in errors
                 found.append(Prediction(text, error=errors[place]) if failed else self.describe(text, next(logits)))
@@ -158,43 +166,34 @@ class Predictor:
         question, _, passage = (part.strip() for part in text.partition(SEPARATOR))
         if not (question and passage):
             return [Prediction(text, error=f"has no question and text; write QUESTION {SEPARATOR} TEXT")]
-        config = self.run.config
         encoded = encode_examples(Examples(([question], [passage]), spans=[(0, 0)]), self.tokenizer, iter)
         if not len(encoded):
             return [Prediction(text, error="it has no tokens")]
-        data = TextData(config.data.name, (), config.data.length, self.tokenizer, encoded, encoded, encoded)
-        task = tasks.build_unmeasured(config.task, recipe=config.recipe, data=data, data_config=config.data)
-        tokens, labels = torch.as_tensor(task.test.read(np.arange(1))), torch.zeros(1, dtype=torch.int64)
-        batch = task.prepare((tokens.to(self.device), labels.to(self.device)))
+        planes = torch.as_tensor(self.frame(encoded).read(np.arange(1))).to(self.device)
         with self.autocast:
-            spans, logs = find_spans(*task.answer(self.model, batch), FILLED)
+            logits, marks = self.answer(planes), planes[:, 2]
+        marks[:, 0] = 0  # where a question without an answer has it
+        spans, logs = find_spans(logits, marks[:, : logits.shape[1]], FILLED)
         shares: dict[str, float] = {}
         for span, share in zip(spans[0], logs[0].exp().tolist(), strict=True):
-            answer = task.read_spans(batch[0], span[None])[0] or "(no answer)"
+            answer = read_spans(self.tokenizer, planes[:, 0], span[None])[0] or "(no answer)"
             if share:  # a text may stand in several places, and a short one has few spans
                 shares[answer] = shares.get(answer, 0.0) + share
         return [Prediction(text, shares)]
 
-    def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], ImageData | None]:
-        """Read pictures as a data set's test images; return the errors by place, and the data set of the others."""
-        height, width = self.run.shape["image_size"]
-        form = (height, width), self.run.shape["channels"], vars(self.run.config.data).get("bits", decode.BITS)
+    def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], Callable[[np.ndarray], np.ndarray]]:
+        """Read pictures; return the errors by place, and a reader of the others."""
+        config, shape = self.run.config.data, self.run.shape
+        form = tuple(shape["image_size"]), shape["channels"], vars(config).get("bits", decode.BITS)
         images, errors = read_pictures(paths, *form)
-        if not len(images):
-            return errors, None
-        split = Split(np.zeros(len(images), np.int64), images.__getitem__)
-        name, classes = self.run.config.data.name, self.run.classes
-        return errors, ImageData(name, classes, (height, width), images.shape[1], split, split, split)
+        return errors, images.__getitem__
 
-    def read_texts(self, texts: Sequence[str]) -> tuple[dict[int, str], TextData | None]:
-        """Encode texts as a data set's test texts; return the errors by place, and the data set of the others."""
-        config = self.run.config.data
+    def read_texts(self, texts: Sequence[str]) -> tuple[dict[int, str], Callable[[np.ndarray], np.ndarray]]:
+        """Encode texts; return the errors by place, and a reader of the others."""
         rows = [place for place, ids in enumerate(self.tokenizer.encode(texts)) if ids]
         errors = dict.fromkeys({*range(len(texts))} - {*rows}, "it has no tokens")
-        if not rows:
-            return errors, None
         encoded = encode_examples(Examples(([texts[place] for place in rows],)), self.tokenizer, iter)
-        return errors, TextData(config.name, self.run.classes, config.length, self.tokenizer, encoded, encoded, encoded)
+        return errors, self.frame(encoded).read
 
     def describe(self, text: str, logits: np.ndarray) -> Prediction:
         if self.is_number:

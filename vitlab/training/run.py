@@ -35,7 +35,7 @@ from vitlab.models import counting
 from vitlab.models.base import before_head
 from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task
-from vitlab.tasks.metrics import list_metrics
+from vitlab.tasks.metrics import METRICS
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
@@ -302,7 +302,7 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
 
 def find_error(metrics: dict[str, Any]) -> float | None:
     """Compute the share of wrong answers, or its substitute: 1 - mAP, RMSE over the targets' standard deviation."""
-    measured = (metric for metric in list_metrics() if metric.gives_error and metrics.get(metric.key) is not None)
+    measured = (metric for metric in METRICS if metric.gives_error and metrics.get(metric.key) is not None)
     return next((metric.to_error(metrics[metric.key]) for metric in measured), None)
 
 

@@ -16,7 +16,7 @@ from vitlab.studies.stats import (
     read_outcomes,
     write_outcomes,
 )
-from vitlab.tasks.metrics import list_metrics
+from vitlab.tasks.metrics import METRICS
 
 
 def test_values_per_seed_give_the_interval_of_the_paired_t_test():
@@ -117,7 +117,7 @@ def test_one_seed_beyond_sizes_of_two_has_the_pooled_spread():
 
 # ---- what runs keep of each test item
 
-BY_KEY = {metric.key: metric for metric in list_metrics()}
+BY_KEY = {metric.key: metric for metric in METRICS}
 
 
 @pytest.mark.parametrize(("key", "most"), [("accuracy", 1), ("accuracy", 5), ("loss", 7)])

@@ -1,6 +1,6 @@
 """Metrics of single items and of uneven classes: against the collection's own means, and against scikit-learn."""
 
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +11,9 @@ from torch.profiler import ProfilerActivity, profile
 from tests import classified
 from tests.unit.tasks.test_text_tasks import FOR, batch_of, built, task_of
 from vitlab import models
-from vitlab.tasks import base, metrics
-from vitlab.tasks.base import Classes, Numbers, collect
+from vitlab.tasks.base import Classes, fill, make_metrics
 from vitlab.tasks.measures import BalancedAccuracy, Matthews
-from vitlab.tasks.metrics import IMAGES, MEASURES, TEXTS
+from vitlab.tasks.metrics import IMAGES, TEXTS
 
 
 def weighted_mean(outcomes):
@@ -54,9 +53,9 @@ def test_uneven_classes_are_seen_by_balanced_accuracy_macro_f1_and_chance():
     logits = torch.randn(500, 5, generator=torch.Generator().manual_seed(0))  # no item is of the fifth class
     logits[:, 0] += 1.5
     objective = Classes(IMAGES, 5)
-    metrics = collect(objective.metrics(detailed=True))
+    metrics = make_metrics(IMAGES, 5, detailed=True)
     for part in (slice(0, 300), slice(300, None)):
-        objective.update(metrics, logits[part], torch.from_numpy(labels[part]))
+        fill(metrics, objective.judge(logits[part], torch.from_numpy(labels[part])))
     found, predicted = metrics.compute(), logits.argmax(1).numpy()
     assert 4 in predicted
     assert found["macro_f1"].item() == pytest.approx(f1_score(labels, predicted, average="macro"))
@@ -75,23 +74,9 @@ def test_metrics_of_many_classes_need_no_array_of_all_pairs_for_each_item(key, r
     request.addfinalizer(partial(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()))
     torch.use_deterministic_algorithms(True)
     items, classes = 67, 211
-    metric = Classes(TEXTS, classes).metrics(detailed=True)[key]
+    metric = make_metrics(TEXTS, classes, detailed=True)[key]
     logits, labels = torch.randn(items, classes), torch.randint(classes, (items,))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         metric.update(logits, labels)
         metric.compute()
     assert max(event.cpu_memory_usage for event in profiler.events()) < 10 * 8 * classes**2
-
-
-def test_a_module_in_the_folder_adds_a_metric_in_one_file(tmp_path, monkeypatch):
-    make = "make=lambda outputs: __import__('torchmetrics').MeanAbsoluteError()"
-    entry = f"Metric('distance', 'distance', {make}, of=('measures',), classes=(1, 1))"
-    (tmp_path / "own.py").write_text(f"from vitlab.tasks.metrics import Metric\nMETRICS = ({entry},)\n")
-    monkeypatch.setattr(metrics, "__path__", paths := [*metrics.__path__, str(tmp_path)])
-    monkeypatch.setattr(metrics.__spec__, "submodule_search_locations", paths)
-    monkeypatch.setattr(metrics, "list_metrics", fresh := cache(metrics.list_metrics.__wrapped__))
-    monkeypatch.setattr(base, "list_metrics", fresh)
-    found = Numbers(MEASURES).metrics(detailed=True)["distance"]
-    found.update(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0]))
-    assert found.compute() == 2.5
-    assert metrics.find_metric("distance").text(2.5) == "2.50"

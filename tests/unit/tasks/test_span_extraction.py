@@ -16,7 +16,7 @@ from vitlab.data.loader import Items
 from vitlab.data.opening import open_data
 from vitlab.data.text.texts import read
 from vitlab.tasks.measures import score_answer
-from vitlab.tasks.text_classification import LONGEST_ANSWER, count_span_nats, find_answers, find_spans
+from vitlab.tasks.text_classification import LONGEST_ANSWER, count_span_nats, find_answers, find_spans, read_spans
 
 SMALL = ["task=span_extraction", "data.count=60", "model.width=32", "model.depth=2", "model.heads=2"]
 
@@ -36,7 +36,9 @@ def whole(task, rows=None):
 def test_marked_tokens_are_the_answer():
     task, _, data = build()
     tokens, mask, segments, marks = whole(task)
-    for answer, question, context in zip(task.read_spans(tokens, find_answers(marks)), *data.train.parts, strict=True):
+    for answer, question, context in zip(
+        read_spans(task.tokenizer, tokens, find_answers(marks)), *data.train.parts, strict=True
+    ):
         color = data.tokenizer.decode(question).split()[3]
         assert f"The {color} box holds {answer}." in data.tokenizer.decode(context)
     assert (marks[:, 1:][segments[:, 1:] == 0] == NO_TAG).all()
@@ -135,7 +137,7 @@ def test_files_of_squad(tmp_path):
     data = open_data(config.data)
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     tokens, _, _, marks = whole(task)
-    read_again = set(task.read_spans(tokens, find_answers(marks)))
+    read_again = set(read_spans(task.tokenizer, tokens, find_answers(marks)))
     assert read_again <= {"", *(text.split(". ")[1].removesuffix(" goes there.") for text in corpus.train.parts[1])}
     assert len(read_again) > 10
     assert not {bytes(row) for row in data.train.parts[1]} & {bytes(row) for row in data.validation.parts[1]}

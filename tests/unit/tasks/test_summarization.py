@@ -57,7 +57,8 @@ def test_the_lead_baseline_has_as_many_words_as_summaries_in_the_mean():
     task, _ = build("transformer_nano", shown)
     assert task.words == 2
     metrics = task.metrics(detailed=True)
-    task.compare_texts(metrics, batch_of(task), *[["8", "13 12 11"]] * 2)
+    for name, given in task.compare_texts(batch_of(task), *[["8", "13 12 11"]] * 2).items():
+        metrics[name].update(*given)
     found = metrics["texts"].compute() | metrics["lead"].compute()
     assert found["rouge_l"] == 1
     # "7 8" against "8": precision 1/2, recall 1; "11 12" against "13 12 11": one word in order of 2 and of 3
@@ -70,7 +71,9 @@ def test_each_part_of_a_mixture_has_its_own_scores():
     task, _ = build("transformer_nano", shown)
     batch, metrics = batch_of(task), task.metrics(detailed=True)
     wanted = [task.decode(row[row != IGNORE_INDEX]) for row in batch.following]
-    task.compare_texts(metrics, batch, [text if row % 2 else "" for row, text in enumerate(wanted)], wanted)
+    written = [text if row % 2 else "" for row, text in enumerate(wanted)]
+    for name, given in task.compare_texts(batch, written, wanted).items():
+        metrics[name].update(*given)
     for part, right in (("even", 0), ("odd", 1)):
         found = metrics[f"texts_{part}"].compute()
         assert found[f"exact_match_{part}"] == found[f"rouge_l_{part}"] == right

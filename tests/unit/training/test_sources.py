@@ -226,12 +226,12 @@ PAIRS = [(a, b) for a in SETS if a in names("task") for b in SETS if (a in TEXTS
 def test_a_run_on_data_of_any_kind_works_or_is_refused(task, other):
     config = compose(TrainConfig, [f"task={task}"])
     parts = {"recipe": config.recipe, "data_config": config.data}
-    own = tasks.build_unmeasured(config.task, data=SETS[task], **parts)
+    own = tasks.build(config.task, data=SETS[task], **parts)
     run, works = SimpleNamespace(shape=own.shape, classes=own.classes), False
     with suppress(UserError):
         refuse_misfit(run, SETS[other])
         works = not compare_classes(run, SETS[other])
-        tasks.build_unmeasured(config.task, data=SETS[other], **parts)
+        tasks.build(config.task, data=SETS[other], **parts)
     assert works or task != other
 
 

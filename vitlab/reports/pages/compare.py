@@ -20,7 +20,7 @@ from vitlab.reports.figures.curves import read_curve, thin_curves
 from vitlab.reports.pages import render
 from vitlab.reports.words import cell_text, compare_sizes, describe_numbers, join_names
 from vitlab.studies.results import Results, RunResults
-from vitlab.tasks.metrics import find_metric, list_metrics, main_metric
+from vitlab.tasks.metrics import METRICS, find_metric, main_metric
 
 SCRIPTS = ("charts.js", "table.js", "compare.js")
 FILES = (
@@ -61,7 +61,7 @@ FURTHER = (  # columns that the report's table of runs has no room for
 def list_columns(rows: Rows) -> list[Column]:
     """List the columns: the main metric first, then every other metric that some run has."""
     main = main_metric(rows)
-    others = [m for m in list_metrics() if m.is_compared and m.key not in (main.key, "loss")]
+    others = [m for m in METRICS if m.is_compared and m.key not in (main.key, "loss")]
     measured = [main, *(m for m in others if any(m.value(row) is not None for row in rows))]
     return [
         Column("train_size", f"{main.sized_by}s", whole),

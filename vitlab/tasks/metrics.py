@@ -1,29 +1,27 @@
-"""The metrics of runs: `METRICS`, the columns of results.csv with their labels and units.
+"""The metrics of runs: `METRICS`, the columns of results.csv with their labels and units, and `TABLES` beside them.
 
-A metric is an entry of it, or of the `METRICS` of your own module in this folder, which is found by listing. A metric
-of classes or numbers says what it is `of`: IMAGES of image classification, LABELS (several of an image, targets (B,
-outputs)), MEASURES (numbers of images, in their own unit), TEXTS, TAGS, CHOICES and NUMBERS (standardised) of text. Its
-`make(outputs)` gives a metric of torchmetrics that is updated with logits (B, outputs) and targets (B,), and imports
-torch inside, because commands that only print read the labels. Metrics of tokens and generated texts are computed by
-their tasks; every task has the loss. With `detailed` it is measured on the test set alone, and `is_compared` shows it
-in the report's table of runs. Shipped priorities are up to 200 for metrics that a study may be about; the default comes
-after them. A metric that keeps all pairs of classes says so by `classes=(2, MOST_CONFUSED)`.
+A study is about the first metric that its runs have; an own entry goes where it belongs. A metric says what kinds of
+targets it is `of`: one class of an image, a text, each token or of choices; several LABELS of an image; numbers of
+texts, standardised, and MEASURES of images in their own unit; answers within texts; tokens, targets, masked tokens. Its
+`make(outputs, of)` gives a metric of torchmetrics that the task's `update` fills, for classes with logits (B, outputs)
+and labels (B,); it imports torch inside, because commands that only print read the names. Metrics without it are of
+generated texts and probes. With `detailed` it is measured on the test set alone, and `is_compared` shows it in the
+report's table of runs. A metric that keeps all pairs of classes says so by `classes=(2, MOST_CONFUSED)`.
 """
 
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import import_module
 from itertools import chain
 from typing import Any
 
 from vitlab.formatting import DASH, finite, significant
-from vitlab.registry import list_modules
 
 IMAGES, TEXTS, TAGS, CHOICES, NUMBERS = "images", "texts", "tags", "choices", "numbers"
-LABELS, MEASURES = "labels", "measures"
+LABELS, MEASURES, ANSWERS, TOKENS, TARGETS = "labels", "measures", "answers", "tokens", "targets"
+MASKED, PAIRS, SPANS = "masked", "pairs", "spans"
 CLASSES = (IMAGES, TEXTS, TAGS)  # which mean the same in every item; those of CHOICES do not
 LEAST = 1e-12  # of a relative metric, whose logarithm is taken: an error may be 0
 MOST_CONFUSED = 5000  # classes for which all pairs of them are counted: 200 MB
@@ -42,12 +40,11 @@ class Metric:
     loss: str = "cross-entropy, nats"  # what is made small where this is measured
     point: float = 0.01  # what a margin of 1 is, in `compared`: a percentage point, or 1% of a relative metric
     relative: bool = False  # compared by ratios, since its spread grows with it, and its unit with the data
-    priority: int = 500  # a study is about the metric with the lowest one of those that its runs have
     is_compared: bool = True  # shown beside others in tables of runs
     is_error: bool = False  # a positive number that falls as a power of the data: laws describe it as it stands
     gives_error: bool = False  # the column `error` of results.csv follows from it
-    make: Callable[[int], Any] | None = None  # a fresh `torchmetrics.Metric` for so many outputs
-    of: tuple[str, ...] = ()  # what it is made for: IMAGES, LABELS, MEASURES, TEXTS, TAGS, CHOICES, NUMBERS
+    of: tuple[str, ...] = ()  # kinds of targets
+    make: Callable[[int, str], Any] | None = None  # a fresh `torchmetrics.Metric` for so many outputs and a kind
     classes: tuple[int, int] = (2, sys.maxsize)  # fewest and most classes for which it makes sense
     detailed: bool = True  # measured once, on the test data; False: at every evaluation too
 
@@ -95,81 +92,86 @@ class Metric:
         return value - other if self.higher_is_better else other - value
 
 
-def lazy(name: str, **options: Any) -> Callable[[int], Any]:
+def lazy(name: str, **options: Any) -> Callable[[int, str], Any]:
     """Return a function that makes a metric of vitlab.tasks.measures by name; importing that takes 8 s."""
-    return lambda outputs: vars(import_module("vitlab.tasks.measures"))[name](outputs, **options)
+    return lambda outputs, of="": vars(import_module("vitlab.tasks.measures"))[name](outputs, **options)
 
 
 PROBES = {"knn": "kNN accuracy", "linear_probe": "linear probe"}
 PROBES |= {f"fewshot_{shots}": f"{shots}-shot accuracy" for shots in (1, 5, 10, 25)}
 PROBES |= {f"finetune_{labels}": f"fine-tuned accuracy ({labels:,} labels)" for labels in (100, 1000)}
 POINTS: dict[str, Any] = {"percent": True, "gap_unit": "points"}
-EVERY = (*CLASSES, CHOICES)
+EVERY, HIDDEN = (*CLASSES, CHOICES), (MASKED, PAIRS, SPANS)
+SEQUENCES = (TOKENS, TARGETS, *HIDDEN)
 BESIDE: dict[str, Any] = {"is_compared": False, "of": EVERY}
-SIX: dict[str, Any] = {"classes": (6, sys.maxsize), **BESIDE}
 EACH: dict[str, Any] = {"detailed": False}
-PAIRS: dict[str, Any] = {"of": (TEXTS, TAGS), "classes": (2, MOST_CONFUSED), **EACH}
-SEVERAL: dict[str, Any] = {"loss": "binary cross-entropy, nats", "of": (LABELS,), "classes": (1, sys.maxsize), **EACH}
+WHOLE = {"of": (*EVERY, LABELS, MEASURES, NUMBERS, ANSWERS, *SEQUENCES), "classes": (1, sys.maxsize)}
+MEAN: dict[str, Any] = {"make": lazy("Mean"), **EACH}
 NUMBER: dict[str, Any] = {"loss": "squared error of standardised numbers", "classes": (1, 1), **EACH}  # of one output
 WORSE: dict[str, Any] = {"higher_is_better": False, "is_error": True, "of": (MEASURES,), **NUMBER}
 TEXT: dict[str, Any] = {"gap_unit": "in correlation", "of": (NUMBERS,), **NUMBER}
-RELATIVE: dict[str, Any] = {"higher_is_better": False, "relative": True}
+PAIRED: dict[str, Any] = {"gap_unit": "in correlation", "of": (TEXTS, TAGS), "classes": (2, MOST_CONFUSED), **EACH}
+SEVERAL: dict[str, Any] = {"loss": "binary cross-entropy, nats", "of": (LABELS,), "classes": (1, sys.maxsize), **EACH}
+TERMS = {"masked": (PAIRS, SPANS), "next_sentence": (PAIRS,), "boundary": (SPANS,)}  # of the loss
+RELATIVE: dict[str, Any] = {"higher_is_better": False, "relative": True, **EACH}
+F1 = {TEXTS: lazy("make_f1"), TAGS: lazy("MacroF1"), ANSWERS: lazy("Mean")}
 METRICS = (
-    Metric("accuracy", "accuracy", **POINTS, priority=0, gives_error=True, make=lazy("Accuracy"), of=EVERY, **EACH),
+    Metric("accuracy", "accuracy", **POINTS, gives_error=True, make=lazy("Accuracy"), of=EVERY, **EACH),
     # the mean over the labels of the area under precision against recall, as of VOC and COCO
-    Metric("map", "mAP", **POINTS, priority=10, gives_error=True, make=lazy("AveragePrecision"), **SEVERAL),
-    Metric("matthews", "Matthews correlation", gap_unit="in correlation", priority=40, make=lazy("Matthews"), **PAIRS),
-    # of the second of two classes (MRPC and QQP of GLUE: Wang et al., 2019), else the mean over the classes
-    Metric("f1", "F1", gap_unit="F1", priority=70, make=lazy("make_f1"), of=(TEXTS,), **EACH),
-    # the mean over the classes of the share that is right (Brodersen et al., 2010)
-    Metric("balanced_accuracy", "balanced accuracy", **POINTS, priority=90, make=lazy("BalancedAccuracy"), of=CLASSES),
-    Metric("macro_f1", "macro F1", **POINTS, priority=100, make=lazy("MacroF1"), of=CLASSES),
-    # of the most frequent class
-    Metric("chance", "chance", True, priority=600, make=lazy("LargestShare"), **BESIDE),
-    Metric("top5_accuracy", "top-5 accuracy", True, priority=610, make=lazy("Accuracy", top_k=5), **SIX),
-    # how far confidence is from accuracy, over bins (Guo et al., 2017)
-    Metric("calibration_error", "calibration error", False, False, priority=620, make=lazy("Calibration"), **BESIDE),
+    Metric("map", "mAP", **POINTS, gives_error=True, make=lazy("AveragePrecision"), **SEVERAL),
+    Metric("exact_match", "exact match", **POINTS, of=(ANSWERS,), **MEAN),  # also of generated texts
     # over the standard deviation of the test targets: 1 is what always says their mean
-    Metric("nrmse", "normalised RMSE", priority=20, gives_error=True, make=lazy("NormalisedError"), **WORSE),
-    Metric("mae", "mean absolute error", relative=True, priority=30, make=lazy("AbsoluteError"), **WORSE),
-    Metric("r2", "R2", priority=40, make=lazy("R2"), of=(MEASURES,), **NUMBER),
-    Metric("pearson", "Pearson correlation", priority=50, make=lazy("Pearson"), **TEXT),
-    Metric("spearman", "Spearman correlation", priority=60, make=lazy("Spearman"), **TEXT),
-    *(Metric(key, name, **POINTS, priority=700, is_compared=False) for key, name in PROBES.items()),
-    Metric("exact_match", "exact match", priority=10, **POINTS),  # generated texts that are their reference
-    Metric("bleu", "BLEU", gap_unit="BLEU", point=1.0, priority=20),  # 0 to 100 (Papineni et al., 2002)
-    Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L", priority=30),  # Lin, 2004
-    Metric("perplexity", "perplexity", priority=110, **RELATIVE),
-    Metric("bits_per_byte", "bits per byte", priority=120, is_error=True, **RELATIVE),
-    Metric("unigram_perplexity", "unigram perplexity", priority=130, **RELATIVE),  # of the frequencies of tokens
-    Metric("masked_accuracy", "masked accuracy", priority=140, **POINTS),
-    Metric("next_sentence_accuracy", "next-sentence accuracy", priority=150, **POINTS),
-    Metric("chrf", "chrF", gap_unit="chrF", point=1.0, priority=160),  # 0 to 100 (Popovic, 2015)
-    Metric("rouge1", "ROUGE-1", gap_unit="ROUGE-1", priority=170),
-    Metric("rouge2", "ROUGE-2", gap_unit="ROUGE-2", priority=180),
-    Metric("rouge_l_lead", "ROUGE-L of the first words", gap_unit="ROUGE-L", priority=190),  # of the source
-    Metric("loss", "loss", priority=1000, is_error=True, **RELATIVE),
+    Metric("nrmse", "normalised RMSE", gives_error=True, make=lazy("NormalisedError"), **WORSE),
+    Metric("bleu", "BLEU", gap_unit="BLEU", point=1.0),  # 0 to 100 (Papineni et al., 2002)
+    Metric("mae", "mean absolute error", relative=True, make=lazy("AbsoluteError"), **WORSE),
+    Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L"),  # Lin, 2004
+    Metric("matthews", "Matthews correlation", make=lazy("Matthews"), **PAIRED),
+    Metric("r2", "R2", make=lazy("R2"), of=(MEASURES,), **NUMBER),
+    Metric("pearson", "Pearson correlation", make=lazy("Pearson"), **TEXT),
+    Metric("spearman", "Spearman correlation", make=lazy("Spearman"), **TEXT),
+    # of the second of two classes (MRPC and QQP of GLUE: Wang et al., 2019), else the mean over the classes or tags; of
+    # an answer's words
+    Metric("f1", "F1", gap_unit="F1", make=lambda outputs, of: F1[of](outputs, of), of=tuple(F1), **EACH),
+    # the mean over the classes of the share that is right (Brodersen et al., 2010)
+    Metric("balanced_accuracy", "balanced accuracy", **POINTS, make=lazy("BalancedAccuracy"), of=CLASSES),
+    Metric("macro_f1", "macro F1", **POINTS, make=lazy("MacroF1"), of=CLASSES),
+    Metric("perplexity", "perplexity", make=lazy("Perplexity"), of=SEQUENCES, **RELATIVE),
+    Metric("bits_per_byte", "bits per byte", is_error=True, make=lazy("Mean"), of=(TOKENS,), **RELATIVE),
+    # of the frequencies of tokens
+    Metric("unigram_perplexity", "unigram perplexity", make=lazy("Perplexity"), of=(TOKENS,), **RELATIVE),
+    Metric("masked_accuracy", "masked accuracy", **POINTS, of=HIDDEN, **MEAN),
+    Metric("next_sentence_accuracy", "next-sentence accuracy", **POINTS, of=(PAIRS,), **MEAN),
+    Metric("chrf", "chrF", gap_unit="chrF", point=1.0),  # 0 to 100 (Popovic, 2015)
+    Metric("rouge1", "ROUGE-1", gap_unit="ROUGE-1"),
+    Metric("rouge2", "ROUGE-2", gap_unit="ROUGE-2"),
+    Metric("rouge_l_lead", "ROUGE-L of the first words", gap_unit="ROUGE-L"),  # of the source
+    Metric("chance", "chance", True, make=lazy("LargestShare"), **BESIDE),  # of the most frequent class
+    Metric("top5_accuracy", "top-5 accuracy", True, make=lazy("Accuracy", top_k=5), classes=(6, sys.maxsize), **BESIDE),
+    # how far confidence is from accuracy, over bins (Guo et al., 2017)
+    Metric("calibration_error", "calibration error", False, False, make=lazy("Calibration"), **BESIDE),
+    *(Metric(key, name, **POINTS, is_compared=False) for key, name in PROBES.items()),
+    Metric("loss", "loss", is_error=True, make=lazy("SumOfMeans"), **WHOLE, **RELATIVE),
 )
-
-
-@cache
-def list_metrics() -> tuple[Metric, ...]:
-    """List all metrics by priority: the one that a study is rather about comes first."""
-    modules = (import_module(f"{__name__}.{name}") for name in list_modules(__name__))
-    return tuple(sorted((*METRICS, *(m for module in modules for m in module.METRICS)), key=lambda m: m.priority))
+TABLES = (  # no columns of results.csv, or no ones that are compared
+    *(Metric(f"{term}_loss", f"{term} loss", of=of, **MEAN) for term, of in TERMS.items()),
+    Metric("outcomes", "what each item gives", make=lazy("ItemOutcomes"), **WHOLE),
+    Metric("reliability", "accuracy by confidence", make=lazy("Reliability"), of=EVERY),
+    # of classes that mean the same in every item, a row for each true class
+    Metric("confusion_matrix", "confusions", make=lazy("Confusion"), of=CLASSES, classes=(2, MOST_CONFUSED)),
+)
 
 
 def find_metric(key: str) -> Metric:
     """Find the metric of a column; `fewshot_5@digits` is a probe's number on other data."""
     name, _, data = key.partition("@")
-    found = next(metric for metric in list_metrics() if metric.key == name)
+    found = next(metric for metric in METRICS if metric.key == name)
     return replace(found, key=key, name=f"{found.name} on {data}") if data else found
 
 
 def main_metric(rows: list[dict[str, Any]]) -> Metric:
     """Choose the study's `task.metric`, else the first metric that some run has; give it the unit of the sizes."""
     named = (find_metric(row["metric"]) for row in rows if row.get("metric"))
-    measured = (m for m in list_metrics() if m.is_compared and any(m.value(row) is not None for row in rows))
+    measured = (m for m in METRICS if m.is_compared and any(m.value(row) is not None for row in rows))
     metric = next(chain(named, measured, [find_metric("accuracy")]))
     unit = next((str(row["unit"]) for row in rows if row.get("unit")), metric.sized_by)
     return replace(metric, sized_by=unit)
