@@ -4,6 +4,7 @@
     uv run python scripts/make.py readme runs/arrow runs/fashion
     uv run python scripts/make.py analyses [--no-pages]       # trains, unless runs/analyses* have it already
     uv run python scripts/make.py tutorial                    # of runs/digits and runs/patches, docs/tutorial.md
+    uv run python scripts/make.py pretrained DINOV2 MINILM PICTURES   # docs/pretrained.md says where they are from
     uv run python scripts/make.py budgets runs/fashion-*
     uv run python scripts/make.py keys
     uv run python scripts/make.py models                      # 20 seconds; nothing is trained or allocated
@@ -93,6 +94,7 @@ PAGES = {  # picture of a page of the report -> the page
 }
 TALL = 8000  # pixels: more than a page has
 RASTER = 256  # pixels of a character
+SENTENCE = "The bank of the river was steep, so the man went to the bank for his money."
 KEYS = """# All keys
 
 `vitlab list GROUP.keys` prints the same: `vitlab list runs.keys`.
@@ -168,6 +170,25 @@ def make_tutorial() -> None:
     screenshot(study / "report.html", pictures / "tables.png", parts="#sizes, #laws")
     screenshot(study / "attention/vit_nano-n1294-s0.html", pictures / "attention.png", height=910)
     screenshot(Path("runs/patches/compare.html"), pictures / "compare.png", height=1180)
+
+
+def make_pretrained(dinov2: str, minilm: str, pictures: str) -> None:
+    """Make the pictures of docs/pretrained.md by its commands; `dinov2` is timm:NAME or timm:NAME=FILE."""
+    runs, folder = Path("runs/pretrained"), DOCS / "pretrained"
+    folder.mkdir(exist_ok=True)
+    images = ["data=imagefolder", f"data.root={pictures}", "data.image_size=224"]
+    overlay = ["attention_maps", "attention_maps.drawings=[attention_overlay]"]
+    looked = ["attention_distance", "rgb_filters", "position_similarity", *overlay]
+    for words in (
+        [dinov2, *images, *looked, "--out", str(runs / "dinov2")],
+        [minilm, "data=pydoc", "task=masked_lm", "--text", SENTENCE, "--out", str(runs / "minilm")],
+    ):
+        subprocess.run([sys.executable, "-m", "vitlab.cli", "analyze", *words], check=True)
+    for name in ("attention_distance", "position_similarity", "attention_maps"):
+        picture = Image.open(runs / "dinov2" / f"{name}.png").convert("RGB")
+        picture.thumbnail((1000, 1000))
+        picture.quantize(128 if name == "attention_maps" else 24).save(folder / f"{name}.png", optimize=True)
+    screenshot(runs / "minilm/attention.html", folder / "heads.png", colours=64, parts="#overview")
 
 
 def make_budgets(studies: list[str]) -> None:
@@ -262,7 +283,7 @@ def draw_character(font: ImageFont.FreeTypeFont, character: str) -> np.ndarray:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", choices=("readme", "analyses", "tutorial", "budgets", "keys", "models", "characters"))
+    parser.add_argument("which", choices=("readme", "analyses", "tutorial", "pretrained", "budgets", "keys", "models", "characters"))
     parser.add_argument("studies", nargs="*", help="folders")
     parser.add_argument("--no-pages", action="store_true", help="leave out the pictures of the report's pages")
     args = parser.parse_args()
@@ -273,6 +294,8 @@ if __name__ == "__main__":
             make_analyses(not args.no_pages)
         case "tutorial":
             make_tutorial()
+        case "pretrained":
+            make_pretrained(*args.studies)
         case "budgets":
             make_budgets(args.studies)
         case "keys":
