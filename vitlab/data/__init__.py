@@ -38,15 +38,14 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     function = {"image": "load", "text": "read"}[config.modality]
     if not getattr(module, function, None):
         raise UserError(f"kind={config.kind}: {module.__name__} is not a data set, it has no {function}(config)")
+    progress = progress or (lambda *_: None)
     if config.modality == "text":
-        from vitlab.data.text.corpus import TextCache as Cache
-    else:
-        from vitlab.data.cache import ImageCache as Cache
-    cache = Cache(config, module, progress)
-    data = cache.read() if config.cache == "never" else cache.load()
-    if config.modality == "text":
-        return data
-    problems = []
+        from vitlab.data.text.corpus import load_texts
+
+        return load_texts(config, module, progress)
+    from vitlab.data.cache import load_images
+
+    data, problems = load_images(config, module, progress), []
     for key in ("mean", "std"):
         if len(vars(config)[key]) not in (1, data.channels):
             wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"

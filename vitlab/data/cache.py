@@ -7,6 +7,7 @@ its content depends on, so an entry is never out of date, only unused; deleting 
 import hashlib
 import inspect
 import json
+import math
 import os
 import re
 import shutil
@@ -18,14 +19,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from vitlab.config import UserError, resolved
+from vitlab.config import UserError, raise_all, resolved
 from vitlab.config.groups import affecting, select
 from vitlab.config.schema.data import DataConfig
 from vitlab.config.schema.fields import CACHE
@@ -36,7 +37,7 @@ from vitlab.hardware import count_cores
 
 PATIENCE = 3.0  # seconds of waiting for another process before a line says so
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
-LAYOUT = 4  # of the files of an entry
+LAYOUT = 5  # of the files of an entry
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error; broken links, named in a warning
 SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and network storage add
@@ -46,6 +47,7 @@ SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and
 )
 
 Progress = Callable[[str, int, int], None]
+Entry = tuple[dict[str, Any], dict[str, Any]]  # JSON, and arrays by their names
 
 
 # -- files as seen from outside: which there are, how large, and when they last changed
@@ -158,192 +160,154 @@ def alone(path: Path, what: str) -> Iterator[None]:
         lock.release()
 
 
-class Cache:
-    """A data set in the cache; a subclass for each kind of data says what an entry is.
-
-    progress(what, done, total) is called while an entry is built. `module` implements the data's kind. A subclass has
-    `read()`, the data without the cache, which raises UserError; `write(data, entry)`, which gives the content of an
-    entry's data.json and its arrays by name, may write more into its folder, and raises OSError, and UserError for bad
-    data; and `read_entry(entry, about, arrays)`, the data of an entry, which may raise for a damaged one.
+def key_of(config: DataConfig, module: Any) -> tuple[Any, Any]:
+    """Return JSON of the settings that an entry depends on, and of all else: the module's own fingerprint, or its
+    source and its named files. Paths are absolute: relative ones differ by working folder.
     """
+    settings, named = select(resolved(config), type(config), affecting(CACHE)), named_files(config)
+    for field in fields(config):
+        if field.metadata.get("path") and isinstance(value := settings.get(field.name), list):
+            here = [one if "://" in str(one) else os.path.abspath(os.path.expanduser(str(one))) for one in value]
+            settings[field.name] = here
+    settings |= {key: os.path.abspath(path) for key, path in named.items()}
+    if of := getattr(module, "fingerprint", None):
+        return settings, of(config)
+    source = Path(module.__file__).read_bytes() if module.__file__ else b""
+    return settings, {"source": hashlib.sha256(source).hexdigest(), "files": list(map(stat_files, named.values()))}
 
-    def __init__(self, config: DataConfig, module: Any, progress: Progress | None = None):
-        self.config, self.module = config, module
-        self.progress = progress or (lambda *_: None)
 
-    def is_wanted(self, data: Any) -> bool:
-        """Tell whether the data is kept in the cache at all."""
-        return True
+def locate(name: str, *key: Any) -> Path:
+    digest = hashlib.sha256(json.dumps([LAYOUT, *key], sort_keys=True).encode()).hexdigest()[:16]
+    return cache_root() / (re.sub(r"[^\w.-]", "_", name) + f"-{digest}")
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings that an entry depends on, with absolute paths: relative ones differ by working folder."""
-        related = select(resolved(self.config), type(self.config), affecting(CACHE))
-        for field in fields(self.config):
-            if field.metadata.get("path") and isinstance(value := related.get(field.name), list):
-                here = [one if "://" in str(one) else os.path.abspath(os.path.expanduser(str(one))) for one in value]
-                related[field.name] = here
-        return related | {key: os.path.abspath(path) for key, path in named_files(self.config).items()}
 
-    def fingerprint(self) -> Any:
-        """Return all else that an entry depends on: the module's own fingerprint, or its source and its named files."""
-        if of := getattr(self.module, "fingerprint", None):
-            return of(self.config)
-        source = Path(self.module.__file__).read_bytes() if self.module.__file__ else b""
-        files = [stat_files(path) for path in named_files(self.config).values()]
-        return {"source": hashlib.sha256(source).hexdigest(), "files": files}
+def cached(
+    name: str, key: Callable[[], tuple[Any, Any]], build: Callable[[], Entry], progress: Progress = lambda *_: None
+) -> Entry:
+    """Open the entry of data: (JSON, arrays by name). A missing one is built first, in a single process at a time.
 
-    def entry(self) -> Path:
-        """Return the folder of the entry for the configuration and the files as they are now."""
-        return self.path([self.settings(), self.fingerprint()])
-
-    def path(self, key: Any) -> Path:
-        digest = hashlib.sha256(json.dumps([LAYOUT, key], sort_keys=True).encode()).hexdigest()[:16]
-        name = re.sub(r"[^\w.-]", "_", self.config.name)
-        return cache_root() / f"{name}-{digest}"
-
-    def open_entry(self, entry: Path) -> Any:
-        """Open the data of an entry; return None if it is missing or damaged."""
+    key: as `key_of`; `build` may change its second part, by downloads. Of images `build` returns the Split that reads
+    them, and an entry a Mapped; its JSON has their `channels` and `image_size`. What cannot be written (a warning), or
+    is not to be (`keep` is False in its JSON), is returned as built.
+    """
+    if entry := open_entry(locate(name, *key())):
+        return entry
+    with ExitStack() as stack:
         try:
-            about = json.loads((entry / "data.json").read_text())
-            files = {name: entry / f"{name}.npy" for name in about["arrays"]}
-            arrays = {name: np.load(file, mmap_mode="r", allow_pickle=False) for name, file in files.items()}
-            # plain views: np.memmap takes longer to slice
-            return self.read_entry(entry, about, {name: np.asarray(values) for name, values in arrays.items()})
-        except (OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
-            return None
-
-    def load(self) -> Any:
-        """Load the data from the cache; build a missing entry first, in a single process at a time."""
-        if (data := self.open_entry(self.entry())) is not None:
-            return data
-        settings = self.path(self.settings())
-        with ExitStack() as stack:
-            try:
-                settings.parent.mkdir(parents=True, exist_ok=True)
-                lock = settings.with_name(f"{settings.name}.lock")
-                stack.enter_context(alone(lock, f"preparing data={self.config.name}"))
-            except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
-                self.warn(error)
-                return self.read()
-            return self.build()
-
-    def build(self) -> Any:
-        if (data := self.open_entry(self.entry())) is not None:  # another process was first
-            return data
-        data = self.read()
-        if not self.is_wanted(data):
-            return data
-        entry = self.entry()  # reading may have downloaded the files
-        partial = entry.with_name(f"{entry.name}.partial")  # ours alone, under the lock
+            cache_root().mkdir(parents=True, exist_ok=True)
+            stack.enter_context(alone(Path(f"{locate(name, key()[0])}.lock"), f"preparing data={name}"))
+        except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+            warn_of_no_cache(name, error)
+            return build()
+        if entry := open_entry(locate(name, *key())):  # another process was first
+            return entry
+        about, arrays = build()
+        if not about.get("keep", True):
+            return about, arrays
+        path = locate(name, *key())
+        begun = Path(f"{path}.partial")  # ours alone, under the lock
         try:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            about, arrays = self.write(data, partial)
-            for name, values in arrays.items():
-                with replacing(partial / f"{name}.npy") as file:
-                    np.save(file, values, allow_pickle=False)
-            write_json(partial / "data.json", {**about, "arrays": list(arrays)})
-            shutil.rmtree(entry, ignore_errors=True)  # a damaged one
-            os.replace(partial, entry)
+            shutil.rmtree(begun, ignore_errors=True)
+            write_arrays(name, about, arrays, begun, progress)
+            images = [key for key, values in arrays.items() if isinstance(values, Split)]
+            write_json(begun / "data.json", {**about, "arrays": list(arrays), "images": images})
+            shutil.rmtree(path, ignore_errors=True)  # a damaged one
+            os.replace(begun, path)
         except OSError as error:
-            self.warn(error)
-            return data
+            warn_of_no_cache(name, error)
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        opened = self.open_entry(entry)
-        return data if opened is None else opened
+            shutil.rmtree(begun, ignore_errors=True)
+        return open_entry(path) or (about, arrays)
 
-    def warn(self, error: Exception) -> None:
-        warnings.warn(
-            f"cannot write the cache in {cache_root()} ({error}): data={self.config.name} will be prepared again each "
-            "time, which is slower; set VITLAB_CACHE to a folder that can be written",
-            stacklevel=4,
-        )
+
+def open_entry(path: Path) -> Entry | None:
+    """Open an entry; return None if it is missing or damaged."""
+    try:
+        about = json.loads((path / "data.json").read_text())
+        readers = {name: Mapped(path / f"{name}.npy") for name in about["arrays"]}
+        return about, {name: read if name in about["images"] else read.array for name, read in readers.items()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def warn_of_no_cache(name: str, error: Exception) -> None:
+    again = f"data={name} will be prepared again each time, which is slower; set VITLAB_CACHE to a folder that can be"
+    warnings.warn(f"cannot write the cache in {cache_root()} ({error}): {again} written", stacklevel=4)
 
 
 class Mapped:
-    """A reader of images in one .npy file, which each process opens at its first read."""
+    """A reader of images in one .npy file, which each process maps into its memory."""
 
     decoded = True
 
     def __init__(self, path: Path):
         self.path = path
-
-    @cached_property
-    def images(self) -> np.ndarray:
-        return np.load(self.path, mmap_mode="r", allow_pickle=False)
+        self.array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))  # np.memmap takes longer to slice
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        return np.asarray(self.images[np.asarray(indices)])  # indexing by an array copies
+        return self.array[np.asarray(indices)]  # indexing by an array copies
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
+    def __reduce__(self):
+        return Mapped, (self.path,)
 
 
-class ImageCache(Cache):
-    """A cache of images: each split decoded once into a .npy file that every process maps into its memory.
-
-    An entry holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy, two such files of
-    validation images if the set's module gives them, the other arrays of a Split, and data.json.
-    """
-
-    def read(self) -> ImageData:
-        takes_progress = "progress" in inspect.signature(self.module.load).parameters
-        return self.module.load(self.config, **({"progress": self.progress} if takes_progress else {}))
-
-    def is_wanted(self, data: ImageData) -> bool:
-        count, (height, width) = sum(map(len, data.splits.values())), data.image_size
-        return self.config.cache != "auto" or count * data.channels * height * width <= LIMIT
-
-    def read_entry(self, entry: Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> ImageData | None:
-        size, channels, splits = tuple(about["image_size"]), about["channels"], {}
-        for part in about["splits"]:
-            own = {name: arrays.get(f"{part}_{name}") for name in ("labels", *BESIDE)}
-            splits[part] = Split(read=Mapped(entry / f"{part}.npy"), **own)
-            if splits[part].read.images.shape != (len(splits[part]), channels, *size):
-                return None
-        return ImageData(self.config.name, tuple(about["classes"]), size, channels, **splits)
-
-    def write(self, data: ImageData, entry: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        total, done, problems, arrays = sum(map(len, data.splits.values())), 0, [], {}
-        self.progress(f"caching {data.name}", 0, total)
-        for part, split in data.splits.items():
-            shape = (len(split), data.channels, *data.image_size)
-            with replacing(entry / f"{part}.npy") as file:
-                header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
-                # written, not mapped: a full disk is then an error rather than the end of the process
-                for count, future in decode_ahead(split):
-                    try:
-                        images = future.result()
-                    except UserError as error:
-                        problems += error.problems
-                    else:
-                        if images.shape != (count, *shape[1:]) or images.dtype != np.uint8:
-                            wrong = f"{images.dtype} {images.shape}, not uint8 {(count, *shape[1:])}"
-                            raise UserError(f"data={data.name}: its {part} images are read as {wrong}")
-                        file.write(np.ascontiguousarray(images).data)
-                    done += count
-                    self.progress(f"caching {data.name}", done, total)
-            own = {"labels": np.asarray(split.labels, dtype=np.int64), **{name: vars(split)[name] for name in BESIDE}}
-            arrays |= {f"{part}_{name}": values for name, values in own.items() if values is not None}
-        if problems:
-            raise UserError(cut_lines(problems, LISTED, " images that cannot be read"))
-        about = {"classes": list(data.classes), "image_size": list(data.image_size), "channels": data.channels}
-        return {**about, "splits": list(data.splits)}, arrays
+def write_arrays(name: str, about: dict[str, Any], arrays: dict[str, Any], folder: Path, progress: Progress) -> None:
+    """Write each array to a .npy file. Raises UserError for images that cannot be read, and OSError."""
+    total, done, problems = sum(len(values) for values in arrays.values() if isinstance(values, Split)), 0, []
+    for key, values in arrays.items():
+        with replacing(folder / f"{key}.npy") as file:
+            if not isinstance(values, Split):
+                np.save(file, values, allow_pickle=False)
+                continue
+            shape = about["channels"], *about["image_size"]
+            header = {"descr": "|u1", "fortran_order": False, "shape": (len(values), *shape)}
+            np.lib.format.write_array_header_1_0(file, header)
+            # written, not mapped: a full disk is then an error rather than the end of the process
+            for count, future in decode_ahead(values):
+                progress(f"caching {name}", done, total)
+                done += count
+                try:
+                    images = future.result()
+                except UserError as error:
+                    problems += error.problems
+                    continue
+                if images.shape != (count, *shape) or images.dtype != np.uint8:
+                    wrong = f"{images.dtype} {images.shape}, not uint8 {(count, *shape)}"
+                    raise UserError(f"data={name}: its {key} images are read as {wrong}")
+                file.write(np.ascontiguousarray(images).data)
+    progress(f"caching {name}", done, total)
+    raise_all(cut_lines(problems, LISTED, " images that cannot be read"))
 
 
 def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
     """Yield (number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
-    cores = count_cores()
-    ahead: deque[tuple[int, Future]] = deque()
+    cores, ahead = count_cores(), deque()
     with ThreadPoolExecutor(cores) as pool:
-        try:
-            for start in range(0, len(split), CHUNK):
-                indices = np.arange(start, min(start + CHUNK, len(split)))
-                ahead.append((len(indices), pool.submit(split.read, indices)))
-                if len(ahead) > 2 * cores:
-                    yield ahead.popleft()
-            yield from ahead
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for start in range(0, len(split), CHUNK):
+            indices = np.arange(start, min(start + CHUNK, len(split)))
+            ahead.append((len(indices), pool.submit(split.read, indices)))
+            if len(ahead) > 2 * cores:
+                yield ahead.popleft()
+        yield from ahead
+
+
+def load_images(config: DataConfig, module: Any, progress: Progress) -> ImageData:
+    """Load images, by the cache unless there are too many: each split decoded once into a .npy file."""
+    takes_progress = "progress" in inspect.signature(module.load).parameters
+
+    def build() -> Entry:
+        data, arrays = module.load(config, **({"progress": progress} if takes_progress else {})), {}
+        for part, split in data.splits.items():
+            own = {"labels": np.asarray(split.labels, dtype=np.int64), **{name: vars(split)[name] for name in BESIDE}}
+            arrays |= {part: split, **{f"{part}_{name}": own[name] for name in own if own[name] is not None}}
+        about = {"classes": data.classes, "image_size": data.image_size, "channels": data.channels}
+        size = sum(map(len, data.splits.values())) * data.channels * math.prod(data.image_size)
+        return {**about, "keep": config.cache != "auto" or size <= LIMIT}, arrays
+
+    key = partial(key_of, config, module)
+    about, arrays = build() if config.cache == "never" else cached(config.name, key, build, progress)
+    splits = {}
+    for part in {"train", "validation", "test"} & arrays.keys():
+        read = arrays[part].read if isinstance(arrays[part], Split) else arrays[part]
+        splits[part] = Split(read=read, **{name: arrays.get(f"{part}_{name}") for name in ("labels", *BESIDE)})
+    return ImageData(config.name, tuple(about["classes"]), tuple(about["image_size"]), about["channels"], **splits)

@@ -196,7 +196,7 @@ def test_a_key_does_not_depend_on_where_the_command_runs(choice, tmp_path, monke
     def key(folder):
         monkeypatch.chdir(folder)
         settings = config.load("data", json.loads(json.dumps(choice).replace("HERE", os.path.relpath(tmp_path))))
-        return caching.Cache(settings, module_of(settings)).settings()
+        return caching.key_of(settings, module_of(settings))[0]
 
     for name in ("label", "text", "file", "bpe"):
         (tmp_path / "other" / name).mkdir(parents=True)
@@ -220,10 +220,9 @@ def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypat
     process.wait()
     (partial,) = toy.entries()
     node = toy(pause=5.0)
-    cache = caching.ImageCache(node, importlib.import_module(node.kind))
-    entry = cache.entry()
+    entry = caching.locate("toy", *caching.key_of(node, importlib.import_module(node.kind)))
     assert partial == f"{entry.name}.partial"
-    assert cache.open_entry(entry) is None
+    assert caching.open_entry(entry) is None
     monkeypatch.setattr(time, "sleep", lambda _: None)  # the same configuration, without its pauses
     assert data.load(node).train.read(np.arange(431)).shape == (431, 3, 5, 7)
     assert toy.entries() == [entry.name]

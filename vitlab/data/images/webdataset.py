@@ -29,7 +29,7 @@ from pydantic_core import from_json
 from vitlab.config import UserError, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import SYSTEM, Cache, Progress, cache_root, stat_files
+from vitlab.data.cache import SYSTEM, Entry, Progress, cache_root, cached, stat_files
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, draw, hash_key
 from vitlab.files import read_utf8, reading, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
@@ -53,33 +53,39 @@ def fingerprint(config: ImageDataConfig) -> list:
 def contents(config: ImageDataConfig) -> str:
     """Hash the keys, labels, sizes and shard numbers of all images by SHA-256."""
     digest = hashlib.sha256()
-    for part, samples in open_index(config).load()[1].items():
+    for part, samples in open_index(config, lambda *_: None)[1][1].items():
         digest.update(f"{part} {len(samples)}".encode())
         for name in ("keys", "labels", "sizes", "shards"):
             digest.update(np.ascontiguousarray(samples[name]).data)
     return digest.hexdigest()
 
 
-def load(config: ImageDataConfig, progress: Progress | None = None) -> ImageData:
+def load(config: ImageDataConfig, progress: Progress) -> ImageData:
     """Load the images of `data.train`, RGB, resized to cover `image_size`, cropped. Raises UserError, a line a fault.
 
     If `data.validation` or `data.test` is not given, training samples are held out by a hash of their keys.
     """
-    index, size, splits = open_index(config, progress), extent(config.image_size), {}
-    classes, found = index.load()
+    size, splits = extent(config.image_size), {}
+    files, (about, found) = open_index(config, progress)
     for part, samples in found.items():
         blocks = samples["shards"] if part == "train" else None
-        splits[part] = Split(samples["labels"], ShardImages(index.files, samples, size, config.bits), blocks=blocks)
-    return ImageData(config.name, classes, size, 3, **splits)
+        splits[part] = Split(samples["labels"], ShardImages(files, samples, size, config.bits), blocks=blocks)
+    return ImageData(config.name, tuple(about["classes"]), size, 3, **splits)
 
 
-def open_index(config: ImageDataConfig, progress: Progress | None = None) -> "ShardIndex":
-    shards = {part: fetch_shards(config, part, progress or (lambda *_: None)) for part in list_given(config)}
+def open_index(config: ImageDataConfig, progress: Progress) -> tuple[list[tuple[str, list]], Entry]:
+    """Open the index: the shards' files, and the entry (classes, each split's samples, arrays of SAMPLE), whose
+    `shards` are places in the files.
+    """
+    shards = {part: fetch_shards(config, part, progress) for part in list_given(config)}
     for part in shards.keys() - {"train"}:
         if both := set.intersection(*(set(map(os.path.realpath, shards[p])) for p in (part, "train"))):
             line = f"data.{part}: {plural(len(both), 'shard')} of data.train too, such as {min(both)}"
             warnings.warn(f"{line}: trained on, not held out", stacklevel=1)
-    return ShardIndex(config, shards, progress)
+    settings = [read_classes(config.classes), config.image, config.label, config.test_share]
+    files = [(part, list(of_part.items())) for part, of_part in shards.items()]  # their order counts
+    index = cached(config.name, lambda: (settings, files), lambda: index_shards(config, shards, progress))
+    return [file for _, of_part in files for file in of_part], index
 
 
 def list_given(config: ImageDataConfig) -> list[str]:
@@ -149,58 +155,39 @@ def fetch_shards(config: ImageDataConfig, part: str, progress: Progress) -> dict
     return {path: stat_files(path) for path in shards}
 
 
-class ShardIndex(Cache):
-    """The index of shards: classes, and each split's samples, arrays of SAMPLE, whose `shards` are places in `files`.
-
-    shards: the given splits' shards; a split without any takes a part of the training samples.
+def index_shards(config: ImageDataConfig, shards: dict[str, dict[str, list]], progress: Progress) -> Entry:
+    """Index the given splits' shards: classes, and each split's samples; a split without shards takes a part of the
+    training samples.
     """
-
-    def __init__(self, config: ImageDataConfig, shards: dict[str, dict[str, list]], progress: Progress | None):
-        super().__init__(config, None, progress)
-        self.shards, self.classes = shards, read_classes(config.classes)
-        self.files = [file for part in shards.values() for file in part.items()]
-
-    def settings(self) -> Any:
-        return [self.classes, self.config.image, self.config.label, self.config.test_share]
-
-    def fingerprint(self) -> Any:
-        return [(part, list(shards.items())) for part, shards in self.shards.items()]  # their order counts
-
-    def read(self) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-        scan, splits, names, number = Scan(tuple(self.config.image), self.config.label), {}, [], 0
-        for part, shards in self.shards.items():
-            scanned = []
-            for done, path in enumerate(shards):
-                self.progress(f"indexing {part} shards", done, len(shards))
-                scanned.append(scan.scan_shard(path, number + done))
-            self.progress(f"indexing {part} shards", len(shards), len(shards))
-            splits[part], number = np.concatenate(scanned), number + len(shards)
-            names = names or list(scan.texts)  # of the training samples, which come first
-        if not scan.problems:
-            classes, labels = self.classes or name_classes(names), []
-            places = {name: place for place, name in enumerate(classes)}
-            for text, (_, where) in scan.texts.items():
-                number = int(text) if re.fullmatch(r"\d{1,9}", text) else MOST
-                labels.append(places.get(text, number))
-                if labels[-1] >= len(classes):
-                    more = f"; give data.classes={number + 1}, or more" if number < MOST else ""
-                    choices = f"none of the {len(classes)} classes, {classes[0]} to {classes[-1]}"
-                    scan.note(f"label {text} is {choices}{more}", where)
-        lines = [
-            f"data={self.config.name}: {first}: {problem}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
-            for problem, (first, count) in scan.problems.items()
-        ]
-        raise_all(cut_lines(lines, SHOWN))
-        for part, samples in splits.items():
-            samples["labels"] = np.array(labels)[samples["labels"]]
-            refuse_doubles(part, samples, [path for path, _ in self.files])
-        return classes, carve(splits, self.config.test_share)
-
-    def write(self, data: tuple[tuple[str, ...], dict[str, np.ndarray]], entry: Path) -> tuple[dict, dict]:
-        return {"classes": data[0]}, data[1]
-
-    def read_entry(self, entry: Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple:
-        return tuple(about["classes"]), arrays
+    files = [path for part in shards.values() for path in part]
+    scan, splits, names, number = Scan(tuple(config.image), config.label), {}, [], 0
+    for part, of_part in shards.items():
+        scanned = []
+        for done, path in enumerate(of_part):
+            progress(f"indexing {part} shards", done, len(of_part))
+            scanned.append(scan.scan_shard(path, number + done))
+        progress(f"indexing {part} shards", len(of_part), len(of_part))
+        splits[part], number = np.concatenate(scanned), number + len(of_part)
+        names = names or list(scan.texts)  # of the training samples, which come first
+    if not scan.problems:
+        classes, labels = read_classes(config.classes) or name_classes(names), []
+        places = {name: place for place, name in enumerate(classes)}
+        for text, (_, where) in scan.texts.items():
+            number = int(text) if re.fullmatch(r"\d{1,9}", text) else MOST
+            labels.append(places.get(text, number))
+            if labels[-1] >= len(classes):
+                more = f"; give data.classes={number + 1}, or more" if number < MOST else ""
+                choices = f"none of the {len(classes)} classes, {classes[0]} to {classes[-1]}"
+                scan.note(f"label {text} is {choices}{more}", where)
+    lines = [
+        f"data={config.name}: {first}: {problem}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
+        for problem, (first, count) in scan.problems.items()
+    ]
+    raise_all(cut_lines(lines, SHOWN))
+    for part, samples in splits.items():
+        samples["labels"] = np.array(labels)[samples["labels"]]
+        refuse_doubles(part, samples, files)
+    return {"classes": classes}, carve(splits, config.test_share)
 
 
 def refuse_doubles(part: str, samples: np.ndarray, paths: list[str]) -> None:

@@ -1,14 +1,13 @@
 """A data set of text as tokens: read, its tokenizer trained or loaded, encoded, and kept in the cache.
 
-An entry (vitlab.data.cache) holds tokenizer.json, data.json, and of each split one .npy file for each array of
-`Texts`, which processes map into their memory.
+An entry (vitlab.data.cache) holds the tokenizer in its JSON, and of each split every array of `Texts`.
 """
 
 import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from vitlab.config import UserError, raise_all
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import NO_TAG, Corpus, Examples, Ragged, TextData, Texts, list_arrays
-from vitlab.data.cache import Cache
+from vitlab.data.cache import Entry, Progress, cached, key_of
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
 
@@ -25,79 +24,73 @@ SPLITS = {"train": "training", "validation": "validation", "test": "held-out"}  
 T = TypeVar("T")
 
 
-class TextCache(Cache):
-    """A cache of tokens. The tokenizer is trained on the training texts alone, of all parts."""
+def load_texts(config: TextDataConfig, module: Any, progress: Progress) -> TextData:
+    """Load a data set of text, by the cache. A tokenizer's file counts by its content."""
+    is_path = tokenization.is_path(config.tokenizer)
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings that an entry depends on; a tokenizer's file counts by its content, see `fingerprint`."""
-        related = super().settings()
-        if tokenization.is_path(self.config.tokenizer):
-            related = {key: value for key, value in related.items() if key not in TRAINED}
-        return related
+    def key() -> tuple[Any, Any]:
+        settings, of_corpus = key_of(config, module)
+        of_all = {"tokenizers": version("tokenizers"), "corpus": of_corpus}
+        if is_path:
+            settings = {key: value for key, value in settings.items() if key not in TRAINED}
+            file = tokenization.locate_file(config.tokenizer)
+            of_all["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+        return settings, of_all
 
-    def fingerprint(self) -> dict[str, Any]:
-        settings = {"tokenizers": version("tokenizers"), "corpus": super().fingerprint()}
-        if tokenization.is_path(self.config.tokenizer):
-            file = tokenization.locate_file(self.config.tokenizer)
-            settings["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
-        return settings
+    build = partial(read_texts, config, module, progress)
+    about, arrays = build() if config.cache == "never" else cached(config.name, key, build)
+    splits = {}
+    for split, size in about["sizes"].items():
+        own = {name.removeprefix(f"{split}_"): values for name, values in arrays.items() if name.startswith(split)}
+        parts = tuple(Ragged(own[f"part{n}_values"], own[f"part{n}_starts"]) for n in range(about["parts"]))
+        tags = Ragged(own["tags"], parts[-1].starts) if "tags" in own else None
+        splits[split] = Texts(parts, own["labels"], own.get("targets"), tags, size)
+    lengths = {"length": config.length, "target_length": config.target_length or config.length}
+    tokenizer = tokenization.from_text(about["tokenizer"])
+    return TextData(config.name, tuple(about["classes"]), tokenizer=tokenizer, **splits, **lengths, exact=config.exact)
 
-    def read(self) -> TextData:
-        """Read the data set without the cache. Texts without a token are left out, with the rest of their example."""
-        config, progress = self.config, self.progress
-        # before the corpus, which takes longer
-        tokenizer = tokenization.from_file(config.tokenizer) if tokenization.is_path(config.tokenizer) else None
-        progress(f"reading {config.name}", 0, 1)
-        corpus: Corpus = self.module.read(config)
-        progress(f"reading {config.name}", 1, 1)
-        check_texts(config, corpus)
-        corpus = carve_texts(corpus, config.name) if corpus.validation is None else corpus
-        if tokenizer is None:
-            texts = (join_words(text) for part in corpus.train.parts for text in part)
-            tokenizer = tokenization.train(
-                texts, config.tokenizer, config.vocabulary, config.lowercase, config.split_digits
-            )
-        total = sum(map(len, corpus.splits.values())) * len(corpus.train.parts)
-        done = 0
 
-        def track(texts: Iterable[T]) -> Iterator[T]:
-            nonlocal done
-            for text in texts:
-                yield text
-                done += 1
-                if done * 100 // total > (done - 1) * 100 // total:  # a percent more
-                    progress(f"encoding {config.name}", done, total)
+def read_texts(config: TextDataConfig, module: Any, progress: Progress) -> Entry:
+    """Read and encode a data set. Texts without a token are left out, with the rest of their example.
 
-        progress(f"encoding {config.name}", 0, total)
-        splits = {split: encode_examples(examples, tokenizer, track) for split, examples in corpus.splits.items()}
-        for split, texts in splits.items():
-            if len(texts) < (count := len(corpus.splits[split])):
-                gone = f"{count - len(texts)} of {count} {SPLITS[split]} texts"
-                warnings.warn(f"data={config.name}: {gone} are left out: they have no tokens", stacklevel=1)
-            if not len(texts):
-                which = f"the {SPLITS[split]} texts in {name_source(config, split)}"
-                raise UserError(f"data={config.name}: {which} have no tokens with data.tokenizer={config.tokenizer}")
-        return self.data(tuple(corpus.classes), tokenizer, splits)
+    A tokenizer is trained on the training texts alone, of all parts.
+    """
+    # before the corpus, which takes longer
+    tokenizer = tokenization.from_file(config.tokenizer) if tokenization.is_path(config.tokenizer) else None
+    progress(f"reading {config.name}", 0, 1)
+    corpus: Corpus = module.read(config)
+    progress(f"reading {config.name}", 1, 1)
+    check_texts(config, corpus)
+    corpus = carve_texts(corpus, config.name) if corpus.validation is None else corpus
+    if tokenizer is None:
+        texts = (join_words(text) for part in corpus.train.parts for text in part)
+        tokenizer = tokenization.train(
+            texts, config.tokenizer, config.vocabulary, config.lowercase, config.split_digits
+        )
+    total, done = sum(map(len, corpus.splits.values())) * len(corpus.train.parts), 0
 
-    def data(self, classes: tuple[str, ...], tokenizer: tokenization.Tokenizer, splits: dict[str, Texts]) -> TextData:
-        lengths = {"length": self.config.length, "target_length": self.config.target_length or self.config.length}
-        return TextData(self.config.name, classes, tokenizer=tokenizer, **splits, **lengths, exact=self.config.exact)
+    def track(texts: Iterable[T]) -> Iterator[T]:
+        nonlocal done
+        for text in texts:
+            yield text
+            done += 1
+            if done * 100 // total > (done - 1) * 100 // total:  # a percent more
+                progress(f"encoding {config.name}", done, total)
 
-    def write(self, data: TextData, entry: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        data.tokenizer.save(entry / tokenization.FILE)
-        lists = {split: list_arrays(texts) for split, texts in data.splits.items()}
-        arrays = {f"{split}_{name}": values for split, own in lists.items() for name, values in own.items()}
-        sizes = {split: texts.size for split, texts in data.splits.items()}
-        return {"classes": data.classes, "parts": len(data.train.parts), "sizes": sizes}, arrays
-
-    def read_entry(self, entry: Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> TextData:
-        tokenizer, splits = tokenization.from_file(entry / tokenization.FILE), {}
-        for split, size in about["sizes"].items():
-            names = (f"{split}_part{number}" for number in range(about["parts"]))
-            parts = tuple(Ragged(arrays[f"{name}_values"], arrays[f"{name}_starts"]) for name in names)
-            tags = Ragged(arrays[f"{split}_tags"], parts[-1].starts) if f"{split}_tags" in arrays else None
-            splits[split] = Texts(parts, arrays[f"{split}_labels"], arrays.get(f"{split}_targets"), tags, size)
-        return self.data(tuple(about["classes"]), tokenizer, splits)
+    progress(f"encoding {config.name}", 0, total)
+    arrays, sizes = {}, {}
+    for split, examples in corpus.splits.items():
+        texts = encode_examples(examples, tokenizer, track)
+        if len(texts) < len(examples):
+            gone = f"{len(examples) - len(texts)} of {len(examples)} {SPLITS[split]} texts"
+            warnings.warn(f"data={config.name}: {gone} are left out: they have no tokens", stacklevel=1)
+        if not len(texts):
+            which = f"the {SPLITS[split]} texts in {name_source(config, split)}"
+            raise UserError(f"data={config.name}: {which} have no tokens with data.tokenizer={config.tokenizer}")
+        arrays |= {f"{split}_{name}": values for name, values in list_arrays(texts).items()}
+        sizes[split] = texts.size
+    about = {"classes": corpus.classes, "parts": len(corpus.train.parts), "sizes": sizes}
+    return {**about, "tokenizer": tokenizer.inner.to_str()}, arrays
 
 
 def check_texts(config: TextDataConfig, corpus: Corpus) -> None:
