@@ -145,7 +145,7 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
     result, before = files.finished_result(), files.config()
     run.last_step = result["steps"]
     analyze(0)
-    run.load_weights(files.weights_path)
+    run.load_weights()
     analyze(run.last_step)
     if probed:
         if count_finetuning_steps(run.config):

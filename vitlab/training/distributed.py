@@ -82,7 +82,8 @@ def join_ranks(launched: Launched | None) -> Iterator[Ranks]:
         nodes, job, step = (os.environ[f"SLURM_{name}"] for name in ("STEP_NODELIST", "JOB_ID", "STEP_ID"))
         port = PORTS[0] + (int(job) * 10 + int(step)) % (PORTS[1] - PORTS[0])  # the same for all of them
         os.environ |= {"MASTER_ADDR": SLURMEnvironment.resolve_root_node_address(nodes), "MASTER_PORT": str(port)}
-        os.environ |= {"RANK": str(launched.rank), "WORLD_SIZE": str(launched.size)}
+        names = {"RANK": launched.rank, "WORLD_SIZE": launched.size, "LOCAL_RANK": launched.local_rank}
+        os.environ |= {name: str(value) for name, value in {**names, "GROUP_RANK": launched.node}.items()}
     threading.Thread(target=stop_with_parent, args=(os.getppid(), lambda: os._exit(1)), daemon=True).start()
     distributed.init_process_group(timeout=PATIENCE)
     ranks = Ranks(launched.rank, launched.size, launched.local_rank, launched.node)

@@ -182,12 +182,11 @@ class Run:
         self.init = self.load_initial_weights()
         if config.recipe.freeze:
             freeze_body(self.model)
-        self.resumed_step, stopped_early = 0, False
-        if self.files.checkpoint_path.exists():
-            state = read_checkpoint(self.files.checkpoint_path)
-            self.resumed_step = int(state["global_step"])
-            stopped_early = state.get("callbacks", {}).get("Loop", {}).get("stopped", False)
+        last = self.files.checkpoint_path
+        self.checkpoint = read_checkpoint(last) if last.exists() else None  # until training resumes from it
+        self.resumed_step = self.checkpoint["global_step"] if self.checkpoint else 0
         # fewer steps than the budget's once it has stopped early
+        stopped_early = self.checkpoint and self.checkpoint.get("callbacks", {}).get("Loop", {}).get("stopped")
         self.last_step = self.resumed_step if stopped_early else self.steps
 
     def load_initial_weights(self) -> LoadReport | None:
@@ -232,10 +231,11 @@ class Run:
         if self.settings.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
 
-    def load_weights(self, path: Path) -> None:
-        """Build the model again, with a checkpoint's weights. Raises UserError."""
+    def load_weights(self) -> None:
+        """Build the finished run's model again, with its weights. Raises UserError."""
         self.model = models.build(self.config.model, **self.task.shape)
-        state = read_checkpoint(path)["state_dict"]
+        path, last = self.files.weights_path, self.checkpoint
+        state = (last if last and path == self.files.checkpoint_path else read_checkpoint(path))["state_dict"]
         self.model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
         self.set_memory_format()
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import lightning.pytorch as L
 import numpy as np
 import torch
-from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader
@@ -24,8 +24,7 @@ from vitlab.files import replacing
 from vitlab.models.counting import checkpointed
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import evaluate
-from vitlab.training.checkpoints import read_checkpoint
-from vitlab.training.distributed import PATIENCE, Ranks
+from vitlab.training.distributed import PATIENCE
 from vitlab.training.loop import NO_HOOKS, Hooks, Loop, refuse_not_finite
 from vitlab.training.module import TrainingModule
 from vitlab.training.run import Run, leaves_unused
@@ -33,43 +32,23 @@ from vitlab.training.settings import evaluation_context
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes whole files or none: no move across file systems, as Lightning does it. Unpickles nothing.
+    """Writes whole files or none: no move across file systems, as Lightning does it. Loads what the run has read.
 
     `check_claim` is called before a file takes the place of another, and raises where it must not.
     """
 
-    def __init__(self, check_claim: Callable[[], None]):
+    def __init__(self, run: Run, check_claim: Callable[[], None]):
         super().__init__()
-        self.check_claim = check_claim
+        self.run, self.check_claim = run, check_claim
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         with replacing(path) as file:
             torch.save(checkpoint, file)
             self.check_claim()
 
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
-        return read_checkpoint(path, map_location)
-
-
-class Place(LightningEnvironment):
-    """A process's place in the form that Lightning asks for; starts no processes, here or inside SLURM."""
-
-    creates_processes_externally = True
-
-    def __init__(self, ranks: Ranks):
-        super().__init__()
-        self.ranks = ranks
-        self.set_global_rank(ranks.rank)
-        self.set_world_size(ranks.size)
-
-    def local_rank(self) -> int:
-        return self.ranks.local_rank
-
-    def node_rank(self) -> int:
-        return self.ranks.node
-
-    def teardown(self) -> None:
-        """Do nothing: Lightning's method deletes WORLD_SIZE from the environment."""
+    def load_checkpoint(self, *_: Any, **__: Any) -> dict[str, Any]:
+        state, self.run.checkpoint = self.run.checkpoint, None  # Lightning frees it once it is restored
+        return state
 
 
 LOG, CUDNN = logging.getLogger("lightning.pytorch"), torch.backends.cudnn
@@ -83,7 +62,7 @@ PROCESS = (  # how to read, and to set, what a run or Lightning sets for the who
     (partial(getattr, CUDNN, "benchmark"), partial(setattr, CUDNN, "benchmark")),
     (partial(getattr, LOG, "level"), LOG.setLevel),
 )
-VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS")
+VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WORLD_SIZE")
 
 
 @contextmanager
@@ -108,8 +87,10 @@ def build_trainer(run: Run, loop: Loop) -> L.Trainer:
     LOG.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(lightning\.pytorch\.(trainer|loops|utilities)|torchmetrics)\..*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers|The `srun` command is available on your")
-    config, settings, strategy = run.config, run.settings, "auto"
+    # not what Lightning would find: SLURM's, also for a single process inside it
+    config, settings, strategy, environment = run.config, run.settings, "auto", LightningEnvironment()
     if run.ranks.size > 1:  # buffers are those of synchronised BatchNorm, the same everywhere
+        environment = TorchElasticEnvironment()
         unused = leaves_unused(config, run.task)
         strategy = DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
     return L.Trainer(
@@ -127,7 +108,7 @@ def build_trainer(run: Run, loop: Loop) -> L.Trainer:
         val_check_interval=max(1, math.ceil(run.steps / config.trainer.evaluations)),
         num_sanity_val_steps=0,
         log_every_n_steps=0,  # `loop` does
-        plugins=[AtomicCheckpointIO(loop.hooks.check_claim), Place(run.ranks)],
+        plugins=[AtomicCheckpointIO(run, loop.hooks.check_claim), environment],
         callbacks=[loop],
         logger=False,
         enable_checkpointing=False,  # `loop` writes them
@@ -166,7 +147,7 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
     loop = Loop(run, hooks)
     trainer = build_trainer(run, loop)
     batches, validation = build_loaders(run)
-    resumed_from = run.files.checkpoint_path if run.resumed_step else None
+    resumed_from = run.files.checkpoint_path if run.checkpoint else None
     try:
         with checkpointed(run.model) if run.settings.checkpoint_activations else nullcontext():
             trainer.fit(module, batches, validation, ckpt_path=resumed_from, weights_only=True)
@@ -186,7 +167,7 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
     if run.ranks.is_main:
         state = {"state_dict": module.state_dict(), "global_step": loop.kept_step}
         module.on_save_checkpoint(state)
-        AtomicCheckpointIO(hooks.check_claim).save_checkpoint(state, run.files.best_path)
+        AtomicCheckpointIO(run, hooks.check_claim).save_checkpoint(state, run.files.best_path)
     return Trained(loop.metrics, {"kept_step": loop.kept_step, **columns})
 
 
