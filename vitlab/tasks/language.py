@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from vitlab.config import UserError, choices_text
+from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split, TextData
@@ -33,7 +33,6 @@ from vitlab.tasks.base import (
 from vitlab.tasks.metrics import MASKED, PAIRS, SPANS, TOKENS
 
 CausalBatch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), IGNORE_INDEX where there is none
-PACKING = ("stream", "documents")
 CHUNK = 4096  # sequences counted at a time
 
 
@@ -46,8 +45,6 @@ class CausalLM(Task):
         refuse_image_recipe(recipe)
         refuse_several_parts(data)
         self.eval_batch_size = recipe.batch_size
-        if config.pack not in PACKING:
-            raise UserError(f"task.pack={config.pack}: unknown; {choices_text(config.pack, PACKING)}")
         self.shape = {**data.shape, "head": "next_token"}
         self.tokenizer = data.tokenizer
         self.label_smoothing = recipe.label_smoothing
@@ -107,9 +104,6 @@ class CausalLM(Task):
         return {"": [nats[counts]], "bits_per_byte": [bits], **own}
 
 
-SEQUENCES = ("pairs", "stream", "documents")
-MASKING = ("dynamic", "static")
-LEAST_SHARE = 0.01  # of the tokens that are predicted
 NEXT = "next_sentence"
 SEED = 0x5EED  # of what held-out and statically masked sequences hide
 
@@ -138,7 +132,10 @@ class MaskedLM(Task):
         refuse_image_recipe(recipe)
         refuse_several_parts(data)
         self.eval_batch_size = recipe.batch_size
-        refuse_options(config, data)
+        if data.tokenizer.mask is None:
+            raise UserError("data.tokenizer: has no mask token; give a tokenizer of a masked language model")
+        if config.sequences == "pairs" and data.length < LEAST_PAIR:
+            raise UserError(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
         self.tokenizer, self.share = data.tokenizer, config.share
         self.dynamic, self.pairs = config.masking == "dynamic", config.sequences == "pairs"
         self.shape, self.outputs = {**data.shape, "head": self.head}, data.tokenizer.size
@@ -261,23 +258,6 @@ def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
     return hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
 
 
-def refuse_options(config: TaskConfig, data: TextData) -> None:
-    """Raise UserError for invalid options, and for a tokenizer without a mask token."""
-    problems = [
-        f"task.{key}={vars(config)[key]}: unknown; {choices_text(vars(config)[key], choices)}"
-        for key, choices in (("sequences", SEQUENCES), ("masking", MASKING))
-        if key in vars(config) and vars(config)[key] not in choices
-    ]
-    if not LEAST_SHARE <= config.share < 1:
-        problems.append(f"task.share={config.share}: must be at least {LEAST_SHARE} and below 1")
-    if config.sequences == "pairs" and data.length < LEAST_PAIR:
-        problems.append(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
-    if data.tokenizer.mask is None:
-        problems.append("data.tokenizer: has no mask token; give a tokenizer of a masked language model")
-    if problems:
-        raise UserError(problems)
-
-
 @dataclass(frozen=True)
 class SpanBatch(MaskedBatch):
     """The places left and right of each predicted token's span (B, K), and its own place in it from 0 (B, K)."""
@@ -292,11 +272,6 @@ class SpanLM(MaskedLM):
 
     of, head, batch_class = SPANS, "span", SpanBatch
     added = ("masked", "boundary")
-
-    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        if config.sequences == "pairs":
-            raise UserError("task.sequences=pairs: SpanBERT has no pairs; choices: stream, documents")
-        super().__init__(config, recipe, data, data_config)
 
     @property
     def most(self) -> int:

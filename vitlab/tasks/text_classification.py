@@ -220,8 +220,6 @@ def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
     if texts.tags is not None and parts > 1:
         yield f"data={data.name}: has answers within texts; give task=span_extraction"
         return
-    if config.auxiliary_lm < 0:
-        yield f"task.auxiliary_lm={config.auxiliary_lm}: must be at least 0"
     if config.both_orders and parts != 2:
         yield f"task.both_orders=true: is for pairs, data={data.name} has {parts} part{'s' * (parts > 1)}; give false"
     if texts.targets is not None:

@@ -42,6 +42,47 @@ class TaskConfig(Choice):
 
 
 @dataclass(frozen=True)
+class TextClassificationConfig(TaskConfig):
+    both_orders: bool = False
+    auxiliary_lm: float = setting(0.0, least=0)
+
+
+@dataclass(frozen=True)
+class CausalLMConfig(TaskConfig):
+    pack: Literal["stream", "documents"] = "stream"
+
+
+@dataclass(frozen=True)
+class MaskedLMConfig(TaskConfig):
+    share: float = setting(0.15, least=0.01, below=1)
+    masking: Literal["dynamic", "static"] = "dynamic"
+    sequences: Literal["pairs", "stream", "documents"] = "pairs"
+
+
+@dataclass(frozen=True)
+class SpanLMConfig(MaskedLMConfig):
+    sequences: Literal["stream", "documents"] = "stream"
+
+
+@dataclass(frozen=True)
+class SpanCorruptionConfig(TaskConfig):
+    share: float = setting(0.15, least=0.01, most=0.5)
+    mean_span: float = setting(3.0, least=1)
+
+
+@dataclass(frozen=True)
+class WritingConfig(TaskConfig):
+    beams: int = setting(1, least=1, most=100)
+    length_penalty: float = setting(0.6, least=0, most=10)
+
+
+@dataclass(frozen=True)
+class TranslationConfig(WritingConfig):
+    long: Literal["refuse", "cut", "leave_out"] = "refuse"
+    one_sequence: Optional[bool] = None
+
+
+@dataclass(frozen=True)
 class BudgetConfig:
     """Length of a run: exactly one of the four."""
 
