@@ -258,9 +258,7 @@ def check_captioner(config: DictConfig) -> Iterator[str]:
 
 
 SCHEDULES = {  # that use a key, and what the key is where none does
-    "timescale": (("rsqrt",), None),
     "final_lr": (("cosine", "linear"), 0),
-    "cooldown": (("rsqrt", "constant"), 0),
     "milestones": (("multistep",), []),
 }
 
@@ -279,12 +277,10 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
     if name == "noam" and isinstance(model, DictConfig) and "width" not in model:
         yield (
             f"recipe.schedule=noam: scales the rate with the model's width, but model={model.name} has no width; "
-            "choices for it: cosine, linear, constant, rsqrt, multistep"
+            "choices for it: cosine, linear, constant, multistep"
         )
     if name == "noam" and node.warmup == 0:
         yield "recipe.warmup=0: recipe.schedule=noam divides by it; give recipe.warmup=4000"
-    if name == "rsqrt" and node.timescale is None and node.warmup == 0:
-        yield "recipe.warmup=0: recipe.schedule=rsqrt takes its timescale from it; give recipe.timescale=10000"
     for key, (users, off) in SCHEDULES.items():
         if node[key] and name not in users:
             only = f"only recipe.schedule={' or '.join(users)} uses it, not {name}"

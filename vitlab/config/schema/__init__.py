@@ -118,12 +118,9 @@ class RecipeConfig(Choice):
     eps: float = setting(1e-8, above=0, affects=WEIGHTS)
     momentum: float = setting(0.9, least=0, most=1)  # of sgd and muon
     nesterov: bool = False
-    schedule: Literal["cosine", "linear", "constant", "rsqrt", "noam", "multistep"] = setting("cosine", affects=WEIGHTS)
+    schedule: Literal["cosine", "linear", "constant", "noam", "multistep"] = setting("cosine", affects=WEIGHTS)
     warmup: Union[int, float] = setting(0.05, least=0, affects=WEIGHTS)  # below 1: a share of the steps
-    # linear to 0 at the end; below 1: a share of the steps
-    cooldown: Union[int, float] = setting(0, least=0, affects=WEIGHTS)
     final_lr: float = setting(0.0, least=0, most=1, affects=WEIGHTS)  # where cosine and linear end, as a share of lr
-    timescale: Optional[int] = setting(None, least=1, affects=WEIGHTS)  # of rsqrt, in steps; else the warm-up
     milestones: list[float] = setting([], above=0, below=1, affects=WEIGHTS)  # of multistep, as shares of the steps
     decay_factor: float = setting(0.1, above=0, most=1, affects=WEIGHTS)  # of the rate at each milestone
     clip_norm: Optional[float] = setting(1.0, above=0)
@@ -135,7 +132,6 @@ class RecipeConfig(Choice):
     # alpha of the Beta distribution that the shares are drawn from; 0: off
     mixup: float = setting(0.0, least=0)
     cutmix: float = setting(0.0, least=0)
-    cutmix_share: float = setting(0.5, least=0, most=1)  # of the batches, when mixup is on too
     rand_augment: RandAugmentConfig = setting(RandAugmentConfig)
     # probability that a part of an image becomes noise
     random_erasing: float = setting(0.0, least=0, most=1)
@@ -183,7 +179,6 @@ class WandbConfig:
 
     mode: Literal["auto", "offline", "online", "off"] = "auto"  # auto: online when logged in, else offline
     project: str = "vitlab"
-    log_code: bool = False  # this program's source as an artifact
     log_model: bool = False  # the final weights as an artifact
 
 
