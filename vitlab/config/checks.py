@@ -1,6 +1,5 @@
 """Checks of a composed configuration that a type cannot express. Each problem is one line."""
 
-import importlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -204,28 +203,14 @@ def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
     is_out = {"heads", "width"} & {*map(key_of, check_ranges(model))}
     if "heads" not in model or model.get("head_width") is not None or is_out:
         return
-    if not model.width % model.heads or not ("mixer" not in model or is_attention(model.mixer)):
+    mixer = model.get("mixer", {"attends": True})  # None where its name was refused
+    if not model.width % model.heads or not (mixer and mixer["attends"]):
         return
     other = f"; or give {slot}.head_width" if "head_width" in model else ""
     yield (
         f"{slot}.heads={model.heads}: does not divide {slot}.width={model.width}; "
         f"nearest that do: {near_divisors(model.width, model.heads)}{other}"
     )
-
-
-def is_attention(mixer: DictConfig | None) -> bool:
-    """Tell whether a token mixer has heads. Imports its module, and torch: ask only if heads are wrong already."""
-    if mixer is None:  # its name was refused
-        return False
-    kind = mixer.kind
-    try:
-        mixers = importlib.import_module("vitlab.models.mixers")
-        own = f"{mixers.__name__}.{mixers.MODULES.get(kind, kind)}"
-        module = importlib.import_module(kind if "." in kind else own)
-    except ImportError:  # building the model says so
-        return False
-    classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
-    return any(getattr(each, "attends", False) for each in classes)
 
 
 def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], image_key: str) -> Iterator[str]:

@@ -374,29 +374,25 @@ def kinds() -> dict[tuple[str, str], type[Choice]]:
         ("task", "captioning"): schema.WritingConfig,
         **{("task", kind): schema.TranslationConfig for kind in ("translation", "summarization")},
         ("analysis", ""): schema.AnalysisConfig,
-        ("mixer", ""): Choice,
+        ("mixer", ""): schema.MixerConfig,
         ("probe", ""): Choice,
     }
 
 
-def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
-    """Find the dataclass of a kind: `Config` of a user's module, else the entry of `kinds`, else that of all others."""
-    found = import_class(group, kind) if "." in kind else kinds().get((group, kind))
-    return found or kinds()[group, "" if group != "data" else modality or "image"]
-
-
 @cache
-def import_class(group: str, kind: str) -> type[Choice] | None:
-    """Import `Config` of a user's module, which may import what it likes; None if it has none.
+def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
+    """Find the dataclass of a kind: the entry of `kinds` or that of all others; `Config` of a user's module, if any.
 
-    Raises UserError for one that is not a frozen dataclass with the group's base.
+    Such a module may import what it likes. Raises UserError for a `Config` that is no frozen dataclass with the base.
     """
+    others = kinds()[group, "" if group != "data" else "text" if modality == "text" else "image"]
+    if "." not in kind:
+        return kinds().get((group, kind), others)
     try:
-        own = vars(importlib.import_module(kind)).get("Config")
+        own, base = vars(importlib.import_module(kind)).get("Config", others), kinds()[group, ""]
     except Exception:  # whoever builds the choice says why
-        return None
-    base = kinds()[group, ""]
-    if own is None or (isinstance(own, type) and dataclasses.is_dataclass(own) and issubclass(own, base)):
+        return others
+    if isinstance(own, type) and dataclasses.is_dataclass(own) and issubclass(own, base):
         return own
     raise UserError(f"kind={kind}: its Config is not a frozen dataclass with the base {base.__name__}")
 

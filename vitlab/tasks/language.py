@@ -6,7 +6,7 @@ Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V 
 
 import math
 from collections.abc import Container
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -112,7 +112,8 @@ SEED = 0x5EED  # of what held-out and statically masked sequences hide
 class MaskedBatch:
     """A masked batch for the model: tokens (B, N), mask bool (B, N) or None if all are tokens, segments (B, N) or None.
 
-    places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX if a row has fewer; follows (B,) for pairs.
+    places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX if a row has fewer; follows (B,) for pairs. For
+    spans: the places left and right of each predicted token's span (B, K), and its own place in it from 0 (B, K).
     """
 
     tokens: Tensor
@@ -121,12 +122,15 @@ class MaskedBatch:
     places: Tensor
     targets: Tensor
     follows: Tensor | None
+    left: Tensor | None = None
+    right: Tensor | None = None
+    index: Tensor | None = None
 
 
 class MaskedLM(Task):
     """Masked tokens, and with `sequences=pairs` whether one segment follows another."""
 
-    item, of, head, batch_class = "sequence", MASKED, "masked", MaskedBatch
+    item, of, head = "sequence", MASKED, "masked"
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
@@ -176,7 +180,7 @@ class MaskedLM(Task):
             generator = RowGenerators([SEED + number for number in numbers.tolist()])
         seen, places, filled, *beside = self.hide(tokens, maskable, generator)
         targets, mask = tokens.gather(1, places).where(filled, IGNORE_INDEX), None if mask.all() else mask
-        return self.batch_class(seen, mask, segments, places, targets, follows if self.pairs else None, *beside)
+        return MaskedBatch(seen, mask, segments, places, targets, follows if self.pairs else None, *beside)
 
     def add_special_tokens(self, items: Tensor) -> Tensor:
         """Put the start token before each sequence and the end token behind its last token."""
@@ -208,8 +212,8 @@ class MaskedLM(Task):
         tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
         places = tokens[:, : self.most]
         segments, follows = (tokens, tokens[:, 0]) if self.pairs else (None, None)
-        beside = len(fields(self.batch_class)) - len(fields(MaskedBatch))
-        return self.batch_class(tokens, None, segments, places, places, follows, *[places] * beside)
+        beside = [places] * 3 if self.of == SPANS else ()
+        return MaskedBatch(tokens, None, segments, places, places, follows, *beside)
 
     def logits(self, model: nn.Module, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """Compute logits (B, K, V) of the masked tokens, and the hidden states (B, N, D) behind them."""
@@ -229,21 +233,21 @@ class MaskedLM(Task):
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Tensor:
         """Return the loss summed over masked tokens, and with pairs also summed over pairs; each term is an entry."""
-        terms = self.terms(model, batch)
-        smoothing = {name: 0.0 if name == NEXT else self.label_smoothing for name in self.added}
-        return torch.stack([sum_cross_entropy(*terms[name], smoothing[name]) for name in self.added])
+        terms = self.terms(model, batch).items()
+        losses = [sum_cross_entropy(*term, 0.0 if name == NEXT else self.label_smoothing) for name, term in terms]
+        return torch.stack(losses)
 
     def measure(self, model: nn.Module, batch: MaskedBatch, names: Container[str]) -> Measured:
         """Return the nats of each term of the loss; outcomes are of each sequence's masked tokens."""
-        measured = {}
+        measured: dict[str, Any] = {"loss": []}
         for name, (logits, targets) in self.terms(model, batch).items():
-            nats = count_nats(logits, targets)
-            counts = targets != IGNORE_INDEX
+            nats, counts = count_nats(logits, targets), targets != IGNORE_INDEX
+            measured["loss"].append(nats[counts])
             measured[f"{name}_loss"] = [nats[counts]]
             measured[f"{name}_accuracy"] = [(logits.argmax(-1) == targets)[counts].float()]
             if name == "masked":
                 measured |= {"perplexity": [nats[counts]], "outcomes": (nats, counts)}
-        return {"loss": [measured[f"{name}_loss"][0] for name in self.added], **measured}
+        return measured
 
 
 def refuse_empty(task: Task, data: TextData, problem: str) -> None:
@@ -258,19 +262,10 @@ def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
     return hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
 
 
-@dataclass(frozen=True)
-class SpanBatch(MaskedBatch):
-    """The places left and right of each predicted token's span (B, K), and its own place in it from 0 (B, K)."""
-
-    left: Tensor
-    right: Tensor
-    index: Tensor
-
-
 class SpanLM(MaskedLM):
     """Masked spans, and their tokens from the two beside each."""
 
-    of, head, batch_class = SPANS, "span", SpanBatch
+    of, head = SPANS, "span"
     added = ("masked", "boundary")
 
     @property
@@ -284,7 +279,7 @@ class SpanLM(MaskedLM):
         seen = self.corrupt_tokens(tokens, spans.chosen, generator, spans.groups)
         return seen, places, filled, left, right, (index - 1).clamp(min=0)
 
-    def terms(self, model: nn.Module, batch: SpanBatch) -> dict[str, tuple[Tensor, Tensor]]:
+    def terms(self, model: nn.Module, batch: MaskedBatch) -> dict[str, tuple[Tensor, Tensor]]:
         """Predict masked tokens from the states at their places (masked) and from the boundary's: equation 2."""
         logits, hidden = self.logits(model, batch)
         boundary = model.boundary_logits(

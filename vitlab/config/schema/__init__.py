@@ -32,6 +32,11 @@ class AnalysisConfig(Choice):
 
 
 @dataclass(frozen=True)
+class MixerConfig(Choice):
+    attends: bool = setting(False, affects=NO_EFFECT, fixed=True)  # its heads divide the width
+
+
+@dataclass(frozen=True)
 class TaskConfig(Choice):
     modality: Modality = setting("image", fixed=True)
     data: str = setting("glyphs", affects=NO_EFFECT, fixed=True)  # the data of a run that names none
