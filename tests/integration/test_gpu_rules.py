@@ -43,7 +43,7 @@ DECODING = (["--top-k", "5", "--top-p", "0.9", "--samples", "3"], ["--beams", "3
 WORDS = {"span_extraction": "where is the box [SEP] the box is here"}
 NUMBERS = (metrics.NUMBERS, metrics.MEASURES)  # of one output each
 OF = (*metrics.CLASSES, metrics.CHOICES, metrics.LABELS, *NUMBERS)
-MUCH = [*EVERYTHING, *RANDOM, "recipe.batch_size=8", "recipe.timescale=10", "budget.steps=12"]
+MUCH = [*EVERYTHING, *RANDOM, "recipe.batch_size=8", "budget.steps=12"]
 OTHERS = ("resnet_nano", "mixer_nano", "fnet_nano", "color_histogram")
 
 

@@ -22,7 +22,7 @@ EVERYTHING = [  # that a recipe can turn on, at once
     *("data.augment.crop_scale=[0.5,1]", "recipe.rand_augment.layers=2", "recipe.rand_augment.std=0.5"),
     *("recipe.random_erasing=0.5", "recipe.mixup=0.8", "recipe.cutmix=1", "recipe.label_smoothing=0.1"),
     *("recipe.repeats=3", "recipe.ema=0.9", "recipe.optimizer=muon", "recipe.layer_decay=0.8"),
-    *("recipe.schedule=rsqrt", "recipe.cooldown=0.2", "recipe.batch_size=64"),
+    *("recipe.schedule=constant", "recipe.batch_size=64"),
 ]
 
 OWN_ANALYSIS = """

@@ -179,7 +179,7 @@ def test_trials_of_tune_are_runs_of_the_group_and_wandbs_variables_and_keys_do_w
     words = ["analyses=[]", "train_size=97", "budget.steps=4", "study=mine", "tune={recipe.lr: [0.01, 0.02]}"]
     for key, value in {"TAGS": "first,second", "NOTES": "why", "NAME": "mine", "ENTITY": "lab"}.items():
         monkeypatch.setenv(f"WANDB_{key}", value)
-    keys = ["wandb.log_code=true", "wandb.log_model=true"]
+    keys = ["wandb.log_model=true"]
     done = commands.Program("train", *TINY, *words, *keys, "--out", folder).end()  # W&B reads its variables once
     assert done.returncode == 0, done.stderr
     (run,) = attempts(folder)
@@ -194,7 +194,7 @@ def test_trials_of_tune_are_runs_of_the_group_and_wandbs_variables_and_keys_do_w
     assert all("tune" in trial.run["tags"] for trial in trials)
     assert (run.run["notes"], run.run["entity"]) == ("why", "lab")
     artifacts = [record["artifact"] for record in run.records if record["type"] == "artifact"]
-    assert {artifact["type"] for artifact in artifacts} == {"code", "model"}
+    assert {artifact["type"] for artifact in artifacts} == {"model"}
     (weights,) = [one["manifest"]["contents"] for one in artifacts if one["type"] == "model"]
     assert [file["path"] for file in weights] == ["weights.ckpt"]
     assert "optimizer_states" not in read_checkpoint(weights[0]["local_path"])

@@ -1,6 +1,5 @@
 """Checks of a composed configuration that a type cannot express. Each problem is one line."""
 
-import importlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -204,28 +203,14 @@ def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
     is_out = {"heads", "width"} & {*map(key_of, check_ranges(model))}
     if "heads" not in model or model.get("head_width") is not None or is_out:
         return
-    if not model.width % model.heads or not ("mixer" not in model or is_attention(model.mixer)):
+    mixer = model.get("mixer", {"attends": True})  # None where its name was refused
+    if not model.width % model.heads or not (mixer and mixer["attends"]):
         return
     other = f"; or give {slot}.head_width" if "head_width" in model else ""
     yield (
         f"{slot}.heads={model.heads}: does not divide {slot}.width={model.width}; "
         f"nearest that do: {near_divisors(model.width, model.heads)}{other}"
     )
-
-
-def is_attention(mixer: DictConfig | None) -> bool:
-    """Tell whether a token mixer has heads. Imports its module, and torch: ask only if heads are wrong already."""
-    if mixer is None:  # its name was refused
-        return False
-    kind = mixer.kind
-    try:
-        mixers = importlib.import_module("vitlab.models.mixers")
-        own = f"{mixers.__name__}.{mixers.MODULES.get(kind, kind)}"
-        module = importlib.import_module(kind if "." in kind else own)
-    except ImportError:  # building the model says so
-        return False
-    classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
-    return any(getattr(each, "attends", False) for each in classes)
 
 
 def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], image_key: str) -> Iterator[str]:
@@ -258,9 +243,7 @@ def check_captioner(config: DictConfig) -> Iterator[str]:
 
 
 SCHEDULES = {  # that use a key, and what the key is where none does
-    "timescale": (("rsqrt",), None),
     "final_lr": (("cosine", "linear"), 0),
-    "cooldown": (("rsqrt", "constant"), 0),
     "milestones": (("multistep",), []),
 }
 
@@ -279,12 +262,10 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
     if name == "noam" and isinstance(model, DictConfig) and "width" not in model:
         yield (
             f"recipe.schedule=noam: scales the rate with the model's width, but model={model.name} has no width; "
-            "choices for it: cosine, linear, constant, rsqrt, multistep"
+            "choices for it: cosine, linear, constant, multistep"
         )
     if name == "noam" and node.warmup == 0:
         yield "recipe.warmup=0: recipe.schedule=noam divides by it; give recipe.warmup=4000"
-    if name == "rsqrt" and node.timescale is None and node.warmup == 0:
-        yield "recipe.warmup=0: recipe.schedule=rsqrt takes its timescale from it; give recipe.timescale=10000"
     for key, (users, off) in SCHEDULES.items():
         if node[key] and name not in users:
             only = f"only recipe.schedule={' or '.join(users)} uses it, not {name}"

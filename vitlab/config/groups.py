@@ -15,6 +15,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -335,20 +336,9 @@ def infer_field(value: Any) -> tuple[Any, Any]:
     return type(value), dataclasses.field(default=value)
 
 
-PACKAGE = Path(__file__).resolve().parents[1]
-FOLDERS = {  # of the modules of a group's kinds, of data by their modality
-    "model": "models",
-    "mixer": "models/mixers",
-    "image": "data/images",
-    "text": "data/text",
-    "task": "tasks",
-    "analysis": "analysis",
-}
-
-
 @cache
 def kinds() -> dict[tuple[str, str], type[Choice]]:
-    """Map each (group, kind) to its dataclass; the kind "" has the base of all others of its group."""
+    """Map each (group, kind) to its dataclass; the kind "", of data their modality, stands for all others."""
     from vitlab.config.schema import data, models  # 50 ms that `vitlab list` need not wait for
 
     return {
@@ -363,7 +353,7 @@ def kinds() -> dict[tuple[str, str], type[Choice]]:
         ("model", "lstm"): models.LSTMConfig,
         ("model", "recurrent"): models.RecurrentConfig,
         ("data", ""): data.DataConfig,
-        ("data", "image"): data.ImageDataConfig,  # of all kinds of this modality that are not here
+        ("data", "image"): data.ImageDataConfig,
         ("data", "text"): data.TextDataConfig,
         ("data", "imagefolder"): data.FolderConfig,
         ("data", "torchvision"): data.TorchvisionConfig,
@@ -375,33 +365,34 @@ def kinds() -> dict[tuple[str, str], type[Choice]]:
         ("data", "parallel"): data.ParallelConfig,
         ("data", "huggingface"): data.HuggingFaceConfig,
         ("recipe", ""): schema.RecipeConfig,
-        # of these kinds there are modules of the same name, which need not be imported
-        **dict.fromkeys([("task", ""), ("task", "text_classification")], schema.TaskConfig),
-        **dict.fromkeys([("analysis", ""), ("analysis", "alignment")], schema.AnalysisConfig),
-        **dict.fromkeys([("mixer", ""), ("mixer", "attention"), ("probe", "")], Choice),
+        ("task", ""): schema.TaskConfig,
+        ("task", "text_classification"): schema.TextClassificationConfig,
+        ("task", "causal_lm"): schema.CausalLMConfig,
+        ("task", "masked_lm"): schema.MaskedLMConfig,
+        ("task", "span_lm"): schema.SpanLMConfig,
+        ("task", "span_corruption"): schema.SpanCorruptionConfig,
+        ("task", "captioning"): schema.WritingConfig,
+        **{("task", kind): schema.TranslationConfig for kind in ("translation", "summarization")},
+        ("analysis", ""): schema.AnalysisConfig,
+        ("mixer", ""): schema.MixerConfig,
+        ("probe", ""): Choice,
     }
 
 
-def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
-    """Find the dataclass of a kind: the entry of `kinds`, else `Config` of the kind's module, else the group's base.
-
-    Raises UserError for a `Config` that is not a frozen dataclass with that base.
-    """
-    base = "" if group != "data" else "text" if modality == "text" else "image"
-    return kinds().get((group, kind)) or import_class(group, kind, FOLDERS.get(base or group)) or kinds()[group, base]
-
-
 @cache
-def import_class(group: str, kind: str, folder: str | None) -> type[Choice] | None:
-    """Import `Config` of a user's or a new kind's module, which may import what it likes; None if it has none."""
-    if "." not in kind and not (folder and (PACKAGE / folder / f"{kind}.py").is_file()):
-        return None
+def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
+    """Find the dataclass of a kind: the entry of `kinds` or that of all others; `Config` of a user's module, if any.
+
+    Such a module may import what it likes. Raises UserError for a `Config` that is no frozen dataclass with the base.
+    """
+    others = kinds()[group, "" if group != "data" else "text" if modality == "text" else "image"]
+    if "." not in kind:
+        return kinds().get((group, kind), others)
     try:
-        module = importlib.import_module(kind if "." in kind else f"vitlab/{folder}/{kind}".replace("/", "."))
+        own, base = vars(importlib.import_module(kind)).get("Config", others), kinds()[group, ""]
     except Exception:  # whoever builds the choice says why
-        return None
-    own, base = getattr(module, "Config", None), kinds()[group, ""]
-    if own is None or (isinstance(own, type) and dataclasses.is_dataclass(own) and issubclass(own, base)):
+        return others
+    if isinstance(own, type) and dataclasses.is_dataclass(own) and issubclass(own, base):
         return own
     raise UserError(f"kind={kind}: its Config is not a frozen dataclass with the base {base.__name__}")
 
@@ -451,7 +442,7 @@ def list_keys(parent: type, path: str = "", values: dict[str, Any] | None = None
 
     `values` and `comments` are of a YAML file, and come before the dataclass's own.
     """
-    about = {**read_class_comments(parent), **read_comments(comments)}
+    about = read_comments(read_source(parent) + comments)
     for field in dataclasses.fields(parent):
         if dataclasses.is_dataclass(field.type):
             yield from list_keys(field.type, f"{path}{field.name}.")
@@ -506,15 +497,13 @@ def name_type(declared: Any) -> str:
     return WORDS.get(declared, declared.__name__)
 
 
-def read_class_comments(parent: type) -> dict[str, str]:
-    """Read the comment of each field from a dataclass's source and from its bases' sources."""
-    comments: dict[str, str] = {}
-    for parent_class in reversed(parent.__mro__):
-        try:
-            comments |= read_comments(inspect.getsource(parent_class)) if dataclasses.is_dataclass(parent_class) else {}
-        except (OSError, TypeError):  # made from a YAML file
-            continue
-    return comments
+def read_source(parent: type) -> str:
+    """Read the source of a dataclass behind its bases' sources; one that was made from a YAML file has none."""
+    source = ""
+    for declared in filter(dataclasses.is_dataclass, reversed(parent.__mro__)):
+        with suppress(OSError, TypeError):
+            source += inspect.getsource(declared)
+    return source
 
 
 def read_comments(text: str) -> dict[str, str]:

@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import vitlab
 from vitlab.config import resolved
 from vitlab.config.schema import AnalysisConfig, TrainConfig, WandbConfig
 from vitlab.files import replacing, write_text
@@ -117,8 +116,6 @@ class Tracker:
             self.run = wandb.init(mode="offline", **options)
         self.run.define_metric(STEP)
         self.run.define_metric("*", step_metric=STEP, step_sync=True)  # the x axis of every chart
-        if config.wandb.log_code and not self.trial_of:
-            self.run.log_code(str(Path(vitlab.__file__).parent), name="vitlab-code")
 
     @harmless
     def log(self, row: dict[str, Any]) -> None:

@@ -274,6 +274,9 @@ class TargetTask(Task):
         super().train_on(indices)
         self.objective.learn(self.train, indices)
 
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.objective.loss(*self.answer(model, batch))[None]
+
     def measure(self, model: nn.Module, batch: Any, names: Container[str]) -> Measured:
         return self.objective.judge(*self.answer(model, batch))
 

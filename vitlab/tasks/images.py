@@ -69,9 +69,6 @@ class ImageTask(TargetTask):
     def count_targets(self, batch: Batch) -> Tensor:
         return torch.full((1,), len(batch[0]), device=batch[0].device)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        return self.objective.loss(*self.answer(model, batch))[None]
-
 
 def list_problems(kind: str, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> Iterator[str]:
     """Yield the reasons why a data set or a recipe does not fit a task, one line per problem."""

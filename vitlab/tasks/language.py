@@ -6,7 +6,7 @@ Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V 
 
 import math
 from collections.abc import Container
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from vitlab.config import UserError, choices_text
+from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split, TextData
@@ -33,7 +33,6 @@ from vitlab.tasks.base import (
 from vitlab.tasks.metrics import MASKED, PAIRS, SPANS, TOKENS
 
 CausalBatch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), IGNORE_INDEX where there is none
-PACKING = ("stream", "documents")
 CHUNK = 4096  # sequences counted at a time
 
 
@@ -46,8 +45,6 @@ class CausalLM(Task):
         refuse_image_recipe(recipe)
         refuse_several_parts(data)
         self.eval_batch_size = recipe.batch_size
-        if config.pack not in PACKING:
-            raise UserError(f"task.pack={config.pack}: unknown; {choices_text(config.pack, PACKING)}")
         self.shape = {**data.shape, "head": "next_token"}
         self.tokenizer = data.tokenizer
         self.label_smoothing = recipe.label_smoothing
@@ -107,9 +104,6 @@ class CausalLM(Task):
         return {"": [nats[counts]], "bits_per_byte": [bits], **own}
 
 
-SEQUENCES = ("pairs", "stream", "documents")
-MASKING = ("dynamic", "static")
-LEAST_SHARE = 0.01  # of the tokens that are predicted
 NEXT = "next_sentence"
 SEED = 0x5EED  # of what held-out and statically masked sequences hide
 
@@ -118,7 +112,8 @@ SEED = 0x5EED  # of what held-out and statically masked sequences hide
 class MaskedBatch:
     """A masked batch for the model: tokens (B, N), mask bool (B, N) or None if all are tokens, segments (B, N) or None.
 
-    places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX if a row has fewer; follows (B,) for pairs.
+    places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX if a row has fewer; follows (B,) for pairs. For
+    spans: the places left and right of each predicted token's span (B, K), and its own place in it from 0 (B, K).
     """
 
     tokens: Tensor
@@ -127,18 +122,24 @@ class MaskedBatch:
     places: Tensor
     targets: Tensor
     follows: Tensor | None
+    left: Tensor | None = None
+    right: Tensor | None = None
+    index: Tensor | None = None
 
 
 class MaskedLM(Task):
     """Masked tokens, and with `sequences=pairs` whether one segment follows another."""
 
-    item, of, head, batch_class = "sequence", MASKED, "masked", MaskedBatch
+    item, of, head = "sequence", MASKED, "masked"
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
         refuse_several_parts(data)
         self.eval_batch_size = recipe.batch_size
-        refuse_options(config, data)
+        if data.tokenizer.mask is None:
+            raise UserError("data.tokenizer: has no mask token; give a tokenizer of a masked language model")
+        if config.sequences == "pairs" and data.length < LEAST_PAIR:
+            raise UserError(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
         self.tokenizer, self.share = data.tokenizer, config.share
         self.dynamic, self.pairs = config.masking == "dynamic", config.sequences == "pairs"
         self.shape, self.outputs = {**data.shape, "head": self.head}, data.tokenizer.size
@@ -179,7 +180,7 @@ class MaskedLM(Task):
             generator = RowGenerators([SEED + number for number in numbers.tolist()])
         seen, places, filled, *beside = self.hide(tokens, maskable, generator)
         targets, mask = tokens.gather(1, places).where(filled, IGNORE_INDEX), None if mask.all() else mask
-        return self.batch_class(seen, mask, segments, places, targets, follows if self.pairs else None, *beside)
+        return MaskedBatch(seen, mask, segments, places, targets, follows if self.pairs else None, *beside)
 
     def add_special_tokens(self, items: Tensor) -> Tensor:
         """Put the start token before each sequence and the end token behind its last token."""
@@ -211,8 +212,8 @@ class MaskedLM(Task):
         tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
         places = tokens[:, : self.most]
         segments, follows = (tokens, tokens[:, 0]) if self.pairs else (None, None)
-        beside = len(fields(self.batch_class)) - len(fields(MaskedBatch))
-        return self.batch_class(tokens, None, segments, places, places, follows, *[places] * beside)
+        beside = [places] * 3 if self.of == SPANS else ()
+        return MaskedBatch(tokens, None, segments, places, places, follows, *beside)
 
     def logits(self, model: nn.Module, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """Compute logits (B, K, V) of the masked tokens, and the hidden states (B, N, D) behind them."""
@@ -232,21 +233,21 @@ class MaskedLM(Task):
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Tensor:
         """Return the loss summed over masked tokens, and with pairs also summed over pairs; each term is an entry."""
-        terms = self.terms(model, batch)
-        smoothing = {name: 0.0 if name == NEXT else self.label_smoothing for name in self.added}
-        return torch.stack([sum_cross_entropy(*terms[name], smoothing[name]) for name in self.added])
+        terms = self.terms(model, batch).items()
+        losses = [sum_cross_entropy(*term, 0.0 if name == NEXT else self.label_smoothing) for name, term in terms]
+        return torch.stack(losses)
 
     def measure(self, model: nn.Module, batch: MaskedBatch, names: Container[str]) -> Measured:
         """Return the nats of each term of the loss; outcomes are of each sequence's masked tokens."""
-        measured = {}
+        measured: dict[str, Any] = {"loss": []}
         for name, (logits, targets) in self.terms(model, batch).items():
-            nats = count_nats(logits, targets)
-            counts = targets != IGNORE_INDEX
+            nats, counts = count_nats(logits, targets), targets != IGNORE_INDEX
+            measured["loss"].append(nats[counts])
             measured[f"{name}_loss"] = [nats[counts]]
             measured[f"{name}_accuracy"] = [(logits.argmax(-1) == targets)[counts].float()]
             if name == "masked":
                 measured |= {"perplexity": [nats[counts]], "outcomes": (nats, counts)}
-        return {"loss": [measured[f"{name}_loss"][0] for name in self.added], **measured}
+        return measured
 
 
 def refuse_empty(task: Task, data: TextData, problem: str) -> None:
@@ -261,42 +262,11 @@ def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
     return hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
 
 
-def refuse_options(config: TaskConfig, data: TextData) -> None:
-    """Raise UserError for invalid options, and for a tokenizer without a mask token."""
-    problems = [
-        f"task.{key}={vars(config)[key]}: unknown; {choices_text(vars(config)[key], choices)}"
-        for key, choices in (("sequences", SEQUENCES), ("masking", MASKING))
-        if key in vars(config) and vars(config)[key] not in choices
-    ]
-    if not LEAST_SHARE <= config.share < 1:
-        problems.append(f"task.share={config.share}: must be at least {LEAST_SHARE} and below 1")
-    if config.sequences == "pairs" and data.length < LEAST_PAIR:
-        problems.append(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
-    if data.tokenizer.mask is None:
-        problems.append("data.tokenizer: has no mask token; give a tokenizer of a masked language model")
-    if problems:
-        raise UserError(problems)
-
-
-@dataclass(frozen=True)
-class SpanBatch(MaskedBatch):
-    """The places left and right of each predicted token's span (B, K), and its own place in it from 0 (B, K)."""
-
-    left: Tensor
-    right: Tensor
-    index: Tensor
-
-
 class SpanLM(MaskedLM):
     """Masked spans, and their tokens from the two beside each."""
 
-    of, head, batch_class = SPANS, "span", SpanBatch
+    of, head = SPANS, "span"
     added = ("masked", "boundary")
-
-    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        if config.sequences == "pairs":
-            raise UserError("task.sequences=pairs: SpanBERT has no pairs; choices: stream, documents")
-        super().__init__(config, recipe, data, data_config)
 
     @property
     def most(self) -> int:
@@ -309,7 +279,7 @@ class SpanLM(MaskedLM):
         seen = self.corrupt_tokens(tokens, spans.chosen, generator, spans.groups)
         return seen, places, filled, left, right, (index - 1).clamp(min=0)
 
-    def terms(self, model: nn.Module, batch: SpanBatch) -> dict[str, tuple[Tensor, Tensor]]:
+    def terms(self, model: nn.Module, batch: MaskedBatch) -> dict[str, tuple[Tensor, Tensor]]:
         """Predict masked tokens from the states at their places (masked) and from the boundary's: equation 2."""
         logits, hidden = self.logits(model, batch)
         boundary = model.boundary_logits(

@@ -16,7 +16,6 @@ from torchmetrics import MeanAbsoluteError, MeanMetric, Metric, PearsonCorrCoef,
 from torchmetrics.classification import (
     MulticlassAccuracy,
     MulticlassCalibrationError,
-    MulticlassF1Score,
     MultilabelAveragePrecision,
 )
 from torchmetrics.functional.text import squad
@@ -57,16 +56,6 @@ class SumOfMeans(Metric):
 
     def compute(self) -> Tensor:
         return (self.totals / self.counts.clamp(min=1)).sum()
-
-
-class SecondClassF1(MulticlassF1Score):
-    """F1 of the second of two classes."""
-
-    def __init__(self) -> None:
-        super().__init__(2, average="none")
-
-    def compute(self) -> Tensor:
-        return super().compute()[1]
 
 
 class Pearson(PearsonCorrCoef):
@@ -162,8 +151,13 @@ class MacroF1(ClassCounts):
         return (2 * self.right / there)[there > 0].mean()
 
 
-def make_f1(classes: int) -> Metric:
-    return SecondClassF1() if classes == 2 else MacroF1(classes)
+class F1(MacroF1):
+    """F1 of the second of two classes; of more classes their mean."""
+
+    def compute(self) -> Tensor:
+        if len(self.true) > 2:
+            return super().compute()
+        return 2 * self.right[1] / (self.true + self.chosen)[1].clamp(min=1)
 
 
 class Confusion(Metric):

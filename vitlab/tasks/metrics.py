@@ -114,7 +114,7 @@ PAIRED: dict[str, Any] = {"gap_unit": "in correlation", "of": (TEXTS, TAGS), "cl
 SEVERAL: dict[str, Any] = {"loss": "binary cross-entropy, nats", "of": (LABELS,), "classes": (1, sys.maxsize), **EACH}
 TERMS = {"masked": (PAIRS, SPANS), "next_sentence": (PAIRS,), "boundary": (SPANS,)}  # of the loss
 RELATIVE: dict[str, Any] = {"higher_is_better": False, "relative": True, **EACH}
-F1 = {TEXTS: lazy("make_f1"), TAGS: lazy("MacroF1"), ANSWERS: lazy("Mean")}
+F1 = {TEXTS: lazy("F1"), TAGS: lazy("MacroF1"), ANSWERS: lazy("Mean")}
 METRICS = (
     Metric("accuracy", "accuracy", **POINTS, gives_error=True, make=lazy("Accuracy"), of=EVERY, **EACH),
     # the mean over the labels of the area under precision against recall, as of VOC and COCO

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
-from vitlab.config import UserError, choices_text
+from vitlab.config import UserError
 from vitlab.config.checks import find_excluded
+from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import CaptionData, Split, TextData, Texts
@@ -25,7 +26,7 @@ from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding, write
 from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, refuse_image_recipe, sum_cross_entropy
 from vitlab.tasks.images import ImagePreparation
-from vitlab.tasks.language import LEAST_SHARE, SEED
+from vitlab.tasks.language import SEED
 from vitlab.tasks.measures import (
     Decoded,
     Score,
@@ -35,9 +36,6 @@ from vitlab.tasks.measures import (
     score_translation,
 )
 from vitlab.tasks.metrics import TARGETS
-
-MOST_BEAMS = 100
-LONG = ("refuse", "cut", "leave_out")  # what becomes of texts longer than the model takes
 
 
 class SourceTargetBatch(NamedTuple):
@@ -66,9 +64,7 @@ class SequenceToSequence(Task):
                 f"data={data.name}: has {plural(len(data.train.parts), 'text')} an item; task={config.name} needs a "
                 "source and a target, such as data=numbers, or data=tsv with data.text=[SOURCE,TARGET]"
             )
-        problems = [*check_search(config), *list_long_texts(data, config.long)]
-        if problems:
-            raise UserError(problems)
+        raise_all(list_long_texts(data, config.long))
         self.set_options(config, recipe, data)
         self.source_length = data.length
         self.train, self.validation, self.test = (
@@ -178,22 +174,11 @@ class SequenceToSequence(Task):
         return self.tokenizer.decode(tokens.tolist())
 
 
-def check_search(config: TaskConfig) -> Iterator[str]:
-    """Yield problems of options of the beam search that have no meaning or take too much memory."""
-    if not 1 <= config.beams <= MOST_BEAMS:
-        yield f"task.beams={config.beams}: must be from 1 (greedy) to {MOST_BEAMS}"
-    if not 0 <= config.length_penalty <= 10:
-        yield f"task.length_penalty={config.length_penalty}: must be from 0 (none) to 10"
-
-
 def list_long_texts(data: TextData, long: str) -> Iterator[str]:
     """Yield a line for sources and for targets that are too long for the data's lengths and may not be.
 
     References are never cut and never left out: scores would be better than they are.
     """
-    if long not in LONG:
-        yield f"task.long={long}: unknown; {choices_text(long, LONG)}"
-        return
     for side, key in enumerate(("length", "target_length")):
         room, counts, needed = vars(data)[key], {}, 0
         for split in SPLITS:
@@ -307,13 +292,6 @@ class SpanCorruption(SequenceToSequence):
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
-        problems = []
-        if not LEAST_SHARE <= config.share <= 0.5:
-            problems.append(f"task.share={config.share}: must be from {LEAST_SHARE} to 0.5")
-        if config.mean_span < 1:
-            problems.append(f"task.mean_span={config.mean_span}: must be at least 1")
-        if problems:
-            raise UserError(problems)
         self.share, self.mean_span = config.share, config.mean_span
         self.plan = plan_lengths(data.length, config.share, config.mean_span)
         self.tokenizer = data.tokenizer.with_sentinels(max(SENTINELS, self.plan.spans + 1))
@@ -358,10 +336,7 @@ class Captioning(SequenceToSequence):
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: CaptionData, data_config: DataConfig):
         if not isinstance(data, CaptionData):
             raise UserError(f"data={data.name}: has no captions; give data=captioned_glyphs, or data=captions")
-        problems = list(check_search(config))
-        problems += find_excluded(recipe, "captions")
-        if problems:
-            raise UserError(problems)
+        raise_all(find_excluded(recipe, "captions"))
         self.set_options(config, recipe, data)
         self.images = ImagePreparation(recipe, data, data_config)
         self.train, self.validation, self.test = data.train, data.validation, data.test

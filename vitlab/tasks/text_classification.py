@@ -74,15 +74,13 @@ class TextClassification(TargetTask):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the targets' loss and, scaled by `auxiliary_lm`, the next tokens' (Radford et al., 2018, eq. 5)."""
-        tokens, mask, segments = trim_padding(model, *flatten_sequences(batch))
         if not self.auxiliary_lm:
-            return self.targets_loss(model(tokens, mask, segments), batch)[None]
+            return super().loss(model, batch)
+        tokens, mask, segments = trim_padding(model, *flatten_sequences(batch))
         hidden = model.hidden(tokens, mask, segments)
-        class_loss = self.targets_loss(model.logits(model.read(hidden, mask)), batch)
-        return torch.stack([class_loss, self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)])
-
-    def targets_loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return self.objective.loss(*self.combine_sequences(logits, batch))
+        logits = self.combine_sequences(model.logits(model.read(hidden, mask)), batch)
+        lm = self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)
+        return torch.stack([self.objective.loss(*logits), lm])
 
     def combine_sequences(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Combine logits of sequences (B * S, outputs) or tokens (B, M, C) into logits of items; return targets too.
@@ -220,8 +218,6 @@ def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
     if texts.tags is not None and parts > 1:
         yield f"data={data.name}: has answers within texts; give task=span_extraction"
         return
-    if config.auxiliary_lm < 0:
-        yield f"task.auxiliary_lm={config.auxiliary_lm}: must be at least 0"
     if config.both_orders and parts != 2:
         yield f"task.both_orders=true: is for pairs, data={data.name} has {parts} part{'s' * (parts > 1)}; give false"
     if texts.targets is not None:

@@ -214,12 +214,7 @@ def compute_rate(recipe: RecipeConfig | SimpleNamespace, step: int, steps: int, 
         return recipe.final_lr + (1 - recipe.final_lr) * (1 - progress)
     if recipe.schedule == "multistep":
         return recipe.decay_factor ** sum(step >= round(share * steps) for share in recipe.milestones)
-    length = to_steps(recipe.cooldown, steps)  # of the line to 0 at the end
-    end = max(0.0, min(1.0, (steps - step) / length)) if length else 1.0
-    if recipe.schedule == "constant":
-        return end
-    timescale = recipe.timescale or max(1, warmup)  # rsqrt: Zhai et al., 2022, appendix B; big_vision
-    return end * (timescale / (timescale + (step - warmup))) ** 0.5
+    return 1.0  # constant
 
 
 def build_schedule(optimizer: Optimizer, recipe: RecipeConfig, steps: int, width: int | None = None) -> LambdaLR:

@@ -17,7 +17,8 @@ ELSEWHERE = (
     *(f"model.published_{size}" for size in ("image_size", "channels", "num_classes")),
 )
 SAME_NUMBERS = ("trainer.checkpoint_activations",)
-FIXED = ("task.data", "task.model", "task.analyses", "data.task", "model.init")  # by the choice, no user sets them
+# by the choice, no user sets them
+FIXED = ("task.data", "task.model", "task.analyses", "data.task", "model.init", "model.mixer.attends")
 
 
 def identify(*overrides, contents=CONTENTS):
@@ -28,7 +29,8 @@ def test_a_resolved_configuration_has_every_key_and_comes_back_with_the_same_ide
     words = ["model.mixer={name: attention, qkv_bias: false}", "budget.epochs=0.5", "train_size=0.25", "seed=0"]
     config = train(*words)
     plain = resolved(config)
-    assert plain["model"]["mixer"] == {"name": "attention", "kind": "attention", "qkv_bias": False, "qk_norm": False}
+    mixer = {"name": "attention", "kind": "attention", "attends": True, "qkv_bias": False, "qk_norm": False}
+    assert plain["model"]["mixer"] == mixer
     assert plain["budget"] == {"steps": None, "epochs": 0.5, "examples": None, "flops": None}
     again = roundtrip(config)
     assert resolved(again) == plain

@@ -10,7 +10,7 @@ from scripts.make import write_keys
 from tests.configurations import problem, train
 from vitlab.cli import main
 from vitlab.config import UserError, identity, resolved
-from vitlab.config.groups import import_class, list_keys, read_comments
+from vitlab.config.groups import find_class, list_keys, read_comments
 from vitlab.config.schema import StudyConfig
 from vitlab.studies.grid import compose_study
 
@@ -37,7 +37,7 @@ def own_module(tmp_path, monkeypatch):
     yield str(tmp_path / "slim.yaml")
     for name in ("mine", "mine.slim"):
         sys.modules.pop(name, None)
-    import_class.cache_clear()
+    find_class.cache_clear()
 
 
 def test_a_dataclass_of_an_own_module_has_its_ranges_and_keys_checked(own_module):

@@ -71,6 +71,6 @@ def test_options_out_of_range_are_refused(shown):
     with pytest.raises(UserError) as caught:
         build(shown, "task.share=0.9", "task.mean_span=0.5")
     assert caught.value.problems == [
-        "task.share=0.9: must be from 0.01 to 0.5",
+        "task.share=0.9: must be at most 0.5",
         "task.mean_span=0.5: must be at least 1",
     ]

@@ -93,11 +93,10 @@ def test_a_study_has_its_own_budget():
     ("words", "says"),
     [
         ("recipe.optimizer=lion", "choices: adamw, sgd, muon"),
-        ("recipe.schedule=step", "choices: cosine, linear, constant, rsqrt, noam, multistep"),
+        ("recipe.schedule=step", "choices: cosine, linear, constant, noam, multistep"),
         ("model=resnet_nano recipe.schedule=noam", "recipe.schedule=noam: scales the rate with the model's width"),
         ("recipe.schedule=noam recipe.warmup=0", "recipe.warmup=0: recipe.schedule=noam divides by it; give"),
-        ("recipe.schedule=rsqrt recipe.warmup=0", "takes its timescale from it; give recipe.timescale=10000"),
-        ("recipe.timescale=7", "recipe.timescale=7: only recipe.schedule=rsqrt uses it, not linear; give null"),
+        ("recipe.final_lr=0.1 recipe.schedule=constant", "only recipe.schedule=cosine or linear uses it, not constant"),
         ("recipe.schedule=multistep", "recipe.milestones=[]: recipe.schedule=multistep needs at least one; give"),
         ("recipe.schedule=multistep recipe.milestones=[0.6,0.3]", "recipe.milestones=[0.6, 0.3]: must increase"),
         ("recipe.optimizer=muon recipe.nesterov=true recipe.momentum=0", "recipe.nesterov=True: needs a recipe.mom"),

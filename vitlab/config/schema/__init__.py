@@ -32,6 +32,11 @@ class AnalysisConfig(Choice):
 
 
 @dataclass(frozen=True)
+class MixerConfig(Choice):
+    attends: bool = setting(False, affects=NO_EFFECT, fixed=True)  # its heads divide the width
+
+
+@dataclass(frozen=True)
 class TaskConfig(Choice):
     modality: Modality = setting("image", fixed=True)
     data: str = setting("glyphs", affects=NO_EFFECT, fixed=True)  # the data of a run that names none
@@ -39,6 +44,47 @@ class TaskConfig(Choice):
     analyses: list[str] = setting([], affects=NO_EFFECT, fixed=True)  # and its analyses
     # what a study is about, and its choices on validation go by, such as macro_f1; none: the task's own
     metric: Optional[str] = setting(None, affects=NO_EFFECT)
+
+
+@dataclass(frozen=True)
+class TextClassificationConfig(TaskConfig):
+    both_orders: bool = False
+    auxiliary_lm: float = setting(0.0, least=0)
+
+
+@dataclass(frozen=True)
+class CausalLMConfig(TaskConfig):
+    pack: Literal["stream", "documents"] = "stream"
+
+
+@dataclass(frozen=True)
+class MaskedLMConfig(TaskConfig):
+    share: float = setting(0.15, least=0.01, below=1)
+    masking: Literal["dynamic", "static"] = "dynamic"
+    sequences: Literal["pairs", "stream", "documents"] = "pairs"
+
+
+@dataclass(frozen=True)
+class SpanLMConfig(MaskedLMConfig):
+    sequences: Literal["stream", "documents"] = "stream"
+
+
+@dataclass(frozen=True)
+class SpanCorruptionConfig(TaskConfig):
+    share: float = setting(0.15, least=0.01, most=0.5)
+    mean_span: float = setting(3.0, least=1)
+
+
+@dataclass(frozen=True)
+class WritingConfig(TaskConfig):
+    beams: int = setting(1, least=1, most=100)
+    length_penalty: float = setting(0.6, least=0, most=10)
+
+
+@dataclass(frozen=True)
+class TranslationConfig(WritingConfig):
+    long: Literal["refuse", "cut", "leave_out"] = "refuse"
+    one_sequence: Optional[bool] = None
 
 
 @dataclass(frozen=True)
@@ -77,12 +123,9 @@ class RecipeConfig(Choice):
     eps: float = setting(1e-8, above=0, affects=WEIGHTS)
     momentum: float = setting(0.9, least=0, most=1)  # of sgd and muon
     nesterov: bool = False
-    schedule: Literal["cosine", "linear", "constant", "rsqrt", "noam", "multistep"] = setting("cosine", affects=WEIGHTS)
+    schedule: Literal["cosine", "linear", "constant", "noam", "multistep"] = setting("cosine", affects=WEIGHTS)
     warmup: Union[int, float] = setting(0.05, least=0, affects=WEIGHTS)  # below 1: a share of the steps
-    # linear to 0 at the end; below 1: a share of the steps
-    cooldown: Union[int, float] = setting(0, least=0, affects=WEIGHTS)
     final_lr: float = setting(0.0, least=0, most=1, affects=WEIGHTS)  # where cosine and linear end, as a share of lr
-    timescale: Optional[int] = setting(None, least=1, affects=WEIGHTS)  # of rsqrt, in steps; else the warm-up
     milestones: list[float] = setting([], above=0, below=1, affects=WEIGHTS)  # of multistep, as shares of the steps
     decay_factor: float = setting(0.1, above=0, most=1, affects=WEIGHTS)  # of the rate at each milestone
     clip_norm: Optional[float] = setting(1.0, above=0)
@@ -94,7 +137,6 @@ class RecipeConfig(Choice):
     # alpha of the Beta distribution that the shares are drawn from; 0: off
     mixup: float = setting(0.0, least=0)
     cutmix: float = setting(0.0, least=0)
-    cutmix_share: float = setting(0.5, least=0, most=1)  # of the batches, when mixup is on too
     rand_augment: RandAugmentConfig = setting(RandAugmentConfig)
     # probability that a part of an image becomes noise
     random_erasing: float = setting(0.0, least=0, most=1)
@@ -142,7 +184,6 @@ class WandbConfig:
 
     mode: Literal["auto", "offline", "online", "off"] = "auto"  # auto: online when logged in, else offline
     project: str = "vitlab"
-    log_code: bool = False  # this program's source as an artifact
     log_model: bool = False  # the final weights as an artifact
 
 

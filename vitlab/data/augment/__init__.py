@@ -60,7 +60,7 @@ class Mixing:
 
     Erasing: with probability `random_erasing` a rectangle of 2% to a third of the image becomes normal noise (Zhong et
     al., 2020; timm's `pixel` mode). Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019): if both are on, each
-    batch has one of them, CutMix with probability `cutmix_share`; the whole batch has one drawn share.
+    batch has either of them, as in DeiT; the whole batch has one drawn share.
     """
 
     def __init__(self, recipe: Any, classes: int):
@@ -76,10 +76,9 @@ class Mixing:
     def mix(self) -> Any:
         from torchvision.transforms import v2  # 5 s
 
-        share = self.recipe.cutmix_share
-        choices = ((v2.CutMix, self.recipe.cutmix, share), (v2.MixUp, self.recipe.mixup, 1 - share))
-        on = [(transform(alpha=alpha, num_classes=self.classes), share) for transform, alpha, share in choices if alpha]
-        return on[0][0] if len(on) == 1 else v2.RandomChoice([one for one, _ in on], p=[share for _, share in on])
+        choices = ((v2.CutMix, self.recipe.cutmix), (v2.MixUp, self.recipe.mixup))
+        on = [transform(alpha=alpha, num_classes=self.classes) for transform, alpha in choices if alpha]
+        return on[0] if len(on) == 1 else v2.RandomChoice(on)
 
     def __call__(self, images: "Tensor", labels: "Tensor", generator: "Generator") -> tuple["Tensor", "Tensor"]:
         """Mix images (B, C, Y, X), perhaps in place, and labels (B,) -> images (B, C, Y, X) and labels (B,), or
