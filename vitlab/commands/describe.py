@@ -26,7 +26,7 @@ from vitlab.training.files import refuse_unwritable
 DESCRIBE = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
   vitlab describe model=vit_b16
   vitlab describe model=timm:resnet50 image_size=[192,256] --json
-  vitlab describe model=lstm_nano data=pydoc data.length=512 --time        # and seconds on this machine
+  vitlab describe model=lstm_nano data=pydoc data.length=512 --time        # and a step on this machine
   vitlab describe model=vit_nano model.positions=sincos2d --positions      # pictures of its position embeddings"""
 SHAPES = {"image": ("image_size", "num_classes", "channels"), "text": ("length", "vocabulary")}  # of a model's input
 FACTS = {
@@ -118,7 +118,7 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
 
 
 def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]:
-    """Count layers, tokens, parameters by part, operations and memory; time them if `timed`. Raises UserError."""
+    """Count layers, tokens, parameters by part, operations and memory; measure a step if `timed`. Raises UserError."""
     with status_line("loading torch and timm", quiet=quiet):
         from vitlab.models import counting, family
         from vitlab.models.base import as_model
@@ -129,10 +129,9 @@ def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]
     recipe = load("recipe", config.model.recipe)
     moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
     layers, params = counting.stacks(model), counting.parameters(model)
-    activations = counting.count_activations(model, lambda model, batch: model(*batch), counting.inputs(shape))
     if timed:
         with status_line("timing steps", quiet=quiet):
-            seconds = counting.measure_seconds(config.model, shape)
+            measured = counting.measure(config.model, shape)
     return {
         "model": config.model.name,
         "family": family(config.model, model),
@@ -150,8 +149,7 @@ def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]
         "weight_bytes": FLOAT * params,
         "optimizer": recipe.optimizer,
         "train_state_bytes": FLOAT * params * (2 + moments),
-        "activation_bytes_per_image": activations,
-        **(seconds if timed else {}),
+        **(measured if timed else {}),
     }
 
 
@@ -171,21 +169,18 @@ def show(counts: dict[str, Any]) -> None:
         f"FLOPs for one {counts['example']}: {counts['forward_flops'] / 1e9:.4g} G forward, "
         f"{counts['train_flops'] / 1e9:.4g} G for a training step (2 per multiply-add)",
     )
-    attends = counts["tokens"] and not {"lstm", "gru", "rnn"} & counts["params_by_part"].keys()
-    assumed = ", fused attention: its N x N weights are not stored" if attends else ""
     console.say(
         f"Memory in fp32: {with_prefix(counts['weight_bytes'], 'B')} of weights, "
-        f"{with_prefix(counts['train_state_bytes'], 'B')} with gradients and the state of {counts['optimizer']};\n"
-        f"{with_prefix(counts['activation_bytes_per_image'], 'B')} of activations for each {counts['example']} of a "
-        f"training step{assumed}",
+        f"{with_prefix(counts['train_state_bytes'], 'B')} with gradients and the state of {counts['optimizer']}",
     )
     if "train_seconds" in counts:
-        text = f"{1000 * counts['train_seconds']:.3g} ms of a training step for each {counts['example']}"
+        text = f"{with_prefix(counts['activation_bytes'], 'B')} of activations and "
+        text += f"{1000 * counts['train_seconds']:.3g} ms of a training step for each {counts['example']}"
         if counts["tokens"]:
             text += f", {1e6 * counts['train_seconds'] / counts['tokens']:.3g} us a token"
         if counts["write_seconds"] is not None:
             text += f"; {1000 * counts['write_seconds']:.3g} ms to write a token of one text"
-        console.say(f"Time in fp32 on {counts['device']}: {text}")
+        console.say(f"Measured in fp32 on {counts['device']}: {text}")
     if counts["stacks"]:
         show_stacks(console, counts)
 

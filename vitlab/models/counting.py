@@ -1,9 +1,6 @@
-"""Costs of a model: parameters by part and by layer, operations, the memory of a training step.
+"""Costs of a model: parameters by part and by layer, and operations, counted on the meta device; a step measured."""
 
-All is counted on the meta device: activations, too.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +9,7 @@ from traceback import walk_tb
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
@@ -49,12 +43,18 @@ def inputs(shape: Mapping[str, Any], batch_size: int = 1, device: str = "meta") 
 TIMED, TIMED_BATCH = 5, 8  # steps of which the fastest counts, after one more: other programs only add; examples
 
 
-def measure_seconds(config: ModelConfig, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure {"device", "train_seconds", "write_seconds"}: seconds per example of a float32 forward and backward pass
-    over TIMED_BATCH, and per token of one sequence written up to the model's length; None if it writes none.
+def measure(config: ModelConfig, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure {"device", "train_seconds", "activation_bytes", "write_seconds"}: of a float32 forward and backward pass
+    over TIMED_BATCH the seconds and the bytes kept for the backward pass, per example, each storage once and without
+    the weights; the seconds per token of one sequence written up to the model's length, None if it writes none.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, batch = build(config, **shape).to(device), inputs(shape, TIMED_BATCH, device)
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
 
     def finish(work: Callable[[], Any]) -> float:
         started = perf_counter()
@@ -67,9 +67,13 @@ def measure_seconds(config: ModelConfig, shape: Mapping[str, Any]) -> dict[str, 
         model.zero_grad()
         model(*batch).float().square().mean().backward()
 
-    steps = [finish(train) for _ in range(TIMED + 1)][1:]
-    about = {"device": device, "train_seconds": min(steps) / TIMED_BATCH, "write_seconds": None}
-    if hasattr(model, "decoding") and len(batch) == 1:
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        train()
+    for weight in (*model.parameters(), *model.buffers()):
+        kept.pop(weight.untyped_storage().data_ptr(), None)
+    about = {"device": device, "train_seconds": min(finish(train) for _ in range(TIMED)) / TIMED_BATCH}
+    about |= {"activation_bytes": sum(kept.values()) // TIMED_BATCH, "write_seconds": None}
+    if as_model(model).decoding and len(batch) == 1:
         count, given = shape["length"] - 1, batch[0][:1, :1]
         model.eval()
         written = [finish(lambda: generate(model.decoding(), given, count)) for _ in range(2)]
@@ -131,21 +135,15 @@ class Stack:
 def stacks(model: nn.Module) -> list[Stack]:
     """List the model's `blocks` or `layers` whose members have the same shape and share no parameters."""
     stacks: list[Stack] = []
-    for name, module in find_lists(model):
-        blocks = list(module)
+    for name, module in model.named_modules():
+        is_list = isinstance(module, nn.ModuleList | nn.Sequential) and name.rpartition(".")[2] in ("blocks", "layers")
+        blocks = list(module) if is_list else []
         if not any(name.startswith(f"{stack.name}.") for stack in stacks) and same_shape(blocks):
             norms = [p for n, p in blocks[0].named_parameters() if "norm" in n and n.endswith("weight")]
             width = norms[0].numel() if norms else None
             cross = isinstance(blocks[0], Block) and blocks[0].cross is not None
             stacks.append(Stack(name, len(blocks), width, cross, tuple(weights(blocks[0]))))
     return stacks
-
-
-def find_lists(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the model's lists of modules that are named `blocks` or `layers`, with their names."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList | nn.Sequential) and name.rpartition(".")[2] in ("blocks", "layers"):
-            yield name, module
 
 
 def same_shape(blocks: Sequence[nn.Module]) -> bool:
@@ -225,70 +223,9 @@ def convolution_backward_flops(
     return conv_flop_count(x_shape, weight_shape, grad_shape, transposed) * sum(needed[:2])
 
 
-def count_activations(model: nn.Module, loss: Callable[[nn.Module, Any], Any], example: Any) -> int:
-    """Count the bytes that a training step keeps of one example for its backward pass, without parameters.
-
-    `model` and `example`, a batch of one item, are on the meta device. The bytes are of the tensors that autograd saves
-    for `loss(model, batch)` in float32, each storage once, for attention of those that a fused kernel saves. They
-    are the bytes that a second example adds, since some tensors are there once for all examples.
-    """
-    for module in model.modules():  # a norm over a batch of one raises in training; but masks of dropout count
-        module.training = isinstance(module, nn.Dropout)
-    parameters = {storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    counts = []
-    for size in (1, 2):
-        saved: dict[int, Tensor] = {}
-
-        def save(tensor: Tensor, saved: dict[int, Tensor] = saved) -> Tensor:
-            saved[storage(tensor)] = tensor  # stays alive, so that no other gets its address
-            return tensor
-
-        batch = tree_map_only(Tensor, lambda tensor, size=size: tensor.new_empty(size, *tensor.shape[1:]), example)
-        with FusedAttention(), torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-            loss(model, batch)
-        counts.append(count_bytes(tensor for key, tensor in saved.items() if key not in parameters))
-    return counts[1] - counts[0]
-
-
-def count_bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-
-
-def storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
-
-
-class FusedAttention(TorchFunctionMode):
-    """A mode in which scaled_dot_product_attention on meta tensors keeps no N x N weights, as in a fused kernel."""
-
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if func is F.scaled_dot_product_attention:
-            return attend(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
-    return KeepAttention.apply(query, key, value, attn_mask)
-
-
-class KeepAttention(torch.autograd.Function):
-    """Attention that keeps its tensors: query (..., H, N, K), key and value (..., H, M, K), mask -> (..., H, N, K)."""
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        *batch, heads, length, _ = query.shape
-        out = query.new_empty(*batch, length, heads, value.shape[-1]).transpose(-3, -2)  # joining heads copies nothing
-        ctx.save_for_backward(query, key, value, mask, out)
-        return out
-
-
 def list_blocks(model: nn.Module) -> list[nn.Module]:
-    """List the blocks of a model: the members of its lists `blocks` and `layers`, but not the lists within a block."""
-    blocks: dict[str, nn.Module] = {}
-    for name, module in find_lists(model):
-        if not any(name.startswith(f"{block}.") for block in blocks):
-            blocks |= {f"{name}.{place}": block for place, block in module.named_children()}
-    return list(blocks.values())
+    """List the layers of a model's stacks."""
+    return [block for stack in stacks(model) for block in model.get_submodule(stack.name)]
 
 
 @contextmanager

@@ -127,16 +127,25 @@ def test_people_see_each_weight_of_a_layer_in_80_columns(capsys):
     [
         (["model=gpt_nano", "length=12", "model.depth=1"], True),
         (["model=transformer_nano", "data=numbers", "data.count=200"], False),
+        (["model=vit_nano", "image_size=24"], False),
     ],
 )
-def test_seconds_are_measured_where_they_are_asked_for(words, writes, capsys):
+def test_a_step_is_measured_where_it_is_asked_for(words, writes, capsys):
     found = described(*words, "--time", capsys=capsys)
     assert 0 < found["train_seconds"] < 10
     assert (found["write_seconds"] is not None) == writes
     show(found)
     shown = capsys.readouterr().out
-    assert "Time in fp32 on " in shown
+    assert "Measured in fp32 on " in shown
     assert ("to write a token" in shown) == writes
+
+
+def test_fused_attention_keeps_no_weights_of_all_pairs(capsys):
+    kept = [
+        described("model=gpt_nano", f"length={length}", "vocabulary=11", "--time", capsys=capsys)["activation_bytes"]
+        for length in (64, 256)
+    ]
+    assert kept[1] == pytest.approx(4 * kept[0], rel=0.02)
 
 
 def test_position_embeddings_are_drawn_before_any_training(tmp_path):
