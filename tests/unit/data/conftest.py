@@ -1,7 +1,7 @@
-"""An empty cache for each test, and data sets in modules that a user wrote."""
+"""An empty cache for each test, data sets in modules that a user wrote, and a check of how items are divided."""
 
+import heapq
 import textwrap
-from dataclasses import replace
 
 import pytest
 
@@ -15,13 +15,10 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-@pytest.fixture(autouse=True)
-def uncarved(monkeypatch):
-    """Nothing is carved for validation: the tests are of what a module reads. Those of carving override this."""
-    monkeypatch.setattr("vitlab.data.split.carve_images", lambda data: replace(data, validation=data.train))
-    monkeypatch.setattr(
-        "vitlab.data.text.corpus.carve_texts", lambda corpus, _: replace(corpus, validation=corpus.train)
-    )
+def assert_divided(source, *parts):
+    """Assert that the parts have the items of `source`, once each and in its order, and that no part is empty."""
+    assert all(parts)
+    assert list(heapq.merge(*parts, key=source.index)) == source
 
 
 @pytest.fixture

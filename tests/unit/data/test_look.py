@@ -1,7 +1,6 @@
 """What is found in folders of real files: whole ones, broken ones, and those that are no pictures."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -64,18 +63,17 @@ def test_a_picture_on_its_side_is_measured_upright_and_training_reads_it_so(tmp_
     image.paste("black", (0, 0, 60, 20))
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by 90 degrees
-    (tmp_path / "a").mkdir()
-    image.save(tmp_path / "a" / f"0.{ending}", exif=exif, quality=95)
-    image.transpose(Image.Transpose.ROTATE_270).save(tmp_path / "a" / f"1.{ending}", quality=95)
-    turned, upright = read_pictures(tmp_path, [f"a/0.{ending}", f"a/1.{ending}"])
+    for folder in (tmp_path / split / label for split in ("train", "val", "test") for label in "ab"):
+        folder.mkdir(parents=True)
+        image.save(folder / f"0.{ending}", exif=exif, quality=95)
+        image.transpose(Image.Transpose.ROTATE_270).save(folder / f"1.{ending}", quality=95)
+    turned, upright = read_pictures(tmp_path, [f"val/a/0.{ending}", f"val/a/1.{ending}"])
     assert (turned.height, turned.width, turned.orientation) == (60, 40, 6)
     assert (upright.height, upright.width, upright.orientation) == (60, 40, 1)
     assert np.abs(turned.thumbnail.astype(int) - upright.thumbnail).max() <= 2
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
     settings = {"name": "imagefolder", "root": str(tmp_path), "image_size": [60, 40], "cache": "never"}
     read = data.load(config.load("data", settings))
-    for split in (read.train, read.test):
-        (pixels,) = split.read(np.array([0]))
+    for pixels in (pixels for split in read.splits.values() for pixels in split.read(np.arange(4))):
         assert pixels[:, :, :18].max() < 60 or pixels[:, :, 22:].max() < 60, "left or right half, not the upper one"
 
 

@@ -13,11 +13,6 @@ from vitlab.data.opening import hash_contents
 from vitlab.data.split import MAX_VAL_ITEMS, carve_texts, choose_held_out, choose_validation, name_groups
 
 
-@pytest.fixture(autouse=True)
-def uncarved():
-    """Here they are."""
-
-
 def load(name, **changes):
     return data.load(config.load("data", {"name": name, **changes}))
 

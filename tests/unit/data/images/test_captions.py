@@ -10,11 +10,6 @@ from vitlab.data.opening import contents
 from vitlab.data.sequences import IGNORE_INDEX
 
 
-@pytest.fixture(autouse=True)
-def uncarved():
-    """Here validation images are carved."""
-
-
 @pytest.fixture
 def folder(tmp_path):
     """Twelve pictures, each of its own grey level, the first four with two captions; two more that no row names."""

@@ -58,13 +58,12 @@ def test_a_share_of_each_class_is_held_out(root):
     found = load(root, test_share=0.3)
     assert found.classes == ("cat", "dog")
     assert (found.image_size, found.channels) == ((11, 11), 3)
-    assert np.bincount(found.train.labels).tolist() == [7, 5]
-    assert np.bincount(found.test.labels).tolist() == [3, 2]
-    for split in (found.train, found.test):
+    splits = found.splits.values()
+    assert [np.bincount(split.labels).tolist() for split in splits] == [[6, 4], [1, 1], [3, 2]]
+    for split in splits:
         assert [level % 20 == 7 for level in levels(split)] == [bool(label) for label in split.labels]
-    assert sorted(levels(found.train) + levels(found.test)) == sorted(
-        [i * 20 for i in range(10)] + [i * 20 + 7 for i in range(7)]
-    )
+    every = [i * 20 for i in range(10)] + [i * 20 + 7 for i in range(7)]
+    assert sorted(level for split in splits for level in levels(split)) == sorted(every)
 
 
 def test_the_held_out_images_depend_on_the_seed_and_stay_when_files_are_added(root):
@@ -74,9 +73,8 @@ def test_the_held_out_images_depend_on_the_seed_and_stay_when_files_are_added(ro
     for i in range(2):
         save(root / "cat" / f"new{i}.png", (201 + i,) * 3)
     found = load(root)
-    after = set(levels(found.test))
-    assert len(found.train) + len(found.test) == 19
-    assert len(before - after) <= 1
+    assert len(set().union(*map(levels, found.splits.values()))) == sum(map(len, found.splits.values())) == 19
+    assert len(before - set(levels(found.test))) <= 1
 
 
 def near(found, colour, tolerance):
@@ -101,7 +99,7 @@ def near(found, colour, tolerance):
 def test_kinds_of_files(root, name, mode, options, tolerance):
     save(root / "cat" / name, GREEN, mode=mode, **options)
     found = load(root)
-    every = np.concatenate([split.read(np.arange(len(split))) for split in (found.train, found.test)])
+    every = np.concatenate([split.read(np.arange(len(split))) for split in found.splits.values()])
     assert sum(near(image, GREEN, tolerance) for image in every) == 1
 
 
@@ -240,7 +238,7 @@ def test_what_systems_and_links_add_is_neither_class_nor_picture(root):
     save(root / "cat" / "._0.png")
     (root / "dog" / "above").symlink_to("..")
     found = load(root)
-    assert (found.classes, len(found.train) + len(found.test)) == (("cat", "dog"), 17)
+    assert (found.classes, sum(map(len, found.splits.values()))) == (("cat", "dog"), 17)
     (root / "dog" / "cats").symlink_to("../cat")
     (root / "dog" / "again.png").symlink_to("0.png")
     assert (

@@ -10,11 +10,6 @@ from vitlab import config, data
 from vitlab.config import UserError
 
 
-@pytest.fixture(autouse=True)
-def uncarved():
-    """Here validation images are carved, by groups too."""
-
-
 def write(folder, header, rows):
     """A picture of its own grey level for each row, and the table."""
     for level, row in enumerate(rows):

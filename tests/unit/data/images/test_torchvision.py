@@ -17,9 +17,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torchvision import datasets
 
+from tests.unit.data.conftest import assert_divided
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.images import library_sets
 from vitlab.data.images.library_sets import NAMES, downloading, list_parts
 
 URLOPEN = urllib.request.urlopen
@@ -54,6 +54,12 @@ def pixels(split):
     return split.read(np.arange(len(split)))
 
 
+def assert_read(images, labels, *splits):
+    """Assert that the splits together have these images with their labels."""
+    pairs = [(images, labels), *((pixels(split), split.labels) for split in splits)]
+    assert_divided(*([(x.tolist(), int(y)) for x, y in zip(*pair, strict=True)] for pair in pairs))
+
+
 def write_cifar(root, monkeypatch, constructor=datasets.CIFAR10, label_key="labels", classes=10):
     """The python archive: pickled batches of uint8 (N, 3072) in C, H, W order, and a meta file."""
     folder = root / constructor.base_folder
@@ -80,9 +86,8 @@ def test_cifar(tmp_path, monkeypatch, name, key, classes):
     found = load(name, tmp_path / "data")
     assert (found.channels, found.image_size) == (3, (32, 32))
     assert found.classes == tuple(f"class{i}" for i in range(classes))
-    for split, (images, labels) in ((found.train, written["train_list"]), (found.test, written["test_list"])):
-        assert np.array_equal(pixels(split), images)
-        assert split.labels.tolist() == labels
+    assert_read(*written["train_list"], found.train, found.validation)
+    assert_read(*written["test_list"], found.test)
 
 
 def test_files_without_their_published_checksum_are_not_unpickled(tmp_path, monkeypatch):
@@ -101,14 +106,16 @@ def idx(array):
 def test_emnist_takes_its_split_from_the_options(tmp_path):
     raw = tmp_path / "EMNIST" / "raw"
     raw.mkdir(parents=True)
+    written = {}
     for part in ("train", "test"):
         images, labels = rng.integers(0, 256, (52, 28, 28), dtype=np.uint8), (np.arange(52) % 26 + 1).astype(np.uint8)
         (raw / f"emnist-letters-{part}-images-idx3-ubyte").write_bytes(idx(images))
         (raw / f"emnist-letters-{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+        written[part] = images[:, None], labels - 1  # counted from 1 in the files
     found = load("EMNIST", tmp_path, options={"split": "letters"}, image_size=28)
-    assert found.classes == tuple("abcdefghijklmnopqrstuvwxyz")  # counted from 1 in the files
-    assert found.train.labels.tolist() == [*range(26)] * 2
-    assert np.array_equal(pixels(found.test), images[:, None])
+    assert found.classes == tuple("abcdefghijklmnopqrstuvwxyz")
+    assert_read(*written["train"], found.train, found.validation)
+    assert_read(*written["test"], found.test)
     (line,) = problems("EMNIST", tmp_path)
     assert line.startswith("data.options.split is missing: EMNIST needs it; give data.options.split=X, one of byclass,")
     (line,) = problems("EMNIST", tmp_path, options={"split": "leters"})
@@ -124,8 +131,8 @@ def test_a_set_in_image_files(tmp_path):
                 Image.new("RGB", (30, 20), (50 * k, i, 9)).save(folder / f"{i}.png")
     found = load("Country211", tmp_path, image_size=8)
     assert found.classes == ("AD", "AE")
-    assert (len(found.train), len(found.test), found.channels) == (8, 6, 3)
-    assert (pixels(found.train)[:, 0, 0, 0] == found.train.labels * 50).all()
+    assert ([len(split) for split in found.splits.values()], found.channels) == ([6, 2, 6], 3)
+    assert all((pixels(split)[:, 0, 0, 0] == split.labels * 50).all() for split in found.splits.values())
     (tmp_path / "country211" / "train" / "AD" / "0.png").write_bytes(b"broken")
     (line,) = problems("Country211", tmp_path, image_size=8)
     assert line.startswith(f"data.root={tmp_path}: cannot read image 0 of Country211: ")
@@ -139,8 +146,8 @@ def test_a_set_without_a_split_has_a_share_of_each_class_held_out(tmp_path):
             Image.new("RGB", (16, 16), (60 * k, 20 * i, 0)).save(folder / f"{i}.jpg", quality=100, subsampling=0)
     found = load("EuroSAT", tmp_path, image_size=16, test_share=0.3)
     assert np.bincount(found.test.labels).tolist() == [3, 3, 3]
-    assert np.bincount(found.train.labels).tolist() == [7, 7, 7]
-    assert not {x.tobytes() for x in pixels(found.train)} & {x.tobytes() for x in pixels(found.test)}
+    assert (np.bincount(found.train.labels) + np.bincount(found.validation.labels, minlength=3)).tolist() == [7, 7, 7]
+    assert len({x.tobytes() for split in found.splits.values() for x in pixels(split)}) == 30
 
 
 def test_an_unknown_set_is_answered_with_the_nearest():
@@ -182,7 +189,7 @@ def test_a_set_is_downloaded(tmp_path, monkeypatch):
         monkeypatch.setattr(datasets.CIFAR10, "url", f"http://127.0.0.1:{server.server_port}/{archive.name}")
         found = load("CIFAR10", tmp_path / "data", download=True)
         server.shutdown()
-    assert np.array_equal(pixels(found.train), written["train_list"][0])
+    assert_read(*written["train_list"], found.train, found.validation)
 
 
 def test_an_archive_that_is_not_the_published_one_is_not_unpacked(tmp_path, monkeypatch):
@@ -217,19 +224,7 @@ def test_every_set_asks_torchvision_for_splits_that_it_has(tmp_path, name):
     assert f"data.root={tmp_path}" in line
 
 
-def load_digits_set(**changes):
-    return library_sets.load(config.load("data", {"name": "digits", **changes}))
-
-
-def every_image(data):
-    return np.concatenate([split.read(np.arange(len(split))) for split in (data.train, data.test)])
-
-
 def test_at_its_own_size_each_image_is_the_original():
-    data = load_digits_set(image_size=8)
-    original = np.rint(load_digits().images * 255 / 16).astype(np.uint8)
-    assert sorted(image.tobytes() for image in every_image(data)) == sorted(image.tobytes() for image in original)
-    by_image = dict(zip((image.tobytes() for image in original), load_digits().target, strict=True))
-    for split in (data.train, data.test):
-        images = split.read(np.arange(len(split)))
-        assert [by_image[image.tobytes()] for image in images] == split.labels.tolist()
+    found = data.load(config.load("data", {"name": "digits", "image_size": 8}))
+    original = np.rint(load_digits().images * 255 / 16)[:, None]
+    assert_read(original, load_digits().target, *found.splits.values())

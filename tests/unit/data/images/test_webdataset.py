@@ -51,11 +51,6 @@ def shards(tmp_path):
     return f"{folder}/train-{{000..004}}.tar"
 
 
-@pytest.fixture(autouse=True)
-def uncarved():
-    """What is held out is chosen here, so no test needs that it is not."""
-
-
 def load(train, **changes):
     options = {"image_size": 7, "cache": "never", **changes}
     return data.load(config.load("data", {"name": "webdataset", "train": train, **options}))

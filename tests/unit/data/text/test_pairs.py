@@ -9,8 +9,11 @@ from vitlab.config.identity import identity
 from vitlab.data.text.corpora import draw_numbers, read, spell
 
 
-def pairs(found, split):
-    return dict(zip(texts(found, split), texts(found, split, part=1), strict=True))
+def pairs(found, *splits):
+    """The pairs of the splits, by default of all; no source comes twice."""
+    sources, targets = (texts(found, *splits, part=part) for part in (0, 1))
+    assert len(set(sources)) == len(sources)
+    return dict(zip(sources, targets, strict=True))
 
 
 @pytest.fixture
@@ -23,9 +26,8 @@ def files(tmp_path):
 
 def test_lines_of_two_files_belong_together(files, tmp_path):
     found = load("parallel", **files)
-    train, test = pairs(found, "train"), pairs(found, "test")
-    assert (len(train), len(test)) == (37, 4)
-    assert train | test == {f"Zeile {n}": f"line {n}" for n in range(41)}
+    assert [len(split) for split in found.splits.values()] == [33, 4, 4]
+    assert pairs(found) == {f"Zeile {n}": f"line {n}" for n in range(41)}
     own = {
         f"{split}_{side}": write(tmp_path / f"{split}.{side}", f"{split} {side}")
         for split in ("test", "validation")
@@ -50,7 +52,7 @@ def test_a_table_with_two_columns_of_text_is_of_pairs(tmp_path):
     rows = [f"{n}\tZeile {n}\tline {n}" for n in range(20)]
     path = write(tmp_path / "pairs.tsv", "id\tde\ten", *rows)
     found = load("tsv", path=path, text=["de", "en"])
-    assert pairs(found, "train") | pairs(found, "test") == {f"Zeile {n}": f"line {n}" for n in range(20)}
+    assert pairs(found) == {f"Zeile {n}": f"line {n}" for n in range(20)}
     (line,) = problems("tsv", path=path, text=["de", "fr"])
     assert line == f"data.text=fr: data.path={path} has no column 'fr'; choices: id, de, en"
     path = write(tmp_path / "pairs.tsv", "id\tde\ten", *rows, "20\tZeile 20\t", "21\tZeile 21\t ")
@@ -74,7 +76,7 @@ def test_files_that_do_not_fit_are_refused_with_a_line_each(files, tmp_path):
         f"data.test_target is missing: data.test_source {needs}",
     ]
     kept = load("parallel", source=source, target=gaps, skip_empty=True)
-    assert len(kept.train) + len(kept.test) == 39
+    assert len(pairs(kept)) == 39
     (line,) = problems("parallel", source=source, target=str(tmp_path / "none"))
     assert line == f"data.target={tmp_path}/none: no such file; give a text file"
 
@@ -91,7 +93,7 @@ def parts(files, tmp_path):
 def test_a_mixture_is_text_to_text_with_the_names_of_its_tasks(parts):
     found = load("mixture", parts=parts)
     assert found.classes == ("translate", "mood")
-    for split, counts in (("train", [33, 32]), ("test", [4, 4])):
+    for split, counts in (("train", [33, 32]), ("validation", [4, 4]), ("test", [4, 4])):
         own = pairs(found, split)
         for source, target in own.items():
             number = int(source.split()[-1])

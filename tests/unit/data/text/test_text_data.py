@@ -9,6 +9,8 @@ from pydoc_data.topics import topics
 import numpy as np
 import pytest
 
+from tests.unit.data.conftest import assert_divided
+from tests.unit.data.text.test_text_files import items
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.base import NO_TAG
@@ -54,8 +56,8 @@ def toy(write_set):
 def everything(found):
     return {
         f"{split}_{name}": np.array(values)
-        for split in ("train", "test")
-        for name, values in corpus.list_arrays(getattr(found, split)).items()
+        for split, texts in found.splits.items()
+        for name, values in corpus.list_arrays(texts).items()
     }
 
 
@@ -67,7 +69,7 @@ def assert_same(one, other):
         assert values.dtype == b[name].dtype, name
     assert one.tokenizer.inner.to_str() == other.tokenizer.inner.to_str()
     assert (one.name, one.classes, one.length) == (other.name, other.classes, other.length)
-    assert [split.size for split in (one.train, one.test)] == [split.size for split in (other.train, other.test)]
+    assert [split.size for split in one.splits.values()] == [split.size for split in other.splits.values()]
 
 
 @pytest.mark.parametrize("shape", ["plain", "pairs", "number", "tags"])
@@ -87,13 +89,12 @@ def test_the_cache_holds_what_was_encoded_and_reads_it_no_second_time(toy, shape
 
 def test_tokens_labels_and_sizes_are_those_of_the_texts(toy):
     found = data.load(toy(shape="pairs"))
-    texts = [(toy_text(n), toy_text(202 - n), n % 3) for n in range(1, 202)]
+    texts = [(toy_text(n), toy_text(202 - n), "abc"[n % 3]) for n in range(1, 202)]
     kept = [row for row in texts if row[0] and row[1]]  # those of a part without a token are left out
     assert 0 < len(kept) < len(texts)
-    assert [found.tokenizer.decode(found.train.parts[0][row]) for row in range(len(kept))] == [a for a, _, _ in kept]
-    assert [found.tokenizer.decode(found.train.parts[1][row]) for row in range(len(kept))] == [b for _, b, _ in kept]
-    assert found.train.labels.tolist() == [label for _, _, label in kept]
-    assert found.train.size == sum(len(a) + len(b) for a, b, _ in kept)
+    assert_divided(kept, items(found, "train"), items(found, "validation"))
+    for split, part in found.splits.items():
+        assert part.size == sum(len(a) + len(b) for a, b, _ in items(found, split))
     assert found.classes == ("a", "b", "c")
     assert (found.train.labels.dtype, found.train.parts[0].values.dtype) == (np.int64, np.int32)
     assert found.train.parts[0].starts.dtype == np.int64
@@ -107,16 +108,14 @@ def toy_text(n):
 @pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_the_first_token_of_a_word_carries_its_tag(toy, kind):
     found = data.load(toy(shape="tags", tokenizer=kind))
-    kept = [n for n in range(1, 202) if n % 29]
-    for row, n in enumerate(kept):
-        tags, ids = found.train.tags[row], found.train.parts[0][row]
-        assert len(tags) == len(ids)
-        words = toy_text(n).split()
-        assert (tags != NO_TAG).sum() == len(words)
-        assert set(tags.tolist()) - {NO_TAG} == {n % 3}
-        starts = [*np.flatnonzero(tags != NO_TAG), len(ids)]
-        spelt = [found.tokenizer.decode(ids[a:b]).strip() for a, b in itertools.pairwise(starts)]
-        assert spelt == words
+    tagged = [(toy_text(n), ["abc"[n % 3]] * len(toy_text(n).split())) for n in range(1, 202) if n % 29]
+    assert_divided(tagged, items(found, "train"), items(found, "validation"))
+    for split in found.splits.values():
+        for tags, ids in zip(split.tags, split.parts[0], strict=True):
+            assert len(tags) == len(ids)
+            starts = [*np.flatnonzero(tags != NO_TAG), len(ids)]
+            spelt = [found.tokenizer.decode(ids[a:b]).strip() for a, b in itertools.pairwise(starts)]
+            assert spelt == found.tokenizer.decode(ids).split()
 
 
 def test_the_tokenizer_has_seen_no_held_out_text(toy):
@@ -175,8 +174,8 @@ def test_every_text_set_without_a_path_loads(library, name):
     node = config.load("data", {"name": name, "vocabulary": 400, **SMALLER.get(name, {})})
     found = data.load(node)
     assert_same(found, data.load(node))
-    for split in (found.train, found.test):
-        assert len(split) > 10
+    for split in found.splits.values():
+        assert len(split) >= 10
         assert min(part.lengths.min() for part in split.parts) > 0
         assert max(part.values.max() for part in split.parts) < found.tokenizer.size
         answered = {1} if split.tags is not None else set(range(max(1, len(found.classes))))

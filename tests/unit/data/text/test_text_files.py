@@ -4,11 +4,13 @@ import gzip
 import json
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
 
+from tests.unit.data.conftest import assert_divided
 from vitlab import config, data, tasks
 from vitlab.config import UserError
 from vitlab.data.base import NO_TAG
@@ -25,9 +27,19 @@ def problems(name, **changes):
     return caught.value.problems
 
 
-def texts(found, split, part=0):
-    rows = getattr(found, split).parts[part]
-    return [found.tokenizer.decode(rows[row]) for row in range(len(rows))]
+def texts(found, *splits, part=0):
+    """The texts of the splits, by default of all."""
+    rows = (row for split in splits or found.splits for row in found.splits[split].parts[part])
+    return [found.tokenizer.decode(row) for row in rows]
+
+
+def items(found, split):
+    """Each item's texts, and its class, or the tags of its words."""
+    part = found.splits[split]
+    answers = [found.classes[label] for label in part.labels]
+    if part.tags is not None:
+        answers = [[found.classes[tag] for tag in tags if tag != NO_TAG] for tags in part.tags]
+    return list(zip(*(texts(found, split, part=number) for number in range(len(part.parts))), answers, strict=True))
 
 
 def write(path, *lines, end="\n", encoding="utf-8"):
@@ -49,13 +61,12 @@ def folder(tmp_path):
 def test_each_file_is_a_document(folder):
     found = load("textfile", path=str(folder), test_share=0.25)
     expected = {f"Chapter {n}.\n\nIt has {n} words." for n in range(23)} | {"# Notes"}
-    train, test = texts(found, "train"), texts(found, "test")
-    assert set(train) | set(test) == expected
-    assert (len(train), len(test)) == (18, 6)
+    assert sorted(texts(found)) == sorted(expected)
+    assert [len(split) for split in found.splits.values()] == [16, 2, 6]
     assert found.classes == ()
     write(folder / "later.txt", "Later")
     later = load("textfile", path=str(folder), test_share=0.25)
-    assert len(set(texts(later, "test")) ^ set(test)) <= 2  # those that are there stay where they were
+    assert len(set(texts(later, "test")) ^ set(texts(found, "test"))) <= 2  # those that are there stay where they were
 
 
 def composed(*words):
@@ -79,31 +90,33 @@ def test_a_column_named_label_is_the_label(tmp_path):
 
 
 def test_extensions_and_paragraphs(folder):
-    assert len(load("textfile", path=str(folder), extensions=["csv", ".MD"]).train) == 1
-    found = load("textfile", path=str(folder), split_on="blank_line")
-    assert len(found.train) + len(found.test) == 23 * 2 + 1
+    found = load("textfile", path=str(folder), extensions=["csv", ".txt"])
+    assert {"a,b"} == {text for text in texts(found) if not text.startswith("Chapter")}
     write(folder / "again.txt", *(["The same paragraph.", ""] * 5))
     found = load("textfile", path=str(folder), split_on="blank_line")
-    assert not set(texts(found, "train")) & set(texts(found, "test"))
+    assert len(texts(found)) == 23 * 2 + 1 + 5
+    assert 5 in [texts(found, split).count("The same paragraph.") for split in found.splits]
 
 
 def test_of_a_single_file_the_end_is_held_out(tmp_path):
     lines = [f"line {n}" for n in range(100)]
     path = write(tmp_path / "book.txt", *lines)
     found = load("textfile", path=path, test_share=0.2)
-    (train,), (test,) = texts(found, "train"), texts(found, "test")
-    assert train + test == "\n".join(lines)
-    assert train.endswith("\n")
-    assert 0.19 < len(test) / len(train + test) <= 0.2
+    train, validation, test = texts(found)
+    assert train + validation + test == "\n".join(lines)
+    assert train[-1] == validation[-1] == "\n"
+    assert 0.19 < len(test) / len(train + validation + test) <= 0.2
+    assert 0.08 < len(validation) / len(train + validation) <= 0.1
     assert problems("textfile", path=write(tmp_path / "one.txt", "one line")) == [
         f"data.path={tmp_path}/one.txt: has too few lines to hold out the last of them; give data.test_path=FILE"
     ]
 
 
 def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
-    path, test_path = write(tmp_path / "a.txt", "one two three"), write(tmp_path / "b.txt", "four")
-    found = load("textfile", path=path, test_path=test_path)
-    assert (texts(found, "train"), texts(found, "test")) == (["one two three"], ["four"])
+    lines = [f"line {n}" for n in range(20)]
+    path, test_path = write(tmp_path / "a.txt", *lines), write(tmp_path / "b.txt", "four")
+    read = texts(load("textfile", path=path, test_path=test_path))
+    assert read == ["".join(f"{line}\n" for line in lines[:-1]), "line 19", "four"]
     write(tmp_path / "b.txt", "five six")
     assert texts(load("textfile", path=path, test_path=test_path), "test") == ["five six"]
 
@@ -130,27 +143,31 @@ MNLI = [
     "0\t31\tConceptually.\tProduct.\tneutral\tneutral",
     "1\t32\tyou know\tYou lose\tentailment\tentailment",
 ]
-GLUE = [  # lines, options, texts, labels
+GLUE = [  # lines, another one, options, texts, labels
     (  # SST-2; an open quote
         ["sentence\tlabel", 'no wit , only "labored gags \t0', "that loves its characters \t1"],
+        "text {0}\t{1}",
         {"text": "sentence", "label": "label"},
         [['no wit , only "labored gags ', "that loves its characters "]],
         ["0", "1"],
     ),
     (  # CoLA
         ["gj04\t1\t\tOur friends won't buy this.", "gj04\t0\t*\tThe more pseudos.", 'c_13\t1\t\tHe said: "so".'],
+        "c_13\t{1}\t\ttext {0}",
         {"header": False, "text": 3, "label": 1},
         [["Our friends won't buy this.", "The more pseudos.", 'He said: "so".']],
         ["1", "0", "1"],
     ),
     (  # MRPC; a byte-order mark, ends of lines as Windows has them
         ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r", '1\t702876\t702977\t" the witness " .\tonly " the .\r'],
+        "{1}\t0\t0\ttext {0}\tother {0}\r",
         {"text": ["#1 String", "#2 String"], "label": "Quality"},
         [['" the witness " .'], ['only " the .']],
         ["1"],
     ),
     (
         [*MNLI, "9\t9\tNo one agrees.\tNo.\tneutral\t-"],
+        "9\t9\ttext {0}\tother {0}\tneutral\t{1}",
         {"text": ["sentence1", "sentence2"], "label": "gold_label", "skip": ["-"]},
         [["Conceptually.", "you know"], ["Product.", "You lose"]],
         ["neutral", "entailment"],
@@ -158,13 +175,13 @@ GLUE = [  # lines, options, texts, labels
 ]
 
 
-@pytest.mark.parametrize(("lines", "options", "parts", "labels"), GLUE, ids=["SST-2", "CoLA", "MRPC", "MNLI"])
-def test_files_of_glue(tmp_path, lines, options, parts, labels):
-    path = write(tmp_path / "train.tsv", *lines)
-    found = load("tsv", path=path, test_path=path, **options)
-    for split in ("train", "test"):
-        assert [texts(found, split, part) for part in range(len(parts))] == parts
-        assert [found.classes[label] for label in getattr(found, split).labels] == labels
+@pytest.mark.parametrize(("lines", "more", "options", "parts", "labels"), GLUE, ids=["SST-2", "CoLA", "MRPC", "MNLI"])
+def test_files_of_glue(tmp_path, lines, more, options, parts, labels):
+    others = [(*(f"text {n}", f"other {n}")[: len(parts)], labels[n % len(labels)]) for n in range(20)]
+    path = write(tmp_path / "train.tsv", *lines, *(more.format(n, other[-1]) for n, other in enumerate(others)))
+    found = load("tsv", path=path, test_path=write(tmp_path / "dev.tsv", *lines), **options)
+    assert items(found, "test") == list(zip(*parts, labels, strict=True))
+    assert_divided(items(found, "test") + others, items(found, "train"), items(found, "validation"))
     assert list(found.classes) == sorted(set(labels))
 
 
@@ -182,20 +199,21 @@ def test_csv_with_quotes_and_a_held_out_share(tmp_path):
     path = write(tmp_path / "a.csv", "text,kind", *rows, "", rows[3])
     found = load("csv", path=path, label="kind", test_share=0.2)
     assert found.classes == ("no", "yes")
-    assert 'a, "quoted" text\nof row 7' in texts(found, "train") + texts(found, "test")
-    assert not set(texts(found, "train")) & set(texts(found, "test"))  # also not the row that comes twice
-    assert np.bincount(found.test.labels)[0] == 2
-    assert len(found.train) + len(found.test) == 51
+    assert sorted(texts(found)) == sorted(f'a, "quoted" text\nof row {n}' for n in [*range(50), 3])
+    assert 2 in [texts(found, split).count('a, "quoted" text\nof row 3') for split in found.splits]
+    assert [np.bincount(split.labels)[0] for split in found.splits.values()] == [7, 1, 2]
     assert texts(load("csv", path=path, label="kind", test_share=0.2, cache="never"), "test") == texts(found, "test")
 
 
 def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):
-    rows = [f"The sky{n};is blue;is round;is late;{n % 3 + 1}" for n in range(6)]
+    rows = [f"The sky{n};is blue;is round;is late;{n % 3 + 1}" for n in range(30)]
     path = write(tmp_path / "a.csv", "stem;x;y;z;right", *rows)
     options = {"path": path, "test_path": path, "delimiter": ";", "label": "right"}
     found = load("csv", text=["stem", "x", "y", "z"], **options)
-    assert len(found.train.parts) == 4
-    assert found.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert items(found, "test") == [
+        (f"The sky{n}", "is blue", "is round", "is late", str(n % 3 + 1)) for n in range(30)
+    ]
+    assert_divided(items(found, "test"), items(found, "train"), items(found, "validation"))
     assert problems("csv", text=["stem", "x", "y"], **options) == [
         "data.label=right: 3 different values for 2 choices; it must name the right choice"
     ]
@@ -203,13 +221,13 @@ def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):
 
 def test_tags_of_words(tmp_path):
     rows = ["John lives in New York,PER O O LOC LOC", "Nobody came,O O"]
-    path = write(tmp_path / "a.csv", "words,tags", *rows)
+    path = write(tmp_path / "a.csv", "words,tags", *rows, *(f"word {n},O O" for n in range(20)))
     options = {"path": path, "test_path": path, "text": "words", "label": "tags", "target": "tags"}
     found = load("csv", **options)
     assert found.classes == ("LOC", "O", "PER")
-    tags = found.train.tags[0]
-    assert tags[tags != NO_TAG].tolist() == [2, 1, 1, 0, 0]
-    assert texts(found, "train") == ["John lives in New York", "Nobody came"]
+    tagged = [tuple(row.split(",")) for row in Path(path).read_text().splitlines()[1:]]
+    assert items(found, "test") == [(words, tags.split()) for words, tags in tagged]
+    assert_divided(items(found, "test"), items(found, "train"), items(found, "validation"))
     write(tmp_path / "a.csv", "words,tags", *rows, "one two,O")
     assert problems("csv", **options) == [f"data.path={path}: row 4: 2 words and 1 tags; give one for each word"]
 
@@ -248,7 +266,7 @@ def test_a_row_that_does_not_fit_the_columns_is_refused(tmp_path, name, header, 
     options = {"path": path, "header": header, "text": "text" if header else 0, "label": "label" if header else 1}
     if right:
         found = load(name, **options)
-        assert len(found.train) + len(found.test) == 21
+        assert len(texts(found)) == 21
     else:
         expected = f"data.path={path}, 1 line ({len(lines)}): not one cell for each of the 2 columns; correct the row"
         assert problems(name, **options)[0].startswith(expected)
@@ -263,9 +281,9 @@ def test_a_target_that_no_model_learns_names_its_row(tmp_path, cell):
 
 def test_texts_without_tokens_are_counted(tmp_path):
     path = write(tmp_path / "a.csv", "text,label", *(f"text {n},{n % 2}" for n in range(20)), ",1", "null,0")
-    with pytest.warns(UserWarning, match="data=csv: 1 of 20 training texts are left out: they have no tokens"):
+    with pytest.warns(UserWarning, match="data=csv: 1 of 18 training texts are left out: they have no tokens"):
         found = load("csv", path=path, label="label")
-    assert "null" in texts(found, "train") + texts(found, "test")
+    assert "null" in texts(found)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +307,7 @@ def test_gzip_is_read_but_not_a_bomb(tmp_path, monkeypatch):
     path = tmp_path / "a.csv.gz"
     packed = gzip.compress("\n".join(["\ufefftext,label", *(f"text é{n},{n % 2}" for n in range(40))]).encode())
     path.write_bytes(packed)
-    assert len(load("csv", path=str(path), label="label").train) == 36
+    assert sorted(texts(load("csv", path=str(path), label="label"))) == sorted(f"text é{n}" for n in range(40))
     path.write_bytes(packed[:-20])
     assert problems("csv", path=str(path))[0].startswith(f"data.path={path}: cannot read it: EOFError")
     path.write_bytes(gzip.compress(bytes(3 * 2**20)))
@@ -321,27 +339,30 @@ def test_a_line_is_a_word_and_its_tag(tmp_path, lines, sentence):
         assert problems("conll", path=path)[0].startswith(f"data.path={path}: line {60 + len(lines)} has ")
     else:
         found = load("conll", path=path)
-        assert sentence in {text for split in found.splits for text in texts(found, split)}
+        assert sentence in texts(found)
         assert found.classes == ("A", "B")
 
 
 def test_conll_2003(tmp_path):
     lines = ["-DOCSTART- -X- -X- O", "", "EU NNP B-NP B-ORG", "rejects VBZ B-VP O", "", "", "Peter NNP B-NP B-PER"]
-    path = write(tmp_path / "train.txt", *lines, "Blackburn NNP I-NP I-PER")
+    others = (line for n in range(20) for line in ("", f"word{n} NNP B-NP O"))
+    path = write(tmp_path / "train.txt", *lines, "Blackburn NNP I-NP I-PER", *others)
     found = load("conll", path=path, test_path=path)
     assert found.classes == ("B-ORG", "B-PER", "I-PER", "O")
-    assert texts(found, "train") == ["EU rejects", "Peter Blackburn"]
-    tags = found.train.tags
-    assert [tags[row][tags[row] != NO_TAG].tolist() for row in range(2)] == [[0, 3], [1, 2]]
+    tagged = [("EU rejects", ["B-ORG", "O"]), ("Peter Blackburn", ["B-PER", "I-PER"])]
+    assert items(found, "test") == tagged + [(f"word{n}", ["O"]) for n in range(20)]
+    assert_divided(items(found, "test"), items(found, "train"), items(found, "validation"))
     assert load("conll", path=path, test_path=path, tag=1).classes == ("NNP", "VBZ")
 
 
 def test_conll_u(tmp_path):
     lines = ["# sent_id = 1", "1\tDogs\tdog\tNOUN", "2\tbark\tbark\tVERB", "", "# text = No .", "1\tNo\tno\tINTJ"]
-    path = write(tmp_path / "train.conllu", *lines, "2\t.\t.\tPUNCT")
+    others = (line for n in range(20) for line in ("", f"1\tword{n}\tword\tNOUN"))
+    path = write(tmp_path / "train.conllu", *lines, "2\t.\t.\tPUNCT", *others)
     found = load("conll", path=path, test_path=path, word=1, tag=3)
     assert found.classes == ("INTJ", "NOUN", "PUNCT", "VERB")
-    assert texts(found, "train") == ["Dogs bark", "No ."]
+    source = ["Dogs bark", "No .", *(f"word{n}" for n in range(20))]
+    assert_divided(source, texts(found, "train"), texts(found, "validation"))
     alone = write(tmp_path / "a.txt", "EU", "rejects", "", "Peter")  # words are not their own tags
     nothing = write(tmp_path / "b.txt", "", "# nothing")
     for given, said in (
@@ -379,12 +400,13 @@ def test_parquet_files_with_names_of_classes(reviews):
     files = {"files": str(reviews / "train.parquet"), "test_files": [str(reviews / "test.parquet")]}
     found = load("huggingface", dataset="parquet", text="review", label="stars", **files)
     assert found.classes == ("bad", "fair", "good")
-    assert texts(found, "test") == [f"film number {n}" for n in range(7)]
-    assert found.test.labels.tolist() == [n % 3 for n in range(7)]
+    rated = [(f"film number {n}", found.classes[n % 3]) for n in range(30)]
+    assert items(found, "test") == rated[:7]
+    assert_divided(rated, items(found, "train"), items(found, "validation"))
     tagged = load("huggingface", dataset="parquet", text="tokens", label="tags", target="tags", **files)
     assert tagged.classes == ("WORD", "NUMBER")
-    tags = tagged.train.tags[29]
-    assert tags[tags != NO_TAG].tolist() == [0, 1]
+    words = [(f"film {n}", ["WORD", "NUMBER"]) for n in range(30)]
+    assert_divided(words, items(tagged, "train"), items(tagged, "validation"))
     choices = load("huggingface", dataset="parquet", text=["review", "tokens"], **files)
     assert len(choices.train.parts) == 3
 
