@@ -187,7 +187,7 @@ def make_pretrained(dinov2: str, minilm: str, pictures: str) -> None:
     for name in ("attention_distance", "position_similarity", "attention_maps"):
         picture = Image.open(runs / "dinov2" / f"{name}.png").convert("RGB")
         picture.thumbnail((1000, 1000))
-        picture.quantize(128 if name == "attention_maps" else 24).save(folder / f"{name}.png", optimize=True)
+        picture.quantize(128 if name == "attention_maps" else 64).save(folder / f"{name}.png", optimize=True)
     screenshot(runs / "minilm/attention.html", folder / "heads.png", colours=64, parts="#overview")
 
 
@@ -283,7 +283,9 @@ def draw_character(font: ImageFont.FreeTypeFont, character: str) -> np.ndarray:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", choices=("readme", "analyses", "tutorial", "pretrained", "budgets", "keys", "models", "characters"))
+    parser.add_argument(
+        "which", choices=("readme", "analyses", "tutorial", "pretrained", "budgets", "keys", "models", "characters")
+    )
     parser.add_argument("studies", nargs="*", help="folders")
     parser.add_argument("--no-pages", action="store_true", help="leave out the pictures of the report's pages")
     args = parser.parse_args()
