@@ -4,7 +4,7 @@ import numpy as np
 
 from vitlab.config import load
 from vitlab.data.base import CaptionData, ImageData, Split
-from vitlab.data.images.tables import add_captions, number_captions
+from vitlab.data.images.tables import encode_captions
 
 COLOURS = {"dark": 40, "grey": 120, "light": 220}
 
@@ -23,10 +23,9 @@ def captioned(captions=1, count=60, size=(10, 14)) -> CaptionData:
         return images + np.random.default_rng(indices.sum()).integers(0, 9, images.shape, dtype=np.uint8)
 
     texts = [(f"{a} above {b}", f"the {b} below {a}")[: captions if i % 2 else 1] for i, (a, b) in enumerate(rows)]
-    split = Split(np.zeros(count, dtype=np.int64), read)
+    targets = np.array([[*map(str.encode, of)] + [b""] * (captions - len(of)) for of in texts])
+    split = Split(np.zeros(count, dtype=np.int64), read, targets)
     parts = ("train", "validation", "test")
     data = ImageData("captioned", (), size, 1, **dict.fromkeys(parts, split))
     changes = {"vocabulary": 300, "target_length": 7, "exact": captions == 1}
-    return add_captions(
-        load("data", {"name": "captioned_glyphs", **changes}), *number_captions(data, dict.fromkeys(parts, texts))
-    )
+    return encode_captions(load("data", {"name": "captioned_glyphs", **changes}), data)

@@ -29,7 +29,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     The module of `config.kind` may have `fingerprint(config)`: JSON of all that its data depends on besides the
     configuration, by default the module's source, and the files at the configuration's `root` or `path`. A module of
     images may have `contents(config)` too, a text that differs when its images differ, so that no run goes on with
-    other ones (vitlab.data.opening), and `captions(config)`: the captions of each image for each split, or None.
+    other ones (vitlab.data.opening).
 
     progress(what, done, total) is called while the cache is being built, and handed to a `load` of images that takes
     `progress` too. Raises UserError.
@@ -54,11 +54,6 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
         problems.append(f"data.augment.shift={config.augment.shift}: must be below the image's side of {side} pixels")
     raise_all(problems)
     warn_of_darkness(config, data)
-    captions = of(config) if (of := getattr(module, "captions", None)) else None
-    if captions:
-        from vitlab.data.images.tables import add_captions, number_captions
-
-        data, texts = number_captions(data, captions)
     if config.holdout != "fixed":
         from vitlab.data.split import draw_again
 
@@ -67,7 +62,11 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
         from vitlab.data.split import carve_images
 
         data = carve_images(data)
-    return add_captions(config, data, texts) if captions else data
+    if data.train.targets is not None and data.train.targets.dtype.kind == "S":
+        from vitlab.data.images.tables import encode_captions
+
+        data = encode_captions(config, data)
+    return data
 
 
 def warn_of_darkness(config: DataConfig, data: ImageData) -> None:

@@ -176,25 +176,32 @@ def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
     return drawn ^ (drawn >> np.uint64(31))
 
 
-def choose_by_hash(names: Sequence[str], share: float, seed: int = 0) -> set[str]:
-    """Choose the share of the names with the smallest hash of seed and name; at least one, and never all of them.
-
-    Other names that come or go change few of the chosen ones.
-    """
-    ranked = sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode(errors="surrogateescape")).digest())
-    return set(ranked[: max(0, min(max(1, round(share * len(names))), len(names) - 1))])
-
-
 def divide_by_hash(
-    items: Sequence[T], share: float, seed: int = 0, name: Callable[[T], str] = str
+    items: Sequence[T],
+    share: float,
+    seed: int = 0,
+    name: Callable[[T], str] = str,
+    stratum: Callable[[str], Any] = lambda name: None,
 ) -> tuple[list[T], list[T]]:
-    """Divide items into (left, chosen) by the hash of their names, in their order; items of one name stay together."""
-    names = list(map(name, items))
-    chosen = choose_by_hash(list(dict.fromkeys(names)), share, seed)
-    sides: tuple[list[T], list[T]] = [], []
-    for item, of_item in zip(items, names, strict=True):
-        sides[of_item in chosen].append(item)
-    return sides
+    """Divide items into (left, chosen), in their order: the share of the names of each stratum with the smallest hash
+    of seed and name is chosen, at least one, and never all of them.
+
+    Items of one name stay together. Other names that come or go change few of the chosen ones.
+    """
+
+    def rank(name: str) -> bytes:
+        return hashlib.sha256(f"{seed}/{name}".encode(errors="surrogateescape")).digest()
+
+    names, strata, chosen = list(map(name, items)), {}, set()
+    for each in dict.fromkeys(names):
+        strata.setdefault(stratum(each), []).append(each)
+    for members in strata.values():
+        count = max(0, min(max(1, round(share * len(members))), len(members) - 1))
+        chosen.update(sorted(members, key=rank)[:count])
+    left, held = (
+        [item for item, each in zip(items, names, strict=True) if (each in chosen) == side] for side in (False, True)
+    )
+    return left, held
 
 
 # -- held-out data

@@ -33,7 +33,6 @@ ARROW = "\N{RIGHTWARDS ARROW}"
 DIRECTIONS = np.array([(0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1)])
 RELATIONS = ("left of", "above")
 SIZES = ("small", "large")
-CHUNK = 1024  # captions made at a time
 
 
 def load(config: ImageDataConfig) -> ImageData:
@@ -41,25 +40,11 @@ def load(config: ImageDataConfig) -> ImageData:
     drawing = DRAWINGS[config.kind]
     classes = max(1, len(drawing.classes))
     raise_all([*check_drawing(config, classes), *drawing.problems(config)])
-    splits = {
-        part: Split(np.arange(count, dtype=np.int64) % classes, drawing(config, FIRSTS[part]))
-        for part, count in count_images(config).items()
-    }
+    counts, splits = {"train": config.train_images, "validation": config.test_images, "test": config.test_images}, {}
+    for part, count in counts.items():
+        read = drawing(config, FIRSTS[part])
+        splits[part] = Split(np.arange(count, dtype=np.int64) % classes, read, targets=read.describe(count))
     return ImageData(config.name, drawing.classes, extent(config.image_size), 1, **splits)
-
-
-def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]] | None:
-    """Return the one caption of each picture of each split; None for sets without captions."""
-    if config.kind != "captioned_glyphs":
-        return None
-    return {
-        part: [
-            (caption,)
-            for rows in np.array_split(np.arange(count), -(-count // CHUNK))
-            for caption in CaptionedGlyphs(config, FIRSTS[part]).describe(rows)
-        ]
-        for part, count in count_images(config).items()
-    }
 
 
 def fingerprint(config: ImageDataConfig) -> list:
@@ -67,10 +52,6 @@ def fingerprint(config: ImageDataConfig) -> list:
     from importlib.metadata import version
 
     return [DRAWINGS[config.kind].version, VERSION, *map(version, ("numpy", "pillow", "torch"))]
-
-
-def count_images(config: ImageDataConfig) -> dict[str, int]:
-    return {"train": config.train_images, "validation": config.test_images, "test": config.test_images}
 
 
 def check_drawing(config: ImageDataConfig, classes: int) -> Iterator[str]:
@@ -102,6 +83,10 @@ class Drawing:
     def problems(config: ImageDataConfig) -> Iterator[str]:
         """Yield problems of the set's own keys, one line each."""
         return iter(())
+
+    def describe(self, count: int) -> np.ndarray | None:
+        """Return the captions of the first images, if they have any: UTF-8 (count, 1)."""
+        return None
 
     def draw_numbers(
         self, indices: np.ndarray, count: int, size: tuple[int, int], noise: float
@@ -285,16 +270,12 @@ class CaptionedGlyphs(Drawing):
         scene = relation, count, choose(symbol, len(CHARACTERS)), choose(large, len(SIZES))
         return scene, np.stack(levels), np.stack(others), grain
 
-    def describe(self, indices: np.ndarray) -> list[str]:
-        """Return the caption of each picture."""
-        scene = self.draw_scenes(indices, (0, 0), 0)[0]
-        return [
-            f" {RELATIONS[relation]} ".join(
-                f"a {SIZES[size]} {CHARACTERS[symbol]}"
-                for symbol, size in zip(symbols[:count], sizes[:count], strict=True)
-            )
-            for relation, count, symbols, sizes in zip(*scene, strict=True)
-        ]
+    def describe(self, count: int) -> np.ndarray:
+        captions = []
+        for relation, several, *each in zip(*self.draw_scenes(np.arange(count), (0, 0), 0)[0], strict=True):
+            named = [f"a {SIZES[size]} {CHARACTERS[symbol]}" for symbol, size in zip(*each, strict=True)]
+            captions.append([f" {RELATIONS[relation]} ".join(named[:several]).encode()])
+        return np.array(captions)
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         config, size = self.config, extent(self.config.image_size)

@@ -7,9 +7,10 @@ are chosen by their names and the seed, so that adding pictures later moves few 
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from unicodedata import normalize
 
@@ -33,7 +34,6 @@ SHOWN = 5  # rows named in an error
 SEPARATORS = ";|,/+& "  # between the labels of a picture; the first two hardly stand in a name
 
 Row = dict[str, str]  # the cells by the names of their columns
-Captions = Sequence[Sequence[str]]  # of each image, one or several
 
 
 def fingerprint(config: ImageDataConfig) -> list:
@@ -54,20 +54,13 @@ def load(config: ImageDataConfig) -> ImageData:
     """Load the table's pictures, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
     if config.kind == "imagetable":
         return load_table(config)
-    root, size = str(Path(config.root).expanduser()), extent(config.image_size)
-    splits = {
-        part: Split(np.zeros(len(names), dtype=np.int64), FileImages(root, tuple(names), size, config.bits))
-        for part, names in split_names(config, read_captions(config)).items()
-    }
+    root, size, by_name = str(Path(config.root).expanduser()), extent(config.image_size), read_captions(config)
+    rows = dict(zip(by_name, np.array([*zip_longest(*by_name.values(), fillvalue=b"")]).T, strict=True))
+    splits = {}
+    for part, names in split_names(config, by_name).items():
+        read, captions = FileImages(root, tuple(names), size, config.bits), np.stack([rows[name] for name in names])
+        splits[part] = Split(np.zeros(len(names), dtype=np.int64), read, targets=captions)
     return ImageData(config.name, (), size, 3, **splits)
-
-
-def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]] | None:
-    """Return the captions of each picture of each split; None for a table of another kind."""
-    if config.kind != "captions":
-        return None
-    by_name = read_captions(config)
-    return {part: [by_name[name] for name in names] for part, names in split_names(config, by_name).items()}
 
 
 def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> list[tuple[int, Row]]:
@@ -120,8 +113,8 @@ def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]])
         raise UserError(cut_lines(lines, SHOWN, " such rows", f"{source}: ... "))
 
 
-def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
-    """Read the captions of each picture by its path. Raises UserError for a missing column, picture or caption."""
+def read_captions(config: CaptionsConfig) -> dict[str, list[bytes]]:
+    """Read the captions of each picture, UTF-8, by its path. Raises UserError for a missing column, file or caption."""
     by_name, problems, image_column, caption_column = {}, [], config.image_column, config.caption_column
     rows = read_rows(config, {"image_column": image_column, "caption_column": caption_column})
     found, wrong = find_pictures(Path(config.root).expanduser(), {row[image_column] for _, row in rows})
@@ -132,12 +125,12 @@ def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
         image = found.get(image, image)
         if not caption:
             problems.append((number, f"no caption for '{image}'; write one, or delete the row"))
-        by_name.setdefault(image, []).append(caption)
+        by_name.setdefault(image, []).append(caption.encode())
     raise_problems(config, problems)
-    return {image: tuple(captions) for image, captions in by_name.items()}
+    return by_name
 
 
-def split_names(config: CaptionsConfig, found: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+def split_names(config: CaptionsConfig, found: Collection[str]) -> dict[str, list[str]]:
     """Divide the pictures into splits: `test_share` for the test, as many for validation, the rest for training."""
     rest, test = divide_by_hash(sorted(found), config.test_share, config.seed)
     train, validation = divide_by_hash(rest, min(1.0, len(test) / max(1, len(rest))), config.seed)
@@ -275,27 +268,17 @@ def divide(
     return splits
 
 
-def number_captions(data: ImageData, captions: Mapping[str, Captions]) -> tuple[ImageData, Captions]:
-    """Give each image a number as target, the index of its captions in the returned list.
-
-    So captions follow their images when another test set is drawn. captions: of each split, in its order.
-    """
-    texts, splits = [], {}
-    for part, of_split in captions.items():
-        numbers = np.arange(len(texts), len(texts) + len(of_split))
-        splits[part] = replace(vars(data)[part], targets=numbers)
-        texts += of_split
-    return replace(data, **splits), texts
-
-
-def add_captions(config: ImageDataConfig, data: ImageData, texts: Captions) -> CaptionData:
-    """Replace the numbers of `number_captions` by the tokens of their captions as the images' targets.
+def encode_captions(config: ImageDataConfig, data: ImageData) -> CaptionData:
+    """Replace the captions of each image, UTF-8 (N, captions of an image) with empty ones behind, by their tokens.
 
     A tokenizer that is no file is trained on the training captions. Raises UserError for captions longer than
     `data.target_length`.
     """
-    splits = {part: vars(data)[part] for part in ("train", "validation", "test")}
-    captions = {part: [texts[number] for number in split.targets] for part, split in splits.items()}
+    splits = data.splits
+    captions = {
+        part: [[text.decode() for text in row if text] for row in split.targets.tolist()]
+        for part, split in splits.items()
+    }
     if tokenization.is_path(config.tokenizer):
         tokenizer = tokenization.from_file(config.tokenizer)
     else:

@@ -12,13 +12,12 @@ import re
 import shutil
 import tarfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from glob import glob, has_magic
 from io import BytesIO
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -46,14 +45,14 @@ AT_ONCE = 4  # downloads
 
 
 def fingerprint(config: ImageDataConfig) -> list:
-    shards = [[(path, stat_files(path)) for path in list_shards(config, part)] for part in list_given(config)]
+    shards = [[(path, stat_files(path)) for path in of_part] for of_part in list_shards(config).values()]
     return [VERSION, read_classes(config.classes), shards]
 
 
 def contents(config: ImageDataConfig) -> str:
     """Hash the keys, labels, sizes and shard numbers of all images by SHA-256."""
     digest = hashlib.sha256()
-    for part, samples in open_index(config, lambda *_: None)[1][1].items():
+    for part, samples in open_index(config)[1][1].items():
         digest.update(f"{part} {len(samples)}".encode())
         for name in ("keys", "labels", "sizes", "shards"):
             digest.update(np.ascontiguousarray(samples[name]).data)
@@ -65,73 +64,69 @@ def load(config: ImageDataConfig, progress: Progress) -> ImageData:
 
     If `data.validation` or `data.test` is not given, training samples are held out by a hash of their keys.
     """
-    size, splits = extent(config.image_size), {}
     files, (about, found) = open_index(config, progress)
+    size, splits = extent(config.image_size), {}
     for part, samples in found.items():
         blocks = samples["shards"] if part == "train" else None
         splits[part] = Split(samples["labels"], ShardImages(files, samples, size, config.bits), blocks=blocks)
     return ImageData(config.name, tuple(about["classes"]), size, 3, **splits)
 
 
-def open_index(config: ImageDataConfig, progress: Progress) -> tuple[list[tuple[str, list]], Entry]:
-    """Open the index: the shards' files, and the entry (classes, each split's samples, arrays of SAMPLE), whose
-    `shards` are places in the files.
+def open_index(config: ImageDataConfig, progress: Progress = lambda *_: None) -> tuple[list[tuple[str, list]], Entry]:
+    """Open the index: the shards as (path, stat_files), and an entry: classes, and each split's samples, arrays of
+    SAMPLE, whose `shards` are places in the list. A split without shards takes a part of the training samples.
     """
-    shards = {part: fetch_shards(config, part, progress) for part in list_given(config)}
-    for part in shards.keys() - {"train"}:
-        if both := set.intersection(*(set(map(os.path.realpath, shards[p])) for p in (part, "train"))):
+    listed = fetch_shards(config, progress)
+    for part in listed.keys() - {"train"}:
+        if both := set.intersection(*(set(map(os.path.realpath, listed[p])) for p in (part, "train"))):
             line = f"data.{part}: {plural(len(both), 'shard')} of data.train too, such as {min(both)}"
             warnings.warn(f"{line}: trained on, not held out", stacklevel=1)
     settings = [read_classes(config.classes), config.image, config.label, config.test_share]
-    files = [(part, list(of_part.items())) for part, of_part in shards.items()]  # their order counts
-    index = cached(config.name, lambda: (settings, files), lambda: index_shards(config, shards, progress))
-    return [file for _, of_part in files for file in of_part], index
+    files = [(part, path, stat_files(path)) for part, shards in listed.items() for path in shards]
+    index = cached(config.name, lambda: (settings, files), lambda: index_shards(config, listed, progress))
+    return [file for _, *file in files], index
 
 
-def list_given(config: ImageDataConfig) -> list[str]:
-    """List the splits that have shards. Raises UserError."""
+def list_shards(config: ImageDataConfig) -> dict[str, dict[str, str | None]]:
+    """List the shards of each given split as path -> the address that it is copied from, if any. Raises UserError.
+
+    Braces are expanded, globs and folders listed; copies lie in the cache.
+    """
     try:
-        import webdataset  # noqa: F401
+        from webdataset.shardlists import expand_urls
     except ModuleNotFoundError:
         raise UserError("data=webdataset needs the library 'webdataset': pip install 'vitlab[webdataset]'") from None
     if config.train is None:
         raise UserError("data.train is missing: give data.train=SHARDS, such as 'shards/train-{000000..000099}.tar'")
-    return [part for part in ("train", "validation", "test") if vars(config)[part] is not None]
+    listed = {part: {} for part in ("train", "validation", "test") if vars(config)[part] is not None}
+    for part, shards in listed.items():
+        given = vars(config)[part]
+        for pattern in given if given and isinstance(given, list) else [given]:
+            if not isinstance(pattern, str) or not pattern:
+                raise UserError(
+                    f"data.{part}={given}: give the name of a shard, a pattern, or a list of them, in quotes"
+                )
+            with reading(f"data.{part}={pattern}", "mend the pattern"):
+                sources = expand_urls(pattern)
+            for source in sources:
+                if address := source if re.match(r"(?!file:)[a-z0-9+]+:", source) else None:
+                    digest = hashlib.sha256(source.encode(errors="surrogateescape")).hexdigest()[:16]
+                    name = f"{digest}-{re.sub(r'[^A-Za-z0-9._-]', '_', source)[-60:]}"
+                    found = [str(cache_root() / "shards" / name)]
+                else:
+                    path = os.path.abspath(os.path.expanduser(re.sub("^file:(//)?", "", source)))
+                    path = os.path.join(path, "*.tar") if os.path.isdir(path) else path
+                    found = sorted(glob(path)) if has_magic(path) and not os.path.exists(path) else [path]
+                if not found:
+                    raise UserError(f"data.{part}={pattern}: no shard matches")
+                if twice := [path for path in found if path in shards]:
+                    raise UserError(f"data.{part}={given}: names {address or twice[0]} twice")
+                shards |= dict.fromkeys(found, address)
+    return listed
 
 
-def list_shards(config: ImageDataConfig, part: str) -> dict[str, str | None]:
-    """List the shards of `data.<part>` as path -> the address that it is copied from, if any. Raises UserError.
-
-    Braces are expanded, globs and folders listed; copies lie in the cache.
-    """
-    from webdataset.shardlists import expand_urls
-
-    given, shards = vars(config)[part], {}
-    for pattern in given if given and isinstance(given, list) else [given]:
-        if not isinstance(pattern, str) or not pattern:
-            raise UserError(f"data.{part}={given}: give the name of a shard, a pattern, or a list of them, in quotes")
-        with reading(f"data.{part}={pattern}", "mend the pattern"):
-            sources = expand_urls(pattern)
-        for source in sources:
-            if address := source if re.match(r"(?!file:)[a-z0-9+]+:", source) else None:
-                digest = hashlib.sha256(source.encode(errors="surrogateescape")).hexdigest()[:16]
-                name = f"{digest}-{re.sub(r'[^A-Za-z0-9._-]', '_', source)[-60:]}"
-                found = [str(cache_root() / "shards" / name)]
-            else:
-                path = os.path.abspath(os.path.expanduser(re.sub("^file:(//)?", "", source)))
-                path = os.path.join(path, "*.tar") if os.path.isdir(path) else path
-                found = sorted(glob(path)) if has_magic(path) and not os.path.exists(path) else [path]
-            if not found:
-                raise UserError(f"data.{part}={pattern}: no shard matches")
-            for path in found:
-                if path in shards:
-                    raise UserError(f"data.{part}={given}: names {address or path} twice")
-                shards[path] = address
-    return shards
-
-
-def fetch_shards(config: ImageDataConfig, part: str, progress: Progress) -> dict[str, list]:
-    """Download shards at addresses and return `stat_files` of each path. Raises UserError for missing ones."""
+def fetch_shards(config: ImageDataConfig, progress: Progress) -> dict[str, dict[str, str | None]]:
+    """Download shards at addresses and return `list_shards`. Raises UserError for missing ones."""
 
     def download(path: str) -> None:
         from webdataset.gopen import gopen
@@ -144,63 +139,56 @@ def fetch_shards(config: ImageDataConfig, part: str, progress: Progress) -> dict
             why = f"the command ended with code {code[1]}" if code else first_line(error)
             raise UserError(f"data.{part}={shards[path]}: cannot download it: {why}; {advice}") from None
 
-    shards = list_shards(config, part)
-    absent = [path for path in shards if not os.path.isfile(path)]
-    if missing := [path for path in absent if not shards[path]]:
-        counts = f"{len(missing)} of {plural(len(shards), 'shard')} not there"
-        raise UserError(f"data.{part}={vars(config)[part]}: {counts}: {cut_names(missing, SHOWN_MISSING)}")
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done, _ in enumerate(pool.map(download, absent), 1):  # cancels the others at an error
-            progress("downloading shards", done, len(absent))
-    return {path: stat_files(path) for path in shards}
+    listed = list_shards(config)
+    for part, shards in listed.items():
+        absent = [path for path in shards if not os.path.isfile(path)]
+        if missing := [path for path in absent if not shards[path]]:
+            counts = f"{len(missing)} of {plural(len(shards), 'shard')} not there"
+            raise UserError(f"data.{part}={vars(config)[part]}: {counts}: {cut_names(missing, SHOWN_MISSING)}")
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for done, _ in enumerate(pool.map(download, absent), 1):  # cancels the others at an error
+                progress("downloading shards", done, len(absent))
+    return listed
 
 
-def index_shards(config: ImageDataConfig, shards: dict[str, dict[str, list]], progress: Progress) -> Entry:
-    """Index the given splits' shards: classes, and each split's samples; a split without shards takes a part of the
-    training samples.
-    """
-    files = [path for part in shards.values() for path in part]
-    scan, splits, names, number = Scan(tuple(config.image), config.label), {}, [], 0
-    for part, of_part in shards.items():
+def index_shards(config: ImageDataConfig, listed: Mapping[str, Iterable[str]], progress: Progress) -> Entry:
+    """Index the shards of each split. Raises UserError, a line a problem."""
+    texts, problems, splits, names = {}, {}, {}, []
+    paths = [path for shards in listed.values() for path in shards]
+    for part, shards in listed.items():
         scanned = []
-        for done, path in enumerate(of_part):
-            progress(f"indexing {part} shards", done, len(of_part))
-            scanned.append(scan.scan_shard(path, number + done))
-        progress(f"indexing {part} shards", len(of_part), len(of_part))
-        splits[part], number = np.concatenate(scanned), number + len(of_part)
-        names = names or list(scan.texts)  # of the training samples, which come first
-    if not scan.problems:
+        for path in shards:
+            progress(f"indexing {part} shards", len(scanned), len(shards))
+            scanned.append(scan_shard(config, path, texts, problems))
+            scanned[-1]["shards"] = paths.index(path)
+        splits[part] = np.concatenate(scanned)
+        names = names or list(texts)  # of the training samples, which come first
+    if not problems:
         classes, labels = read_classes(config.classes) or name_classes(names), []
         places = {name: place for place, name in enumerate(classes)}
-        for text, (_, where) in scan.texts.items():
+        for text, (_, where) in texts.items():
             number = int(text) if re.fullmatch(r"\d{1,9}", text) else MOST
             labels.append(places.get(text, number))
             if labels[-1] >= len(classes):
                 more = f"; give data.classes={number + 1}, or more" if number < MOST else ""
                 choices = f"none of the {len(classes)} classes, {classes[0]} to {classes[-1]}"
-                scan.note(f"label {text} is {choices}{more}", where)
+                problems[f"label {text} is {choices}{more}"] = [where]
     lines = [
-        f"data={config.name}: {first}: {problem}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
-        for problem, (first, count) in scan.problems.items()
+        f"data={config.name}: {first}: {problem}" + (f" (and {len(others):,} more like it)" if others else "")
+        for problem, (first, *others) in problems.items()
     ]
     raise_all(cut_lines(lines, SHOWN))
     for part, samples in splits.items():
         samples["labels"] = np.array(labels)[samples["labels"]]
-        refuse_doubles(part, samples, files)
+        keys, counts = np.unique(samples["keys"], return_counts=True)
+        if len(doubled := keys[counts > 1]):
+            first, second, *_ = (paths[k] for k in samples["shards"][samples["keys"] == doubled[0]])
+            with tarfile.open(first, "r:") as archive:
+                key = next(key for key, _ in list_samples(archive) if hash_key(key) == doubled[0])
+            where = f"twice in {first}" if first == second else f"in {first} and in {second}"
+            several = f" (and {len(doubled) - 1} other keys)" if len(doubled) > 1 else ""
+            raise UserError(f"data.{part}: sample {key} is {where}{several}; give each sample a key of its own")
     return {"classes": classes}, carve(splits, config.test_share)
-
-
-def refuse_doubles(part: str, samples: np.ndarray, paths: list[str]) -> None:
-    """Raise UserError if two samples of a split have the same key."""
-    ordered = np.sort(samples["keys"])
-    doubled = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(doubled):
-        first, second, *_ = (paths[k] for k in samples["shards"][samples["keys"] == doubled[0]])
-        with tarfile.open(first, "r:") as archive:
-            key = next(key for key, _ in list_samples(archive) if hash_key(key) == doubled[0])
-        where = f"twice in {first}" if first == second else f"in {first} and in {second}"
-        several = f" (and {len(doubled) - 1} other keys)" if len(doubled) > 1 else ""
-        raise UserError(f"data.{part}: sample {key} is {where}{several}; give each sample a key of its own")
 
 
 def carve(splits: dict[str, np.ndarray], test_share: float) -> dict[str, np.ndarray]:
@@ -243,62 +231,55 @@ def name_classes(texts: list[str]) -> tuple[str, ...]:
     return tuple(map(str, range(max(numbers) + 1)))
 
 
-class Scan:
-    """A scan of shards for samples; `images` are the extensions that an image may have, `label` as in `read_label`.
+def scan_shard(
+    config: ImageDataConfig, path: str, texts: dict[str, tuple[int, str]], problems: dict[str, list[str]]
+) -> np.ndarray:
+    """Scan a shard for its samples, SAMPLE (n,), with the numbers of texts as labels.
 
-    texts: each label's text -> its number, and the place of the first sample that has it.
-    problems: each problem -> the first place that has it, and its number of samples.
+    texts: each label's text -> its number, and the first sample that has it. problems: each -> the places that have it.
     """
-
-    def __init__(self, images: tuple[str, ...], label: str):
-        self.images, self.label = images, label
-        self.texts: dict[str, tuple[int, str]] = {}
-        self.problems: dict[str, tuple[str, int]] = {}
-
-    def note(self, problem: str, where: str) -> None:
-        first, count = self.problems.get(problem, (where, 0))
-        self.problems[problem] = first, count + 1
-
-    def scan_shard(self, path: str, number: int) -> np.ndarray:
-        """Scan a shard for its samples, SAMPLE (n,), with the numbers of texts as labels."""
-        rows, key = [], None
-        try:
-            with tarfile.open(path, "r:") as archive:
-                for key, files in list_samples(archive):
-                    try:
-                        image = next((files[extension] for extension in self.images if extension in files), None)
-                        if image is None:
-                            raise ValueError(f"has no image (.{' .'.join(self.images)}), only .{' .'.join(files)}")
-                        text = normalize("NFC", read_label(archive, files, self.label))
-                    except ValueError as error:
-                        self.note(str(error), f"{path}: sample {key}")
-                    else:
-                        label, _ = self.texts.setdefault(text, (len(self.texts), f"{path}: sample {key}"))
-                        rows.append((hash_key(key), label, image.offset_data, number, image.size))
-            if key is None:
-                self.note("holds no samples (files named KEY.EXTENSION)", path)
-        except Exception as error:  # tarfile raises half a dozen types for damaged headers
-            self.note(f"cannot read it: {first_line(error)}; give a whole tar that is not compressed", path)
-        return np.array(rows, dtype=SAMPLE)
+    rows, key = [], None
+    try:
+        with tarfile.open(path, "r:") as archive:
+            for key, files in list_samples(archive):
+                where = f"{path}: sample {key}"
+                try:
+                    image = next((files[extension] for extension in config.image if extension in files), None)
+                    if image is None:
+                        raise ValueError(f"has no image (.{' .'.join(config.image)}), only .{' .'.join(files)}")
+                    text = normalize("NFC", read_label(archive, files, config.label))
+                except ValueError as error:
+                    problems.setdefault(str(error), []).append(where)
+                else:
+                    label, _ = texts.setdefault(text, (len(texts), where))
+                    rows.append((hash_key(key), label, image.offset_data, 0, image.size))
+        if key is None:
+            problems.setdefault("holds no samples (files named KEY.EXTENSION)", []).append(path)
+    except Exception as error:  # tarfile raises half a dozen types for damaged headers
+        why = f"cannot read it: {first_line(error)}; give a whole tar that is not compressed"
+        problems.setdefault(why, []).append(path)
+    return np.array(rows, dtype=SAMPLE)
 
 
 def list_samples(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, tarfile.TarInfo]]]:
     """Yield (key, {extension: file}) of neighbours that differ only in their extension, as WebDataset has it."""
     from webdataset.tariterators import base_plus_ext
 
-    def list_files() -> Iterator[tuple[str, str, tarfile.TarInfo]]:
-        for member in iter(archive.next, None):
-            archive.members = []  # else tarfile keeps all of them
-            key, extension = base_plus_ext(member.name)
-            hidden = member.name.startswith("__") or SYSTEM.fullmatch(os.path.basename(member.name))
-            if key and member.isfile() and not hidden:
-                yield key, extension.lower(), member
-        archive.fileobj.seek(archive.offset)
-        if archive.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # tarfile takes a damaged one for it
-            raise ValueError(f"no end at byte {archive.offset}: damaged, cut off or still being written")
-
-    for key, files in groupby(list_files(), key=itemgetter(0)):
-        yield key, {extension: file for _, extension, file in files}
+    last, files = None, {}
+    for member in iter(archive.next, None):
+        archive.members = []  # else tarfile keeps all of them
+        key, extension = base_plus_ext(member.name)
+        hidden = member.name.startswith("__") or SYSTEM.fullmatch(os.path.basename(member.name))
+        if key and member.isfile() and not hidden:
+            if files and key != last:
+                yield last, files
+                files = {}
+            last, files[extension.lower()] = key, member
+    archive.fileobj.seek(archive.offset)
+    if archive.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # tarfile takes a damaged one for it
+        raise ValueError(f"no end at byte {archive.offset}: damaged, cut off or still being written")
+    if files:
+        yield last, files
 
 
 def read_label(archive: tarfile.TarFile, files: dict[str, tarfile.TarInfo], label: str) -> str:

@@ -11,7 +11,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import Corpus, Examples
-from vitlab.data.split import choose_by_hash, divide_by_hash
+from vitlab.data.split import divide_by_hash
 
 VERSION = 1  # of the reading below
 SKIPPED = {  # no part of the library, or no prose: tests, applications, tables
@@ -76,12 +75,9 @@ def read_packages(config: TextDataConfig) -> Corpus:
     if not 2 <= count <= len(sizes):
         raise UserError(f"data.classes={count}: give from 2 to {len(sizes)}, the packages that have docstrings")
     classes = tuple(sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:count]))
-    of_class = [[text for text, package in single.items() if package == name] for name in classes]
-    splits = []
-    for of_split in zip(*(divide_by_hash(texts, config.test_share) for texts in of_class), strict=True):
-        labels = [label for label, texts in enumerate(of_split) for _ in texts]
-        splits.append(Examples((list(chain(*of_split)),), labels=labels))
-    return Corpus(*splits, classes)
+    texts = [text for name in classes for text, package in single.items() if package == name]
+    splits = divide_by_hash(texts, config.test_share, stratum=single.get)
+    return Corpus(*(Examples((of,), labels=[classes.index(single[text]) for text in of]) for of in splits), classes)
 
 
 def read_pairs(config: TextDataConfig) -> Corpus:
@@ -92,11 +88,10 @@ def read_pairs(config: TextDataConfig) -> Corpus:
     """
     splits = []
     for body_of in split_summaries(config.test_share):
-        moved = choose_by_hash(list(body_of), 0.5, seed=1)  # their bodies move on by one among them
-        others = [body for summary, body in body_of.items() if summary in moved]
-        turned = iter(others[1:] + others[:1])
-        bodies = [next(turned) if summary in moved else body for summary, body in body_of.items()]
-        splits.append(Examples((list(body_of), bodies), labels=[int(summary not in moved) for summary in body_of]))
+        _, moved = divide_by_hash(list(body_of), 0.5, seed=1)  # their bodies move on by one among them
+        paired = {**body_of, **{moved[n - 1]: body_of[summary] for n, summary in enumerate(moved)}}
+        labels = [int(paired[summary] == body) for summary, body in body_of.items()]
+        splits.append(Examples((list(body_of), list(paired.values())), labels=labels))
     return Corpus(*splits, ANSWERS)
 
 

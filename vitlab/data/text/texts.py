@@ -18,8 +18,8 @@ from vitlab.config import UserError, choices_text, collecting, first_line, group
 from vitlab.config.errors import parse_json
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import Corpus, Examples, module_of
-from vitlab.data.cache import named_files, stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import carve_texts, choose_by_hash, cut_text, divide_by_hash, name_groups, take
+from vitlab.data.cache import key_of, named_files, stat_files, walk_files, warn_of_broken_links
+from vitlab.data.split import carve_texts, cut_text, divide_by_hash, name_groups, take
 from vitlab.data.text.corpus import SPLITS, check_texts
 from vitlab.files import check_regular, read_utf8
 from vitlab.formatting import plural
@@ -37,10 +37,7 @@ DEFAULT_MIXTURE = {"numbers": "numbers", "summarize": "summaries"}
 def fingerprint(config: TextDataConfig) -> list:
     """Return this reading's version, and the files as they are; a set on the Hub has only its `revision`."""
     if config.kind == "mixture":
-        parts = {
-            name: (getattr(module_of(part), "fingerprint", None), part) for name, part in load_parts(config).items()
-        }
-        return [VERSION, {name: of(part) for name, (of, part) in parts.items() if of}]
+        return [VERSION, {name: key_of(part, module_of(part))[1] for name, part in load_parts(config).items()}]
     paths = list(named_files(config).values())
     if config.kind == "huggingface":
         patterns = map(os.path.expanduser, (config.dataset, *as_list(config.files), *as_list(config.test_files)))
@@ -406,12 +403,10 @@ def hold_out(wanted: Wanted, rows: list[Record], share: float) -> tuple[list[Rec
     """Divide rows into (train, held out) by groups' hashes, a share of each class; a group has its rarest class."""
     names = name_groups(texts for texts, _ in rows)
     labels = [label if wanted.target == "class" else None for _, label in rows]
-    counts, classes = Counter(labels), {}
-    rarest = sorted(zip(names, labels, strict=True), key=lambda pair: -counts[pair[1]])
-    for name, label in dict(rarest).items():
-        classes.setdefault(label, []).append(name)
-    chosen = {name for of_class in classes.values() for name in choose_by_hash(of_class, share)}
-    return tuple([row for row, name in zip(rows, names, strict=True) if (name in chosen) == side] for side in (0, 1))
+    counts = Counter(labels)
+    rarest = dict(sorted(zip(names, labels, strict=True), key=lambda pair: -counts[pair[1]]))
+    sides = divide_by_hash(range(len(rows)), share, name=names.__getitem__, stratum=rarest.get)
+    return tuple([rows[row] for row in side] for side in sides)
 
 
 def collect_names(wanted: Wanted, rows: list[Record]) -> list[str]:

@@ -47,7 +47,7 @@ def test_a_caption_says_what_the_picture_shows():
     node = configured(**CLEAR)
     masters = drawn.draw_masters(27, drawn.CHARACTERS).numpy()
     images = drawn.load(node).train.read(np.arange(60))[:, 0]
-    captions = [caption for (caption,) in drawn.captions(node)["train"][:60]]
+    captions = [caption.decode() for caption in drawn.load(node).train.targets[:60, 0].tolist()]
     read = [read_picture(image, masters) for image in images]
     without = [[word for word in text.split() if len(word) > 1] for text in read]
     assert without == [[word for word in text.split() if len(word) > 1] for text in captions]  # all but the characters

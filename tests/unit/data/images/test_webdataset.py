@@ -13,7 +13,7 @@ import pytest
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.images.webdataset import Scan
+from vitlab.data.images import webdataset as shard_files
 from vitlab.data.opening import contents
 
 webdataset = pytest.importorskip("webdataset")
@@ -139,8 +139,8 @@ def test_labels_are_numbers_names_or_a_field(tmp_path):
 
 def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
     calls = []
-    scan = Scan.scan_shard
-    monkeypatch.setattr(Scan, "scan_shard", lambda self, path, n: calls.append(path) or scan(self, path, n))
+    scan = shard_files.scan_shard
+    monkeypatch.setattr(shard_files, "scan_shard", lambda config, *rest: calls.append(rest) or scan(config, *rest))
     first = contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), load(shards))
     load(shards, image_size=5)
     assert len(calls) == SHARDS
@@ -170,7 +170,7 @@ def test_indexing_reads_headers_and_labels_alone(tmp_path):
         file.seek(-(-large.size // 512) * 512, os.SEEK_CUR)  # a hole, which takes no room on the disk
         file.write(content)
     tracemalloc.start()
-    found = Scan(("png",), "cls").scan_shard(str(path), 0)
+    found = shard_files.scan_shard(config.load("data", {"name": "webdataset", "train": "a"}), str(path), {}, {})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10**6
