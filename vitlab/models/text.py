@@ -45,7 +45,6 @@ class TokenEmbed(nn.Module):
         super().__init__()
         self.length = length
         self.tokens = nn.Embedding(vocabulary, width)
-        self.positions_name = positions
         self.scale = width**0.5 if positions in ("sincos", "relative") else 1.0
         if positions == "learned":
             self.positions = nn.Parameter(torch.zeros(length, width))

@@ -16,13 +16,13 @@ from timm.models import adapt_input_conv
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
+from vitlab.config.schema.models import TimmConfig
 from vitlab.models.base import as_model
-from vitlab.models.encoder import ACTIVATIONS, GATED, Block, TokenBatchNorm
-from vitlab.models.layers import GatedMlp, Mlp
-from vitlab.models.mixers.attention import Attention
+from vitlab.models.encoder import ACTIVATIONS, GATED
+from vitlab.models.mixers import MODULES
 from vitlab.models.mixers.simple import TokenMLP
 from vitlab.models.resnet import ResNet
-from vitlab.models.text import STD, TextEncoder, TextModel
+from vitlab.models.text import STD, TextModel
 from vitlab.models.vit import ViT
 
 HEADS = ("auto", "keep", "new")
@@ -120,7 +120,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     check_same_model(model, source, weights)
     heads, convolution = head_names(model), first_convolution(model)
     keep = head == "keep" or (head == "auto" and same_head(heads, source, current, weights.classes, classes))
-    check_options(model, weights, with_head=keep and bool(heads))
+    check_options(options_of(model), weights, with_head=keep and bool(heads))
     check_tied(current, source, weights)
 
     report = LoadReport(weights.origin, advice=weights.advice)
@@ -182,8 +182,8 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
         raise UserError(f"{weights.label}={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
 
 
-def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> None:
-    """Raise UserError if the model's options differ from those of the weights' model.
+def check_options(options: Mapping[str, Any], weights: Weights, *, with_head: bool) -> None:
+    """Raise UserError if a model's options differ from those of the weights' model.
 
     A new head need not be read as the source's head was.
     """
@@ -192,8 +192,8 @@ def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> Non
         # an epsilon may have been rounded to single precision on its way through a file
         return math.isclose(one, other, rel_tol=1e-6) if isinstance(one, float) else one == other
 
-    own, other = weights.options, options_of(model)
-    differing = {key: (own[key], other[key]) for key in own if key in other and not is_same(own[key], other[key])}
+    both = {key: (value, options[key]) for key, value in weights.options.items() if key in options}
+    differing = {key: pair for key, pair in both.items() if not is_same(*pair)}
     if not with_head:
         differing.pop("pool", None)
     if differing:
@@ -323,37 +323,31 @@ def shorten(names: Sequence[str], most: int = 2) -> str:
     return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
-ACTIVATION_NAMES = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "ReLU": "relu"}  # of classes
-GATED_NAMES = {"SiLU": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
+OPTIONS = {"causal", "heads", "mlp", "norm_eps", "pool", "positions", "score"}  # they change no weight's shape
+TIMM_ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "ReLU": "relu"}  # by class
 
 
 def options_of(model: nn.Module) -> dict[str, Any]:
-    """Read a model's options by their keys under `model.`, sorted, each from the first part that has it."""
+    """Select the OPTIONS of a model's configuration, of a captioner's image model; of timm's models read them."""
+    config = vars(getattr(model, "vitlab_config", None) or TimmConfig())
+    config = vars(config["encoder"]) if "encoder" in config else config
+    if "timm_name" not in config:
+        mixer = config["mixer"].kind if "mixer" in config else "attention"
+        found = {key: value for key, value in config.items() if key in OPTIONS} | {"mixer": mixer}
+        return {key: found[key] for key in sorted(found) if key != "heads" or mixer not in MODULES}
     options: dict[str, Any] = {}
     for module in model.modules():
-        options = read_options(module) | options
+        match module:
+            case timm.layers.Attention():
+                options.setdefault("heads", module.num_heads)
+            case nn.LayerNorm() | timm.layers.RmsNorm():
+                options.setdefault("norm_eps", module.eps)
+            case timm.layers.SwiGLU():
+                options.setdefault("mlp", "swiglu")
+            case timm.layers.Mlp() | timm.layers.GluMlp():
+                name = type(module.act).__name__
+                options.setdefault("mlp", TIMM_ACTIVATIONS.get(name, name))
     return dict(sorted(options.items()))
-
-
-def read_options(module: nn.Module) -> dict[str, Any]:
-    """Read the options that one module shows."""
-    match module:
-        case ViT():
-            return {"pool": module.pool}
-        case TextEncoder():
-            return {"causal": module.causal, "positions": module.embed.positions_name}
-        case Block(mixer=mixer):
-            same = isinstance(mixer, Attention) and mixer.in_timm  # the same layer, perhaps written otherwise
-            return {"mixer": Attention.kind if same else getattr(mixer, "kind", type(mixer).__module__)}
-        case Attention():
-            return {"heads": module.heads}
-        case timm.layers.Attention():
-            return {"mixer": "attention", "heads": module.num_heads}
-        case nn.LayerNorm() | nn.RMSNorm() | TokenBatchNorm() | timm.layers.RmsNorm():
-            return {"norm_eps": module.eps}
-        case Mlp() | timm.layers.Mlp() | timm.layers.GluMlp() | timm.layers.SwiGLU():
-            return {"mlp": mlp_name(module)}
-    return {}
 
 
 def format_options(options: Mapping[str, Any], prefix: str = "") -> str:
@@ -361,14 +355,6 @@ def format_options(options: Mapping[str, Any], prefix: str = "") -> str:
     return " ".join(
         f"{prefix}{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()
     )
-
-
-def mlp_name(mlp: nn.Module) -> str:
-    """Name an MLP, this project's or timm's, by the `kind` of `feed_forward`; else by its activation's class name."""
-    act = mlp.act
-    tanh = isinstance(act, nn.GELU) and act.approximate == "tanh"
-    name = "gelu_tanh" if tanh else ACTIVATION_NAMES.get(type(act).__name__, type(act).__name__)
-    return GATED_NAMES.get(name, name) if isinstance(mlp, (GatedMlp, timm.layers.SwiGLU)) else name
 
 
 PREFIX = ("cls_token", "dist_token", "reg_token")  # in their order before the patches
@@ -477,19 +463,18 @@ def name_in_timm(model: nn.Module, name: str) -> str:
     return name.replace(".mixer.mlp_channels.", ".mlp_tokens.")
 
 
-def find_lacking(model: nn.Module) -> str | None:
-    """Describe an option of this model that timm's models lack; None if they have all."""
+def find_lacking(model: nn.Module) -> str:
+    """List the options of this model that timm's models lack."""
     if not isinstance(model, ViT):
-        return None
-    block, mixer = model.encoder.blocks[0], model.encoder.blocks[0].mixer
-    if not mixer.in_timm:
-        return f"mixer {type(mixer).__name__}"
-    if isinstance(mixer, Attention) and mixer.proj.in_features != model.width:
-        return f"head_width={mixer.proj.in_features // mixer.heads} with width={model.width}"
-    if isinstance(mixer, TokenMLP) and (model.num_prefix_tokens or model.pos_embed is not None):
-        return "MLP-Mixer with positions or prefix tokens"
-    if not block.norm_first:
-        return "post-norm blocks (norm_first=false)"
-    if isinstance(block.norm1, TokenBatchNorm):
-        return "batch norm over tokens (norm=batchnorm)"
-    return None if model.rotary is None else "rotary positions"
+        return ""
+    config, kind = model.vitlab_config, model.vitlab_config.mixer.kind
+    inner = (config.head_width or config.width // config.heads) * config.heads
+    lacking = {
+        f"mixer={kind}": kind not in ("attention", "token_mlp"),
+        f"head_width={config.head_width}": kind == "attention" and inner != config.width,
+        "positions or prefix tokens": kind == "token_mlp" and (model.num_prefix_tokens or model.pos_embed is not None),
+        "norm_first=false": not config.norm_first,
+        "norm=batchnorm": config.norm == "batchnorm",
+        "positions=rotary": config.positions == "rotary",
+    }
+    return ", ".join(option for option, lacks in lacking.items() if lacks)

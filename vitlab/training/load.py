@@ -27,7 +27,7 @@ from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import interpret, read_huggingface, rename_from_huggingface
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
-from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, options_of, shorten, unwrap
+from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, fit, options_of, shorten, unwrap
 from vitlab.training.checkpoints import (
     LoadedRun,
     evaluation_accelerator,
@@ -87,14 +87,14 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
         state = {key: value for key, value in of_vit.items() if not key.startswith(("decoder.", "bridge.", "output."))}
     if "patch_embed.proj.weight" not in state:
         name, encoder, state = find_encoder(model, weights.state, source)
-    options = dict(weights.options)
-    epsilons = options.pop("norm_eps", None), options_of(encoder)["norm_eps"]
-    advice = weights.advice
+    options, advice = options_of(model), weights.advice
+    epsilons = weights.options.get("norm_eps"), options["norm_eps"]
     if epsilons[0] not in (None, epsilons[1]):
         advice = f"its norms have model.norm_eps={epsilons[0]}, here it is {epsilons[1]}"
     place = "model.encoder" if name == "image" else "model"  # a captioner's own options are those of its decoder
-    named = replace(weights, state=state, options=options, advice=advice, label="init.encoder", place=place)
-    report = fit(encoder, named, head="keep")
+    named = replace(weights, state=state, advice=advice, label="init.encoder", place=place)
+    check_options({key: options[key] for key in ("heads", "mixer", "mlp") if key in options}, named, with_head=False)
+    report = fit(encoder, replace(named, options={}), head="keep")
     report.loaded = [f"{name}.{key}" for key in report.loaded]
     return report
 

@@ -79,11 +79,11 @@ def test_own_to_timm_and_back_keeps_every_logit(variant):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"mixer": "fourier"}, "format=timm: timm's models have no mixer Fourier; give format=own"),
-        ({"norm_first": False}, "post-norm blocks"),
-        ({"positions": "rotary"}, "rotary positions"),
-        ({"head_width": 16}, "head_width=16 with width=24"),
-        ({"mixer": "token_mlp"}, "MLP-Mixer with positions or prefix tokens"),
+        ({"mixer": "fourier"}, "format=timm: timm's models have no mixer=fourier; give format=own"),
+        ({"norm_first": False}, "no norm_first=false"),
+        ({"positions": "rotary"}, "no positions=rotary"),
+        ({"head_width": 16}, "no head_width=16"),
+        ({"mixer": "token_mlp"}, "no positions or prefix tokens"),
     ],
 )
 def test_what_timm_has_not_is_refused(changes, says):

@@ -25,12 +25,6 @@ class Mixer(nn.Module):
     attends = False  # by `vitlab.models.mixers.attention.attention`, so masks, caches and analyses of attention apply
     takes_rotary = False
     hides_later = False  # a token's output depends on it and those before it, where `causal` is given
-    in_timm = False  # timm has the very same layer; a derived class says so again
-    kind = ""  # of its YAML; a derived class is of another
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.in_timm, cls.kind = vars(cls).get("in_timm", False), vars(cls).get("kind", cls.__module__)
 
 
 def traits_of(mixer: nn.Module) -> type[Mixer]:

@@ -66,11 +66,9 @@ class Attention(Mixer):
     2023, section 2.1). `dropout` is applied to the output, `attention_dropout` to the softmax's weights.
     """
 
-    kind = "attention"
     attends = True
     takes_rotary = True
     hides_later = True
-    in_timm = True
 
     def __init__(
         self,
@@ -201,7 +199,6 @@ class PlainAttention(Mixer):
     It has no parameters, and shows the effect of softmax attention before anything is learned.
     """
 
-    kind = "plain_attention"
     attends = True
     hides_later = True
     heads = 1

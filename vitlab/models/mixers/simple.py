@@ -19,9 +19,6 @@ class TokenMLP(Mixer):
     Tolstikhin et al., 2021, MLP-Mixer, arXiv 2105.01601, section 2.
     """
 
-    kind = "token_mlp"
-    in_timm = True
-
     def __init__(self, tokens: int, hidden: int, dropout: float = 0.0):
         super().__init__()
         self.mlp = Mlp(tokens, hidden, dropout=dropout)
@@ -37,8 +34,6 @@ class DepthwiseConvolution(Mixer):
     As in ConvMixer, Trockman and Kolter, 2022, arXiv 2201.09792.
     """
 
-    kind = "depthwise"
-
     def __init__(self, width: int, grid_size: tuple[int, int], kernel: int, dropout: float = 0.0):
         super().__init__()
         self.grid_size = grid_size
@@ -53,7 +48,6 @@ class DepthwiseConvolution(Mixer):
 class CausalConvolution(Mixer):
     """A convolution over a token and the `kernel` - 1 before it, zeros before the first (van den Oord et al., 2016)."""
 
-    kind = "depthwise"
     hides_later = True
 
     def __init__(self, width: int, kernel: int, dropout: float = 0.0):
@@ -75,8 +69,6 @@ class Pooling(Mixer):
     At the border the mean is of the patches that are there. Yu et al., 2022, MetaFormer, arXiv 2111.11418, section 3.2.
     """
 
-    kind = "pooling"
-
     def __init__(self, grid_size: tuple[int, int], kernel: int):
         super().__init__()
         self.grid_size = grid_size
@@ -94,8 +86,6 @@ class Fourier(Mixer):
 
     Lee-Thorp et al., 2022, FNet, arXiv 2105.03824, section 3.2.
     """
-
-    kind = "fourier"
 
     def __init__(self, dropout: float = 0.0):
         super().__init__()
