@@ -25,7 +25,7 @@ from vitlab.training.files import RunFiles
 from vitlab.training.loop import Interrupted
 
 GPT = ["task=causal_lm", "model=gpt_nano", "model.width=24", "model.depth=2", "model.dropout=0.2", "data=textfile"]
-GPT += ["train_size=0.5", "recipe.batch_size=8", "recipe.ema=0.7"]
+GPT += ["train_size=0.5", "recipe.batch_size=8", "recipe.ema=0.7", "recipe.optimizer=adamw", "recipe.lora.rank=2"]
 IMAGES = ["train_size=50", "probes=[knn]"]
 RUNS = {  # words of the run, and the analyses that look at it
     "vit_nano, everything random, the best average": (
@@ -36,7 +36,7 @@ RUNS = {  # words of the run, and the analyses that look at it
         ["model=resnet_nano", *IMAGES, "recipe.average=3", "init={folder}/source.safetensors"],
         ["receptive_field"],
     ),
-    "gpt_nano, averaged": (
+    "gpt_nano, products of low rank, averaged": (
         [*GPT, "data.path={folder}/text.txt", "data.length=16", "data.vocabulary=300"],
         ["attention_entropy"],
     ),

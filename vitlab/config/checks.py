@@ -256,6 +256,12 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
         yield "recipe.nesterov=True: needs a recipe.momentum above 0"
     if node.freeze and node.optimizer == "muon":
         yield "recipe.freeze=body: trains the head only, which recipe.optimizer=muon cannot; give adamw or sgd"
+    if node.lora.rank and node.optimizer == "muon":
+        yield f"recipe.lora.rank={node.lora.rank}: recipe.optimizer=muon trains whole matrices; give adamw or sgd"
+    if node.lora.rank and node.freeze:
+        yield f"recipe.lora.rank={node.lora.rank}: recipe.freeze=body trains the head only; give one of them"
+    if node.lora.on and not node.lora.rank:
+        yield f"recipe.lora.on=[{','.join(node.lora.on)}]: has no effect without recipe.lora.rank; give for example 8"
     if node.freeze and node.layer_decay is not None:
         yield f"recipe.layer_decay={node.layer_decay}: recipe.freeze=body trains the head only; give null"
     name = node.schedule

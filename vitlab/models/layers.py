@@ -5,6 +5,7 @@ Importing one from timm imports all of timm's models and torchvision: 2 s, too l
 Shapes: B batch, C channels, Y x X pixels, N patches, D model width, H hidden width.
 """
 
+from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -146,3 +147,40 @@ def hybrid_embed(
     )
     stride = 4 * 2 ** (len(layers) - 1)
     return PatchEmbed(image_size, patch_size, backbone.num_features, width, backbone=backbone, stride=stride)
+
+
+class LowRank(nn.Module):
+    """Compute B A x for x (..., in) -> (..., out), with A (rank, in) and B (out, rank), which is zero at first.
+
+    `attach` adds it to the output of a linear layer (Hu et al., 2021). There is no factor alpha / rank: with Adam a
+    factor is about what a rate is (section 4.1).
+    """
+
+    def __init__(self, layer: nn.Linear, rank: int):
+        super().__init__()
+        like = {"bias": False, "device": layer.weight.device, "dtype": layer.weight.dtype}
+        self.down, self.up = nn.Linear(layer.in_features, rank, **like), nn.Linear(rank, layer.out_features, **like)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(self.down(x))
+
+    @classmethod
+    def attach(cls, layer: nn.Linear, rank: int) -> None:
+        """Add a product of this rank to a layer's output, as its child `lora`."""
+        layer.lora = cls(layer, rank)
+        layer.register_forward_hook(add_product)
+
+
+def add_product(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+    return output + layer.lora(inputs[0])
+
+
+def merge_low_rank(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Add the products B A in a state dict to their layers' weights, so that it fits the model without them."""
+    merged = {name: value for name, value in state.items() if ".lora." not in name}
+    for name, down in state.items():
+        if name.endswith(".lora.down.weight"):
+            layer = name.removesuffix(".lora.down.weight")
+            merged[f"{layer}.weight"] = merged[f"{layer}.weight"] + state[f"{layer}.lora.up.weight"] @ down
+    return merged

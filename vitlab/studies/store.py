@@ -41,7 +41,8 @@ def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
     recipe, kinds = config["recipe"], [(config.get(key) or {}).get("kind") for key in ("task", "model")]
     smoothing, classes = recipe.get("label_smoothing") or 0.0, len(result.get("by_class") or ())
     of_memory = kinds[0] == "classification" and kinds[1] != "color_histogram"  # it can learn its items by heart
-    if not of_memory or any(recipe.get(key) for key in OTHERWISE) or (smoothing and not classes):
+    adapted = (recipe.get("lora") or {}).get("rank") or any(recipe.get(key) for key in OTHERWISE)
+    if not of_memory or adapted or (smoothing and not classes):
         return None
     least = -math.log(1 - smoothing + smoothing / classes) if smoothing else 0.0  # of a model that fits smoothed labels
     if unseen <= least or result.get("validation_accuracy") == 1:

@@ -14,6 +14,7 @@ from torch import nn
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose, first_line
 from vitlab.files import check_regular
+from vitlab.models.layers import merge_low_rank
 from vitlab.training.files import RETRAINED, RunFiles
 from vitlab.training.settings import evaluation_context
 
@@ -70,7 +71,7 @@ def load_run(path: str | Path) -> LoadedRun:
     shape = restore_shape(state)
     model = models.build(config.model, **shape)
     try:
-        model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})
+        model.load_state_dict(merge_low_rank({k.removeprefix("model."): v for k, v in state["state_dict"].items()}))
     except RuntimeError as error:
         raise UserError(
             f"{files.weights_path}: does not fit this run's model ({str(error).splitlines()[0]})"

@@ -26,6 +26,7 @@ from vitlab.models import counting
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import interpret, read_huggingface, rename_from_huggingface
+from vitlab.models.layers import merge_low_rank
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, fit, options_of, shorten, unwrap
 from vitlab.training.checkpoints import (
@@ -159,7 +160,9 @@ def read_weights(source: str) -> Weights:
         config = compose(TrainConfig, base={**RunFiles(source).config(), "analyses": []})  # their files may be gone
         state = read_checkpoint(RunFiles(source).weights_path)
         model = counting.meta(config.model, **restore_shape(state))
-        return describe_weights(model, unwrap(state["state_dict"])[0], source, classes=tuple(state["classes"]))
+        return describe_weights(
+            model, merge_low_rank(unwrap(state["state_dict"])[0]), source, classes=tuple(state["classes"])
+        )
     check_regular(path, f"init={path}")
     try:
         content = load_state_dict(str(path), weights_only=True)  # timm's: the averaged weights where there are any

@@ -23,6 +23,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig
 from vitlab.models.base import Model, as_model
+from vitlab.models.layers import LowRank
 from vitlab.models.text import TextModel
 from vitlab.models.weights import head_names
 
@@ -167,20 +168,37 @@ def orthogonalize(matrices: Tensor) -> Tensor:
     return (x.mT if tall else x).to(matrices.dtype)
 
 
-def freeze_body(model: nn.Module) -> None:
-    """Freeze all but the head: no gradients, and eval mode, so no dropout and no new statistics of its norms.
+def freeze(model: nn.Module, recipe: RecipeConfig) -> None:
+    """Freeze what the recipe does not train, in place: no gradients.
 
-    The head is the classifier; in a text model it is all outside the body `text`, so BERT's pooler too. Raises
-    UserError for a model without a head.
+    The head trains: the classifier, in a text model all outside the body `text`, so BERT's pooler too. With
+    `recipe.lora` so do products of low rank, which are added here to linear layers of the blocks (but not to
+    cross-attention's). A frozen body is in eval mode, without dropout and new statistics of its norms. Raises UserError
+    for a model without a head, or without such layers.
     """
+    rank = recipe.lora.rank
+    if not (rank or recipe.freeze):
+        return
     is_text = isinstance(model, TextModel)
     names = [name for name, _ in model.named_parameters()]
     head = {name for name in names if not name.startswith("text.")} if is_text else {*head_names(model)} & {*names}
-    if not head:
+    if not (head or rank):
         raise UserError(f"recipe.freeze=body: {type(model).__name__} has no head to train; give recipe.freeze=null")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in head)
-    (model.text if is_text else model).eval()  # a linear head has no modes
+    if not rank:
+        (model.text if is_text else model).eval()  # a linear head has no modes
+        return
+    layers = {name.removesuffix(".weight") for name in find_hidden_matrices(model) if ".cross." not in name}
+    linear = {name: module for name in layers if isinstance(module := model.get_submodule(name), nn.Linear)}
+    choices = sorted({name.rpartition(".")[2] for name in linear})
+    if not linear:
+        raise UserError(f"recipe.lora.rank={rank}: {type(model).__name__} has no linear layers in blocks; give null")
+    if unknown := [name for name in recipe.lora.on if name not in choices]:
+        raise UserError(f"recipe.lora.on=[{','.join(unknown)}]: choices for this model: {', '.join(choices)}")
+    for name in sorted(linear):
+        if name.rpartition(".")[2] in (recipe.lora.on or choices):
+            LowRank.attach(linear[name], rank)
 
 
 def to_steps(value: float, steps: int) -> int:

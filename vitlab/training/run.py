@@ -33,6 +33,7 @@ from vitlab.formatting import round_numbers
 from vitlab.hardware import count_cores, keep_freed_memory
 from vitlab.models import counting
 from vitlab.models.base import before_head
+from vitlab.models.layers import merge_low_rank
 from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task
 from vitlab.tasks.metrics import METRICS
@@ -40,7 +41,7 @@ from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.load import fingerprint, initialise, refuse_other_source, refuse_tokenizer
-from vitlab.training.optim import build_optimizer, freeze_body, refuse_endless_warmup, refuse_stale_average
+from vitlab.training.optim import build_optimizer, freeze, refuse_endless_warmup, refuse_stale_average
 from vitlab.training.settings import HERE, Placement, resolve
 
 LARGEST_STEPS = 2**40  # as budget.steps
@@ -78,17 +79,16 @@ def format_budget(budget: BudgetConfig) -> str:
     return f"{key}={value if isinstance(value, int) else format(value, 'g')}"
 
 
-def make_meta_model(config: ModelConfig, task: Task, frozen: bool) -> nn.Module:
-    """Build the model on the meta device, without numbers; `frozen` freezes its body."""
-    model = counting.meta(config, **task.shape)
-    if frozen:
-        freeze_body(model)
+def make_meta_model(config: TrainConfig, task: Task) -> nn.Module:
+    """Build a run's model on the meta device, without numbers."""
+    model = counting.meta(config.model, **task.shape)
+    freeze(model, config.recipe)
     return model
 
 
 def leaves_unused(config: ModelConfig, task: Task) -> bool:
     """Tell whether a run has trainable parameters that its loss does not depend on."""
-    model = make_meta_model(config.model, task, config.recipe.freeze is not None).eval()
+    model = make_meta_model(config, task).eval()
     task.loss(model, task.example()).sum().backward()
     return any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
 
@@ -126,7 +126,7 @@ class Prepared:
 def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prepared:
     """Build the task, find the model's costs without weights, and check both. Raises UserError."""
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-    model = make_meta_model(config.model, task, frozen=config.recipe.freeze is not None)
+    model = make_meta_model(config, task)
     chosen = resolve(config.trainer, model, cached=data.cached, placement=placement)
     refuse_parts(config, model, chosen.accelerator)
     if config.probes:
@@ -180,8 +180,7 @@ class Run:
         L.seed_everything(config.seed, verbose=False)
         self.model = models.build(config.model, **self.task.shape)
         self.init = self.load_initial_weights()
-        if config.recipe.freeze:
-            freeze_body(self.model)
+        freeze(self.model, config.recipe)
         last = self.files.checkpoint_path
         self.checkpoint = read_checkpoint(last) if last.exists() else None  # until training resumes from it
         self.resumed_step = self.checkpoint["global_step"] if self.checkpoint else 0
@@ -236,7 +235,7 @@ class Run:
         self.model = models.build(self.config.model, **self.task.shape)
         path, last = self.files.weights_path, self.checkpoint
         state = (last if last and path == self.files.checkpoint_path else read_checkpoint(path))["state_dict"]
-        self.model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
+        self.model.load_state_dict(merge_low_rank({name.removeprefix("model."): each for name, each in state.items()}))
         self.set_memory_format()
 
 

@@ -10,7 +10,7 @@ from vitlab.config.errors import UserError
 from vitlab.models import build_model, counting, described_shape
 from vitlab.models.text import build as build_text
 from vitlab.training.load import load_encoder, load_weights
-from vitlab.training.optim import build_optimizer, freeze_body
+from vitlab.training.optim import build_optimizer, freeze
 
 V, S, N, D = 23, 7, 5, 24
 SIZES = {"width": D, "heads": 3, "depth": 2, "decoder_depth": 3, "mlp_width": 20}
@@ -57,7 +57,7 @@ def test_each_layer_has_its_share_of_the_rate_of_the_next_up_to_the_decoders_las
 
 def test_a_frozen_body_is_the_encoder_and_what_it_shares():
     model = small()
-    freeze_body(model)
+    freeze(model, compose(TrainConfig, ["recipe.freeze=body", "recipe.optimizer=adamw"]).recipe)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     assert trained == {name for name, _ in model.named_parameters() if name.startswith("decoder.")}
 

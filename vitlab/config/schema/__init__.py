@@ -109,6 +109,14 @@ class RandAugmentConfig:
 
 
 @dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adaptation (Hu et al., 2021): only the head and, in each chosen linear layer, a product B A train."""
+
+    rank: Optional[int] = setting(None, least=1, most=2**16)  # of B A; none: off
+    on: list[str] = setting([])  # the layers' names in each block, such as qkv, proj, fc1, fc2; none: all of them
+
+
+@dataclass(frozen=True)
 class RecipeConfig(Choice):
     kind: Literal["recipe"] = setting("recipe", fixed=True)
     optimizer: Literal["adamw", "sgd", "muon"] = "adamw"
@@ -119,6 +127,7 @@ class RecipeConfig(Choice):
     # rate of each layer against that of the next
     layer_decay: Optional[float] = setting(None, above=0, most=1, affects=WEIGHTS)
     freeze: Optional[Literal["body"]] = None  # what does not train: all but the head
+    lora: LoraConfig = setting(LoraConfig)
     betas: list[float] = setting([0.9, 0.999], least=0, below=1, affects=WEIGHTS)
     eps: float = setting(1e-8, above=0, affects=WEIGHTS)
     momentum: float = setting(0.9, least=0, most=1)  # of sgd and muon
