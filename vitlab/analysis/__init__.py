@@ -27,7 +27,7 @@ from vitlab.analysis.capture import Analysis, Findings
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.loader import Items
-from vitlab.data.split import examples
+from vitlab.data.split import subset
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.registry import implementation
 from vitlab.tasks.base import Task
@@ -78,7 +78,7 @@ def examine(
     a `progress` with the work done and the whole, and turns tokens to texts with the task's tokenizer by `token_texts`.
     With the option `pictures`, the findings keep the inputs, with sides of at most that many pixels.
     """
-    items, targets = Items(task.validation).__getitems__(list(examples(task.validation.labels, config.examples)))
+    items, targets = Items(task.validation).__getitems__(list(subset(task.validation.labels, config.examples, 0)))
     device = next(model.parameters()).device
     inputs = task.inputs(task.prepare((items.to(device), targets.to(device))))
     module = module_of(config)

@@ -14,7 +14,7 @@ from vitlab.analysis.capture import attention_maps, find_attention_layers
 from vitlab.config import UserError
 from vitlab.data.loader import Items
 from vitlab.data.sequences import IGNORE_INDEX
-from vitlab.data.split import examples
+from vitlab.data.split import subset
 from vitlab.data.text.tokenization import Tokenizer
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.recurrent import RecurrentEncoderDecoder
@@ -40,7 +40,7 @@ class TextInput(NamedTuple):
 
 def read_validation(task: Task) -> list[TextInput]:
     """Read some validation texts, drawn evenly from the classes."""
-    numbers = list(examples(task.validation.labels, SHOWN))
+    numbers = list(subset(task.validation.labels, SHOWN, seed=0))
     inputs = task.inputs(task.prepare(Items(task.validation).__getitems__(numbers)))
     texts = []
     for row in range(len(numbers)):

@@ -41,6 +41,7 @@ class Split:
     blocks: (N,), the number of the file that each item lies in with many others: an epoch reads some files at a time.
     names: str (N,), the file of each item below the set's root, if it has one.
     together: int64 (N,): items of one number (a patient, a camera) are never on two sides of a split.
+    decoded: True if reading is only a copy.
     """
 
     labels: np.ndarray
@@ -52,6 +53,7 @@ class Split:
     blocks: np.ndarray | None = None
     names: np.ndarray | None = None
     together: np.ndarray | None = None
+    decoded: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -60,11 +62,6 @@ class Split:
     def total(self) -> int:
         """The size of the split, counted in its unit."""
         return len(self) * self.per_item if self.groups is None else len(np.unique(self.groups))
-
-
-def is_decoded(read: Callable[[np.ndarray], np.ndarray]) -> bool:
-    """Tell whether reading is only a copy; such a reader has `decoded = True`."""
-    return getattr(read, "decoded", False)
 
 
 def take_items(split: Split, rows: np.ndarray) -> Split:
@@ -107,7 +104,7 @@ class ImageData(Parted):
     @property
     def cached(self) -> bool:
         """True if reading a training image is only a copy, so that worker processes would not help."""
-        return is_decoded(self.train.read)
+        return self.train.decoded
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -134,10 +131,6 @@ class Rows:
     read: Callable[[np.ndarray], np.ndarray]
     rows: np.ndarray
 
-    @property
-    def decoded(self) -> bool:
-        return is_decoded(self.read)
-
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         return self.read(self.rows[indices])
 
@@ -148,10 +141,6 @@ class Joined:
 
     parts: tuple[Callable[[np.ndarray], np.ndarray], ...]
     starts: np.ndarray  # (parts + 1,)
-
-    @property
-    def decoded(self) -> bool:
-        return all(map(is_decoded, self.parts))
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         if not len(indices):

@@ -238,8 +238,6 @@ def warn_of_no_cache(name: str, error: Exception) -> None:
 class Mapped:
     """A reader of images in one .npy file, which each process maps into its memory."""
 
-    decoded = True
-
     def __init__(self, path: Path):
         self.path = path
         self.array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))  # np.memmap takes longer to slice
@@ -308,6 +306,7 @@ def load_images(config: DataConfig, module: Any, progress: Progress) -> ImageDat
     about, arrays = build() if config.cache == "never" else cached(config.name, key, build, progress)
     splits = {}
     for part in {"train", "validation", "test"} & arrays.keys():
-        read = arrays[part].read if isinstance(arrays[part], Split) else arrays[part]
-        splits[part] = Split(read=read, **{name: arrays.get(f"{part}_{name}") for name in ("labels", *BESIDE)})
+        own = {name: arrays.get(f"{part}_{name}") for name in ("labels", *BESIDE)}
+        is_kept = isinstance(arrays[part], Mapped)
+        splits[part] = Split(read=arrays[part] if is_kept else arrays[part].read, **own, decoded=is_kept)
     return ImageData(config.name, tuple(about["classes"]), tuple(about["image_size"]), about["channels"], **splits)

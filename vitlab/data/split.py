@@ -23,6 +23,7 @@ from vitlab.formatting import plural
 VAL_FRACTION = 0.1  # of the training data that becomes validation data
 MAX_VAL_ITEMS = 5000  # of images or texts that do
 
+ANY = {"errors": "surrogateescape"}  # names of files may hold bytes that are not text
 T = TypeVar("T")
 Size = int | float | str  # a count of images (or tokens, documents), a share of them up to 1.0, or "all"
 
@@ -90,13 +91,12 @@ def nested_order(labels: np.ndarray, seed: int, every_class: bool = True) -> np.
 
 def hold_out(labels: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Hold out a share of each class: sorted indices (train, held out), each with one item of every class at least."""
-    order, classes = nested_order(labels, seed=0), len(np.unique(labels))
-    count = min(max(round(share * len(labels)), classes), len(labels) - classes)
-    return np.sort(order[count:]), np.sort(order[:count])
+    held = choose_held_out(labels, max(round(share * len(labels)), len(np.unique(labels))), every_class=True)
+    return np.flatnonzero(~held), np.flatnonzero(held)
 
 
 def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
-    """Return the sorted indices, int64 (size,), of the stratified subset of a size; a larger one contains it."""
+    """Return the sorted indices, int64, of the stratified subset of a size; a larger one contains it."""
     return np.sort(nested_order(labels, seed)[: resolve_size(size, len(labels))])
 
 
@@ -127,20 +127,14 @@ def count_items(split: Split, size: Size, seed: int) -> int:
     return max(1, resolve_size(size, split.total) // split.per_item)
 
 
-def examples(labels: np.ndarray, count: int) -> np.ndarray:
-    """Return sorted indices, int64, of at most `count` items, stratified by class: first ones often lie by class."""
-    return np.sort(nested_order(labels, seed=0)[:count])
-
-
 def write_manifest(
-    path: str | Path, split: Split, classes: Sequence[str], sizes: Sequence[Size], seed: int, name: str | None = None
-) -> dict[str, Any]:
-    """Write and return the content of each size's subset; `name` of the data, else from `<name>-seed<k>.json`.
+    path: Path, split: Split, classes: Sequence[str], sizes: Sequence[Size], seed: int, name: str
+) -> None:
+    """Write the content of each size's subset of the data `name`.
 
     `sha256` is of the subset's sorted indices as little-endian int64, so anyone can check that two studies used the
     same items.
     """
-    path = Path(path)
     counts = sorted(resolve_size(size, split.total) for size in sizes)
     subsets, smaller = [], np.empty(0, dtype=np.int64)
     for count, indices in zip(counts, nested_items(split, counts, seed), strict=True):
@@ -150,10 +144,8 @@ def write_manifest(
         digest = hashlib.sha256(indices.astype("<i8").data).hexdigest()
         subsets.append({"size": count, "sha256": digest, "per_class": counted})
         smaller = indices
-    manifest = {"data": name or path.stem.rpartition("-seed")[0] or path.stem, "seed": seed}
-    manifest |= {f"train_{split.unit}s": split.total, "sizes": counts, "subsets": subsets}
-    write_json(path, manifest)
-    return manifest
+    about = {"data": name, "seed": seed, f"train_{split.unit}s": split.total}
+    write_json(path, {**about, "sizes": counts, "subsets": subsets})
 
 
 # -- items chosen by a hash of their names: the same ones wherever they lie, beside whatever others
@@ -161,7 +153,7 @@ def write_manifest(
 
 def hash_key(name: str) -> int:
     """Hash an item's name to the first 64 bits of its SHA-256."""
-    return int.from_bytes(hashlib.sha256(name.encode(errors="surrogateescape")).digest()[:8], "little")
+    return int.from_bytes(hashlib.sha256(name.encode(**ANY)).digest()[:8], "little")
 
 
 def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
@@ -189,19 +181,14 @@ def divide_by_hash(
     Items of one name stay together. Other names that come or go change few of the chosen ones.
     """
 
-    def rank(name: str) -> bytes:
-        return hashlib.sha256(f"{seed}/{name}".encode(errors="surrogateescape")).digest()
-
-    names, strata, chosen = list(map(name, items)), {}, set()
-    for each in dict.fromkeys(names):
+    names, strata, sides, chosen = list(map(name, items)), {}, ([], []), set()
+    for each in sorted({*names}, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode(**ANY)).digest()):
         strata.setdefault(stratum(each), []).append(each)
     for members in strata.values():
-        count = max(0, min(max(1, round(share * len(members))), len(members) - 1))
-        chosen.update(sorted(members, key=rank)[:count])
-    left, held = (
-        [item for item, each in zip(items, names, strict=True) if (each in chosen) == side] for side in (False, True)
-    )
-    return left, held
+        chosen.update(members[: max(0, min(max(1, round(share * len(members))), len(members) - 1))])
+    for item, each in zip(items, names, strict=True):
+        sides[each in chosen].append(item)
+    return sides
 
 
 # -- held-out data
@@ -273,11 +260,12 @@ def draw_again(data: ImageData, seed: int) -> ImageData:
     if splits[0].blocks is not None:
         raise UserError(f"data.holdout={seed}: data={data.name} is read in the order of its shards; give fixed")
     joined = {
-        name: None if vars(splits[0])[name] is None else np.concatenate([vars(split)[name] for split in splits])
+        name: np.concatenate([vars(split)[name] for split in splits])
         for name in ("labels", "targets", "names", "together")
+        if vars(splits[0])[name] is not None
     }
     starts = np.cumsum([0, *map(len, splits)])
-    whole = Split(read=Joined(tuple(split.read for split in splits), starts), unit=data.train.unit, **joined)
+    whole = Split(read=Joined(tuple(split.read for split in splits), starts), **joined, decoded=data.cached)
     rest = len(whole) - len(data.test)
     fixed = choose_validation(whole.labels[:rest], None if whole.together is None else whole.together[:rest])
     count = rest - max(count_validation(rest), int(fixed.sum()))
@@ -292,8 +280,6 @@ def draw_again(data: ImageData, seed: int) -> ImageData:
 
 def shorten(split: Split, count: int, seed: int) -> Split:
     """Return at most `count` items of a split, drawn with a seed, in their order."""
-    if len(split) <= count:
-        return split
     return take_items(split, np.sort(np.random.default_rng(seed).permutation(len(split))[:count]))
 
 

@@ -19,7 +19,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader
 
 from vitlab.data.loader import eval_loader, train_loader
-from vitlab.data.split import examples
+from vitlab.data.split import subset
 from vitlab.files import replacing
 from vitlab.models.counting import checkpointed
 from vitlab.tasks import writes_texts
@@ -238,7 +238,7 @@ def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
     """
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
     split, indices = run.task.train, run.indices
-    sample = indices[examples(split.labels[indices], min(SAMPLE, len(run.task.validation)))]
+    sample = indices[subset(split.labels[indices], min(SAMPLE, len(run.task.validation)), seed=0)]
     model = run.placed_model().eval()
     fitted = evaluate(model, run.task, split, autocast, run.settings.workers, indices=sample).compute()
     if writes_texts(run.task):  # at the end alone: to write takes longer than to train

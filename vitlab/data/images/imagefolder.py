@@ -148,19 +148,26 @@ def list_splits(root: Path) -> dict[str, Listing]:
 
 
 def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
-    """List problems of the names and counts of the files of `list_splits`."""
-    train, problems = next(iter(folders.values())), []
-    for name, listing in folders.items():
-        problems += check_classes(root, listing, least=2 if name == WHOLE else 1)
-        problems += check_same_classes(root, {next(iter(folders)): train, name: listing})
-    if len(train) == 1:
-        problems.append(f"data.root={root}: only one class, '{min(train)}'; give two or more, each a folder of images")
-    return list(dict.fromkeys([*problems, *check_links(root, folders)]))
-
-
-def check_links(root: Path, folders: dict[str, Listing]) -> Iterator[str]:
-    """Yield problems of pictures that links bring in a second time: in another class, or on another side of a split."""
-    real, homes, twice = cache(os.path.realpath), {}, []
+    """List problems of the names, counts and links of the files of `list_splits`."""
+    source, problems = f"data.root={root}:", []
+    for folder, listing in folders.items():
+        for name, paths in listing.items():
+            if name.encode(errors="ignore").decode() != name:
+                problems.append(f"{source} the name of class folder {os.fsencode(name)!r} is not UTF-8; rename it")
+            elif not paths:
+                problems.append(f"{source} class '{name}' has no images; add some ({KINDS}) or remove its folder")
+            elif folder == WHOLE and len(paths) == 1:
+                problems.append(f"{source} class '{name}' has a single image; add another, one of them is held out")
+    classes = dict.fromkeys(name for listing in folders.values() for name in listing)
+    problems += [
+        f"{source} class '{name}' is not in {folder}/; all splits need the same class folders"
+        for folder, listing in reversed(folders.items())
+        for name in classes
+        if name not in listing
+    ]
+    if len(classes) == 1:
+        problems.append(f"{source} only one class, '{min(classes)}'; give two or more, each a folder of images")
+    real, homes, twice = cache(os.path.realpath), {}, []  # by links: in another class, or on another side of a split
     for path in (path for listing in folders.values() for paths in listing.values() for path in paths):
         folder, name = os.path.split(full := os.path.join(root, path))
         home = os.path.realpath(full) if os.path.islink(full) else f"{real(folder)}/{name}"
@@ -168,24 +175,8 @@ def check_links(root: Path, folders: dict[str, Listing]) -> Iterator[str]:
             twice.append(f"{path} is {homes[home]}")
     if twice:
         advice = "remove the links, a picture has one class and one split"
-        yield f"data.root={root}: {plural(len(twice), 'picture')} twice, by links: {cut_names(twice, 1)}; {advice}"
-
-
-def check_classes(root: Path, listed: Listing, least: int = 1) -> Iterator[str]:
-    """Yield one line for each class folder with an unusable name, or with fewer than `least` images."""
-    for name, paths in listed.items():
-        if name.encode(errors="ignore").decode() != name:
-            yield f"data.root={root}: the name of class folder {os.fsencode(name)!r} is not UTF-8; rename it"
-        elif not paths:
-            yield f"data.root={root}: class '{name}' has no images; add some ({KINDS}) or remove its folder"
-        elif len(paths) < least:
-            yield f"data.root={root}: class '{name}' has a single image; add another, one of them is held out"
-
-
-def check_same_classes(root: Path, splits: dict[str, Listing]) -> Iterator[str]:
-    for folder, listing in reversed(splits.items()):
-        for name in dict.fromkeys(name for other in splits.values() for name in other if name not in listing):
-            yield f"data.root={root}: class '{name}' is not in {folder}/; both need the same class folders"
+        problems.append(f"{source} {plural(len(twice), 'picture')} twice, by links: {cut_names(twice, 1)}; {advice}")
+    return list(dict.fromkeys(problems))
 
 
 def to_names(paths: Sequence[str]) -> np.ndarray:

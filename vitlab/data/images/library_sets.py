@@ -16,7 +16,7 @@ import numpy as np
 
 from vitlab.config import UserError, choices_text, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
-from vitlab.data.base import ImageData, Rows, Split
+from vitlab.data.base import ImageData, Split, take_items
 from vitlab.data.cache import alone, stat_files
 from vitlab.data.split import hold_out
 
@@ -80,10 +80,7 @@ def load_digits(config: ImageDataConfig) -> ImageData:
     target, classes = targets[config.target]
     size = extent(config.image_size)
     read = Resized((original.images[:, None] * (255 / DIGIT_LEVELS)).astype(np.float32), size)
-    train, test = (
-        Split(labels[rows], Rows(read, rows), targets=None if target is None else target[rows])
-        for rows in hold_out(labels, config.test_share)
-    )
+    train, test = (take_items(Split(labels, read, target), rows) for rows in hold_out(labels, config.test_share))
     return ImageData(config.name, classes, size, 1, train, test)
 
 
@@ -110,8 +107,7 @@ def load_torchvision(config: ImageDataConfig) -> ImageData:
     # a set that comes whole: a share of each class is held out, always the same images
     paths = find_attribute(sets[0], "_image_files")
     order = np.arange(len(train)) if paths is None else np.argsort([str(path) for path in paths], kind="stable")
-    splits = (np.sort(order[rows]) for rows in hold_out(train.labels[order], config.test_share))
-    splits = (Split(train.labels[rows], Rows(train.read, rows)) for rows in splits)
+    splits = (take_items(train, np.sort(order[rows])) for rows in hold_out(train.labels[order], config.test_share))
     return ImageData(config.name, classes, size, channels, *splits)
 
 
@@ -175,15 +171,12 @@ def note_repacked(root: Path, constructor: type) -> str:
 
     torchvision checks the MD5 of such an archive, and takes its unpacked file as it is.
     """
-    raw = root / constructor.__name__ / "raw"
-    resources = getattr(constructor, "resources", ())
+    raw, resources = root / constructor.__name__ / "raw", getattr(constructor, "resources", ())
     for name, md5 in resources if isinstance(resources, list) else ():  # QMNIST has a mapping of addresses
         for path in (raw / name, root / name):
             if path.is_file() and hashlib.md5(path.read_bytes()).hexdigest() != md5:
-                return (
-                    f"the MD5 of {path} is not the published one, so it was packed again or is damaged: unpack such "
-                    f"archives into {raw}/, whose files are taken as they are"
-                )
+                wrong = f"the MD5 of {path} is not the published one, so it was packed again or is damaged"
+                return f"{wrong}: unpack such archives into {raw}/, whose files are taken as they are"
     return ""
 
 

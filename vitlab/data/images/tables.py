@@ -7,7 +7,7 @@ are chosen by their names and the seed, so that adding pictures later moves few 
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
@@ -19,7 +19,7 @@ import yaml
 
 from vitlab.config import UserError, choices_text, extent, raise_all
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
-from vitlab.data.base import CaptionData, ImageData, Split
+from vitlab.data.base import CaptionData, ImageData, Split, take_items
 from vitlab.data.cache import stat_files
 from vitlab.data.images.imagefolder import EXTENSIONS, PARTS, FileImages, name_splits, to_names
 from vitlab.data.sequences import IGNORE_INDEX
@@ -54,13 +54,19 @@ def load(config: ImageDataConfig) -> ImageData:
     """Load the table's pictures, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
     if config.kind == "imagetable":
         return load_table(config)
-    root, size, by_name = str(Path(config.root).expanduser()), extent(config.image_size), read_captions(config)
-    rows = dict(zip(by_name, np.array([*zip_longest(*by_name.values(), fillvalue=b"")]).T, strict=True))
-    splits = {}
-    for part, names in split_names(config, by_name).items():
-        read, captions = FileImages(root, tuple(names), size, config.bits), np.stack([rows[name] for name in names])
-        splits[part] = Split(np.zeros(len(names), dtype=np.int64), read, targets=captions)
-    return ImageData(config.name, (), size, 3, **splits)
+    size, by_name = extent(config.image_size), read_captions(config)
+    read = FileImages(str(Path(config.root).expanduser()), tuple(by_name), size, config.bits)
+    captions = np.array([*zip_longest(*by_name.values(), fillvalue=b"")]).T
+    whole, rows = (
+        Split(np.zeros(len(by_name), dtype=np.int64), read, captions),
+        {name: row for row, name in enumerate(by_name)},
+    )
+    rest, test = divide_by_hash(sorted(by_name), config.test_share, config.seed)
+    train, validation = divide_by_hash(rest, min(1.0, len(test) / max(1, len(rest))), config.seed)
+    if not (train and validation and test):
+        raise UserError(f"data.path={config.path}: captions of {len(by_name)} pictures; give at least 3")
+    splits = (take_items(whole, np.array([rows[name] for name in names])) for names in (train, test, validation))
+    return ImageData(config.name, (), size, 3, *splits)
 
 
 def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> list[tuple[int, Row]]:
@@ -130,16 +136,6 @@ def read_captions(config: CaptionsConfig) -> dict[str, list[bytes]]:
     return by_name
 
 
-def split_names(config: CaptionsConfig, found: Collection[str]) -> dict[str, list[str]]:
-    """Divide the pictures into splits: `test_share` for the test, as many for validation, the rest for training."""
-    rest, test = divide_by_hash(sorted(found), config.test_share, config.seed)
-    train, validation = divide_by_hash(rest, min(1.0, len(test) / max(1, len(rest))), config.seed)
-    splits = {"train": train, "validation": validation, "test": test}
-    if not all(splits.values()):
-        raise UserError(f"data.path={config.path}: captions of {len(found)} pictures; give at least 3")
-    return splits
-
-
 def load_table(config: ImageTableConfig) -> ImageData:
     rows, size = read_pictures(config), extent(config.image_size)
     classes, labels, targets = read_targets(config, rows)
@@ -148,15 +144,9 @@ def load_table(config: ImageTableConfig) -> ImageData:
         numbers: dict[str, int] = {}
         together = np.array([numbers.setdefault(row[config.group], len(numbers)) for row in rows])
     root, paths = str(Path(config.root).expanduser()), [row[config.file] for row in rows]
-    splits = {}
-    for part, places in divide(config, rows, labels, together).items():
-        splits[part] = Split(
-            labels[places],
-            FileImages(root, tuple(paths[place] for place in places), size, config.bits),
-            names=to_names([paths[place] for place in places]),
-            targets=None if targets is None else targets[places],
-            together=None if together is None else together[places],
-        )
+    read = FileImages(root, tuple(paths), size, config.bits)
+    whole = Split(labels, read, targets, names=to_names(paths), together=together)
+    splits = {part: take_items(whole, places) for part, places in divide(config, rows, labels, together).items()}
     return ImageData(config.name, classes, size, 3, **splits)
 
 
@@ -248,24 +238,20 @@ def divide(
 
     Raises UserError for splits without a picture, and for a group in two splits.
     """
-    if config.split is None:
-        held = choose_held_out(labels, round(config.test_share * len(rows)), together, config.seed, every_class=True)
-        splits = {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
-    else:
+    if config.split:
         named = name_splits({row[config.split] for row in rows})
-        parts = np.array([named[row[config.split]] for row in rows])
-        splits = {part: np.flatnonzero(parts == part) for part in PARTS if part in parts}
-    if not {"train", "test"} <= splits.keys() or not all(map(len, splits.values())):
-        why = f"data.split={config.split}" if config.split else f"data.test_share={config.test_share}"
+        parts, why = np.array([named[row[config.split]] for row in rows]), f"data.split={config.split}"
+    else:
+        held = choose_held_out(labels, round(config.test_share * len(rows)), together, config.seed, every_class=True)
+        parts, why = np.where(held, "test", "train"), f"data.test_share={config.test_share}"
+    if not {"train", "test"} <= {*parts}:
         raise UserError(f"{why}: of {len(rows)} pictures none is left for training or for the test; give more")
-    if config.group and config.split:
-        home, problems = {}, {}
-        for part, name in ((part, rows[place][config.group]) for part, places in splits.items() for place in places):
-            if home.setdefault(name, part) != part:
-                problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
-        if problems:
-            raise UserError([*problems][:SHOWN])
-    return splits
+    home, problems = {}, {}
+    for part, name in ((part, row[config.group]) for part, row in zip(parts, rows, strict=True) if config.group):
+        if home.setdefault(name, part) != part:
+            problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
+    raise_all([*problems][:SHOWN])
+    return {part: np.flatnonzero(parts == part) for part in PARTS if part in parts}
 
 
 def encode_captions(config: ImageDataConfig, data: ImageData) -> CaptionData:
