@@ -33,7 +33,6 @@ from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.status import pack
 from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
-from vitlab.tasks import writes_texts
 from vitlab.tasks.base import BATCH, Task, evaluate
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.launch import Stopping
@@ -269,7 +268,7 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
     model, task = plan.model_of(spec), plan.task
     trainings = plan.trainings(model) / (model.config.trainer.devices * model.config.trainer.nodes)
     trained = plan.steps(spec) * times.step + plan.evaluations(spec) * len(task.validation) * times.validation
-    tested = (len(task.test) + writes_texts(task) * len(task.validation)) * times.test
+    tested = (len(task.test) + task.writes_texts * len(task.validation)) * times.test
     return times.start + trainings * trained + tested + count_finetuning_steps(model.config) * times.step
 
 

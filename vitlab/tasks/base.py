@@ -13,13 +13,9 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.config.checks import find_excluded
-from vitlab.config.errors import raise_all
-from vitlab.config.schema import RecipeConfig
-from vitlab.data.base import NO_TAG, Split, TextData
+from vitlab.data.base import NO_TAG, Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.sequences import IGNORE_INDEX
-from vitlab.tasks import evaluation_metrics
 from vitlab.tasks.metrics import CHOICES, IMAGES, LABELS, MEASURES, METRICS, TABLES, TEXTS
 
 if TYPE_CHECKING:
@@ -40,6 +36,7 @@ class Task(Protocol):
     validation: Split  # what choices are made on
     test: Split  # what is read once, at the end
     classes: Sequence[str] = ()  # empty where there are none
+    writes_texts: bool = False  # that the detailed metrics compare, which takes long
     metric: "Metric | None" = None  # what choices on validation go by; `vitlab.tasks.build` sets it
     strata: Sequence[str] = ()  # classes by which training sets are stratified; or none
     eval_batch_size: int | None = None  # items evaluated at a time, where memory asks for fewer than usual
@@ -78,7 +75,7 @@ class Task(Protocol):
 
     def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
         """Make fresh metrics, named as in results.csv, that `update` fills; `detailed` is for a last look alone."""
-        return make_metrics(self.of, self.outputs, detailed)
+        return make_metrics(self.of, self.outputs, detailed, self.metric)
 
     def measure(self, model: nn.Module, batch: Any, names: Container[str]) -> Measured:
         """Return what metrics with these names take of a prepared held-out batch, by name; "" stands for all others."""
@@ -88,11 +85,13 @@ class Task(Protocol):
         fill(metrics, self.measure(model, batch, metrics))
 
 
-def make_metrics(of: str, outputs: int, detailed: bool) -> "torchmetrics.MetricCollection":
-    """Make the metrics of a kind of targets. torchmetrics takes 8 s to import, which `vitlab predict` does without."""
-    from torchmetrics import MetricCollection
+def make_metrics(
+    of: str, outputs: int, detailed: bool, chosen: "Metric | None" = None
+) -> "torchmetrics.MetricCollection":
+    """Make the metrics of a kind of targets, and the one that choices go by."""
+    from torchmetrics import MetricCollection  # takes 8 s, which `vitlab predict` does without
 
-    fitting = (metric for metric in (*METRICS, *TABLES) if metric.fits(of, outputs, detailed))
+    fitting = (each for each in (*METRICS, *TABLES) if each.fits(of, outputs, detailed or each is chosen))
     return MetricCollection({metric.key: metric.make(outputs, of) for metric in fitting}, compute_groups=False)
 
 
@@ -131,15 +130,6 @@ class TokenInputs(NamedTuple):
         return {"mask": self.mask} | ({} if self.segments is None else {"segments": self.segments})
 
 
-def refuse_several_parts(data: TextData) -> None:
-    """Raise UserError for data of pairs or choices: a language model would only read the first part."""
-    if len(data.train.parts) > 1:
-        raise UserError(
-            f"data={data.name}: its texts have {len(data.train.parts)} parts; give one column of text, or "
-            "task=text_classification, or task=translation for pairs"
-        )
-
-
 def sum_cross_entropy(
     logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, weight: Tensor | None = None
 ) -> Tensor:
@@ -158,11 +148,6 @@ def count_nats(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), **options).view_as(targets)
 
 
-def refuse_image_recipe(recipe: RecipeConfig) -> None:
-    """Raise UserError for a recipe with augmentation that is only for images."""
-    raise_all(find_excluded(recipe, "text"))
-
-
 class Objective:
     """Prediction of each item by a number of outputs: the loss, and what metrics `of` its kind take."""
 
@@ -175,11 +160,17 @@ class Objective:
     def learn(self, train: Split, indices: np.ndarray) -> None:
         """Learn what the loss needs from the training items at `indices`. Raises UserError for too few."""
 
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Compute the loss of each item (B,)."""
+
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss summed over the items."""
+        """Compute the loss of training, summed over the items."""
+        return self.losses(logits, targets).sum()
 
     def judge(self, logits: Tensor, targets: Tensor) -> Measured:
         """Return what metrics take: losses for loss and outcomes, predictions and targets for all others."""
+        losses = [self.losses(logits, targets)]
+        return {"loss": losses, "outcomes": losses, "": (logits, targets)}
 
 
 class Classes(Objective):
@@ -220,12 +211,8 @@ class Labels(Objective):
         super().__init__(LABELS, outputs)
         self.shape = (outputs,)
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / self.outputs
-
-    def judge(self, logits: Tensor, targets: Tensor) -> Measured:
-        losses = [F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)]
-        return {"loss": losses, "outcomes": losses, "": (logits, targets.long())}
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
 
 
 class Numbers(Objective):
@@ -242,18 +229,14 @@ class Numbers(Objective):
         if not self.scale[1]:
             raise UserError(f"train_size={len(targets)}: the targets of these are all {targets[0]:g}; give more")
 
-    def squares(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Compute each squared error, float32, by targets standardised in float64, for numbers far from 0."""
         standardised = ((targets.double() - self.scale[0]) / self.scale[1]).float()
         return F.mse_loss(logits[:, 0].float(), standardised, reduction="none")
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return self.squares(logits, targets).sum()
-
     def judge(self, logits: Tensor, targets: Tensor) -> Measured:
-        losses, (mean, std) = [self.squares(logits, targets)], self.scale
-        predicted = logits[:, 0] * std + mean if self.of == MEASURES else logits[:, 0]
-        return {"loss": losses, "outcomes": losses, "": (predicted, targets)}
+        mean, std = self.scale if self.of == MEASURES else (0.0, 1.0)
+        return {**super().judge(logits, targets), "": (logits[:, 0] * std + mean, targets)}
 
 
 class TargetTask(Task):
@@ -301,7 +284,7 @@ def evaluate(
     `autocast`. `model` is in eval mode.
     """
     device, done = next(model.parameters()).device, 0
-    metrics = (task.metrics(detailed=True) if detailed else evaluation_metrics(task)).to(device)
+    metrics = task.metrics(detailed).to(device)
     with torch.inference_mode():
         size = task.eval_batch_size or BATCH
         for batch in eval_loader(split, batch_size=size, workers=workers, indices=indices, device=device):

@@ -15,6 +15,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from vitlab.config import UserError
+from vitlab.config.checks import find_excluded
+from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split, TextData
@@ -26,8 +28,6 @@ from vitlab.tasks.base import (
     Task,
     TokenInputs,
     count_nats,
-    refuse_image_recipe,
-    refuse_several_parts,
     sum_cross_entropy,
 )
 from vitlab.tasks.metrics import MASKED, PAIRS, SPANS, TOKENS
@@ -36,18 +36,30 @@ CausalBatch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), I
 CHUNK = 4096  # sequences counted at a time
 
 
-class CausalLM(Task):
-    """Prediction of each next token: cross-entropy, perplexity, bits per byte."""
+class SequenceTask(Task):
+    """A task of sequences cut out of texts."""
 
-    item, of = "sequence", TOKENS
+    item, head = "sequence", ""
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        refuse_image_recipe(recipe)
-        refuse_several_parts(data)
-        self.eval_batch_size = recipe.batch_size
-        self.shape = {**data.shape, "head": "next_token"}
-        self.tokenizer = data.tokenizer
-        self.label_smoothing = recipe.label_smoothing
+        raise_all(find_excluded(recipe, "text"))
+        if len(data.train.parts) > 1:  # a language model would only read the first
+            raise UserError(
+                f"data={data.name}: its texts have {len(data.train.parts)} parts; give one column of text, or "
+                "task=text_classification, or task=translation for pairs"
+            )
+        self.eval_batch_size, self.label_smoothing = recipe.batch_size, recipe.label_smoothing
+        self.tokenizer, self.outputs = data.tokenizer, data.tokenizer.size
+        self.shape = {**data.shape, "head": self.head}
+
+
+class CausalLM(SequenceTask):
+    """Prediction of each next token: cross-entropy, perplexity, bits per byte."""
+
+    of, head = TOKENS, "next_token"
+
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
+        super().__init__(config, recipe, data, data_config)
         options = {"end": data.tokenizer.document_end, "length": data.length, "ahead": 1}
         options["within_texts"] = config.pack == "documents"
         self.train = pack_texts(data.train.parts[0], **options)
@@ -55,7 +67,6 @@ class CausalLM(Task):
             pack_texts(texts.parts[0], **options, whole=False) for texts in (data.validation, data.test)
         )
         refuse_empty(self, data, f"are shorter than data.length={data.length} tokens; give less")
-        self.outputs = data.tokenizer.size
         tokens = len(data.test.parts[0].values) + len(data.test)
         self.bits_per_nat = tokens / data.test.size / math.log(2)  # bits per byte for each nat per token
 
@@ -127,24 +138,20 @@ class MaskedBatch:
     index: Tensor | None = None
 
 
-class MaskedLM(Task):
+class MaskedLM(SequenceTask):
     """Masked tokens, and with `sequences=pairs` whether one segment follows another."""
 
-    item, of, head = "sequence", MASKED, "masked"
+    of = head = MASKED
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        refuse_image_recipe(recipe)
-        refuse_several_parts(data)
-        self.eval_batch_size = recipe.batch_size
+        super().__init__(config, recipe, data, data_config)
         if data.tokenizer.mask is None:
             raise UserError("data.tokenizer: has no mask token; give a tokenizer of a masked language model")
         if config.sequences == "pairs" and data.length < LEAST_PAIR:
             raise UserError(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
-        self.tokenizer, self.share = data.tokenizer, config.share
-        self.dynamic, self.pairs = config.masking == "dynamic", config.sequences == "pairs"
-        self.shape, self.outputs = {**data.shape, "head": self.head}, data.tokenizer.size
+        self.share, self.dynamic = config.share, config.masking == "dynamic"
+        self.pairs = config.sequences == "pairs"
         self.of = PAIRS if self.pairs else self.of
-        self.label_smoothing = recipe.label_smoothing
         parts = (data.train, data.validation, data.test)
         self.train, self.validation, self.test = (self.make_sequences(part, config, data.length) for part in parts)
         advice = "pairs need several documents: give task.sequences=stream" if self.pairs else "give less"
@@ -286,7 +293,3 @@ class SpanLM(MaskedLM):
             gather_states(hidden, batch.left), gather_states(hidden, batch.right), batch.index
         )
         return {"masked": (logits, batch.targets), "boundary": (boundary, batch.targets)}
-
-
-def build(config: TaskConfig, **parts: Any) -> Task:
-    return {"causal_lm": CausalLM, "masked_lm": MaskedLM, "span_lm": SpanLM}[config.kind](config, **parts)

@@ -83,6 +83,9 @@ class AveragePrecision(MultilabelAveragePrecision):
     def __init__(self, outputs: int):
         super().__init__(outputs, average="none", validate_args=False)
 
+    def update(self, logits: Tensor, targets: Tensor) -> None:
+        super().update(logits, targets.long())
+
     def compute(self) -> Tensor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of labels that no item has, which are left out here

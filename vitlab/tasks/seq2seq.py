@@ -24,7 +24,7 @@ from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding, write
-from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, refuse_image_recipe, sum_cross_entropy
+from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, sum_cross_entropy
 from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.language import SEED
 from vitlab.tasks.measures import (
@@ -55,10 +55,10 @@ class SourceTargetBatch(NamedTuple):
 class SequenceToSequence(Task):
     """A task with teacher forcing: cross-entropy of each target token, given the input and the tokens before it."""
 
-    item, of = "pair", TARGETS
+    item, of, writes_texts = "pair", TARGETS, True
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        refuse_image_recipe(recipe)
+        raise_all(find_excluded(recipe, "text"))
         if len(data.train.parts) != 2:
             raise UserError(
                 f"data={data.name}: has {plural(len(data.train.parts), 'text')} an item; task={config.name} needs a "
@@ -128,10 +128,10 @@ class SequenceToSequence(Task):
         `exact_match_NAME`. Outcomes are whether each text is right, or else each target's nats.
         """
         metrics = super().metrics(detailed)
-        if detailed:
+        if detailed and self.writes_texts:
             scores = dict.fromkeys((score_exact_match, *self.scores))
             texts = {f"texts_{name}": Decoded(*scores, suffix=f"_{name}") for name in self.strata}
-            metrics.add_metrics(texts | ({"texts": Decoded(*self.scores)} if self.scores else {}))
+            metrics.add_metrics({"texts": Decoded(*self.scores), **texts})
         return metrics
 
     def measure(self, model: nn.Module, batch: SourceTargetBatch, names: Container[str]) -> Measured:
@@ -287,11 +287,10 @@ class SpanCorruption(SequenceToSequence):
     """
 
     item = "sequence"
-    scores = ()  # what stands in a span is too open for whole texts to be compared
-    exact = False
+    writes_texts = exact = False  # what stands in a span is too open for whole texts to be compared
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        refuse_image_recipe(recipe)
+        raise_all(find_excluded(recipe, "text"))
         self.share, self.mean_span = config.share, config.mean_span
         self.plan = plan_lengths(data.length, config.share, config.mean_span)
         self.tokenizer = data.tokenizer.with_sentinels(max(SENTINELS, self.plan.spans + 1))
@@ -380,9 +379,6 @@ class Captioning(SequenceToSequence):
 
 
 def build(config: TaskConfig, **parts: Any) -> SequenceToSequence:
-    if getattr(config, "one_sequence", False):
-        kinds = {"translation": OneSequence, "summarization": SummarizationInOneSequence}
-    else:
-        kinds = {"translation": SequenceToSequence, "summarization": Summarization}
-        kinds |= {"span_corruption": SpanCorruption, "captioning": Captioning}
-    return kinds[config.kind](config, **parts)
+    if config.kind == "summarization":
+        return (SummarizationInOneSequence if config.one_sequence else Summarization)(config, **parts)
+    return (OneSequence if config.one_sequence else SequenceToSequence)(config, **parts)

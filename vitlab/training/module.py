@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.data.loader import Part
-from vitlab.tasks import evaluation_metrics
 from vitlab.tasks.base import Task
 from vitlab.training.optim import build_optimizer, build_schedule
 
@@ -58,7 +57,7 @@ class TrainingModule(L.LightningModule):
         self.rate = math.nan  # the learning rate of the last step
         self.validation: dict[str, float] = {}
         self.evaluated_step = -1
-        self.metrics = evaluation_metrics(task)
+        self.metrics = task.metrics()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the arguments that built the model, its classes and the targets' scale: it is usable without its data."""

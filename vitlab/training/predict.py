@@ -89,9 +89,9 @@ class Predictor:
     @torch.inference_mode()
     def compute_logits(self, read: Callable[[np.ndarray], np.ndarray], count: int) -> np.ndarray:
         """Compute the outputs (N, outputs) for `count` items, as the data or `frame` read them; no targets needed."""
-        rows = []
-        for first in range(0, count, BATCH):
-            items = torch.as_tensor(read(np.arange(first, min(first + BATCH, count)))).to(self.device)
+        rows, size = [], self.run.config.recipe.batch_size if self.reads_text else BATCH
+        for first in range(0, count, size):
+            items = torch.as_tensor(read(np.arange(first, min(first + size, count)))).to(self.device)
             with self.autocast:
                 rows.append(self.answer(items).float().cpu())
         return torch.cat(rows).numpy()

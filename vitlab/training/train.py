@@ -22,7 +22,6 @@ from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.split import subset
 from vitlab.files import replacing
 from vitlab.models.counting import checkpointed
-from vitlab.tasks import writes_texts
 from vitlab.tasks.base import evaluate
 from vitlab.training.distributed import PATIENCE
 from vitlab.training.loop import NO_HOOKS, Hooks, Loop, refuse_not_finite
@@ -241,7 +240,7 @@ def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
     sample = indices[subset(split.labels[indices], min(SAMPLE, len(run.task.validation)), seed=0)]
     model = run.placed_model().eval()
     fitted = evaluate(model, run.task, split, autocast, run.settings.workers, indices=sample).compute()
-    if writes_texts(run.task):  # at the end alone: to write takes longer than to train
+    if run.task.writes_texts:  # at the end alone: to write takes longer than to train
         found = evaluate(model, run.task, run.task.validation, autocast, run.settings.workers, detailed=True).compute()
         validation = {name: float(value) for name, value in found.items() if not value.ndim} | validation
     columns = {f"validation_{name}": value for name, value in validation.items()}

@@ -47,10 +47,10 @@ def prepare_run(folder, *words):
 
 
 def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):
-    def update(objective, metrics, logits, labels, update=Classes.update):
-        update(objective, metrics, logits.index_fill(0, torch.tensor([1]), torch.nan), labels)
+    def judge(objective, logits, labels, judge=Classes.judge):
+        return judge(objective, logits.index_fill(0, torch.tensor([1]), torch.nan), labels)
 
-    monkeypatch.setattr(Classes, "update", update)
+    monkeypatch.setattr(Classes, "judge", judge)
     run = prepare_run(tmp_path / "run")
     with pytest.raises(Diverged, match=r"the validation loss is nan at step 2: try a lower recipe\.lr"):
         train(run)
