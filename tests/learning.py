@@ -2,6 +2,17 @@
 
 import torch
 
+from vitlab import build_model
+
+
+def language_model(vocabulary, **sizes):
+    """GPT-2 without dropout."""
+    return build_model("gpt2", vocabulary=vocabulary, **{"dropout": 0.0, "attention_dropout": 0.0, **sizes})
+
+
+def bert(vocabulary, **sizes):
+    return build_model("bert_base", vocabulary=vocabulary, **sizes)
+
 
 def randomized(model, std=0.4):
     """The model for evaluation, with weights under which no two heads are alike."""

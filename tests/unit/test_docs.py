@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.learning import language_model
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.arguments import CommandParser
 from vitlab.config import TrainConfig, compose, names
 from vitlab.models.huggingface import save_huggingface
-from vitlab.models.text import language_model
 from vitlab.reports.figures import save_figure
 from vitlab.studies.grid import compose_study
 from vitlab.studies.results import load_results

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitlab.config import groups
 from vitlab.config.schema.models import TextConfig
-from vitlab.models import build_model, mixers
+from vitlab.models import mixers
 from vitlab.models.base import Model
 from vitlab.models.decoding import Decoding
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, normalise
@@ -371,23 +371,6 @@ def reset_parameters(model: nn.Module) -> None:
             nn.init.normal_(parameter, std=STD * scale if name.endswith(TO_RESIDUAL) else STD)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
-
-
-def language_model(vocabulary: int, *, length: int = 1024, dropout: float = 0.0, **sizes: Any) -> LanguageModel:
-    """Build a causal language model of GPT-2's sizes (Radford et al., 2019); `sizes` are other fields of model=gpt2.
-
-    Raises UserError, a ValueError, for sizes that do not go together.
-    """
-    sizes = {"dropout": dropout, "attention_dropout": dropout, **sizes}
-    return build_model("gpt2", vocabulary=vocabulary, length=length, **sizes)
-
-
-def bert(vocabulary: int, *, length: int = 512, **sizes: Any) -> Bert:
-    """Build a BERT of the base model's sizes (Devlin et al., 2019); `sizes` are other fields of model=bert_base.
-
-    Raises UserError, a ValueError, for sizes that do not go together.
-    """
-    return build_model("bert_base", vocabulary=vocabulary, length=length, **sizes)
 
 
 def build(

@@ -10,11 +10,11 @@ from torch import nn
 
 import vitlab
 from tests.captioned import captioned
+from tests.learning import language_model
 from vitlab import analysis, tasks
 from vitlab.analysis.capture import Findings
 from vitlab.config import TrainConfig, compose, load, names
 from vitlab.models import build, build_model
-from vitlab.models.text import language_model
 from vitlab.tasks.base import TokenInputs
 
 SHIPPED = {load("analysis", name).kind: load("analysis", name) for name in names("analysis")}

@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.learning import randomized
+from tests.learning import bert, language_model, randomized
 from vitlab.analysis import capture, heads
 from vitlab.analysis.capture import attention_maps, find_attention_layers
 from vitlab.analysis.heads import TYPES, query_entropies
 from vitlab.models import build_model
-from vitlab.models.text import bert, language_model
 from vitlab.tasks.base import TokenInputs
 
 B, HEADS, GRID = 2, 3, (5, 7)

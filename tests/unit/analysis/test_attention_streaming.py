@@ -13,7 +13,7 @@ from timm.models.vision_transformer import ParallelScalingBlock, VisionTransform
 from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch.profiler import ProfilerActivity, profile
 
-from tests.learning import randomized
+from tests.learning import bert, language_model, randomized
 from vitlab.analysis import capture as module
 from vitlab.analysis.capture import (
     attention_maps,
@@ -23,7 +23,6 @@ from vitlab.analysis.capture import (
 )
 from vitlab.analysis.heads import run_attention_distance
 from vitlab.models import build_model
-from vitlab.models.text import bert, language_model
 
 B, HEADS, D, DEPTH, SIZE, PATCH = 2, 5, 40, 3, (10, 21), (5, 7)
 SIZES = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": D, "depth": DEPTH, "num_heads": HEADS, "num_classes": 11}

@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-from tests.learning import randomized
+from tests.learning import bert, randomized
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.layers import Mlp
 from vitlab.models.mixers import attention as kernels
 from vitlab.models.mixers.attention import Attention, KeyValueCache
-from vitlab.models.text import bert
 
 # all different primes but the model's width, which is heads times head width
 B, N, M, H, K, HIDDEN, DEPTH = 2, 7, 5, 3, 11, 17, 3

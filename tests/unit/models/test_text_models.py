@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from tests.learning import randomized
+from tests.learning import bert, language_model, randomized
 from vitlab.config import load
 from vitlab.models import build, build_model
 from vitlab.models.decoding import filter_logits, generate
-from vitlab.models.text import Classifier, bert, language_model
+from vitlab.models.text import Classifier
 
 B, N, V, LENGTH = 3, 7, 29, 23
 SIZES = {"length": LENGTH, "width": 24, "depth": 2, "heads": 3, "mlp_width": 37}

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.learning import randomized
+from tests.learning import bert, language_model, randomized
 from tests.unit.reports.figures.charts import read_column, read_encoding
 from tests.unit.reports.html_page import EVIL, Page, read_script_data
 from vitlab.analysis.capture import attention_maps
 from vitlab.analysis.heads import PATTERNS, HeadPatterns, pattern_targets
 from vitlab.analysis.pictures import position_distances, position_similarities
-from vitlab.models.text import bert, language_model
 from vitlab.reports.figures import save_figure
 from vitlab.reports.figures.images import plot_positions
 from vitlab.reports.pages.attention import pack_text, write_text_page
