@@ -2,26 +2,27 @@
 
 import argparse
 import hashlib
+import os
+import re
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitlab.commands.arguments import CommandParser, number_between, parse_jobs, status_line, typed
+from vitlab.commands.arguments import CommandParser, number_between, status_line, typed
 from vitlab.commands.data import look_into
-from vitlab.commands.scale import scale
-from vitlab.config import TrainConfig, UserError, compose, first_line, printable, raise_all
+from vitlab.config import TrainConfig, UserError, compose, first_line, load, printable, raise_all
 from vitlab.config.groups import dump_yaml
 from vitlab.console import Console
 from vitlab.data.images import imagefolder
 from vitlab.data.opening import open_data, progress_bar
 from vitlab.files import write_json, write_text
-from vitlab.formatting import duration, plural
-from vitlab.training.files import RunFiles, refuse_unwritable
+from vitlab.formatting import duration, plural, whole
+from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from vitlab.analysis.backbones import Backbone
@@ -36,14 +37,13 @@ DESCRIPTION = """Say which model to take for your own pictures, and what more la
 
 `vitlab predict DIR NEW_PICTURES` then says what the model that it names makes of other pictures.
 
-First come classifiers that need no network, and classifiers on frozen features of pretrained networks: each picture
-goes through each network once, and its features are kept in DIR/features. Networks are trained in the time left."""
+It compares classifiers that need no network, and classifiers on frozen features of pretrained networks: each picture
+goes through each network once, and its features are kept in DIR/features. DIR/networks.yaml is a study that trains
+networks on these pictures; the next `vitlab advise` compares them, too."""
 FEWEST = 20  # pictures
-STEPS = 1000  # of a network's first training, which are doubled while they limit it
-SEEDS = 3
+STEPS, SEEDS = 1000, [0, 1, 2]  # of networks; the steps are doubled while they limit one
 SCRATCH = ("vit_nano", "resnet_nano")
-SIDES = 32, 64  # pixels a side of networks from scratch on a CPU, at least and at most
-AROUND, SHORTEST = 25.0, 40.0  # seconds before and after a study; that its training takes at least
+SIDES = 32, 64  # pixels a side of networks from scratch, at least and at most
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,11 @@ def advise(words: Sequence[str]) -> int:
     begun = time.monotonic()
     parser = CommandParser("advise", DESCRIPTION)
     parser.add_argument("words", nargs="+", metavar="FOLDER | key=value", help="the pictures")
-    about = "for all of it (default: 1)"
+    about = "repetitions of the comparison begin for so long (default: 1)"
     parser.add_argument("--hours", type=number_between(1 / 60, 1000), default=1.0, metavar="H", help=about)
     parser.add_argument("--target", type=parse_share, metavar="SHARE", help="such as 95%%: the labels that it takes")
     about = "timm:NAME, timm:NAME=FILE or a run, with commas between; none for no network (default: three of timm)"
     parser.add_argument("--backbones", metavar="A,B", help=about)
-    parser.add_argument("--jobs", type=parse_jobs, metavar="N", help="trainings at a time (default: auto)")
     parser.add_out("the folder of the advice (default: runs/advice-FOLDER)")
     args = parser.parse_intermixed_args(words)
     keys = [word for word in args.words if "=" in word]
@@ -183,7 +182,6 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
         from vitlab.reports import advice as report
         from vitlab.studies.advice import COLORS, PIXELS, compare_candidates, find_mistakes, judge, make_splits
 
-    end = begun + 3600 * args.hours
     given = None if args.backbones is None else [one for one in args.backbones.split(",") if one not in ("", "none")]
     networks: dict[str, Backbone] = {}
     opened: dict[str, str] = {}  # name -> source
@@ -200,12 +198,9 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
             networks[one.name], opened[one.name] = one, source
     known = f" and frozen features of {', '.join(networks)}" if networks else ""
     count = plural(len(pictures.paths), "picture")
-    console.say(
-        f"{count}: classifiers on pixels and colors{known}; networks are trained in the time left of "
-        f"{duration(3600 * args.hours)}"
-    )
+    console.say(f"{count}: classifiers on pixels and colors{known}, repeated for up to {duration(3600 * args.hours)}")
     features: dict[str, np.ndarray] = {}
-    failed: dict[str, str] = {}  # networks, and why: one does not take the others' work with it
+    failed = []  # of networks: one does not take the others' work with it
     kept = "features" if pictures.bits == 16 else f"features-{pictures.bits}-bit"
     with progress_bar(console) as progress:
         for backbone in (frozen.PIXELS, *networks.values()):
@@ -213,23 +208,24 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
             try:
                 features[backbone.name] = frozen.compute_features(*place, pictures.bits, progress)
             except RuntimeError as error:  # torch's, such as too little memory
-                failed[backbone.name] = first_line(error)
+                failed.append(f"{backbone.name} has failed: {first_line(error)}")
         small = features[PIXELS]
         features |= {PIXELS: frozen.scale_pixels(small), COLORS: frozen.count_colors(small)}
         splits = make_splits(pictures.labels, pictures.groups, pictures.held_out)
-        deadline = begun + 0.5 * (end - begun)
-        outcomes = compare_candidates(features, pictures.labels, splits, progress, deadline)
+        outcomes = compare_candidates(features, pictures.labels, splits, progress, begun + 3600 * args.hours)
     write_text(out / "pictures.csv", pictures.to_table())
-    trained = train_networks(pictures, out, outcomes, opened, end, args.jobs, console, failed)
-    answer = judge(outcomes, trained, pictures.labels, pictures.groups, pictures.held_out)
+    trained, steps = read_networks(pictures, out)
+    answer = judge(outcomes, [*trained.values()], pictures.labels, pictures.groups, pictures.held_out)
     outcome = answer.chosen.outcome or outcomes[0]
     mistakes = find_mistakes(outcome, pictures.labels)
-    sentences = report.describe_advice(answer, mistakes, args.target)
-    sentences += [f"{name} has failed: {error}" for name, error in failed.items()]
+    sentences = report.describe_advice(answer, mistakes, args.target) + failed
+    sources = [opened.get(one.candidate.features, "") for one in outcomes]
+    tuned = next((source for source in sources if source.startswith("timm:")), "")
+    sentences += write_study(pictures, out, tuned, trained, steps)
     costs = describe_costs(outcome, features, networks, pictures.labels)
     facts = report.summarize_advice(answer, sentences, mistakes, args.target, pictures.paths)
     if answer.chosen.network:
-        facts["predictor"] = {"run": str(Path(answer.chosen.network.folder).relative_to(out))}
+        facts["predictor"] = {"run": os.path.relpath(answer.chosen.network.folder, out)}
     else:
         kind, name = outcome.candidate.kind, outcome.candidate.features
         facts["predictor"] = {"kind": kind, "features": name, "source": opened.get(name), "side": pictures.side}
@@ -263,111 +259,65 @@ def describe_costs(
     return f"{one.name} takes {took:.1f} ms a picture once it is decoded{size}."
 
 
-def train_networks(
-    pictures: Pictures,
-    out: Path,
-    outcomes: "Sequence[Outcome]",
-    opened: dict[str, str],
-    end: float,
-    jobs: int | None,
-    console: Console,
-    failed: dict[str, str],
-) -> "list[Network]":
-    """Train networks from scratch, and fine-tune the best frozen one, as far as the time allows.
+def place_study(pictures: Pictures, out: Path, steps: int) -> Path:
+    """Return the folder of the study of networks, beside OUT; other pictures have another."""
+    name = re.sub(r"[^\w.+]+", "-", out.resolve().name).strip("-.+")
+    return out.parent / f"{name}-{pictures.digest[:8]}-{steps}"
 
-    Each trains STEPS steps with one seed; networks that are limited by their steps train again with twice as many, then
-    more seeds follow. Failed networks are added to `failed`, with the reason.
+
+def read_networks(pictures: Pictures, out: Path) -> "tuple[dict[str, Network], int]":
+    """Read the networks that studies of OUT/networks.yaml have trained, and the steps of the next study.
+
+    Where steps limit a network, the next study has twice as many.
     """
-    from vitlab.studies.grid import compose_study, name_run
-    from vitlab.studies.plan import plan_study, time_variants
+    from vitlab.studies.advice import Network
     from vitlab.studies.results import load_results
 
+    found, steps, places = {}, STEPS, {path: place for place, path in enumerate(pictures.paths)}
+    table = {"root": str(pictures.root), "path": str(out / "pictures.csv")}
+    while (folder := place_study(pictures, out, steps)).joinpath("study.yaml").is_file():
+        results = load_results(folder)
+        for name, cells in results.by_model.items():
+            cell, right, tested = cells[max(cells)], *np.zeros((2, len(places)))
+            runs = [run for row in cell.rows if (run := results.run_files[row["run"]]).outcomes]
+            for run in runs:
+                data = open_data(load("data", run.config["data"] | table))
+                held = [places[str(path)] for path in data.test.names]
+                right[held] += run.outcomes.means
+                tested[held] += 1
+            hits, first = np.where(tested > 0, right, np.nan) / np.maximum(tested, 1), cell.rows[0]
+            limited = cell.limit == "budget"
+            found[name] = Network(name, hits, len(runs), first["steps"], limited, str(folder / first["run"]))
+        if not any(found[name].limited for name in results.by_model):
+            break
+        steps *= 2
+    return found, steps
+
+
+def write_study(
+    pictures: Pictures, out: Path, tuned: str, trained: "Mapping[str, Network]", steps: int
+) -> Iterator[str]:
+    """Write OUT/networks.yaml, a study of the networks that are not trained enough; yield a sentence that names it.
+
+    tuned: the pretrained network to fine-tune, as in --backbones, or "".
+    """
     models: dict[str, Any] = {name: {"model": name} for name in SCRATCH}
-    frozen = [outcome.candidate.features for outcome in outcomes]
-    if best := next((name for name in frozen if opened.get(name, "").startswith("timm:")), None):
-        network, _, file = opened[best].partition("=")
-        tuned = {"model": network, "recipe": "finetune", **({"init": file} if file else {"model.pretrained": True})}
-        models = {f"{best} fine-tuned": tuned, **models}
+    if tuned:
+        network, _, file = tuned.partition("=")
+        first = {"init": str(Path(file).resolve())} if file else {"model.pretrained": True}
+        models[f"{network.removeprefix('timm:')} fine-tuned"] = {"model": network, "recipe": "finetune", **first}
+    models = {name: keys for name, keys in models.items() if name not in trained or trained[name].limited}
+    if not models:
+        return
     side = min(max(16 * round(pictures.side / 16), SIDES[0]), SIDES[1])
     data = {"name": "imagetable", "root": str(pictures.root), "path": str((out / "pictures.csv").resolve())}
     data |= {"group": "group", "image_size": side, "bits": pictures.bits}
     data |= {"holdout": "repeated"} if pictures.held_out is None else {"split": "split"}
-
-    def compose(steps: int, seeds: int, names: Sequence[str]) -> Any:
-        study = {
-            "name": "advice",
-            "models": {name: models[name] for name in names},
-            "data": data,
-            "sizes": ["all"],
-            "seeds": list(range(seeds)),
-            "budget": {"steps": steps},
-            "trainer": {"evaluations": 4},
-            "analyses": [],
-            "wandb": {"mode": "off"},
-        }
-        write_text(out / "networks.yaml", dump_yaml(study))
-        return compose_study(str(out / "networks.yaml"), [])
-
-    left, steps, seeds, done = end - time.monotonic() - AROUND, STEPS, 1, {}
-    if left < SHORTEST:
-        console.say(f"no time for networks in {duration(max(0, left))}; give more --hours")
-        return []
-    try:
-        with progress_bar(console) as progress:
-            plan = plan_study(compose(STEPS, 1, list(models)), jobs=jobs, console=console)
-            timed = time_variants(plan, progress)
-    except (UserError, RuntimeError) as error:
-        failed |= dict.fromkeys(models, first_line(error))
-        return []
-    times = {name: timed[name].step / min(plan.jobs, len(models)) for name in models}  # all at once
-    order = sorted(models, key=times.__getitem__)
-    names = [
-        name for name, needed in zip(order, accumulate(STEPS * times[n] for n in order), strict=True) if needed <= left
-    ]
-    if skipped := [f"{name} ({duration(STEPS * times[name] + AROUND)})" for name in models if name not in names]:
-        console.say(f"no time for {', '.join(skipped)}; give more --hours")
-    if not names:
-        return []
-    while True:
-        folder = out / f"study-{pictures.digest[:8]}-{steps}"
-        start = time.monotonic()
-        try:
-            scale(compose(steps, seeds, names), folder, jobs)
-        except UserError as error:  # such as workers that die: what was trained before stays
-            failed |= dict.fromkeys(names, first_line(error))
-            break
-        results, spent = load_results(folder), time.monotonic() - start
-        for name in {*names} - {*results.by_model}:
-            paths = folder.glob(f"{name_run(name, '*', 0)[:-1]}*/error.json")
-            failed[name] = next((RunFiles(path.parent).error() for path in paths), "no run has finished")
-        names = [name for name in names if name not in failed]
-        short = {model for model, cells in results.by_model.items() if "budget" in [c.limit for c in cells.values()]}
-        limited = [name for name in names if name in short]
-        done |= {name: (results, steps, name in limited) for name in names}
-        left = end - time.monotonic()
-        if limited and seeds == 1 and 2 * spent < left:
-            steps, names = 2 * steps, limited
-        elif names and seeds < SEEDS and (SEEDS - 1) * spent < left:
-            seeds = SEEDS
-        else:
-            break
-    return [gather(pictures, name, *done[name]) for name in models if name in done]
-
-
-def gather(pictures: Pictures, name: str, results: Any, steps: int, limited: bool) -> "Network":
-    """Gather what the runs of a network got right, by picture."""
-    from vitlab.studies.advice import Network
-    from vitlab.studies.stats import read_outcomes
-
-    rows = [row for row in results.rows if row["model"] == name]
-    places = {path: place for place, path in enumerate(pictures.paths)}
-    right, tested = np.zeros(len(places)), np.zeros(len(places))
-    for row in rows:
-        files = results.files.run(row["run"])
-        data = open_data(compose(TrainConfig, base={**files.config(), "analyses": []}).data)
-        held = [places[str(path)] for path in data.test.names]
-        right[held] += read_outcomes(files.heldout_path).means
-        tested[held] += 1
-    hits = np.where(tested > 0, right / np.maximum(tested, 1), np.nan)
-    folder = str(results.files.run(rows[0]["run"]).folder)
-    return Network(name, hits, len(rows), steps, limited, float(np.mean([row["wall_s"] for row in rows])), folder)
+    folder, path = place_study(pictures, out, steps), out / "networks.yaml"
+    study = {"name": folder.name, "models": models, "data": data, "sizes": ["all"], "seeds": SEEDS}
+    study |= {"budget": {"steps": steps}, "trainer": {"evaluations": 4}, "analyses": [], "wandb": {"mode": "off"}}
+    write_text(path, dump_yaml(study))
+    place = [] if folder == Path("runs") / folder.name else ["--out", str(folder)]
+    command = shlex.join(["vitlab", "scale", str(path), *place])
+    training = f"train {', '.join(models)} for {whole(steps)} steps and advise again: {command}"
+    yield f"To learn whether a network trained on these pictures is better, {training}"

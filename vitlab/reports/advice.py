@@ -41,7 +41,7 @@ def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) ->
         more = f"; {hope.name} may be, by {format_points(hope.lead)} points" if hope else ""
         sentences.append(f"No network is better than {floor.name} yet{more}.")
     sentences += [
-        f"{one.name} should gain more from more steps than from more labels: give more --hours."
+        f"{one.name} should gain more from more steps than from more labels."
         for one in advice.standings
         if one.network and one.network.limited
     ]

@@ -316,7 +316,6 @@ class Network:
     runs: int
     steps: int
     limited: bool  # by its steps, not by the labels
-    seconds: float  # of a training
     folder: str = ""  # of the first run
 
     @property

@@ -1,17 +1,12 @@
 """Which classifier is best, from arrays alone."""
 
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier
 
-from vitlab.commands import advise as command
-from vitlab.config import UserError
-from vitlab.console import Console
-from vitlab.files import write_json
 from vitlab.studies import advice
 
 
@@ -102,7 +97,7 @@ def judge_drawn(seed, networks, share=0.85, count=150):
     floors = [advice.Outcome(one, np.array([count]), (random.random((1, count)) < 0.6) * 1.0, None) for one in drawn]
     floors.sort(key=lambda one: -one.hits.mean())
     hits = [(random.random(count) < share) * 1.0 for _ in range(networks)]
-    trained = [advice.Network(f"n{place}", one, 1, 10, False, 1.0) for place, one in enumerate(hits)]
+    trained = [advice.Network(f"n{place}", one, 1, 10, False) for place, one in enumerate(hits)]
     return advice.judge(floors, trained, np.arange(count) % 2, np.arange(count), None)
 
 
@@ -151,7 +146,7 @@ def test_a_trained_network_is_compared_on_its_own_test_pictures():
     labels, x = draw(100, noise=2.5)
     hits = np.full(100, np.nan)
     hits[::4] = 1.0
-    found, _ = answer({"pixels": x}, labels, networks=[advice.Network("vit", hits, 1, 100, False, 1.0)])
+    found, _ = answer({"pixels": x}, labels, networks=[advice.Network("vit", hits, 1, 100, False)])
     assert found.chosen.name == "vit"
     assert found.chosen.later is None
 
@@ -162,25 +157,3 @@ def test_after_the_deadline_one_repetition_is_finished():
     outcomes = advice.compare_candidates({"pixels": x}, labels, splits, deadline=time.monotonic() - 1)
     assert not np.isnan(outcomes[0].hits).any()
     assert set(np.unique(outcomes[0].hits)) <= {0.0, 1.0}
-
-
-@pytest.mark.parametrize("workers_die", [False, True])
-def test_a_network_that_fails_is_named_and_the_others_stay(workers_die, tmp_path, monkeypatch):
-    def scale(config, folder, jobs):
-        if workers_die:
-            raise UserError("executor=local: workers end before a run does")
-        write_json(folder / "resnet_nano-n20-s0" / "error.json", {"error": "too little memory"})
-        return 1
-
-    times = {name: SimpleNamespace(step=1e-6) for name in command.SCRATCH}
-    monkeypatch.setattr("vitlab.studies.plan.plan_study", lambda *_, **__: SimpleNamespace(jobs=1))
-    monkeypatch.setattr("vitlab.studies.plan.time_variants", lambda *_: times)
-    monkeypatch.setattr("vitlab.studies.results.load_results", lambda _: SimpleNamespace(by_model={"vit_nano": {}}))
-    monkeypatch.setattr(command, "scale", scale)
-    monkeypatch.setattr(command, "gather", lambda pictures, name, *_: name)
-    pictures = SimpleNamespace(side=32, bits=16, root=tmp_path, held_out=None, digest="0" * 16)
-    failed = {}
-    end = time.monotonic() + 100
-    trained = command.train_networks(pictures, tmp_path, [], {}, end, None, Console(stderr=True), failed)
-    workers = dict.fromkeys(command.SCRATCH, "executor=local: workers end before a run does")
-    assert (trained, failed) == (([], workers) if workers_die else (["vit_nano"], {"resnet_nano": "too little memory"}))
