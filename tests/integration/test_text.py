@@ -138,13 +138,6 @@ def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
     assert "2 finished already" in again.stderr
 
 
-def test_a_model_of_pictures_is_refused_before_anything_is_written(tmp_path):
-    done = vitlab("train", "model=vit_nano", "data=pydoc", "--out", tmp_path / "run")
-    assert done.returncode == 2
-    assert "model=vit_nano: takes images, but data=pydoc has text; choices: bert_base" in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_language_model_goes_to_hugging_face_and_comes_back(corpus, tmp_path):
     words = ["train", *TINY, "data=textfile", f"data.path={corpus}", "model.positions=learned", "analyses=[]"]
     succeed(*words, "budget.steps=6", "--out", tmp_path / "run")

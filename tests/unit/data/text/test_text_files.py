@@ -87,19 +87,6 @@ def test_extensions_and_paragraphs(folder):
     assert not set(texts(found, "train")) & set(texts(found, "test"))
 
 
-def test_of_a_single_file_the_end_is_held_out(tmp_path):
-    lines = [f"line {n}" for n in range(100)]
-    path = write(tmp_path / "book.txt", *lines)
-    found = load("textfile", path=path, test_share=0.2)
-    (train,), (test,) = texts(found, "train"), texts(found, "test")
-    assert train + test == "\n".join(lines)
-    assert train.endswith("\n")
-    assert 0.19 < len(test) / len(train + test) <= 0.2
-    assert problems("textfile", path=write(tmp_path / "one.txt", "one line")) == [
-        f"data.path={tmp_path}/one.txt: has too few lines to hold out the last of them; give data.test_path=FILE"
-    ]
-
-
 def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
     path, test_path = write(tmp_path / "a.txt", "one two three"), write(tmp_path / "b.txt", "four")
     found = load("textfile", path=path, test_path=test_path)
@@ -113,6 +100,7 @@ def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
     [
         ({"path": "{}/empty.txt"}, "data.path={}/empty.txt: contains no text"),
         ({"path": "{}/no"}, "data.path={}/no: no such file or folder"),
+        ({"path": "{}/one.txt"}, "data.path={}/one.txt: has too few lines to hold out the last of them; give"),
         ({"path": "{}/books", "extensions": ["doc"]}, "data.path={}/books: no text files (.doc)"),
         ({"path": "{}/books", "split_on": "page"}, "data.split_on=page: unknown; choices: file, blank_line"),
         ({}, "data.path is missing: give data.path=VALUE"),
@@ -120,6 +108,7 @@ def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
 )
 def test_bad_text_files(folder, tmp_path, options, said):
     write(tmp_path / "empty.txt", " ")
+    write(tmp_path / "one.txt", "one line")
     given = {key: value.format(tmp_path) if key == "path" else value for key, value in options.items()}
     (line,) = problems("textfile", **given)
     assert line.startswith(said.format(tmp_path))

@@ -96,6 +96,8 @@ def test_special_tokens_by_role(kind):
 @pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_save_and_load(kind, tmp_path):
     tokenizer = trained(kind)
+    written = {*tokenizer.encode(["<|mask|> [MASK] <|endoftext|> [SEP] cat"])[0]}
+    assert written & {*tokenizer.special} <= {tokenizer.unknown}, "text never produces a special token"
     tokenizer.save(tmp_path / "tokenizer.json")
     for copy in (tokenization.from_file(tmp_path / "tokenizer.json"), pickle.loads(pickle.dumps(tokenizer))):
         assert copy.encode([*TEXTS, "<|mask|>[MASK]"]) == tokenizer.encode([*TEXTS, "<|mask|>[MASK]"])
