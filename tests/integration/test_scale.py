@@ -307,16 +307,6 @@ def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monke
 
 
 @pytest.mark.slow
-def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):
-    for path in photos.glob("*/*"):
-        if int(path.stem) > 4:
-            path.unlink()
-    words = ["models=[resnet_nano]", "data=imagefolder", f"data.root={photos}", "--dry-run"]
-    done = commands.succeed("scale", *words, "--out", tmp_path / "study")
-    assert "resnet_nano-n2-s0" in done.stdout
-
-
-@pytest.mark.slow
 def test_images_that_were_added_to_a_study_or_replaced_are_noticed(tmp_path, photos):
     folder = tmp_path / "study"
     words = ["data=imagefolder", f"data.root={photos}", "budget.steps=1", "models=[vit_nano]", "sizes=[all]"]

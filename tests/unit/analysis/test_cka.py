@@ -108,6 +108,14 @@ def test_a_runs_layers_are_compared_with_another_runs(few_runs, tmp_path):
     assert f"layer of {RESNET}" in (tmp_path / "one" / "cka.svg").read_text()
 
 
+def test_a_models_layers_are_compared_with_those_of_timms_pretrained_one(monkeypatch):
+    made = build_model("timm:resnet18", num_classes=3, image_size=(10, 21))
+    monkeypatch.setattr(module, "build_model", lambda *name, **asked: made if asked.pop("pretrained") else None)
+    rows = run_cka(vit(), images(), SimpleNamespace(batch=5, other="timm:resnet18"))
+    assert list(dict.fromkeys(row["other_name"] for row in rows)) == list(find_layers(made))
+    assert len(rows) == 3 * 8
+
+
 @pytest.mark.parametrize(
     "name", ["timm:resnet18", "timm:resnetv2_50x1_bit", "timm:convnext_atto", "timm:mixer_s16_224"]
 )

@@ -160,11 +160,6 @@ def test_words_that_yaml_takes_for_booleans_and_nulls_stay_words_where_words_bel
     assert train("data.augment.flip=off").data.augment.flip is False
 
 
-def test_zero_is_a_seed():
-    assert train("seed=0").seed == train(seed=0).seed == 0
-    assert compose_study("quick", ["seeds=[0]"]).seeds == [0]
-
-
 def test_numbers_are_read_as_people_write_them():
     config = train("recipe.lr=1e-3", "recipe.warmup=1e-2", "budget.flops=1e12", "seed=1_000")
     assert (config.recipe.lr, config.recipe.warmup, config.budget.flops, config.seed) == (1e-3, 1e-2, 1e12, 1000)

@@ -79,18 +79,6 @@ def test_leads_hold_for_all_sizes_at_once():
     assert not any("leads" in text for text in say_result(found))
 
 
-def test_best_model_of_each_family_at_each_size():
-    families = {"vit_s": "vit", "vit_l": "vit"}
-    models = {"vit_s": near(0.50, 0.60, 0.65, 0.70), "vit_l": near(0.30, 0.50, 0.70, 0.90)}
-    models["resnet"] = near(0.6, 0.7, 0.75, 0.8)
-    first, second, third, *_ = all_told(rows_of(models, families))
-    assert first.startswith("ViT passes ResNet at 11,000 training examples (90% interval 1")
-    assert second.startswith("ViT leads with 32,000 examples, by 10.0 points (")
-    assert third == "ResNet leads at 500, 2,000 and 8,000 examples."
-    del models["resnet"]
-    assert "vit_l leads with 32,000 examples, by 20.0 points (" in " ".join(all_told(rows_of(models, families)))
-
-
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_what_did_not_finish_or_has_no_number(value):
     assert told([]) == "No run has finished yet."

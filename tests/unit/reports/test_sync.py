@@ -9,6 +9,7 @@ import sys
 import pytest
 from PIL import Image
 
+from tests.integration.commands import wandb_history
 from tests.unit.reports.fake_wandb import KEY, wandb_server
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
@@ -77,8 +78,10 @@ def test_an_attempt_that_goes_on_has_the_pictures_of_the_one_before_up_to_its_ch
         tracker.replay([], last)
         for step in steps:
             tracker.log_picture(tmp_path / "maps.png", step)
+        tracker.log_reach([{"step": last, "reach": 2.0}])  # of a text
         folder = run.folder / tracker.finish({}, exit_code=1)["path"]
         assert len(list(folder.rglob("*.png"))) == kept
+        assert wandb_history(run.folder)[-1]["reach"] == 2
 
 
 @pytest.fixture(scope="module")

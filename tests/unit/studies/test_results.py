@@ -202,13 +202,6 @@ def test_one_seed_without_an_interval_leads_nowhere(key, columns):
     assert re.fullmatch(r"undecided \(one seed\): . ahead by .*", make_size_table(results).body[0][-1])
 
 
-def test_models_of_the_same_number_are_even():
-    rows = [{"run": m, "model": m, "train_size": 400, "seed": 0, "bleu": 0.0, "metric": "bleu"} for m in "ab"]
-    results = Results(rows, outcomes={})
-    assert say_result(results)[0] == "In BLEU, undecided (one seed): a and b even, 0 BLEU with 400 examples."
-    assert make_size_table(results).body[0][-1] == "undecided (one seed): even, 0 BLEU"
-
-
 def test_no_mistakes_are_not_certainty():
     rows = make_rows({"a": (1.0,), "b": (1.0,)}, seeds=2, spread=0, sizes=(100,))
     results = Results(rows, outcomes={})

@@ -107,6 +107,15 @@ def test_save_and_load(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", tokenization.KINDS)
+def test_the_same_texts_give_the_same_tokenizer_on_one_core_and_on_several(kind, monkeypatch):
+    found = set()
+    for parallel in ("false", "true"):
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallel)
+        found.add(trained(kind).inner.to_str())
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_words_are_encoded_as_the_text_they_make(kind):
     tokenizer = trained(kind)
     words = ["The", "dog", "sat", "on", "naïve", "cafés", "."]
