@@ -1,7 +1,9 @@
 """Analyses while a run trains: at which steps, of which weights; test_resume.py: that training does not notice."""
 
 import json
+import time
 from contextlib import nullcontext
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -13,6 +15,7 @@ from vitlab.config import TrainConfig, compose, load
 from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies import experiment
+from vitlab.training import loop
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.loop import Interrupted
 from vitlab.training.run import Run
@@ -54,6 +57,17 @@ def test_it_looks_at_the_weights_that_are_evaluated(ema, tmp_path):
     assert expected != [{**row, "step": 4} for row in found(tmp_path / "run") if row["step"] == 0]
 
 
+def test_the_time_of_analyses_is_not_the_runs(tmp_path, monkeypatch):
+    look = Mock(side_effect=examine)
+    monkeypatch.setattr(experiment.analysis, "examine", look)
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + 1000 * look.call_count)  # each takes so long
+    monkeypatch.setattr(loop, "time", clock)
+    result = train_run(composed("analyses=[attention_distance]", f"trainer.analyze_every={EVERY}"), tmp_path / "run")
+    assert look.call_count == len(LOOKED)
+    assert result["wall_s"] < 1000
+    assert result["images_per_s"] > STEPS * 64 / 1000
+
+
 def test_a_resumed_run_has_every_picture_of_every_step_in_wandb(tmp_path):
     words = ["wandb.mode=offline", f"trainer.analyze_every={EVERY}", "analyses=[attention_distance,cka]"]
     interrupted(composed(*words), tmp_path / "run", at=9)
@@ -78,14 +92,15 @@ def test_a_resumed_run_has_every_picture_of_every_step_in_wandb(tmp_path):
 
 
 def test_a_run_that_ended_after_its_last_look_has_that_once(tmp_path, monkeypatch):
-    config = composed("wandb.mode=offline", "analyses=[cka]")
+    config = composed("wandb.mode=offline", "analyses=[cka,receptive_field]")
     monkeypatch.setattr(experiment, "measure_probes", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         train_run(config, tmp_path / "run")
     monkeypatch.undo()
     train_run(config, tmp_path / "run")
     history = commands.wandb_history(tmp_path / "run")
-    assert [item["trainer/global_step"] for item in history if "cka/picture._type" in item] == [0, STEPS]
+    for key in ("cka/picture._type", "reach/layer1"):
+        assert [item["trainer/global_step"] for item in history if key in item] == [0, STEPS]
 
 
 @pytest.mark.parametrize("steps", [[0], [EVERY, STEPS]])

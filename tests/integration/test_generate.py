@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 from tests.integration.commands import succeed, vitlab
 from vitlab.training import writer
@@ -137,3 +138,15 @@ def test_a_run_that_writes_no_text_is_refused(finished, files):
     done = write(finished, files)
     assert done.returncode == 2
     assert "writes no text; give a run of a task that does" in done.stderr
+
+
+def test_pictures_are_captioned_by_their_paths(tmp_path):
+    words = ["task=captioning", "data.train_images=60", "data.test_images=20", "budget.steps=4", *SMALL[7:]]
+    succeed("train", *words, "--out", tmp_path / "run")
+    paths = [tmp_path / f"{level}.png" for level in (40, 200)]
+    for path in paths:
+        Image.new("L", (48, 48), int(path.stem)).save(path)
+    (tmp_path / "in.txt").write_text("\n".join(map(str, paths)))
+    assert write(tmp_path / "run", tmp_path).returncode == 0
+    alone = [succeed("generate", tmp_path / "run", "--prompt", path).stdout for path in paths]
+    assert (tmp_path / "out.txt").read_text() == "".join(alone)

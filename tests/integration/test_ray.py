@@ -1,12 +1,18 @@
 """`vitlab scale --executor ray` on a real Ray cluster of two nodes: Ctrl-C, a node that dies, and the same results."""
 
+import os
 import signal
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.integration import commands
 from tests.integration.test_scale import table
+from vitlab.config import UserError
+from vitlab.config.schema import ExecutorConfig, RayConfig
+from vitlab.studies import launch
 from vitlab.studies.status import StatusReader
 from vitlab.studies.store import StudyFiles
 
@@ -62,3 +68,27 @@ def test_a_study_that_is_stopped_and_loses_a_node_gives_what_this_machine_gives(
     assert "[33m(raylet)" not in done.stdout, "ray's own lines"
     for run in left:
         assert (folder / run / "log.txt").read_text().count(": trained") == 1
+
+
+@pytest.mark.slow
+def test_what_no_node_has_is_refused_and_variables_reach_the_workers(cluster, tmp_path, monkeypatch):
+    import ray
+
+    config = ExecutorConfig("ray", cpus=9, memory=0.5, ray=RayConfig(cluster.address))
+    with pytest.raises(UserError, match=r"executor\.cpus=9, executor\.memory=0\.5: no node"):
+        launch.check_executor(config)
+    launch.check_executor(replace(config, ray=RayConfig(cluster.address, autoscaling=True)))
+
+    def look(*given):
+        launch.run_worker = lambda folder, *_: Path(folder, "seen").write_text(" ".join(os.environ))
+        launch.run_task(*given)  # of the worker's process
+
+    monkeypatch.setattr(launch, "run_task", look)
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.setenv("OTHERS", "1")
+    (tmp_path / "study.yaml").touch()
+    workers = launch.RayWorkers(tmp_path, 1, ExecutorConfig("ray"))
+    ray.get(workers.tasks)
+    ray.shutdown()
+    seen = (tmp_path / "seen").read_text().split()
+    assert ("HF_TOKEN" in seen, "OTHERS" in seen) == (True, False)

@@ -138,13 +138,6 @@ def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
     assert "2 finished already" in again.stderr
 
 
-def test_a_model_of_pictures_is_refused_before_anything_is_written(tmp_path):
-    done = vitlab("train", "model=vit_nano", "data=pydoc", "--out", tmp_path / "run")
-    assert done.returncode == 2
-    assert "model=vit_nano: takes images, but data=pydoc has text; choices: bert_base" in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_language_model_goes_to_hugging_face_and_comes_back(corpus, tmp_path):
     words = ["train", *TINY, "data=textfile", f"data.path={corpus}", "model.positions=learned", "analyses=[]"]
     succeed(*words, "budget.steps=6", "--out", tmp_path / "run")
@@ -156,6 +149,8 @@ def test_a_language_model_goes_to_hugging_face_and_comes_back(corpus, tmp_path):
     words_of = ["--prompt", "the", "--temperature", "0"]
     texts = [vitlab("generate", tmp_path / name, *words_of).stdout for name in ("run", "folder")]
     assert texts[0] == texts[1] != ""
+    succeed("analyze", tmp_path / "folder", "task=causal_lm", "--text", "the <x>", "--out", tmp_path / "looked")
+    assert {path.name for path in (tmp_path / "looked").iterdir()} >= {"attention.html", "attention_entropy.json"}
     given = [f"data.tokenizer={tmp_path}/folder/tokenizer.json", "budget.steps=3", f"init={tmp_path}/folder"]
     again = succeed(*words, *given, "--out", tmp_path / "again")
     assert "missing" not in again.stderr

@@ -31,6 +31,7 @@ from vitlab.data.text import tokenization
 from vitlab.models import build_model
 from vitlab.models.huggingface import compare_huggingface, load_huggingface, save_huggingface
 from vitlab.models.mixers.attention import Attention
+from vitlab.studies.grid import compose_models, compose_study
 from vitlab.training.load import load_weights
 
 V, LENGTH, D, HIDDEN = 53, 19, 16, 24
@@ -129,7 +130,7 @@ def test_logits_are_transformers_or_an_error(kind, heads, eps, tmp_path):
     assert not [*report.missing, *report.unused, *report.new, *report.resized], report
     torch.testing.assert_close(own_logits(loaded), expected, rtol=1e-5, atol=1e-5)
     built = build_model(folder).eval()
-    load_weights(built, folder)
+    load_weights(built, folder / "model.safetensors")
     assert torch.equal(own_logits(built), own_logits(loaded))
     wrong = {"heads": 4 if heads == 2 else 2, "norm_eps": 1e-6}
     width = {"head_width": D // wrong["heads"]} if kind == "t5" else {}
@@ -200,6 +201,7 @@ def test_other_options_that_change_logits_are_an_error_too(kind, changes, says, 
         ("gpt2", {"scale_attn_weights": False}),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
         ("t5", {"relative_attention_max_distance": 64}),
+        ("t5", {"relative_attention_num_buckets": 16}),
         ("vit", {"pooler_act": "relu"}),
     ],
 )
@@ -228,6 +230,8 @@ def test_a_folder_as_a_model_brings_its_weights_recipe_tokenizer_and_image_size(
     assert (config.model.heads, config.model.norm_eps) == (4, 1e-5)
     if kind == "vit":
         assert config.data.image_size == [8, 12]
+        (of_study,) = compose_models(compose_study("quick", [*words, f"models=[{folder}]"])).values()
+        assert (of_study.data.image_size, of_study.init.weights) == (24, str(folder))
     else:
         assert config.data.tokenizer == str(folder)
     key, value = ("image_size", 32) if kind == "vit" else ("tokenizer", "bpe")

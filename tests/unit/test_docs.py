@@ -15,6 +15,7 @@ from tests.unit.reports.written_study import make_study
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.arguments import CommandParser
 from vitlab.config import TrainConfig, compose, names
+from vitlab.files import write_json
 from vitlab.models.huggingface import save_huggingface
 from vitlab.reports.figures import save_figure
 from vitlab.studies.grid import compose_study
@@ -87,6 +88,14 @@ def test_the_program_takes_every_command(words, parse):
         assert compose_study(study, overrides).models
 
 
+def test_the_errors_that_are_shown_are_those_printed(capsys):
+    shown = [block.splitlines() for page in PAGES for block in read_blocks(page, "") if "\nvitlab: " in block]
+    assert shown
+    for command, *lines in shown:
+        assert main(shlex.split(command)[2:]) == 2
+        assert capsys.readouterr().err.splitlines() == lines
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if read_blocks(page, "yaml")], ids=lambda page: page.stem)
 def test_a_study_that_is_shown_is_one(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -110,6 +119,10 @@ def test_every_block_of_python_runs(page, tmp_path, monkeypatch):
     if "draw" in found:  # of a figure
         (figure,) = found["draw"](load_results(make_study(tmp_path / "quick").folder))
         assert all(path.stat().st_size > 5000 for path in save_figure(figure, tmp_path))
+    if "score_glue" in found:
+        for task, result in {"cola": {"matthews": 0.5}, "mrpc": {"accuracy": 0.9, "f1": 0.7}}.items():
+            write_json(tmp_path / "glue" / task / "result.json", result)
+        assert found["score_glue"](tmp_path / "glue") == pytest.approx(65)
     if "load" in found:  # of a dataset
         data = found["load"](SimpleNamespace(name="stripes", period=4, images=6))
         assert data.train.read([0, 1]).shape == (2, 1, 16, 16)

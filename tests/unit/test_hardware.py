@@ -55,3 +55,5 @@ def test_gpus_are_shared_round_robin_one_or_several_a_run(monkeypatch):
     assert [hardware.share_gpus(gpus, place, 2) for place in range(3)] == ["0,1", "2,0", "1,2"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert hardware.list_gpus(0) == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert [hardware.share_gpus(hardware.list_gpus(2), place, 1) for place in range(3)] == ["2", "3", "2"]

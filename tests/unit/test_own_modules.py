@@ -1,12 +1,19 @@
-"""Parts of one's own, as docs/extending.md and README.md show: a mixer and an augmentation."""
+"""Parts of one's own, as docs/extending.md and README.md show: a mixer, an augmentation, a task and a probe."""
 
+import shutil
 import sys
 
 import torch
 
 from tests.configurations import problem, train
-from vitlab import build_model
+from tests.unit.reports.written_study import make_study
+from vitlab import build_model, tasks
+from vitlab.analysis.probes import measure
+from vitlab.config import groups
 from vitlab.data import augment
+from vitlab.data.opening import open_data
+from vitlab.reports import figures
+from vitlab.studies.results import load_results
 
 MIXER = """
 from torch import nn
@@ -27,6 +34,21 @@ class Config:
     darker: int = 0
 def apply(images, config, recipe, generator):
     return images - config.darker if config.darker else images
+"""
+
+TASK = """
+from vitlab.tasks import images
+class Weighted(images.ImageTask):
+    def loss(self, model, batch):
+        return self.by * super().loss(model, batch)
+def build(config, *, recipe, data, data_config):
+    task = Weighted(recipe, data, data_config, images.Classes(images.IMAGES, len(data.classes), 0.0, False))
+    task.by = config.by
+    return task
+"""
+PROBE = """
+def run(train, test, config, progress=None):
+    return {"seen": config.by * len(train.x) + len(test.x)}
 """
 
 
@@ -57,3 +79,32 @@ def test_an_augmentation_is_one_module_in_its_folder(tmp_path, monkeypatch):
     images = torch.full((2, 1, 3, 3), 9, dtype=torch.uint8)
     assert own.apply(images, own.Config(darker=2), None, None).unique().tolist() == [7]
     assert own.apply(images, own.Config(), None, None) is images
+
+
+def test_a_figure_is_one_module_in_its_folder_and_comes_after_the_others(tmp_path, monkeypatch):
+    text = "from vitlab.reports import figures\nPLACE = 9\ndef draw(results):\n    yield figures.Figure('own', '', 0)\n"
+    (tmp_path / "own.py").write_text(text)
+    monkeypatch.setattr(figures, "__path__", paths := [*figures.__path__, str(tmp_path)])
+    monkeypatch.setattr(figures.__spec__, "submodule_search_locations", paths)
+    monkeypatch.setattr(figures, "load_modules", figures.load_modules.__wrapped__)
+    saved = []
+    drawn = figures.draw_study(load_results(make_study(tmp_path / "study", sizes=(500,)).folder), saved.append)
+    assert len(saved) == len(drawn) > 3
+    assert drawn[-1].name == "own"
+
+
+def test_a_task_is_chosen_by_its_file_and_a_probe_by_the_name_of_its_file(tmp_path, monkeypatch):
+    shutil.copytree(groups.config_dir(), tmp_path / "configs")
+    monkeypatch.setattr(groups, "config_dir", lambda: tmp_path / "configs")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "ownlab").mkdir()
+    for name, text, group in (("weighted", TASK, ""), ("seen", PROBE, "configs/probe")):
+        (tmp_path / "ownlab" / f"{name}.py").write_text(text)
+        (tmp_path / group / f"{name}.yaml").write_text(f"kind: ownlab.{name}\nby: 1\n")
+    config = train(f"task={tmp_path}/weighted.yaml", "task.by=3", "data=digits", "probes=[seen]")
+    parts = {"recipe": config.recipe, "data": (data := open_data(config.data)), "data_config": config.data}
+    own, shipped = tasks.build(config.task, **parts), tasks.build(train("data=digits").task, **parts)
+    model, batch = build_model("vit_nano", **own.shape).eval(), [torch.zeros(2, 1, 16, 16), torch.zeros(2).long()]
+    assert torch.equal(own.loss(model, batch), 3 * shipped.loss(model, batch))
+    assert own.metric.key == "accuracy"
+    assert measure(model, own, config.probes, range(5)) == {"seen": 5 + len(data.test)}

@@ -172,10 +172,12 @@ class Tracker:
             self.run.log({**found, STEP: step})
 
     @harmless
-    def log_reach(self, rows: list[dict[str, Any]], step: int) -> None:
+    def log_reach(self, rows: list[dict[str, Any]]) -> None:
         """Log how far units reach, `reach/layer1` in pixels, or `reach` of the last state in tokens."""
-        found = {f"reach/layer{row['layer']}" if "layer" in row else "reach": row["reach"] for row in rows}
-        self.run.log({**found, STEP: step})
+        for step in dict.fromkeys(row["step"] for row in rows):
+            some = [row for row in rows if row["step"] == step]
+            found = {f"reach/layer{row['layer']}" if "layer" in row else "reach": row["reach"] for row in some}
+            self.run.log({**found, STEP: step})
 
     def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
         """Write the summary and end the run; return its place in W&B, for result.json."""
@@ -237,12 +239,12 @@ class RunReporter:
                 self.tracker.log_picture(picture, step)
         if self.tracker and step == run.last_step:
             self.tracker.log_rows(findings.name, rows, step)
-        if self.tracker and findings.rows and "reach" in findings.rows[0]:
-            self.tracker.log_reach(findings.rows, step)
-        by_layer = bool(rows) and {"layer", "value"} <= rows[0].keys() and "other" not in rows[0]
-        if self.tracker and by_layer:  # at the end all steps again, for an attempt that resumed
-            last = step == run.last_step
-            self.tracker.log_layers(findings.name, [row for row in rows if last or row["step"] == step])
+        # at the end all steps again, for an attempt that resumed
+        logged = [row for row in rows if step in (run.last_step, row["step"])] if self.tracker else []
+        if logged and "reach" in logged[0]:
+            self.tracker.log_reach(logged)
+        if logged and {"layer", "value"} <= logged[0].keys() and "other" not in logged[0]:
+            self.tracker.log_layers(findings.name, logged)
 
     def on_result(self, run: "Run", result: dict[str, Any]) -> dict[str, Any]:
         return {"wandb": self.tracker.finish(result)}

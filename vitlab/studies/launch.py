@@ -315,7 +315,7 @@ def connect_ray(config: ExecutorConfig) -> None:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     fits = any(all(node.get(key, 0) >= need for key, need in needs.items()) for node in nodes)
     if not fits and not config.ray.autoscaling:
-        asked = ", ".join(f"executor.{key.lower()}={need:g}" for key, need in needs.items() if need)
+        asked = ", ".join(f"executor.{key}={of:g}" for key in ("cpus", "gpus", "memory") if (of := vars(config)[key]))
         raise UserError(
             f"{asked}: no node of the ray cluster has so much for a run; give executor.ray.autoscaling=true where it "
             "adds nodes when runs wait"

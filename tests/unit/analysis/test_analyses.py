@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-import vitlab
 from tests.captioned import captioned
 from tests.learning import language_model
 from vitlab import analysis, tasks
@@ -61,10 +60,6 @@ def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
     assert all("value" in row for row in findings.rows)
     assert made.training, "the model is left as it was"
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
-
-
-def test_every_name_that_the_package_exports_is_there():
-    assert all(callable(getattr(vitlab, name)) for name in vitlab.__all__)
 
 
 def test_every_analysis_has_its_yaml_and_says_how_to_read_its_figures():

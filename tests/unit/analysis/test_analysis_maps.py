@@ -16,9 +16,8 @@ from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention
-from vitlab.models.positions import sincos1d
 
-B, HEADS, GRID, PATCH, SIZE, D, DEPTH, N = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3, 11
+B, HEADS, GRID, PATCH, SIZE, D, DEPTH = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3
 
 
 def model(**changes):
@@ -125,17 +124,6 @@ def test_known_distances_and_similarities():
         assert matrix.dtype == torch.float64
         assert not matrix.requires_grad
         assert torch.equal(matrix, matrix.T)
-
-
-def test_sinusoidal_positions_are_known_by_their_offset():
-    """The product of two positions is the sum over the rates of cos(rate * offset), and each has the norm sqrt(D/2)."""
-    table = sincos1d(N, D)
-    rates = 10_000 ** (-2 * torch.arange(D // 2).double() / D)
-    offsets = torch.arange(N)[:, None] - torch.arange(N)
-    products = (rates[:, None, None] * offsets).cos().sum(dim=0)
-    kwargs = {"rtol": 0, "atol": 1e-4}
-    torch.testing.assert_close(pictures.position_similarities(table), products / (D / 2), **kwargs)
-    torch.testing.assert_close(pictures.position_distances(table), (D - 2 * products).sqrt(), **kwargs)
 
 
 # ---- filters

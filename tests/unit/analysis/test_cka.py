@@ -61,16 +61,6 @@ def test_a_layer_is_wholly_like_itself_scaled_and_moved(images_shape):
         assert linear_cka(x, y) == pytest.approx(1, abs=1e-5)
 
 
-def test_features_with_nothing_in_common_are_unlike_without_bias():
-    """The biased estimate would be near 1: there are far more features than images."""
-    batches = [[compute_gram(torch.randn(N, width))[None] for width in (300, 500)] for _ in range(200)]
-    assert abs(minibatch_cka(batches).item()) < 0.05
-    x, y = torch.randn(N, 300), torch.randn(N, 500)
-    x, y = x - x.mean(0), y - y.mean(0)
-    biased = (x.T @ y).norm() ** 2 / ((x.T @ x).norm() * (y.T @ y).norm())
-    assert biased > 0.9
-
-
 # ---- of models
 
 
@@ -116,6 +106,14 @@ def test_a_runs_layers_are_compared_with_another_runs(few_runs, tmp_path):
     turned = {(row["other"], row["layer"]): row["value"] for row in other}
     assert [turned[row["layer"], row["other"]] for row in one] == pytest.approx([row["value"] for row in one], abs=1e-4)
     assert f"layer of {RESNET}" in (tmp_path / "one" / "cka.svg").read_text()
+
+
+def test_a_models_layers_are_compared_with_those_of_timms_pretrained_one(monkeypatch):
+    made = build_model("timm:resnet18", num_classes=3, image_size=(10, 21))
+    monkeypatch.setattr(module, "build_model", lambda *name, **asked: made if asked.pop("pretrained") else None)
+    rows = run_cka(vit(), images(), SimpleNamespace(batch=5, other="timm:resnet18"))
+    assert list(dict.fromkeys(row["other_name"] for row in rows)) == list(find_layers(made))
+    assert len(rows) == 3 * 8
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Attention distance against values that are known and against a double loop."""
+"""Attention distance against a double loop."""
 
 import math
 from dataclasses import replace
@@ -40,15 +40,6 @@ def brute_force(weights, grid, patch, prefix, renormalize):
                 total += sum(w / left * math.dist(at, place(k, grid, patch)) for k, w in zip(keys, row, strict=True))
         found.append(total / images / len(queries))
     return torch.tensor(found, dtype=torch.float64)
-
-
-# ---- values that are known
-
-
-def test_the_mean_distance_on_a_square_grid_of_two_is_known():
-    weights = torch.full((1, 1, 4, 4), 1 / 4)
-    expected = 16 * (1 + 1 + 2**0.5) / 4  # to itself 0, beside 1, below 1, across sqrt 2
-    assert attention_distance(weights, (2, 2), 16, prefix_tokens=0).item() == pytest.approx(expected)
 
 
 # ---- any weights

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,24 @@ def test_lists_hold_every_file_of_their_folder(vitlab):
         listed, of_models = [line.split() for line in out.splitlines()], what == "models"
         assert [first for first, *_ in listed] == ["layers"] * of_models + names(group) + ["timm:NAME"] * of_models
         assert all(len(line) > 2 for line in listed), "each with what it is"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("scale", "arrow"),
+        ("scale data=digits", "quick"),
+        ("scale fashion", "fashion"),
+        ("scale quick name=mine", "mine"),
+        ("train data=digits seed=3", "vit_nano-digits-nall-s3"),
+    ],
+)
+def test_a_study_without_a_name_is_arrow_or_quick_and_files_go_below_runs(words, name, monkeypatch):
+    folders = []
+    for what in ("scale.scale", "train.run_rank_0"):
+        monkeypatch.setattr(f"vitlab.commands.{what}", lambda config, folder, *_, **__: folders.append(folder) or 0)
+    assert main(words.split()) == 0
+    assert folders == [Path("runs", name)]
 
 
 def run_elsewhere(commands, folder):

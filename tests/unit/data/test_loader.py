@@ -87,10 +87,6 @@ def test_evaluation_reads_each_image_once_in_order(workers):
     assert flat(batches) == list(range(N))
 
 
-def test_an_evaluation_may_be_of_chosen_items():
-    assert flat(collect(eval_loader(split(), batch_size=2, indices=np.array([7, 3, 90])))) == [7, 3, 90]
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_unreadable_image_is_reported_without_a_traceback(workers):
     with pytest.raises(UserError) as caught:

@@ -90,8 +90,11 @@ def test_color_modes(tmp_path, mode):
 def test_transparent_pixels_are_white_and_floating_point_is_refused_as_in_training(tmp_path):
     Image.new("RGBA", (20, 20), (255, 0, 0, 0)).save(tmp_path / "clear.png")
     Image.new("F", (20, 20)).save(tmp_path / "float.tif")
-    clear, floating = read_pictures(tmp_path, ["clear.png", "float.tif"])
-    assert clear.thumbnail.min() == 255
+    palette = Image.new("P", (20, 20), 1)
+    palette.putpalette([255, 0, 0, 0, 255, 0])
+    palette.save(tmp_path / "palette.png", transparency=1)
+    clear, floating, palette = read_pictures(tmp_path, ["clear.png", "float.tif", "palette.png"])
+    assert clear.thumbnail.min() == palette.thumbnail.min() == 255
     assert "floating-point pixels" in floating.error
 
 

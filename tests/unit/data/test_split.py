@@ -126,12 +126,6 @@ def test_of_a_single_document_the_end_is_carved(tmp_path):
         load("textfile", path=str(tmp_path / "two.txt"))
 
 
-def test_the_tokenizer_never_saw_validation_texts(tmp_path):
-    (tmp_path / "one.txt").write_text("a\n" * 99 + "b\n" * 11 + "c\n" * 11)
-    found = load("textfile", path=str(tmp_path / "one.txt"), tokenizer="characters")
-    assert found.tokenizer.unknown in found.validation.parts[0].values
-
-
 PREMISES = [f"A man in a red shirt numbered {n} sleeps on a bench in the park." for n in range(20)]
 HELD = ["A man sleeps.", "Nobody is there.", "The man sings a song."]
 

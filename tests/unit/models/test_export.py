@@ -7,7 +7,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from safetensors import safe_open
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.mlp_mixer import MlpMixer
 from timm.models.vision_transformer import VisionTransformer
@@ -91,17 +90,6 @@ def test_what_timm_has_not_is_refused(changes, says):
     with pytest.raises(UserError, match=says):
         export_weights(model)
     assert export_weights(model, "own").keys() == model.state_dict().keys()
-
-
-def test_safetensors_hold_the_weights_and_what_they_are(tmp_path):
-    model = vit()
-    save_safetensors(model, tmp_path / "vit.safetensors", "own", {"model": "vit", "classes": '["a"]'})
-    with safe_open(tmp_path / "vit.safetensors", "pt") as file:
-        assert {key: file.metadata()[key] for key in ("model", "classes")} == {"model": "vit", "classes": '["a"]'}
-        assert {*file.keys()} == {*model.state_dict()}
-    other = vit(seed=2)
-    load_weights(other, tmp_path / "vit.safetensors")
-    assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize(

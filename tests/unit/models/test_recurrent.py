@@ -159,7 +159,10 @@ def test_a_plain_rnn_of_language_equals_torchs():
     layers = nn.RNN(12, 12, 2, batch_first=True, nonlinearity="tanh")
     layers.load_state_dict(model.text.rnn.state_dict())
     words = torch.randint(V, (3, N))
-    torch.testing.assert_close(model.text(words), layers(model.text.embed.tokens(words))[0])
+    for mixed in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):  # in float32, too
+            found = model.text(words)
+        torch.testing.assert_close(found, layers(model.text.embed.tokens(words))[0])
     assert model.part_of("text.rnn.weight_ih_l0") == "rnn"
     with torch.no_grad():
         decoding = model.decoding()

@@ -47,6 +47,7 @@ def test_gpt2_and_bert_have_their_published_sizes():
     heads = ("transform.", "norm.", "next_sentence.", "bias")
     counts = [sum(p.numel() for n, p in model.named_parameters() if not n.startswith(heads)) for model in models]
     assert counts == [109_482_240, 335_141_888]
+    assert [sum(p.numel() for p in model.parameters()) for model in models] == [110_106_428, 336_226_108]
 
 
 def test_a_nano_model_counts_with_the_words_of_its_tasks_data():

@@ -1,19 +1,22 @@
 """`vitlab sync`: real offline runs, W&B's own uploader, and a server on this machine at the other end."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from PIL import Image
 
+from tests.integration.commands import wandb_history
 from tests.unit.reports.fake_wandb import KEY, wandb_server
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.commands import study as commands
 from vitlab.config import TrainConfig, compose
 from vitlab.files import write_json
-from vitlab.reports.wandb import Tracker
+from vitlab.reports.wandb import SETTINGS, Tracker
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
@@ -41,6 +44,31 @@ def test_a_failure_is_a_warning_and_leaves_the_training_alone(tmp_path):
     assert (tracker.log({"step": 2}), tracker.finish({"accuracy": 0.5})) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("mode", "key", "expected"), [("disabled", KEY, "off"), ("", KEY, "online"), ("", "", "offline")]
+)
+def test_auto_is_wandbs_own_mode_else_online_for_who_is_logged_in(mode, key, expected, tmp_path):
+    given = {**os.environ, "WANDB_MODE": mode, "WANDB_API_KEY": key, "HOME": str(tmp_path), "NETRC": ""}
+    given = {name: value for name, value in given.items() if value}
+    code = "from vitlab.reports.wandb import default_mode; print(default_mode())"  # W&B reads its variables once
+    done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{expected}\n"
+
+
+def test_without_a_server_a_run_that_is_to_be_online_is_logged_offline(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setitem(SETTINGS, "init_timeout", 2)
+    run = RunFiles(tmp_path / "run")
+    run.folder.mkdir()
+    with pytest.warns(UserWarning, match="cannot reach W&B"):
+        tracker = Tracker(compose(TrainConfig, ["wandb.mode=online", "data=digits"]), run, family="vit", params=7)
+    tracker.log({"step": 1, "train/loss": 2.0})
+    where = tracker.finish({"accuracy": 0.5})
+    assert where["mode"] == "offline"
+    assert list((run.folder / where["path"]).parent.glob("*.wandb"))
+
+
 def test_an_attempt_that_goes_on_has_the_pictures_of_the_one_before_up_to_its_checkpoint(tmp_path):
     config, run = compose(TrainConfig, ["wandb.mode=offline", "data=digits"]), RunFiles(tmp_path / "run")
     run.folder.mkdir()
@@ -50,8 +78,10 @@ def test_an_attempt_that_goes_on_has_the_pictures_of_the_one_before_up_to_its_ch
         tracker.replay([], last)
         for step in steps:
             tracker.log_picture(tmp_path / "maps.png", step)
+        tracker.log_reach([{"step": last, "reach": 2.0}])  # of a text
         folder = run.folder / tracker.finish({}, exit_code=1)["path"]
         assert len(list(folder.rglob("*.png"))) == kept
+        assert wandb_history(run.folder)[-1]["reach"] == 2
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +150,17 @@ def test_a_run_that_fails_holds_no_other_up_and_the_next_call_uploads_it(study, 
     server.refused, server.order = set(), []
     assert main(["sync", str(study.folder)]) == 0
     assert server.order == [second]
+
+
+def test_a_trial_is_uploaded_once(study, server, capfd):
+    trial = RunFiles(study.run(RUNS[0]).folder / "tune" / "0")
+    trial.folder.mkdir(parents=True)
+    where = track(trial, [{"step": 1, "train/loss": 2.0}], {"accuracy": 0.5})
+    write_json(trial.result_path, {**study.run(RUNS[0]).result(), "wandb": where})
+    for uploaded in (5, 0):
+        assert main(["sync", str(study.folder)]) == 0
+        assert capfd.readouterr().out.endswith(f"{uploaded} runs uploaded\n")
+    assert server.order.count(where["id"]) == 1
 
 
 def test_one_run_is_called_by_its_folder(study, monkeypatch, capsys):

@@ -1,5 +1,8 @@
 """Where workers run: an executor of one's own, and the jobs that SLURM is given."""
 
+import os
+import signal
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -49,7 +52,7 @@ def test_a_module_of_ones_own_starts_the_workers(tmp_path, monkeypatch):
         launch.find_start("ownexecutors.empty")
 
 
-def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submitit(tmp_path, monkeypatch):
+def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submitit(tmp_path, monkeypatch, capsys):
     """By an `sbatch` that keeps the script which it is given."""
     pytest.importorskip("submitit")
     (tmp_path / "bin").mkdir()
@@ -75,3 +78,29 @@ def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submit
     assert asked["output"].startswith(f"{tmp_path}/study/slurm/")
     with pytest.raises(UserError, match=r"executor\.gpus=0\.5: SLURM allocates whole GPUs"):
         launch.check_executor(ExecutorConfig("slurm", gpus=0.5))
+    workers.stop()
+    assert "'scancel 7' ends them" in capsys.readouterr().err
+
+
+JOB = """
+import os, signal, sys, time
+from vitlab.studies import launch
+def work(folder, cores, stop):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    while not stop():
+        time.sleep(0.01)
+launch.run_worker = work
+launch.run_job("study", 1)
+"""
+
+
+@pytest.mark.parametrize(("number", "asked"), [(signal.SIGUSR2, "requeue 7_2\n"), (signal.SIGTERM, "")])
+def test_a_job_that_slurm_warns_is_stopped_and_requeued_and_one_that_is_cancelled_is_not(number, asked, tmp_path):
+    pytest.importorskip("submitit")
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/asked\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    (tmp_path / "asked").touch()
+    job = {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
+    environment = {**os.environ, **job, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([sys.executable, "-c", JOB, str(number.value)], env=environment, timeout=100)
+    assert (done.returncode, (tmp_path / "asked").read_text()) == (1, asked)

@@ -3,7 +3,6 @@
 import pytest
 
 from vitlab.config import TrainConfig, compose, identity, load, resolved
-from vitlab.config.schema import BudgetConfig
 from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, name_run
 
 
@@ -56,12 +55,6 @@ def test_each_model_has_its_own_recipe_unless_the_study_names_one():
     assert {name: run.recipe.name for name, run in compose_models(study()).items()} == own
     assert len(set(own.values())) == 2
     assert {r.recipe.name for r in compose_models(study("recipe=adamw")).values()} == {"adamw"}
-
-
-def test_the_studys_budget_and_data_are_those_of_every_run():
-    for run in compose_models(study("data=digits", "data.image_size=12", "budget.examples=77")).values():
-        assert (run.data.name, run.data.image_size) == ("digits", 12)
-        assert run.budget == BudgetConfig(examples=77)
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,11 @@ def test_seeds_that_share_their_test_items_vary_too_little_with_uneven_seeds_too
     rows = [row for row in make_rows(CURVES, sizes=(100, 200, 400, 800)) if row["run"] != "b-n800-s2"]
     drawn = [{**row, "holdout": "repeated"} for row in rows]
     assert half_width(drawn, 800) > 1.2 * half_width(rows, 800)
+    even = make_rows(CURVES, sizes=(100, 200, 400, 800))
+    grown = (1 + 3 * 200 / 800) ** 0.5  # three seeds, 200 test items of 800 to train on
+    assert half_width([{**row, "holdout": "repeated"} for row in even], 800) == pytest.approx(
+        grown * half_width(even, 800)
+    )
 
 
 def test_a_size_of_one_seed_has_the_spread_of_the_others_and_says_so():
@@ -195,13 +200,6 @@ def test_one_seed_without_an_interval_leads_nowhere(key, columns):
     assert "(one seed)" in first
     assert last == "One seed each: no interval."
     assert re.fullmatch(r"undecided \(one seed\): . ahead by .*", make_size_table(results).body[0][-1])
-
-
-def test_models_of_the_same_number_are_even():
-    rows = [{"run": m, "model": m, "train_size": 400, "seed": 0, "bleu": 0.0, "metric": "bleu"} for m in "ab"]
-    results = Results(rows, outcomes={})
-    assert say_result(results)[0] == "In BLEU, undecided (one seed): a and b even, 0 BLEU with 400 examples."
-    assert make_size_table(results).body[0][-1] == "undecided (one seed): even, 0 BLEU"
 
 
 def test_no_mistakes_are_not_certainty():

@@ -53,6 +53,7 @@ def count_logged(files, what):
 
 def test_a_worker_takes_free_runs_from_the_smallest_on_and_leaves_failed_and_held_ones(prepare):
     files = prepare("sizes=[60,40,50,30]", "budget.steps=2")
+    assert {"accelerator", "precision", "threads"} <= files.config()["settled"]["resnet_nano"].keys()
     names = [f"resnet_nano-n{size}-s0" for size in (30, 40, 50, 60)]
     files.run(names[1]).write_error("as it was elsewhere")
     with hold(files.run(names[2]).folder):
@@ -88,16 +89,17 @@ def test_a_run_whose_process_dies_again_and_again_has_failed(prepare):
     assert run.result() is not None
 
 
-def test_a_worker_that_is_stopped_gives_its_run_back_and_a_later_start_counts_again(prepare, capsys):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_that_is_stopped_gives_its_run_back_and_a_later_start_counts_again(prepare, capsys, number):
     words = ["sizes=[40]", "budget.steps=60", "executor.retries=0"]
     files = prepare(*words)
     run = files.run("resnet_nano-n40-s0")
 
-    def press_ctrl_c():
+    def stop():
         wait_until(lambda: len(run.metrics()) > 5)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
-    thread = threading.Thread(target=press_ctrl_c)
+    thread = threading.Thread(target=stop)
     thread.start()
     assert main(["work", str(files.folder), "--cores", "1"]) == 130
     thread.join()

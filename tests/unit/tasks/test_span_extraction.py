@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tests import classified
-from tests.learning import learn_by_heart
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import NO_TAG
@@ -87,14 +86,6 @@ def test_the_likeliest_span_and_its_nats():
         assert float(count_span_nats(logits, marks)[row]) == pytest.approx(
             -float(first[given[0]] + last[given[1]]), 1e-5
         )
-
-
-def test_a_batch_is_learned_by_heart():
-    task, config, _ = build()
-    model = models.build(config.model, **task.shape)
-    found, _ = learn_by_heart(task, model, whole(task, rows=range(4)), steps=200, rate=5e-3)
-    assert found["exact_match"] == found["f1"] == 1
-    assert found["loss"] < 0.1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import time
 from argparse import Namespace
 from contextlib import suppress
@@ -89,26 +90,24 @@ def test_a_file_without_weights_of_its_own_names_what_it_holds(tmp_path):
         read_weights(str(path))
 
 
-def test_nothing_is_unpickled(tmp_path):
-    class Bomb:
-        def __reduce__(self):
-            return (print, ("unpickled",))
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
 
-    path = tmp_path / "bomb.pt"
-    torch.save({"state_dict": Bomb()}, path)
+
+@pytest.mark.parametrize("read", [read_weights, read_checkpoint])
+def test_nothing_is_unpickled(read, tmp_path):
+    torch.save({"state_dict": Bomb()}, tmp_path / "last.ckpt")
     (tmp_path / "raw.pt").write_bytes(pickle.dumps(Bomb()))
-    for bad in (path, tmp_path / "raw.pt"):
-        with pytest.raises(UserError, match=r"init=.*pt: not a file of weights that can be read without unpickling"):
-            read_weights(str(bad))
+    for bad in tmp_path.iterdir():
+        with pytest.raises(UserError, match=re.escape(bad.name)):
+            read(str(bad) if read is read_weights else bad)
 
 
 def test_a_source_that_is_not_there_is_said_before_anything_else(tmp_path):
     assert list(source_problems(None)) == list(source_problems("timm:x")) == []
     assert "no such file or folder; give timm:NAME" in next(source_problems(f"{tmp_path}/nothing"))
     assert "holds neither a run (checkpoints/last.ckpt) nor" in next(source_problems(str(tmp_path)))
-    torch.save({"a": 1}, tmp_path / "a.pt")
-    with pytest.raises(UserError, match=r"a.pt: contains no weights"):
-        read_weights(str(tmp_path / "a.pt"))
     with pytest.raises(UserError, match="timm has no such model; did you mean 'vit_base_patch16_224'"):
         read_weights("timm:vit_base_patch16_244")
 
@@ -243,14 +242,3 @@ def test_a_damaged_result_is_renamed_and_a_whole_one_stays(tmp_path):
     with pytest.warns(UserWarning, match=r"result\.json: cannot read it"):
         files.set_aside_damaged_result()
     assert [path.name for path in tmp_path.iterdir()] == ["result.damaged.json"]
-
-
-class Bomb:
-    def __reduce__(self):
-        return (pytest.fail, ("unpickled",))
-
-
-def test_a_checkpoint_is_not_unpickled(tmp_path):
-    torch.save({"state_dict": {}, "callbacks": Bomb()}, tmp_path / "last.ckpt")
-    with pytest.raises(UserError, match=r"last\.ckpt"):
-        read_checkpoint(tmp_path / "last.ckpt")

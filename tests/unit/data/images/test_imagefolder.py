@@ -103,19 +103,6 @@ def test_kinds_of_files(root, name, mode, options, tolerance):
     assert sum(near(image, GREEN, tolerance) for image in every) == 1
 
 
-def test_transparent_pixels_are_white(tmp_path):
-    image = Image.new("RGBA", (20, 20), (0, 0, 0, 0))
-    image.paste((*RED, 255), (0, 0, 10, 20))
-    image.save(tmp_path / "logo.png")
-    found = decode.read(tmp_path / "logo.png", (20, 20), 3)
-    assert near(found[:, :, :10], RED, 0)
-    assert near(found[:, :, 10:], (255, 255, 255), 0)
-    palette = Image.new("P", (8, 8), 1)
-    palette.putpalette([*RED, *GREEN])
-    palette.save(tmp_path / "p.png", transparency=1)
-    assert near(decode.read(tmp_path / "p.png", (11, 11), 3), (255, 255, 255), 0)
-
-
 @pytest.mark.parametrize(("width", "height"), [(61, 40), (40, 61), (19, 13), (300, 17), (23, 31)])
 def test_pictures_are_resized_as_by_pillow(tmp_path, width, height):
     """The largest box of whole pixels in the middle, which may be smaller than the target."""

@@ -1,5 +1,6 @@
 """Pictures with a table of what they show: classes, labels, numbers, groups, splits; and repeated hold-out."""
 
+import re
 from unicodedata import normalize
 
 import numpy as np
@@ -189,10 +190,14 @@ def test_labels_that_may_mean_two_things_are_refused(tmp_path, texts, says):
         load(tmp_path, "imagelabels")
 
 
-def test_a_class_of_several_labels_is_said(tmp_path):
+def test_what_is_read_as_several_labels_or_as_one_class_is_said(tmp_path):
     write(tmp_path, ["file", "label"], [(f"{i}.png", ["disc|cross", "disc", "cross"][i % 3]) for i in range(30)])
     with pytest.warns(UserWarning, match=r"'disc\|cross' is read as one class; several labels are data=imagelabels"):
         assert len(load(tmp_path).classes) == 3
+    for mark in (", ", "/", "+", " ", "|"):
+        write(tmp_path, ["file", "label"], quoted(f"disc{mark}cross\ndisc\ncross"))
+        with pytest.warns(UserWarning, match=rf"'disc{re.escape(mark)}cross' is read as 2 labels"):
+            load(tmp_path, "imagelabels")
 
 
 @pytest.mark.parametrize("column", [None, "part"])

@@ -21,16 +21,6 @@ def test_a_stream_joins_all_texts():
     assert read(whole)[3] == [30, STOP, IGNORE_INDEX, IGNORE_INDEX]
 
 
-def test_each_token_of_a_stream_is_ahead_of_one_sequence_and_in_the_next():
-    split = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=False, ahead=1, whole=False)
-    assert read(split) == [
-        [10, 11, 12, STOP, 20],
-        [20, 21, 22, 23, 24],
-        [24, 25, 26, STOP, 30],
-        [30, STOP, IGNORE_INDEX, IGNORE_INDEX, IGNORE_INDEX],
-    ]
-
-
 def test_blocks_do_not_cross_texts_and_count_documents():
     split = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=True, ahead=1)
     assert read(split) == [

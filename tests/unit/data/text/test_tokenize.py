@@ -96,12 +96,23 @@ def test_special_tokens_by_role(kind):
 @pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_save_and_load(kind, tmp_path):
     tokenizer = trained(kind)
+    written = {*tokenizer.encode(["<|mask|> [MASK] <|endoftext|> [SEP] cat"])[0]}
+    assert written & {*tokenizer.special} <= {tokenizer.unknown}, "text never produces a special token"
     tokenizer.save(tmp_path / "tokenizer.json")
     for copy in (tokenization.from_file(tmp_path / "tokenizer.json"), pickle.loads(pickle.dumps(tokenizer))):
         assert copy.encode([*TEXTS, "<|mask|>[MASK]"]) == tokenizer.encode([*TEXTS, "<|mask|>[MASK]"])
         assert [getattr(copy, role) for role in ROLES] == [getattr(tokenizer, role) for role in ROLES]
         assert (copy.size, copy.special) == (tokenizer.size, tokenizer.special)
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+@pytest.mark.parametrize("kind", tokenization.KINDS)
+def test_the_same_texts_give_the_same_tokenizer_on_one_core_and_on_several(kind, monkeypatch):
+    found = set()
+    for parallel in ("false", "true"):
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallel)
+        found.add(trained(kind).inner.to_str())
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("kind", tokenization.KINDS)

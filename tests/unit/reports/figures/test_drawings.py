@@ -16,7 +16,7 @@ from tests.unit.reports.figures.charts import read_column, read_encoding, read_l
 from vitlab.analysis.capture import Findings
 from vitlab.analysis.heads import PATTERNS
 from vitlab.config import load, names
-from vitlab.reports.figures import Figure, axis, draw_findings, save_figure
+from vitlab.reports.figures import Figure, draw_findings, save_figure
 from vitlab.reports.figures.curves import estimate_share
 from vitlab.reports.figures.images import (
     VECTORS,
@@ -153,12 +153,6 @@ def test_no_text_of_a_user_ends_or_holds_the_renderer(tmp_path):
     texts = {element.text for element in ElementTree.parse(svg).iter() if element.tag.endswith("text")}
     shown = {r"a\u0000b", r"bell\u0007\b", r"half\ud800", r"\uffff", "\N{GRINNING FACE}", r"\u0000", "<b>", "x" * 1000}
     assert texts >= {*shown, r"a\x00title"}
-
-
-@pytest.mark.parametrize(("low", "short", "form"), [(0.005, True, "~g"), (20.0, True, "~s"), (1e-7, False, "~g")])
-def test_small_numbers_of_a_log_axis_are_written_out(low, short, form):
-    encoding = axis(alt.X, "x", "size", (low, 100.0), log=True, short=short)
-    assert encoding.to_dict(context={"data": alt.Data(values=[])})["axis"]["format"] == form
 
 
 def test_a_matrix_has_a_cell_per_pair_and_none_where_there_is_no_value():

@@ -1,4 +1,4 @@
-"""Figure 1: the metric against size, compute and time; known answers, what is left out, names as text."""
+"""Figure 1: the metric against size, compute and time; known answers, what is left out."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.figures import Figure, curves, metric, save_figure
+from vitlab.reports.figures import metric
 from vitlab.studies.results import Results, load_results
 
 
@@ -140,18 +140,3 @@ def test_runs_without_a_cost_are_left_out():
     figure = draw([*free, *ROWS[1:]])["compute"]
     assert read_column(figure, "x", "lines", model="vit_a") == [4e12, 3e13]
     assert "compute" not in draw(free)
-
-
-# ---- files
-
-
-def test_names_are_text_not_markup(tmp_path):
-    name = "<b>%{x}</b> $a$ <a href='http://example.org'>"
-    study = make_study(tmp_path / "study", models={name.replace("/", "|"): "vit", "other": "resnet"}, failed=0)
-    results = load_results(study.folder)
-    figure, *_ = curves.draw_training(results)
-    text = save_figure(Figure("f", name, figure.chart), tmp_path)[0].read_text()
-    assert "&lt;b&gt;%{x}&lt;/b&gt; $a$" in text  # the title
-    assert "&lt;b&gt;%{x}&lt;|b&gt; $a$" in text  # the legend
-    assert "<b>" not in text
-    assert "<a " not in text

@@ -92,6 +92,12 @@ def test_reach_of_both_models_stands_beside_the_distance_of_attention(study):
     assert len(read_column(figure, "pixels", "lines", kind="distance of attention")) == 16, (
         "a point per head of the ViT"
     )
+    for seed, far in enumerate((0.2, 0.4, 0.6)):
+        rows = [{"step": 9, "distance": at, "value": of, "reach": 4.0} for at, of in ((0, 1 - far), (8, far))]
+        analysis = {"name": "token_reach", "unit": "share", "rows": rows}
+        write_analysis(study.run(f"vit_nano-n53-s{seed}").analysis_folder, analysis)
+    (figure,) = curves.draw_token_reach(load_results(study.folder))
+    assert read_column(figure, "share", "lines", model="vit_nano") == pytest.approx([1, 0.4])
 
 
 def test_exact_matches_are_counted_by_the_words_of_the_source(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 from tests.unit.reports.few_runs import EVIL_MODEL, EVIL_RUN, FOUR, RESNET, draws_shares, layer_text
 from tests.unit.reports.html_page import Page
-from vitlab.studies.results import RunResults
+from vitlab.reports.pages.attention import write_page
+from vitlab.studies.results import RunResults, load_results
+from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles, write_analysis
 
 
@@ -103,6 +106,18 @@ def test_the_page_holds_the_heads_numbers(few_runs, page):
     assert f"../compare.html#{FOUR}" in [a.get("href") for a in found.all("a")]
     assert "Attention of the class token" in Page((few_runs.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
     assert page.stat().st_size < 100_000
+
+
+def test_pictures_beyond_1_mb_of_maps_are_left_out(few_runs, tmp_path, monkeypatch):
+    results = load_results(few_runs.folder)
+    results.files = StudyFiles(tmp_path)
+    found = vars(results.run_files[FOUR].attention_maps())
+    fine = {name: found[name].repeat(50, axis=-1).repeat(50, axis=-2) for name in ("maps", "rollout")}  # 400 KB each
+    monkeypatch.setattr(RunResults, "attention_maps", lambda run: SimpleNamespace(**found | fine))
+    write_page(results, FOUR)
+    page = Page((tmp_path / "attention" / f"{FOUR}.html").read_text())
+    assert "6 more are left out" in page.text
+    assert len([image for image in page.all("img") if image["src"].startswith("data:")]) == 2
 
 
 # ---- the report's links, and names with markup

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.reports.written_study import make_study
-from vitlab.commands.scale import LOOK, LiveReport, pause_after
+from vitlab.commands.scale import LOOK, WRITE, LiveReport, pause_after
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
 
@@ -65,3 +65,4 @@ def test_the_page_reloads_where_it_was_scrolled_to_until_the_study_is_done(brows
 
 def test_a_look_that_was_suspended_does_not_stop_the_next_ones():
     assert [pause_after(took, *LOOK) for took in (0.001, 0.5, 3600)] == [0.2, 10, 30]
+    assert [pause_after(took, *WRITE) for took in (0.5, 2, 3600)] == [15, 40, 600], "of the report: 5% of the time"
