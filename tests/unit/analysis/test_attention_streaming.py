@@ -13,7 +13,7 @@ from timm.models.vision_transformer import ParallelScalingBlock, VisionTransform
 from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch.profiler import ProfilerActivity, profile
 
-from tests.learning import bert, language_model, randomized
+from tests.learning import randomized
 from vitlab.analysis import capture as module
 from vitlab.analysis.capture import (
     attention_maps,
