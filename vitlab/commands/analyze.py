@@ -306,8 +306,7 @@ def analyze(words: Sequence[str]) -> int:
                 print(f"{name}: {error}", file=sys.stderr)
             continue
         heads = findings.rows if name == "head_patterns" else heads
-        for path in paths:
-            print(path)
+        print(f"{options.title}: {paths[0]}", *(path.name for path in paths[1:]), sep=", ")
     if of_text:
         paths = write_views(subject.model, task, subject.data.tokenizer, shown, heads, subject.name, folder)
         if not paths:
