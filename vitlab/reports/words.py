@@ -200,7 +200,7 @@ def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
     text = f"Undecided{one}: {last.order[0]}{who.format(last.order[1])} {last.difference} {at}"
     spread = results.find_spreads(last.gap.best, last.gap.other).get(last.size)
     if last.verdict == UNDECIDED and (missing := count_missing_seeds(last.gap.estimate, spread)):
-        text += f"; {plural(missing, 'more seed')} each would probably settle it"
+        text += f"; {plural(missing, 'more seed')} each may settle it"
     return f"{text}."
 
 
