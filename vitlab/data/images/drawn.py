@@ -39,8 +39,21 @@ def load(config: ImageDataConfig) -> ImageData:
     """Make splits of `train_images`, and twice of `test_images`, for validation and test. Reading them draws them."""
     drawing = DRAWINGS[config.kind]
     classes = max(1, len(drawing.classes))
-    raise_all([*check_drawing(config, classes), *drawing.problems(config)])
-    counts, splits = {"train": config.train_images, "validation": config.test_images, "test": config.test_images}, {}
+    counts = {"train": config.train_images, "validation": config.test_images, "test": config.test_images}
+    problems = [
+        f"data.{key}={vars(config)[key]}: give at least {classes}, one image of each class"
+        for key in ("train_images", "test_images")
+        if vars(config)[key] < classes
+    ]
+    problems += [
+        f"data.{key}={vars(config)[key]}: must be 0 or more"
+        for key in ("seed", "rotation", "shift", "noise")
+        if not 0 <= vars(config)[key] < math.inf
+    ]
+    if len(config.scale) != 2 or not 0 < config.scale[0] <= config.scale[1] < math.inf:
+        problems.append(f"data.scale={list(config.scale)}: give [smallest, largest], both above 0")
+    raise_all([*problems, *drawing.problems(config)])
+    splits = {}
     for part, count in counts.items():
         read = drawing(config, FIRSTS[part])
         splits[part] = Split(np.arange(count, dtype=np.int64) % classes, read, targets=read.describe(count))
@@ -52,19 +65,6 @@ def fingerprint(config: ImageDataConfig) -> list:
     from importlib.metadata import version
 
     return [DRAWINGS[config.kind].version, VERSION, *map(version, ("numpy", "pillow", "torch"))]
-
-
-def check_drawing(config: ImageDataConfig, classes: int) -> Iterator[str]:
-    """Yield problems of the keys that all drawn data sets have, one line each."""
-    for key in ("train_images", "test_images"):
-        if vars(config)[key] < classes:
-            yield f"data.{key}={vars(config)[key]}: give at least {classes}, one image of each class"
-    for key in ("seed", "rotation", "shift", "noise"):
-        if not 0 <= vars(config)[key] < math.inf:
-            yield f"data.{key}={vars(config)[key]}: must be 0 or more"
-    scale = list(config.scale)
-    if len(scale) != 2 or not 0 < scale[0] <= scale[1] < math.inf:
-        yield f"data.scale={scale}: give [smallest, largest], both above 0"
 
 
 @dataclass(frozen=True)

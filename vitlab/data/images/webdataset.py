@@ -188,19 +188,14 @@ def index_shards(config: ImageDataConfig, listed: Mapping[str, Iterable[str]], p
             where = f"twice in {first}" if first == second else f"in {first} and in {second}"
             several = f" (and {len(doubled) - 1} other keys)" if len(doubled) > 1 else ""
             raise UserError(f"data.{part}: sample {key} is {where}{several}; give each sample a key of its own")
-    return {"classes": classes}, carve(splits, config.test_share)
-
-
-def carve(splits: dict[str, np.ndarray], test_share: float) -> dict[str, np.ndarray]:
-    """Complete the splits: choose missing test and validation samples among the training samples by their keys."""
     train = splits.pop("train")
     if len(train) < LEAST:
         raise UserError(f"data.train: {plural(len(train), 'sample')}; give {LEAST} or more")
-    for part, share, most in (("test", test_share, len(train)), ("validation", VAL_FRACTION, MAX_VAL_ITEMS)):
+    for part, share, most in (("test", config.test_share, len(train)), ("validation", VAL_FRACTION, MAX_VAL_ITEMS)):
         if part not in splits:
             order, count = np.argsort(draw(train["keys"], part)), min(max(1, round(share * len(train))), most)
             splits[part], train = train[np.sort(order[:count])], train[np.sort(order[count:])]
-    return {"train": train, **splits}
+    return {"classes": classes}, {"train": train, **splits}
 
 
 def read_classes(given: Any) -> tuple[str, ...] | None:
@@ -223,12 +218,12 @@ def read_classes(given: Any) -> tuple[str, ...] | None:
 
 def name_classes(texts: list[str]) -> tuple[str, ...]:
     """Name the classes that training labels mean: numbers up to the largest, or the labels themselves."""
-    numbers = [int(text[:20]) for text in texts if re.fullmatch(r"-?\d+", text)]  # longer ones are too large as well
-    if len(numbers) < len(texts):
+    if not all(re.fullmatch(r"-?\d+", text) for text in texts):
         return tuple(sorted(texts))
-    wrong = [number for number in sorted({min(numbers), max(numbers)}) if not 0 <= number < MOST]
+    numbers = sorted(int(text[:20]) for text in texts)  # longer ones are too large as well
+    wrong = dict.fromkeys(number for number in (numbers[0], numbers[-1]) if not 0 <= number < MOST)
     raise_all(f"data.train: a label is {number}; numbers of classes are 0 to {MOST - 1:,}" for number in wrong)
-    return tuple(map(str, range(max(numbers) + 1)))
+    return tuple(map(str, range(numbers[-1] + 1)))
 
 
 def scan_shard(

@@ -14,7 +14,7 @@ import numpy as np
 
 from vitlab.config import UserError, raise_all
 from vitlab.config.schema.data import TextDataConfig
-from vitlab.data.base import NO_TAG, Corpus, Examples, Ragged, TextData, Texts, list_arrays
+from vitlab.data.base import Corpus, Examples, Ragged, TextData, Texts, list_arrays
 from vitlab.data.cache import Entry, Progress, cached, key_of
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
@@ -118,24 +118,12 @@ def encode_examples(
     examples: Examples, tokenizer: tokenization.Tokenizer, track: Callable[[Iterable], Iterator]
 ) -> Texts:
     """Encode one split, whose texts are read through `track`, as tokens."""
-    rows, tags = [], None
-    if examples.spans is not None:
-        questions, texts = examples.parts
-        encoded = [tokenizer.encode_span(text, span) for text, span in zip(track(texts), examples.spans, strict=True)]
-        parts = [list(tokenizer.rows(track(questions))), [ids for ids, _ in encoded]]
-        tags = [inside for _, inside in encoded]
-    elif examples.tags is None:
-        parts = [list(tokenizer.rows(track(part))) for part in examples.parts]
-    else:
-        tags = []
-        for words, of_words in track(zip(examples.parts[0], examples.tags, strict=True)):
-            ids, numbers = tokenizer.encode_words(words)
-            # the first token of a word carries its tag, the others none
-            firsts = [word != last for last, word in zip([-1, *numbers], numbers, strict=False)]
-            carried = [of_words[word] if first else NO_TAG for word, first in zip(numbers, firsts, strict=True)]
-            rows.append(np.asarray(ids, dtype=np.int32))
-            tags.append(np.asarray(carried, dtype=np.int32))
-        parts = [rows]
+    with_tags, tags = examples.spans if examples.tags is None else examples.tags, None
+    parts = [list(tokenizer.rows(track(part))) for part in (examples.parts[:-1] if with_tags else examples.parts)]
+    if with_tags:
+        encode = tokenizer.encode_span if examples.tags is None else tokenizer.encode_tags
+        encoded = [encode(text, of) for text, of in zip(track(examples.parts[-1]), with_tags, strict=True)]
+        parts, tags = [*parts, [ids for ids, _ in encoded]], [of for _, of in encoded]
     whole = [row for row in range(len(examples)) if all(len(part[row]) for part in parts)]
     labels = np.zeros(len(examples)) if examples.labels is None else np.asarray(examples.labels)
     targets = None if examples.targets is None else np.asarray(examples.targets, dtype=np.float32)[whole]

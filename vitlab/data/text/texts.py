@@ -12,14 +12,14 @@ from glob import glob
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vitlab.config import UserError, choices_text, collecting, first_line, groups, raise_all
 from vitlab.config.errors import parse_json
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import Corpus, Examples, module_of
 from vitlab.data.cache import key_of, named_files, stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import carve_texts, cut_text, divide_by_hash, name_groups, take
+from vitlab.data.split import carve_texts, cut_text, divide_by_hash, name_groups
 from vitlab.data.text.corpus import SPLITS, check_texts
 from vitlab.files import check_regular, read_utf8
 from vitlab.formatting import plural
@@ -117,22 +117,13 @@ class Table:
     classes: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """The wanted columns of a table: texts and label, what the label is (`target`), and labels to leave out."""
 
-    text: tuple[str, ...]
+    text: list[str]
     label: str | None
     target: str
-    skip: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, config: TextDataConfig) -> "Wanted":
-        if config.kind == "conll":
-            return cls(("words",), "tags", "tags")
-        text = config.text if isinstance(config.text, list) else ["text" if config.text is None else config.text]
-        label = None if config.label is None else str(config.label)
-        return cls(tuple(map(str, text)), label, config.target, frozenset(map(str, config.skip)))
+    skip: set[str]
 
 
 Record = tuple[tuple, Any]  # the parts of a row, and what its label says: a class's name, a number, names of tags
@@ -144,17 +135,26 @@ def read_tables(config: TextDataConfig) -> Corpus:
     Without a table for the test a share of the rows is held out, of each class if there are classes; rows of the
     same texts stay together.
     """
-    wanted = Wanted.of(config)
+    wanted = Wanted(["words"], "tags", "tags", set())
+    if config.kind != "conll":
+        text = config.text if isinstance(config.text, list) else ["text" if config.text is None else config.text]
+        label = None if config.label is None else str(config.label)
+        wanted = Wanted(list(map(str, text)), label, config.target, {*map(str, config.skip)})
     if config.kind == "huggingface":
         train, test = read_huggingface(config, wanted)
     else:
         read_table = read_conll if config.kind == "conll" else read_csv
-        train, test = read_table(config, "path", wanted), None
-        if config.test_path:
-            test = read_table(config, "test_path", wanted)
+        train = read_table(config, "path", wanted)
+        test = read_table(config, "test_path", wanted) if config.test_path else None
     raise_all(line for table in (train, test) if table for line in check_columns(wanted, table))
-    rows = read_records(wanted, train)
-    rows, held = (rows, read_records(wanted, test)) if test else hold_out(wanted, rows, config.test_share)
+    rows, held = read_records(wanted, train), read_records(wanted, test) if test else []
+    if not test:  # a group has its rarest class
+        names = name_groups(texts for texts, _ in rows)
+        labels = [label if wanted.target == "class" else None for _, label in rows]
+        counts = Counter(labels)
+        rarest = dict(sorted(zip(names, labels, strict=True), key=lambda pair: -counts[pair[1]]))
+        sides = divide_by_hash(range(len(rows)), config.test_share, name=names.__getitem__, stratum=rarest.get)
+        rows, held = ([rows[row] for row in side] for side in sides)
     classes = () if wanted.label is None or wanted.target == "number" else train.classes or collect_names(wanted, rows)
     unseen = sorted(set(collect_names(wanted, held)) - set(classes)) if classes else ()
     if unseen:
@@ -220,28 +220,26 @@ def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
     A word a line, an empty line between sentences. Lines that begin with `#` and a space are comments, as in CoNLL-U,
     unless other lines have as many columns and the same tag: then the word is `#`.
     """
-    path, tag = Path(vars(config)[key]).expanduser(), slice(config.tag, config.tag + 1 or None)
-    width, sentences, numbers = 0, [], []
-    text = read_utf8(path, f"data.{key}").split("\n")
+    source, tag = f"data.{key}={Path(vars(config)[key]).expanduser()}", slice(config.tag, config.tag + 1 or None)
+    text = read_utf8(Path(vars(config)[key]).expanduser(), f"data.{key}").split("\n")
     lines = [(line, line.split("\t") if "\t" in line else split_words(line)) for line in text]
     known = {(len(row), *row[tag]) for line, row in lines if row[tag] and not line.startswith("# ")}
+    sentences, width = {}, 0
     for number, (line, row) in enumerate(lines, 1):
         if not line.strip() or row[0] == DOCUMENT:
             width = 0
         elif not line.startswith("# ") or (len(row), *row[tag]) in known:
             if not width:
-                sentences.append([])
-                numbers.append(number)
-                width = len(row)
-            pair = [row[column] for column in (config.word, config.tag) if -len(row) <= column < len(row)]
-            if len(row) != width or len(pair) < 2 or not all(pair) or config.word % width == config.tag % width:
+                width, sentence = len(row), sentences.setdefault(number, [])
+            sentence.append([row[column] for column in (config.word, config.tag) if -len(row) <= column < len(row)])
+            fits = len(row) == width and len(sentence[-1]) == 2 and config.word % width != config.tag % width
+            if not fits or not all(sentence[-1]):
                 needs = f"as many as its sentence, a word in data.word={config.word}, a tag in data.tag={config.tag}"
-                raise UserError(f"data.{key}={path}: line {number} has {plural(len(row), 'column')}; give it {needs}")
-            sentences[-1].append(pair)
+                raise UserError(f"{source}: line {number} has {plural(len(row), 'column')}; give it {needs}")
     if not sentences:
-        raise UserError(f"data.{key}={path}: no lines with words")
-    words, tags = ([[pair[side] for pair in sentence] for sentence in sentences] for side in (0, 1))
-    return Table(f"data.{key}={path}", {"words": words, "tags": tags}, numbers)
+        raise UserError(f"{source}: no lines with words")
+    words, tags = ([[pair[side] for pair in sentence] for sentence in sentences.values()] for side in (0, 1))
+    return Table(source, {"words": words, "tags": tags}, list(sentences))
 
 
 def as_list(value: Any) -> list[str]:
@@ -320,7 +318,7 @@ def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
     elif wanted.target != "class" and wanted.label is None:
         yield f"data.target={wanted.target}: give data.label=COLUMN"
     if wanted.target == "tags" and len(wanted.text) != 1:
-        yield f"data.text={list(wanted.text)}: tags are of the words of one column"
+        yield f"data.text={wanted.text}: tags are of the words of one column"
 
 
 def check_column(table: Table, key: str, name: str | None) -> Iterator[str]:
@@ -399,16 +397,6 @@ def split_words(cell: Any) -> list[Any]:
     return re.findall(r"[^ \t\r\n]+", "" if cell is None else str(cell))  # a no-break space is part of a word
 
 
-def hold_out(wanted: Wanted, rows: list[Record], share: float) -> tuple[list[Record], list[Record]]:
-    """Divide rows into (train, held out) by groups' hashes, a share of each class; a group has its rarest class."""
-    names = name_groups(texts for texts, _ in rows)
-    labels = [label if wanted.target == "class" else None for _, label in rows]
-    counts = Counter(labels)
-    rarest = dict(sorted(zip(names, labels, strict=True), key=lambda pair: -counts[pair[1]]))
-    sides = divide_by_hash(range(len(rows)), share, name=names.__getitem__, stratum=rarest.get)
-    return tuple([rows[row] for row in side] for side in sides)
-
-
 def collect_names(wanted: Wanted, rows: list[Record]) -> list[str]:
     """Collect the different names among the labels: whole numbers by their value, else by the alphabet."""
     names = {name for _, label in rows for name in (label if wanted.target == "tags" else [label])}
@@ -434,8 +422,7 @@ def read_parallel(config: TextDataConfig) -> Corpus:
     """Read the pairs of the files, each line one text. Without test files a share of the pairs is held out, by a hash
     of their texts. Raises UserError, which names every file that is wrong.
     """
-    problems: list[str] = []
-    splits: dict[str, list[tuple[str, str]]] = {}
+    problems, splits = [], {}
     for split, prefix in (("train", ""), ("validation", "validation_"), ("test", "test_")):
         paths = {f"data.{prefix}{side}": vars(config)[f"{prefix}{side}"] for side in ("source", "target")}
         if all(paths.values()):
@@ -453,8 +440,7 @@ def read_parallel(config: TextDataConfig) -> Corpus:
 
 def read_pairs(paths: dict[str, str], skip_empty: bool) -> list[tuple[str, str]]:
     """Read the pairs of two files, by their keys. Raises UserError."""
-    problems: list[str] = []
-    sides: dict[str, list[str]] = {}  # by what messages call them
+    problems, sides = [], {}  # lines by what messages call their file
     for key, given in paths.items():
         path = Path(given).expanduser()
         with collecting(problems):
@@ -529,20 +515,25 @@ def read_mixture(config: TextDataConfig) -> Corpus:
     """Read several sets as one text-to-text set (T5: Raffel et al., 2020, section 2.4): each source begins with its
     task's name, "numbers: seven hundred", and the target is text: a class is its name.
 
-    The classes are the parts' names, so that a subset has its share of each.
+    The classes are the parts' names, so that a subset has its share of each. A part has at most `limit` training pairs.
     """
-    corpora: dict[str, dict[str, Examples]] = {}
-    problems: list[str] = []
+    corpora, problems = {}, []
     for name, part in load_parts(config).items():
         with collecting(problems, f"data.parts.{name}: "):
-            corpora[name] = read_part(name, part, config.limit)
+            corpus: Corpus = module_of(part).read(part)
+            check_texts(part, corpus)
+            corpus = carve_texts(corpus, part.name) if corpus.validation is None else corpus
+            pairs = {split: make_pairs(name, of, corpus.classes, part) for split, of in corpus.splits.items()}
+            count = len(pairs["train"])
+            if config.limit is not None and config.limit < count:
+                pairs["train"] = divide_by_hash(pairs["train"], config.limit / count, name=itemgetter(0))[1]
+            corpora[name] = pairs
     raise_all(problems)
     splits = {}
     for split in SPLITS:
-        parts = [corpus[split] for corpus in corpora.values()]
-        labels = [number for number, examples in enumerate(parts) for _ in range(len(examples))]
-        sides = tuple([text for examples in parts for text in examples.parts[side]] for side in (0, 1))
-        splits[split] = Examples(sides, labels=labels)
+        labels = [number for number, pairs in enumerate(corpora.values()) for _ in pairs[split]]
+        sides = zip(*chain(*(pairs[split] for pairs in corpora.values())), strict=True)
+        splits[split] = Examples(tuple(map(list, sides)), labels=labels)
     return Corpus(**splits, classes=tuple(corpora))
 
 
@@ -551,45 +542,31 @@ def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
     given = DEFAULT_MIXTURE if config.parts is None else config.parts
     if not isinstance(given, Mapping) or not given:
         raise UserError(f"data.parts={given}: give names and data sets, data.parts={{NAME: DATA, ...}}")
-    parts: dict[str, TextDataConfig] = {}
-    problems: list[str] = []
+    parts, problems = {}, []
     for name, choice in given.items():
-        key = f"data.parts.{name}"
         with collecting(problems):
-            part = parts[str(name)] = groups.load("data", choice, key)
+            part = parts[str(name)] = groups.load("data", choice, f"data.parts.{name}")
             if part.modality != "text" or part.kind == "mixture":
-                raise UserError(f"{key}={part.name}: cannot be part of a mixture; give a data set of texts")
+                wrong = "cannot be part of a mixture; give a data set of texts"
+                raise UserError(f"data.parts.{name}={part.name}: {wrong}")
     raise_all(problems)
     return parts
 
 
-def read_part(name: str, config: TextDataConfig, limit: int | None) -> dict[str, Examples]:
-    """Read pairs (source, target) of one data set, at most `limit` of them for training. Raises UserError."""
-    corpus: Corpus = module_of(config).read(config)
-    check_texts(config, corpus)
-    if corpus.validation is None:
-        corpus = carve_texts(corpus, config.name)
-    splits = {split: make_pairs(name, part, corpus.classes, config) for split, part in corpus.splits.items()}
-    sources = splits["train"].parts[0]
-    if limit is not None and limit < len(sources):
-        _, rows = divide_by_hash(range(len(sources)), limit / len(sources), name=sources.__getitem__)
-        splits["train"] = take(splits["train"], rows)
-    return splits
-
-
-def make_pairs(name: str, examples: Examples, classes: tuple[str, ...], config: TextDataConfig) -> Examples:
+def make_pairs(
+    name: str, examples: Examples, classes: tuple[str, ...], config: TextDataConfig
+) -> list[tuple[str, str]]:
     """Make pairs of a source that begins with the name, and a target text. Raises UserError if it is not one text."""
-    *sources, last = examples.parts
+    *sources, targets = examples.parts
     if examples.tags is not None or len(sources) > 1:
         raise UserError(
             f"data={config.name}: tags and choices have no place in a mixture; give classes, numbers, pairs"
         )
-    targets: list[Any] = list(last)
     if examples.targets is not None:
-        sources, targets = [*sources, last], [f"{value:g}" for value in examples.targets]
+        sources, targets = examples.parts, [f"{value:g}" for value in examples.targets]
     elif examples.labels is not None and classes:
-        sources, targets = [*sources, last], [classes[label] for label in examples.labels]
+        sources, targets = examples.parts, [classes[label] for label in examples.labels]
     elif not sources:
         raise UserError(f"data={config.name}: has one text each and nothing to predict; give pairs, classes or numbers")
     texts = (f"{name}: " + "\n".join(parts) for parts in zip(*sources, strict=True))
-    return Examples((list(texts), targets))
+    return list(zip(texts, targets, strict=True))
