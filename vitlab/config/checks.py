@@ -53,7 +53,7 @@ def find_problems(config: DictConfig) -> list[str]:
         both = f"init.encoder={config.init.encoder}: init.weights={config.init.weights}"
         problems.append(f"{both} has one too; give one of them")
     if isinstance(config.get("recipe"), DictConfig):
-        problems += check_recipe(config.recipe, config.get("model"))
+        problems += [*check_recipe(config.recipe, config.get("model")), *check_excluded(config)]
     for check in (check_analyses, check_modalities, check_captioner, check_images, check_data):
         problems += check(config)
     return [*ranges, *(problem for problem in problems if not judges_by(problem, keys))]
@@ -294,21 +294,24 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
 
 
 MIXES = ("class_weights", "mixup", "cutmix", "random_erasing")
-EXCLUDED = {  # the keys of a recipe that do not go with these data, and why
+TARGETS = ("is for images of one class each", (*MIXES, "label_smoothing"))
+EXCLUDED = {  # the keys of a recipe that do not go with a modality of data or a task, and why
     "text": ("is only for images", (*MIXES, "repeats", "rand_augment.layers")),
-    "captions": ("a caption does not say what it makes of a picture", MIXES),
-    "targets": ("is for images of one class each", (*MIXES, "label_smoothing")),
+    "captioning": ("a caption does not say what it makes of a picture", MIXES),
+    "multilabel": TARGETS,
+    "regression": TARGETS,
 }
 
 
-def find_excluded(recipe: RecipeConfig, context: str) -> Iterator[str]:
-    """Yield a line for each setting of a recipe that EXCLUDED rules out in a context, unless it has its default."""
-    reason, keys = EXCLUDED[context]
-    for key in keys:
-        value, default = attrgetter(key)(recipe), attrgetter(key)(RecipeConfig())
-        if value != default:
-            shown = f"{default:g}" if isinstance(default, float) else to_text(default)
-            yield f"recipe.{key}={to_text(value)}: {reason}; give recipe.{key}={shown}"
+def check_excluded(config: DictConfig) -> Iterator[str]:
+    """Yield a line for each key of the recipe that EXCLUDED rules out, unless it has its default."""
+    for place in ("data.modality", "task.kind"):
+        reason, keys = EXCLUDED.get(OmegaConf.select(config, place), ("", ()))
+        for key in keys:
+            value, default = attrgetter(key)(config.recipe), attrgetter(key)(RecipeConfig())
+            if value != default:
+                shown = f"{default:g}" if isinstance(default, float) else to_text(default)
+                yield f"recipe.{key}={to_text(value)}: {reason}; give recipe.{key}={shown}"
 
 
 FACTOR = re.compile(r"x\d*\.?\d+")

@@ -3,10 +3,11 @@
 It has helpers for dotted keys of nested settings, too.
 """
 
+import copy
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vitlab.config.groups import affecting, select
@@ -54,7 +55,10 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     user's own module, whose contents cover the labels alone. `PARTS` is the number of parts of a batch.
     """
     tune = config.get("tune") or {}  # what is chosen among decides what is chosen
-    settings = select(drop_keys(config, [*tune] if tune else ["tune"]), TrainConfig, affecting(WEIGHTS))
+    settings = select(copy.deepcopy(dict(config)), TrainConfig, affecting(WEIGHTS))
+    for key in tune or ["tune"]:
+        slot, _, last = key.rpartition(".")
+        (settings if not slot else get_value(settings, slot) or {}).pop(last, None)
     if subset_seed(config) == config["seed"]:
         settings.pop("subset_seed", None)
     if settings["data"].get("bits") == 16:  # the only rule that there was before the key
@@ -78,15 +82,6 @@ def count_parts(trainer: Mapping[str, Any]) -> int:
 def subset_seed(config: Mapping[str, Any]) -> int:
     """Return the seed of a run's training subset: its own if the configuration gives one, else the run's."""
     return config["seed"] if config.get("subset_seed") is None else config["subset_seed"]
-
-
-def drop_keys(config: Mapping[str, Any], keys: Sequence[str], path: str = "") -> dict[str, Any]:
-    """Return a resolved configuration less some dotted keys."""
-    return {
-        key: drop_keys(value, keys, f"{path}{key}.") if isinstance(value, dict) else value
-        for key, value in config.items()
-        if f"{path}{key}" not in keys
-    }
 
 
 def list_changes(new: Mapping[str, Any], old: Mapping[str, Any], path: str = "") -> list[str]:

@@ -3,7 +3,7 @@
 An `Objective` says what a `TargetTask` predicts for each item, of images or of texts: classes, labels or numbers.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -42,6 +42,8 @@ class Task(Protocol):
     eval_batch_size: int | None = None  # items evaluated at a time, where memory asks for fewer than usual
     scale: tuple[float, float] | None = None  # mean and std of training targets, where it predicts standardised numbers
     item: str  # what one item is called, in the singular
+    of: str  # the kind of its targets, by which METRICS and TABLES are chosen
+    outputs: int = 1  # of the model for a target
     tokenizer: "Tokenizer | None" = None  # that of its texts; a run's folder keeps it
     training_indices: np.ndarray | None = None  # as `train_on` was given them; None: all
 
@@ -70,19 +72,16 @@ class Task(Protocol):
         Training minimizes the sum of the terms, each divided by the number of its targets.
         """
 
-    of: str  # the kind of its targets, by which METRICS and TABLES are chosen
-    outputs: int = 1  # of the model for a target
-
     def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
         """Make fresh metrics, named as in results.csv, that `update` fills; `detailed` is for a last look alone."""
         return make_metrics(self.of, self.outputs, detailed, self.metric)
 
-    def measure(self, model: nn.Module, batch: Any, names: Container[str]) -> Measured:
-        """Return what metrics with these names take of a prepared held-out batch, by name; "" stands for all others."""
+    def measure(self, model: nn.Module, batch: Any) -> Measured:
+        """Return what metrics take of a prepared held-out batch, by their names; "" stands for all others."""
 
     def update(self, metrics: "torchmetrics.MetricCollection", model: nn.Module, batch: Any) -> None:
         """Add a prepared held-out batch to the metrics."""
-        fill(metrics, self.measure(model, batch, metrics))
+        fill(metrics, self.measure(model, batch))
 
 
 def make_metrics(
@@ -96,6 +95,7 @@ def make_metrics(
 
 
 def fill(metrics: "torchmetrics.MetricCollection", measured: Measured) -> None:
+    """Update each metric with what is measured under its name, or else under ""."""
     for name, metric in metrics.items():
         metric.update(*measured[name if name in measured else ""])
 
@@ -260,7 +260,7 @@ class TargetTask(Task):
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         return self.objective.loss(*self.answer(model, batch))[None]
 
-    def measure(self, model: nn.Module, batch: Any, names: Container[str]) -> Measured:
+    def measure(self, model: nn.Module, batch: Any) -> Measured:
         return self.objective.judge(*self.answer(model, batch))
 
 

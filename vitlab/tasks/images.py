@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from vitlab.config.checks import find_excluded
 from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
@@ -70,8 +69,8 @@ class ImageTask(TargetTask):
         return torch.full((1,), len(batch[0]), device=batch[0].device)
 
 
-def list_problems(kind: str, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> Iterator[str]:
-    """Yield the reasons why a data set or a recipe does not fit a task, one line per problem."""
+def list_problems(kind: str, data: ImageData, data_config: DataConfig) -> Iterator[str]:
+    """Yield the reasons why a data set does not fit a task, one line per problem."""
     targets, instead = data.train.targets, f"give task={data_config.task}"
     if kind == "classification":
         if not data.classes:
@@ -85,11 +84,10 @@ def list_problems(kind: str, recipe: RecipeConfig, data: ImageData, data_config:
         yield f"data={data.name}: has no number for each image; {instead}"
     elif kind == "regression" and np.ptp(targets) == 0:
         yield f"data={data.name}: all training targets are {targets[0]:g}: nothing to learn"
-    yield from find_excluded(recipe, "targets")
 
 
 def build(config: TaskConfig, *, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> ImageTask:
-    raise_all(list_problems(config.kind, recipe, data, data_config))
+    raise_all(list_problems(config.kind, data, data_config))
     outputs, weighted = len(data.classes), recipe.class_weights is not None
     objectives = {
         "classification": Classes(IMAGES, outputs, recipe.label_smoothing, weighted),

@@ -5,7 +5,6 @@ Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V 
 """
 
 import math
-from collections.abc import Container
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,8 +14,6 @@ import torch
 from torch import Generator, Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.config.checks import find_excluded
-from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split, TextData
@@ -42,7 +39,6 @@ class SequenceTask(Task):
     item, head = "sequence", ""
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        raise_all(find_excluded(recipe, "text"))
         if len(data.train.parts) > 1:  # a language model would only read the first
             raise UserError(
                 f"data={data.name}: its texts have {len(data.train.parts)} parts; give one column of text, or "
@@ -101,7 +97,7 @@ class CausalLM(SequenceTask):
             counts += np.bincount(following[following != IGNORE_INDEX], minlength=self.outputs)
         return torch.from_numpy(np.log(counts / counts.sum())).float()
 
-    def measure(self, model: nn.Module, batch: CausalBatch, names: Container[str]) -> Measured:
+    def measure(self, model: nn.Module, batch: CausalBatch) -> Measured:
         """Return nats of tokens; unigram_perplexity's come from their shares in training, without their context.
 
         A byte is a byte of the test texts in UTF-8 (validation texts: as many per token), so bits per byte
@@ -244,7 +240,7 @@ class MaskedLM(SequenceTask):
         losses = [sum_cross_entropy(*term, 0.0 if name == NEXT else self.label_smoothing) for name, term in terms]
         return torch.stack(losses)
 
-    def measure(self, model: nn.Module, batch: MaskedBatch, names: Container[str]) -> Measured:
+    def measure(self, model: nn.Module, batch: MaskedBatch) -> Measured:
         """Return the nats of each term of the loss; outcomes are of each sequence's masked tokens."""
         measured: dict[str, Any] = {"loss": []}
         for name, (logits, targets) in self.terms(model, batch).items():

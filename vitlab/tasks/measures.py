@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor, distributed
-from torchmetrics import MeanAbsoluteError, MeanMetric, Metric, PearsonCorrCoef, SpearmanCorrCoef
+from torchmetrics import Metric, PearsonCorrCoef, SpearmanCorrCoef
 from torchmetrics.classification import (
     MulticlassAccuracy,
     MulticlassCalibrationError,
@@ -27,27 +27,12 @@ Accuracy = partial(MulticlassAccuracy, average="micro", validate_args=False)
 Spearman = SpearmanCorrCoef
 
 
-class Mean(MeanMetric):
-    """The mean of all values, in float64; NaN if one of them is NaN, which torchmetrics' own leaves out."""
-
-    def __init__(self, outputs: int = 1):
-        super().__init__(nan_strategy="disable")
-        self.set_dtype(torch.float64)  # in float32 a sum stands still at 2^24 times its values
-
-
-class Perplexity(Mean):
-    """The exponential of the mean nats per token."""
-
-    def compute(self) -> Tensor:
-        return super().compute().exp()
-
-
-class SumOfMeans(Metric):
-    """The sum of one or more terms, each the mean over its own number of values; a term without values counts as 0."""
+class Mean(Metric):
+    """The mean of all values, or the sum of several terms' means, in float64; a term without values counts as 0."""
 
     def __init__(self, outputs: int = 1):
         super().__init__()
-        for name in ("totals", "counts"):
+        for name in ("totals", "counts"):  # in float32 a sum stands still at 2^24 times its values
             self.add_state(name, torch.zeros(1, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, *terms: Tensor) -> None:
@@ -56,6 +41,13 @@ class SumOfMeans(Metric):
 
     def compute(self) -> Tensor:
         return (self.totals / self.counts.clamp(min=1)).sum()
+
+
+class Perplexity(Mean):
+    """The exponential of the mean nats per token."""
+
+    def compute(self) -> Tensor:
+        return super().compute().exp()
 
 
 class Pearson(PearsonCorrCoef):
@@ -69,12 +61,11 @@ class Pearson(PearsonCorrCoef):
         return super().compute().nan_to_num(0.0)
 
 
-class AbsoluteError(MeanAbsoluteError):
-    """The mean absolute error, summed in float64."""
+class AbsoluteError(Mean):
+    """The mean absolute error."""
 
-    def __init__(self, outputs: int):
-        super().__init__(outputs)
-        self.set_dtype(torch.float64)
+    def update(self, predicted: Tensor, targets: Tensor) -> None:
+        super().update((predicted.double() - targets.double()).abs())
 
 
 class AveragePrecision(MultilabelAveragePrecision):

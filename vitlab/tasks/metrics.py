@@ -150,7 +150,7 @@ METRICS = (
     # how far confidence is from accuracy, over bins (Guo et al., 2017)
     Metric("calibration_error", "calibration error", False, False, make=lazy("Calibration"), **BESIDE),
     *(Metric(key, name, **POINTS, is_compared=False) for key, name in PROBES.items()),
-    Metric("loss", "loss", is_error=True, make=lazy("SumOfMeans"), **WHOLE, **RELATIVE),
+    Metric("loss", "loss", is_error=True, make=lazy("Mean"), **WHOLE, **RELATIVE),
 )
 TABLES = (  # no columns of results.csv, or no ones that are compared
     *(Metric(f"{term}_loss", f"{term} loss", of=of, **MEAN) for term, of in TERMS.items()),

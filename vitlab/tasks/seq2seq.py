@@ -3,7 +3,7 @@
 Shapes: B batch, S tokens of a source, N of a target, V vocabulary; C channels, Y x X pixels, K captions of a picture.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError
-from vitlab.config.checks import find_excluded
 from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
@@ -24,7 +23,7 @@ from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding, write
-from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, sum_cross_entropy
+from vitlab.tasks.base import Task, TokenInputs, count_nats, fill, sum_cross_entropy
 from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.language import SEED
 from vitlab.tasks.measures import (
@@ -58,7 +57,6 @@ class SequenceToSequence(Task):
     item, of, writes_texts = "pair", TARGETS, True
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        raise_all(find_excluded(recipe, "text"))
         if len(data.train.parts) != 2:
             raise UserError(
                 f"data={data.name}: has {plural(len(data.train.parts), 'text')} an item; task={config.name} needs a "
@@ -134,16 +132,16 @@ class SequenceToSequence(Task):
             metrics.add_metrics({"texts": Decoded(*self.scores), **texts})
         return metrics
 
-    def measure(self, model: nn.Module, batch: SourceTargetBatch, names: Container[str]) -> Measured:
+    def update(self, metrics: MetricCollection, model: nn.Module, batch: SourceTargetBatch) -> None:
         nats, counts = count_nats(self.logits(model, batch), batch.following), batch.following != IGNORE_INDEX
         measured = {"": [nats[counts]], "outcomes": (nats, counts)}
-        if "texts" in names:
+        if "texts" in metrics:
             written, wanted = self.write(model, batch), self.wanted(batch)
             measured |= self.compare_texts(batch, written, wanted)
             if self.exact:
                 right = [text.strip() == other.strip() for text, other in zip(written, wanted, strict=True)]
                 measured["outcomes"] = [torch.tensor(right, device=counts.device)]
-        return measured
+        fill(metrics, measured)
 
     def wanted(self, batch: SourceTargetBatch) -> list[Any]:
         """Return the texts that are right, as `scores` take them."""
@@ -290,7 +288,6 @@ class SpanCorruption(SequenceToSequence):
     writes_texts = exact = False  # what stands in a span is too open for whole texts to be compared
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        raise_all(find_excluded(recipe, "text"))
         self.share, self.mean_span = config.share, config.mean_span
         self.plan = plan_lengths(data.length, config.share, config.mean_span)
         self.tokenizer = data.tokenizer.with_sentinels(max(SENTINELS, self.plan.spans + 1))
@@ -335,7 +332,6 @@ class Captioning(SequenceToSequence):
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: CaptionData, data_config: DataConfig):
         if not isinstance(data, CaptionData):
             raise UserError(f"data={data.name}: has no captions; give data=captioned_glyphs, or data=captions")
-        raise_all(find_excluded(recipe, "captions"))
         self.set_options(config, recipe, data)
         self.images = ImagePreparation(recipe, data, data_config)
         self.train, self.validation, self.test = data.train, data.validation, data.test

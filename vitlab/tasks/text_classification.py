@@ -6,7 +6,7 @@ The data decide which. Inputs are GPT's and BERT's (vitlab.data.sequences).
 Shapes: B batch, S sequences of an item (absent if it is one), N tokens, D width.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from vitlab.config.checks import find_excluded
 from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
@@ -127,7 +126,7 @@ class SpanExtraction(TextClassification):
     def count_targets(self, batch: Batch) -> Tensor:
         return torch.tensor([len(batch[0])], device=batch[0].device)
 
-    def measure(self, model: nn.Module, batch: Batch, names: Container[str]) -> Measured:
+    def measure(self, model: nn.Module, batch: Batch) -> Measured:
         """Return nats of both ends, and exact matches and F1 of words as SQuAD's (`score_answer`), one answer each."""
         from vitlab.tasks.measures import score_answer
 
@@ -241,7 +240,7 @@ def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
 
 
 def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> TextClassification:
-    raise_all([*find_excluded(recipe, "text"), *list_problems(config, data)])
+    raise_all(list_problems(config, data))
     texts = data.train
     if config.kind == "span_extraction":
         return SpanExtraction(recipe, data)
