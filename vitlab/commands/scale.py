@@ -341,7 +341,7 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
     console, files = Console(), results.files
     if results.rows:
         print_table(make_size_table(results))
-    for text in filter(None, [*headline(results), results.fits.describe_next_runs(), advise_tuning(results)]):
+    for text in filter(None, [*headline(results), advise_tuning(results)]):
         console.print(escape(text), highlight=False)
     for run, error in (failed or {}).items():
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)

@@ -3,17 +3,15 @@ runs would tell; the laws of a study and of the groups of a file, as tables and 
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.formatting import DASH, amount, duration, finite, plural, round_numbers, significant, whole
+from vitlab.formatting import DASH, amount, finite, plural, round_numbers, significant
 from vitlab.studies.fit import (
     DRAWS,
     FEWEST,
@@ -40,7 +38,6 @@ SURE, LIKELY = 0.9, 0.5  # shares of the draws with a crossover that a claim of 
 EARLY = 0.1  # share of the draws with another order at the smallest sizes from which on a sentence says so
 GRID = 60  # sizes at which two laws are compared
 
-NEXT_RUN = 0.3  # share of a crossover's variance that a run must take away to be named
 MOST_PAIRS = 10  # that sentences name
 ITEMS = 4096  # test items that are drawn at a time
 CAME_TRUE = 0.64  # of 47 likely crossovers on public curves (LCDB) who passes leads at the end: docs/rules.md
@@ -70,7 +67,6 @@ class Crossover:
     largest: float = float("nan")  # size up to which both were measured
     below: float | None = None  # the smallest size with a clear leader, where the order at smaller ones is open
     ahead: int | None = None  # after it: 0 the first model, 1 the second
-    places: np.ndarray | None = field(default=None, repr=False, compare=False)  # its log size in each draw
 
     @property
     def factor(self) -> float | None:
@@ -153,7 +149,6 @@ def crossover(
         claim=claim,
         below=None,  # the order after it is known
         ahead=int(ahead),
-        places=places,
     )
 
 
@@ -310,47 +305,6 @@ def describe_multiplier(found: Multiplier, first: str, second: str, name: str = 
     return f"{first} needs {significant(found.ratio, 2)} ({interval}) times the data of {second} for {target}"
 
 
-# ---- what to run next
-
-
-class NextRun(NamedTuple):
-    """One more seed of a model (0 the first, 1 the second) at a size.
-
-    `gain` is the share of the variance of the crossover's log size that it takes away.
-    """
-
-    model: int
-    size: int
-    gain: float
-    cost: float
-
-
-def rank_next_runs(
-    first: Fit, second: Fit, found: Crossover, costs: Mapping[tuple[int, float], float], most: int = 3
-) -> list[NextRun]:
-    """Rank further runs by gain for their cost; return the best `most`, by the delta method.
-
-    How the crossover moves with the mean error of each model and size is the regression of its draws on the noise in
-    them; one more run multiplies the variance of a mean of n runs by n / (n + 1). `costs` are of a run by (model,
-    size), in any unit. Gives none for a crossover whose interval is not finite.
-    """
-    if found.high is None:
-        return []
-    crosses, fits = np.isfinite(found.places), (first, second)
-    noise = np.concatenate([fit.noise_of_means for fit in fits], axis=1)[crosses]
-    places = found.places[crosses] - found.places[crosses].mean()
-    slopes = np.linalg.lstsq(noise - noise.mean(0), places, rcond=None)[0]
-    cells = [(model, round(float(size))) for model, fit in enumerate(fits) for size in np.exp(fit.runs.log_sizes)]
-    counts = np.concatenate([fit.runs.counts for fit in fits])
-    parts = slopes**2 * np.concatenate([fit.noise[0] ** 2 for fit in fits]) / counts
-    # what the seeds' noise does not explain, as the choice of a law, no further run takes away
-    total = max(float(parts.sum()), float(places.var()), 1e-300)
-    gains = (parts / total / (counts + 1)).tolist()
-    # a gain that a sentence would give as 0% is none
-    runs = [NextRun(*cell, gain, costs.get(cell, 0)) for cell, gain in zip(cells, gains, strict=True) if gain > 0.005]
-    return sorted((run for run in runs if run.cost > 0), key=lambda run: run.gain / run.cost, reverse=True)[:most]
-
-
 # ---- laws of groups of runs
 
 
@@ -432,7 +386,6 @@ class StudyFits:
         self.crossovers: dict[tuple[str, str], Crossover] = {}
         self.between: tuple[tuple[str, str], Crossover] | None = None
         self.on_budget: set[str] = set()
-        self.costs: dict[tuple[str, float], list[float]] = defaultdict(list)  # wall_s of runs, by model and size
         if metric.percent:
             self.error_name, self.to_error, self.to_metric = "error", metric.to_error, lambda error: 1 - error
         elif metric.key == "perplexity":
@@ -441,9 +394,6 @@ class StudyFits:
             self.error_name, self.to_error, self.to_metric = metric.name, float, lambda error: error
         else:
             return
-        for row in results.rows:
-            if (cost := finite(row.get("wall_s"))) is not None:
-                self.costs[row["model"], row["train_size"]].append(cost)
         self._of_items = self._draw_items(results)
         for model, cells in results.by_model.items():
             self._fit(results, model, cells)
@@ -594,18 +544,3 @@ class StudyFits:
         yield ["a", "b", *keys]
         for pair, one in self.crossovers.items():
             yield [*pair, *(vars(one)[key] for key in keys)]
-
-    def describe_next_runs(self) -> str:
-        """Name the run that would narrow two models' crossover most for its time, if by NEXT_RUN or more; else ""."""
-        if len(self.crossovers) != 1:
-            return ""
-        ((pair, crossing),) = self.crossovers.items()
-        costs = {(pair.index(model), size): fmean(s) for (model, size), s in self.costs.items() if model in pair}
-        runs = rank_next_runs(*(self.by_model[model] for model in pair), crossing, costs)
-        best = next((run for run in runs if run.gain >= NEXT_RUN), None)
-        if best is None:
-            return ""
-        return (
-            f"Best next run: a seed of {pair[best.model]} with {whole(best.size)} ({duration(best.cost)}) takes "
-            f"{best.gain:.0%} off the variance of where they cross."
-        )
