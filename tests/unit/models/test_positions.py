@@ -7,7 +7,6 @@ import torch
 from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vitlab.models.mixers.attention import Attention
 from vitlab.models.positions import RelativePositions, rotary1d, rotary2d, rotate, sincos1d
 
 N, K = 7, 12
@@ -32,13 +31,6 @@ def test_rotary_positions_turn_each_pair_by_its_angle():
             expected = pair * complex(math.cos(angle), math.sin(angle))
             torch.testing.assert_close(turned[:, :, position, 2 * i], expected.real)
             torch.testing.assert_close(turned[:, :, position, 2 * i + 1], expected.imag)
-
-
-def test_attention_with_rotary_positions_depends_on_distances_alone():
-    layer, x, table = Attention(24, 2), torch.randn(2, N, 24), rotary1d(N + 4, K)
-    found, moved = (layer(x, rotary=table[:, first : first + N]) for first in (0, 4))
-    torch.testing.assert_close(found, moved)
-    assert not torch.allclose(found, layer(x), atol=1e-3)
 
 
 def test_rotary2d_is_timms_and_leaves_prefix_tokens_alone():
