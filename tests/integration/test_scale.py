@@ -283,6 +283,17 @@ def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_comma
 
 
 @pytest.mark.slow
+def test_two_starts_at_once_share_a_study(tmp_path):
+    words = ["scale", "quick", *LONG, "sizes=[60,90,150]", "wandb.mode=off", "--jobs", "1", "--out"]
+    programs = [commands.Program(*words, tmp_path / "shared") for _ in range(2)]
+    assert [program.end().returncode for program in programs] == [0, 0]
+    commands.succeed(*words, tmp_path / "alone")
+    assert table(tmp_path / "shared") == table(tmp_path / "alone")
+    logs = [log.read_text() for log in tmp_path.glob("shared/*/log.txt")]
+    assert [log.count(": trained") for log in logs] == [1, 1, 1]
+
+
+@pytest.mark.slow
 def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monkeypatch):
     """One is deleted while the other trains; then both results are damaged, each in its own way."""
     monkeypatch.setattr(scale, "finish", lambda files, failed, *_: len(failed))  # no report, which takes its time

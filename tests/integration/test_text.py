@@ -149,7 +149,8 @@ def test_a_language_model_goes_to_hugging_face_and_comes_back(corpus, tmp_path):
     words_of = ["--prompt", "the", "--temperature", "0"]
     texts = [vitlab("generate", tmp_path / name, *words_of).stdout for name in ("run", "folder")]
     assert texts[0] == texts[1] != ""
-    succeed("analyze", tmp_path / "folder", "task=causal_lm", "--text", "the <x>", "--out", tmp_path / "looked")
+    shown = ["task=causal_lm", "data=textfile", f"data.path={corpus}", "data.length=16", "--text", "the <x>"]
+    succeed("analyze", tmp_path / "folder", *shown, "--out", tmp_path / "looked")
     assert {path.name for path in (tmp_path / "looked").iterdir()} >= {"attention.html", "attention_entropy.json"}
     given = [f"data.tokenizer={tmp_path}/folder/tokenizer.json", "budget.steps=3", f"init={tmp_path}/folder"]
     again = succeed(*words, *given, "--out", tmp_path / "again")

@@ -77,7 +77,6 @@ def test_lists_hold_every_file_of_their_folder(vitlab):
     [
         ("scale", "arrow"),
         ("scale data=digits", "quick"),
-        ("scale fashion", "fashion"),
         ("scale quick name=mine", "mine"),
         ("train data=digits seed=3", "vit_nano-digits-nall-s3"),
     ],

@@ -7,8 +7,6 @@ import torch
 from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vitlab.models import build_model
-from vitlab.models.mixers.attention import Attention
 from vitlab.models.positions import RelativePositions, rotary1d, rotary2d, rotate, sincos1d
 
 N, K = 7, 12
@@ -35,29 +33,12 @@ def test_rotary_positions_turn_each_pair_by_its_angle():
             torch.testing.assert_close(turned[:, :, position, 2 * i + 1], expected.imag)
 
 
-def test_attention_with_rotary_positions_depends_on_distances_alone():
-    layer, x, table = Attention(24, 2), torch.randn(2, N, 24), rotary1d(N + 4, K)
-    found, moved = (layer(x, rotary=table[:, first : first + N]) for first in (0, 4))
-    torch.testing.assert_close(found, moved)
-    assert not torch.allclose(found, layer(x), atol=1e-3)
-
-
 def test_rotary2d_is_timms_and_leaves_prefix_tokens_alone():
     theirs = RotaryEmbeddingCat(K, in_pixels=False, feat_shape=[3, 5], temperature=100.0, grid_indexing="ij")
     x, prefix = torch.randn(2, 3, 2 + 15, K), 2
     turned = rotate(x, rotary2d((3, 5), K, prefix))
     assert torch.equal(turned[:, :, :prefix], x[:, :, :prefix])
     torch.testing.assert_close(turned[:, :, prefix:], apply_rot_embed_cat(x[:, :, prefix:], theirs.get_embed()))
-
-
-def test_a_vit_with_rotary_positions_sees_the_order_of_patches():
-    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, positions="rotary").eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    assert model.pos_embed is None
-    images = torch.randn(2, 3, 8, 12)
-    swapped = torch.cat([images[..., 8:], images[..., :8]], dim=-1)
-    assert not torch.allclose(model(images), model(swapped), atol=1e-3)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -218,7 +218,3 @@ def test_each_query_scores_each_key_by_the_formula(name):
         for n in range(3):
             for m in range(4):
                 torch.testing.assert_close(found[b, n, m], FORMULAS[name](score, queries[b, n], context[b, m]))
-
-
-def test_the_cosine_starts_as_sharp_as_a_scaled_product_of_vectors_of_variance_1():
-    assert SCORES["cosine"](6).log_sharpness.exp().item() == pytest.approx(math.sqrt(6))

@@ -72,17 +72,6 @@ def test_a_class_is_its_letter():
     assert (found == data.train.labels).mean() > 0.97
 
 
-def test_light_glyphs_of_their_size_stand_in_the_image_on_a_dark_background():
-    images = load(noise=0.0, shift=0.0, rotation=0.0, scale=[0.5, 0.5]).train.read(np.arange(72))[:, 0].astype(float)
-    dark, light = images.min(axis=(1, 2)) / 255, images.max(axis=(1, 2)) / 255
-    assert (dark > 0.09).all()
-    assert (dark < 0.21).all()
-    assert (light > 0.6).all()
-    sides = np.maximum(*((images > 110).any(axis=axis).sum(axis=1) for axis in (1, 2)))
-    assert np.abs(sides - 12).max() <= 2
-    assert not (images[:, :4] > 110).any()
-
-
 def test_all_mistakes_are_reported_at_once():
     with pytest.raises(UserError) as caught:
         load(train_images=3, noise=-1.0, scale=[0.9, 0.6])
