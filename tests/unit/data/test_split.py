@@ -115,15 +115,10 @@ def test_whole_documents_are_carved_and_equal_ones_stay_together(tmp_path):
     assert [len(part) for part in (found.train, found.validation, found.test)] == [48, 6, 6]
 
 
-def test_of_a_single_document_the_end_is_carved(tmp_path):
-    (tmp_path / "one.txt").write_text("".join(f"line {i}\n" for i in range(100)))
-    found = load("textfile", path=str(tmp_path / "one.txt"))
-    (train,), (validation,), (test,) = (decode(found, split) for split in ("train", "validation", "test"))
-    assert train + validation + test == "".join(f"line {i}\n" for i in range(100))[:-1]
-    assert validation.startswith("line 8")
-    (tmp_path / "two.txt").write_text("a" * 50 + "\nb")
-    with pytest.raises(UserError, match="data=textfile: 1 training text, none to spare for validation; give more"):
-        load("textfile", path=str(tmp_path / "two.txt"))
+def test_the_tokenizer_never_saw_validation_texts(tmp_path):
+    (tmp_path / "one.txt").write_text("a\n" * 99 + "b\n" * 11 + "c\n" * 11)
+    found = load("textfile", path=str(tmp_path / "one.txt"), tokenizer="characters")
+    assert found.tokenizer.unknown in found.validation.parts[0].values
 
 
 PREMISES = [f"A man in a red shirt numbered {n} sleeps on a bench in the park." for n in range(20)]

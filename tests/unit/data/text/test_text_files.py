@@ -110,6 +110,9 @@ def test_of_a_single_file_the_end_is_held_out(tmp_path):
     assert problems("textfile", path=write(tmp_path / "one.txt", "one line")) == [
         f"data.path={tmp_path}/one.txt: has too few lines to hold out the last of them; give data.test_path=FILE"
     ]
+    assert problems("textfile", path=write(tmp_path / "two.txt", "a" * 50, "b")) == [
+        "data=textfile: 1 training text, none to spare for validation; give more"
+    ]
 
 
 def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
@@ -198,12 +201,12 @@ def test_a_held_out_label_that_training_lacks_is_refused(tmp_path):
 
 def test_csv_with_quotes_and_a_held_out_share(tmp_path):
     rows = [f'"a, ""quoted"" text\nof row {n}",{"yes" if n % 5 else "no"}' for n in range(50)]
-    path = write(tmp_path / "a.csv", "text,kind", *rows, "", rows[3])
+    path = write(tmp_path / "a.csv", "text,kind", *rows, "", *rows[:20])
     found = load("csv", path=path, label="kind", test_share=0.2)
     assert found.classes == ("no", "yes")
-    assert sorted(texts(found)) == sorted(f'a, "quoted" text\nof row {n}' for n in [*range(50), 3])
-    assert 2 in [texts(found, split).count('a, "quoted" text\nof row 3') for split in found.splits]
-    assert [np.bincount(split.labels)[0] for split in found.splits.values()] == [7, 1, 2]
+    assert sorted(texts(found)) == sorted(f'a, "quoted" text\nof row {n}' for n in [*range(50), *range(20)])
+    assert sum(len(set(texts(found, split))) for split in found.splits) == 50  # rows that come twice are in one split
+    assert [np.bincount(split.labels)[0] for split in found.splits.values()] == [10, 2, 2]
     assert texts(load("csv", path=path, label="kind", test_share=0.2, cache="never"), "test") == texts(found, "test")
 
 
