@@ -115,12 +115,6 @@ def test_whole_documents_are_carved_and_equal_ones_stay_together(tmp_path):
     assert [len(part) for part in (found.train, found.validation, found.test)] == [48, 6, 6]
 
 
-def test_the_tokenizer_never_saw_validation_texts(tmp_path):
-    (tmp_path / "one.txt").write_text("a\n" * 99 + "b\n" * 11 + "c\n" * 11)
-    found = load("textfile", path=str(tmp_path / "one.txt"), tokenizer="characters")
-    assert found.tokenizer.unknown in found.validation.parts[0].values
-
-
 PREMISES = [f"A man in a red shirt numbered {n} sleeps on a bench in the park." for n in range(20)]
 HELD = ["A man sleeps.", "Nobody is there.", "The man sings a song."]
 
