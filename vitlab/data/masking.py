@@ -5,7 +5,7 @@ Shapes: B rows, N tokens, K places; S tokens of T5's input, T of its target.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,32 +24,28 @@ class RowGenerators:
     def __init__(self, seeds: Sequence[int]):
         self.each = [Generator().manual_seed(seed) for seed in seeds]
 
-    def draw(self, of: Callable[[Generator], Tensor], rows: Tensor | None) -> Tensor:
-        """Stack `of(generator)` of each row; rows (B,) that are False draw nothing and get zeros."""
-        wanted = [True] * len(self.each) if rows is None else rows.tolist()
-        drawn = {row: of(self.each[row]) for row, draws in enumerate(wanted) if draws}
-        none = torch.zeros_like(next(iter(drawn.values())))
-        return torch.stack([drawn.get(row, none) for row in range(len(wanted))])
-
 
 Random = Generator | RowGenerators
+UNIFORM = partial(torch.rand, dtype=torch.float64)
 
 
-def draw_uniform(shape: tuple[int, ...], generator: Random, device: torch.device, rows: Tensor | None = None) -> Tensor:
+def draw_uniform(
+    shape: tuple[int, ...],
+    generator: Random,
+    device: torch.device,
+    rows: Tensor | None = None,
+    draw: Callable[..., Tensor] = UNIFORM,
+) -> Tensor:
     """Draw doubles from [0, 1): with floats the shares of long rows would be off by their rounding.
 
-    rows (B,), bool: the rows that draw, if each has a generator of its own; None for all.
+    rows (B,), bool: the rows that draw, the others get zeros, if each has a generator of its own; None for all.
     """
-    if isinstance(generator, RowGenerators):
-        return generator.draw(lambda own: torch.rand(shape[1:], generator=own, dtype=torch.float64), rows).to(device)
-    return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64).to(device)
-
-
-def draw_integers(high: int, shape: tuple[int, ...], generator: Random, device: torch.device) -> Tensor:
-    """Draw integers from 0 to high - 1."""
-    if isinstance(generator, RowGenerators):
-        return generator.draw(lambda own: torch.randint(high, shape[1:], generator=own), None).to(device)
-    return torch.randint(high, shape, generator=generator, device=generator.device).to(device)
+    if not isinstance(generator, RowGenerators):
+        return draw(shape, generator=generator, device=generator.device).to(device)
+    wanted = [True] * len(generator.each) if rows is None else rows.tolist()
+    drawn = {row: draw(shape[1:], generator=generator.each[row]) for row, draws in enumerate(wanted) if draws}
+    none = torch.zeros_like(next(iter(drawn.values())))
+    return torch.stack([drawn.get(row, none) for row in range(len(wanted))]).to(device)
 
 
 def choose_tokens(maskable: Tensor, share: float, generator: Random) -> Tensor:
@@ -90,7 +86,7 @@ def corrupt(
     fate = draw_uniform(tuple(tokens.shape), generator, tokens.device)
     if groups is not None:
         fate = fate.gather(1, groups.clamp(min=0))
-    drawn = draw_integers(len(drawable), tuple(tokens.shape), generator, tokens.device)
+    drawn = draw_uniform(tuple(tokens.shape), generator, tokens.device, draw=partial(torch.randint, len(drawable)))
     seen = torch.where(fate < MASKED + REPLACED, drawable[drawn], tokens)
     return torch.where(chosen, seen.masked_fill(fate < MASKED, mask_token), tokens)
 

@@ -28,25 +28,22 @@ SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of oth
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """A reader of blocks: `length` tokens and the next `ahead` ones. They lie in all texts joined end to end, `end`
-    after each; or each lies in one text, where `text` (M,) gives the text and `offset` (M,) the place in it.
+    after each; or each in one text, with the place `begins` (M,).
     """
 
     texts: Ragged
     end: int
     length: int
     ahead: int
-    text: np.ndarray | None = None
-    offset: np.ndarray | None = None
+    begins: np.ndarray | None = None
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         """Read blocks: int64 (B,) -> int64 (B, length + ahead)."""
-        after = np.arange(self.length + self.ahead)
-        if self.text is not None:
-            text = np.broadcast_to(self.text[indices, None], (len(indices), len(after)))
-            return read_tokens(self.texts, text, self.offset[indices, None] + after, self.end)
-        places = np.asarray(indices)[:, None] * self.length + after
-        text = np.minimum(np.searchsorted(self.firsts, places, side="right") - 1, len(self.texts) - 1)
-        return read_tokens(self.texts, text, places - self.firsts[text], self.end)
+        firsts, begins = self.firsts, np.asarray(indices) * self.length if self.begins is None else self.begins[indices]
+        places = begins[:, None] + np.arange(self.length + self.ahead)
+        within = places if self.begins is None else places[:, :1]
+        text = np.minimum(np.searchsorted(firsts, within, side="right") - 1, len(self.texts) - 1)
+        return read_tokens(self.texts, text, places - firsts[text], self.end)
 
     @cached_property
     def firsts(self) -> np.ndarray:
@@ -55,7 +52,7 @@ class Blocks:
 
 
 def read_tokens(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -> np.ndarray:
-    """Read the tokens at places of texts, of the same shape: `end` just behind a text's last, IGNORE_INDEX beyond."""
+    """Read the tokens at places of texts: `end` just behind a text's last token, IGNORE_INDEX beyond."""
     lengths = texts.lengths[text]
     inside = texts.starts[text] + np.minimum(offset, lengths - 1)
     tokens = texts.values[inside].astype(np.int64)
@@ -75,7 +72,7 @@ def pack_texts(
         counts = np.ceil(np.maximum(spans, 0) / length).astype(np.int64)
         text = np.repeat(np.arange(len(texts)), counts)
         offset = (np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts)) * length
-        read = Blocks(texts, end, length, ahead, text, offset)
+        read = Blocks(texts, end, length, ahead, texts.starts[text] + text + offset)
         return Split(np.zeros(len(text), dtype=np.int64), read, unit="document", groups=text)
     tokens = len(texts.values) + len(texts) - ahead
     items = tokens // length if whole else -(-tokens // length)
