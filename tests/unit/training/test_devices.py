@@ -4,8 +4,6 @@ import contextlib
 import itertools
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -65,15 +63,6 @@ def assert_same_losses(folder, alone):
 def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_path, parts):
     train_run(configure(ADAMW), tmp_path / "alone")
     train([*TINY, ADAMW, parts], tmp_path / "shared")
-    assert_same_losses(tmp_path / "shared", tmp_path / "alone")
-
-
-@pytest.mark.slow
-def test_torchrun_starts_a_run_by_itself(tmp_path):
-    train_run(configure(ADAMW), tmp_path / "alone")
-    program = [sys.executable, "-m", "vitlab", "train", *TINY, ADAMW, TWO, "--out", str(tmp_path / "shared")]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--no-python"]
-    subprocess.run([*torchrun, *program], check=True)
     assert_same_losses(tmp_path / "shared", tmp_path / "alone")
 
 
