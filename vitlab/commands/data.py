@@ -21,7 +21,7 @@ DESCRIPTION = """Look at a folder of pictures, one subfolder for each class, bef
   vitlab data photos                     # counts, sizes, files that cannot be read, copies
   vitlab data photos --out look          # the same with pictures: look/data.html, look/data.json
 
-Copies are found when they are encoded again, resized or a little brighter, not when cropped, turned or mirrored."""
+Copies are found when they are encoded again, resized, mirrored or a little brighter, not when cropped or turned."""
 MOST = 20  # classes, files and pairs that are listed
 
 

@@ -1,7 +1,7 @@
 """A look at a folder of labelled pictures: its splits, classes, sizes, faults and copies. Imports no torch.
 
-A copy has the same bytes, or its thumbnail is nearly the same: encoded again, resized or a little brighter. Copies that
-are cropped, turned or mirrored are not found.
+A copy has the same bytes, or nearly the same thumbnail: encoded again, resized, mirrored or a little brighter. Cropped
+and turned copies are not found.
 """
 
 import hashlib
@@ -31,9 +31,7 @@ from vitlab.hardware import count_cores
 Progress = Callable[[str, int, int | None], None]
 
 SIDE = 16  # pixels of a thumbnail
-FINE = 4  # pixels of which one of a thumbnail is the mean, in each direction: smooth skies differ by less than a level
 FULL_SCALE = 8 * SIDE  # a JPEG is decoded at a fraction of its size, this or more
-GAP = 3.0  # times FINE * SIDE pixels, to which others are reduced before they are resized: half of the time
 BATCH = 32  # files that a process is given at a time
 ALONE = 200  # so many files or fewer are read by this process: starting others takes a second
 ORIENTATION = 0x0112  # EXIF's tag
@@ -44,8 +42,8 @@ class Picture:
     """The facts about one file. If the file cannot be read, `error` is the reason and the rest is empty.
 
     height, width: pixels, upright. mode, format: as Pillow names them. orientation: EXIF's, 1 if it is upright.
-    digest: 64 bits, equal for files of equal bytes. thumbnail: float16 (SIDE, SIDE, 3), levels from 0 to 255,
-    whatever the aspect ratio. largest: the highest level of a picture with more than 8 bits, else 0.
+    digest: 64 bits, equal for files of equal bytes. thumbnail: uint8 (SIDE, SIDE, 3), whatever the
+    aspect ratio. largest: the highest level of a picture with more than 8 bits, else 0.
     """
 
     path: str
@@ -115,17 +113,16 @@ def count_bits(largest: int) -> int:
 
 
 def shrink(image: Image.Image, bits: int = decode.BITS) -> np.ndarray:
-    """Shrink an opened image to float16 (SIDE, SIDE, 3), 0 to 255: upright, transparency on white, not cropped."""
+    """Shrink an opened image to uint8 (SIDE, SIDE, 3): upright, transparency on white, not cropped."""
     image.draft(None, (FULL_SCALE, FULL_SCALE))
     image = decode.upright(image, 4 * FULL_SCALE, bits)
-    small = image.resize((FINE * SIDE, FINE * SIDE), Image.Resampling.BILINEAR, reducing_gap=GAP)
-    pixels = np.asarray(decode.flatten(small, "RGB"))
-    return pixels.reshape(SIDE, FINE, SIDE, FINE, 3).mean(axis=(1, 3)).astype(np.float16)
+    image = image.resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=3.0)  # half of the time
+    return np.asarray(decode.flatten(image, "RGB"))
 
 
-ALIKE = 0.992  # the least likeness of a copy
-BRIGHTER = 1.12  # the largest ratio of the brightness of a copy and of its original
-FLAT = 2.0  # levels, standard deviation: below this a thumbnail is a single colour, and only equal bytes count
+ALIKE = 0.992  # the least likeness of a copy, by another size or quality
+LOUDER = 0.15  # the largest difference of the logarithms of the brightness of a copy and of its original, and of DARK
+DARK, FLAT = 8.0, 2.0  # levels: added to all; a contrast below is noise, and only equal bytes count
 BLOCK = 256  # pictures that are compared with all before them at a time
 
 
@@ -144,28 +141,27 @@ def find_pairs(pictures: Sequence[Picture], splits: Sequence[int], progress: Pro
 
     splits: the number of each picture's split, in rising order. So N pictures make N - 1 pairs at most, and a held-out
     picture is paired with a training picture if it can be; pairs across splits come first, then the likest. Likeness
-    is 1 minus the squared difference of two thumbnails, both made equally bright, as a share of their variances.
+    is the correlation of two thumbnails, or of one with the other's mirror image; colors and contrasts must agree, too.
     """
     count, pairs, parts = len(pictures), [], np.array(splits)
     digests = np.array([picture.digest for picture in pictures], np.uint64)
-    looks = np.array([picture.thumbnail for picture in pictures], np.float32).reshape(count, SIDE**2, 3)
-    means, is_flat = np.maximum(looks.mean(axis=(1, 2)), 1), looks.std(axis=1).max(axis=1, initial=0) < FLAT
-    looks = looks / means[:, None, None] - 1
-    spread, looks = np.maximum(SIDE**2 * looks.var(axis=1).sum(axis=1), 1e-6), looks.reshape(count, 3 * SIDE**2)
-    squares = (looks**2).sum(axis=1)
-    least = np.where(is_flat, np.inf, squares - (1 - ALIKE) * spread) / 2  # of two copies: their product is no less
+    pixels = np.array([picture.thumbnail for picture in pictures], np.float32).reshape(count, SIDE, SIDE, 3)
+    colors, contrasts = pixels.mean(axis=(1, 2)), np.sqrt(pixels.var(axis=(1, 2)).sum(axis=1))
+    levels = np.log(np.column_stack([colors, contrasts]) + DARK)
+    scales = np.where(contrasts < FLAT, 0, 1 / np.maximum(contrasts, FLAT)) / SIDE
+    pixels = (pixels - colors[:, None, None]) * scales[:, None, None, None]
+    looks, mirrored = (one.reshape(count, 3 * SIDE**2) for one in (pixels, pixels[:, :, ::-1]))
     for start in range(0, count, BLOCK):
-        rows, before = slice(start, start + BLOCK), slice(start + BLOCK)
-        products, ratios = looks[rows] @ looks[before].T, means[rows, None] / means[before]
-        is_copy = (products >= least[rows, None] + least[before]) & (ratios <= BRIGHTER) & (ratios >= 1 / BRIGHTER)
-        is_copy = np.tril(is_copy | (digests[rows, None] == digests[before]), start - 1)
-        for row in np.flatnonzero(is_copy.any(axis=1)):
-            second, firsts = start + int(row), np.flatnonzero(is_copy[row])
-            same = digests[firsts] == digests[second]
-            shares = (squares[second] + squares[firsts] - 2 * products[row, firsts]) / (spread[second] + spread[firsts])
-            likeness = np.where(same, 1, 1 - np.maximum(shares, 0))
-            best = np.argmax(likeness + same - 3 * parts[firsts])
-            pairs.append(Pair(int(firsts[best]), second, float(likeness[best]), bool(same[best])))
+        rows, before = slice(start, start + BLOCK), looks[: start + BLOCK].T
+        likeness = np.maximum(looks[rows] @ before, mirrored[rows] @ before)
+        likeness[digests[rows, None] == digests[: start + BLOCK]] = 2  # equal bytes count more than any likeness
+        seconds, firsts = np.nonzero(np.tril(likeness >= ALIKE, start - 1))
+        found, seconds = likeness[seconds, firsts], seconds + start
+        order = np.lexsort((-found, parts[firsts], seconds))
+        order = order[np.abs(levels[seconds] - levels[firsts]).max(axis=1)[order] <= LOUDER]
+        for place in order[np.unique(seconds[order], return_index=True)[1]]:
+            alike = float(found[place])
+            pairs.append(Pair(int(firsts[place]), int(seconds[place]), min(alike, 1.0), alike == 2))
         progress("comparing pictures", min(start + BLOCK, count), count)
     return sorted(pairs, key=lambda pair: (splits[pair.first] == splits[pair.second], -pair.likeness))
 

@@ -5,7 +5,7 @@ import struct
 import zlib
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageEnhance
+from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from sklearn.datasets import load_sample_images
 
 KINDS = ("crop", "noise", "shape")
@@ -45,11 +45,13 @@ def encode(image, quality=92):
 
 
 def copy(image, way):
-    """JPEG bytes of a copy: encoded again, smaller, or brighter."""
+    """JPEG bytes of a copy: encoded again, smaller, mirrored, or brighter."""
     if way == "encoded":
         return encode(image, quality=70)
     if way == "resized":
         return encode(image.resize((round(image.width * 0.8), round(image.height * 0.8)), Image.Resampling.BICUBIC))
+    if way == "mirrored":
+        return encode(ImageOps.mirror(image))
     return encode(ImageEnhance.Brightness(image).enhance(1.05))
 
 

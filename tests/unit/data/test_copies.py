@@ -10,7 +10,7 @@ from tests.unit.data.drawn import KINDS, copy, draw_many, encode
 from vitlab.data import look
 from vitlab.data.look import Picture, find_pairs, shrink
 
-WAYS = ("encoded", "resized", "brighter")
+WAYS = ("encoded", "resized", "brighter", "mirrored")
 COUNT = 80
 
 
