@@ -351,10 +351,7 @@ DAMAGES = [
     ),
     *(("vit", {"files": {"config.json": text}}) for text in JSON),
     *(("gpt2", {"files": {"model.safetensors": text}}) for text in (b"", b"\xff" * 99)),
-    *(
-        ("vit", {"files": {"preprocessor_config.json": text}})
-        for text in (b"[", b'{"size": "x"}', b'{"image_std": {}}')
-    ),
+    *(("vit", {"files": {"preprocessor_config.json": text}}) for text in (b"[", b'{"image_std": {}}')),
     *((kind, {"state": {part: value}}) for kind in NAMES for part in NAMES[kind] for value in TENSORS),
 ]
 
@@ -413,10 +410,9 @@ def test_old_names_are_read(case, folders, tmp_path):
 
 def test_the_preprocessing_of_a_folder_is_compared(folders, tmp_path):
     folder = shutil.copytree(folders["vit"], tmp_path / "vit")
-    seen = {"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 1, 1], "size": {"height": 8, "width": 10}}
+    seen = {"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 1, 1], "size": {"height": 8, "width": 12}}
     (folder / "preprocessor_config.json").write_text(json.dumps(seen))
     advice = load_weights(build_model(folder), folder, mean=[0.5], std=[0.5]).advice
-    assert "size {'height': 8, 'width': 10}, config.json says [8, 12]" in advice
     assert "trained with data.mean=[0.1,0.2,0.3] data.std=[1,1,1], here they are [0.5] and [0.5]" in advice
 
 
@@ -436,11 +432,11 @@ def test_an_exported_run_of_images_is_what_transformers_expects(task, classes, s
     write_folder(run, "run", tmp_path)
     theirs, images = ViTForImageClassification.from_pretrained(tmp_path).eval(), torch.randn(3, 1, 12, 8)
     torch.testing.assert_close(theirs(images).logits, mine.eval()(images), rtol=1e-5, atol=1e-5)
-    assert compare_huggingface(mine, tmp_path, shape) < 1e-5
+    assert compare_huggingface(mine, tmp_path) < 1e-5
     again = build_model("vit_nano", **shape, **sizes)
     assert not load_weights(again, tmp_path, classes=[*classes] or None).new
     nn.init.normal_(mine.head.weight)
-    assert compare_huggingface(mine, tmp_path, shape) > 0.1
+    assert compare_huggingface(mine, tmp_path) > 0.1
     labels = {"regression": torch.zeros(3), "multilabel": torch.zeros(3, 2), "classification": torch.zeros(3).long()}
     assert theirs(images, labels=labels[task]).loss > 0
     assert theirs.config.num_labels == shape["num_classes"]

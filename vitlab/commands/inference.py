@@ -365,7 +365,7 @@ def export(words: Sequence[str]) -> int:
         report_difference(path, compare_onnx(loaded.model, path, size, channels), "onnxruntime")
     else:
         write_folder(loaded, run, path)
-        report_difference(path, compare_huggingface(loaded.model, path, loaded.shape), "transformers")
+        report_difference(path, compare_huggingface(loaded.model, path), "transformers")
     print(path)
     return 0
 

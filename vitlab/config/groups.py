@@ -229,10 +229,10 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
     if group == "model" and choice.startswith("timm:"):
         return {"name": choice, "kind": "timm", "timm_name": choice.removeprefix("timm:")}
     if is_folder_choice(group, choice):
-        from vitlab.config.schema.models import read_model  # 50 ms that `vitlab list` need not wait for
+        from vitlab.config.schema.models import read_folder  # 50 ms that `vitlab list` need not wait for
 
         try:
-            return read_model(Path(choice))
+            return read_folder(Path(choice))[1]
         except UserError as error:
             raise UserError(f"{key}={line}" for line in error.problems) from None
     path = Path(choice) if is_file_choice(choice) else config_dir() / group / f"{choice}.yaml"

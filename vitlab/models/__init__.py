@@ -27,7 +27,7 @@ def build(config: ModelConfig, **shape: Any) -> "nn.Module":
 
     Images: num_classes, image_size (height, width), channels; images (B, channels, height, width) -> logits
     (B, num_classes). Text: vocabulary, length (maximum number of tokens) and head (see `vitlab.models.text`). The model
-    keeps the configuration as `vitlab_config`. Raises UserError for a configuration that cannot be built.
+    keeps both as `vitlab_config` and `vitlab_shape`. Raises UserError for a configuration that cannot be built.
     """
     module = implementation("vitlab.models", MODULES.get(config.kind, config.kind), "build")
     try:
@@ -38,7 +38,7 @@ def build(config: ModelConfig, **shape: Any) -> "nn.Module":
         raise UserError(f"model={config.name}: {error}") from error
     except (RuntimeError, MemoryError) as error:  # torch raises them for too little memory
         raise UserError(f"model={config.name}: cannot be built: {first_line(error)}") from error
-    model.vitlab_config = config
+    model.vitlab_config, model.vitlab_shape = config, shape
     return model
 
 

@@ -66,6 +66,7 @@ class Model(Interface, nn.Module):
     """The base class of models."""
 
     vitlab_config: ModelConfig  # that `vitlab.models.build` made it of
+    vitlab_shape: dict[str, Any]  # of its inputs
 
 
 class Foreign(Interface):

@@ -81,15 +81,6 @@ def measure(config: ModelConfig, shape: Mapping[str, Any]) -> dict[str, Any]:
     return about
 
 
-def describe_inputs(shape: Mapping[str, Any]) -> str:
-    """Describe the inputs of a shape in words."""
-    if "image_size" in shape:
-        height, width = shape["image_size"]
-        return f"images of {height} x {width} pixels, {shape['channels']} channels"
-    target = f" and targets of {shape['target_length']}" if "target_length" in shape else ""
-    return f"sequences of {shape['length']} tokens{target}"
-
-
 def parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
@@ -192,9 +183,8 @@ def flops(
             inside = any(frame.f_locals.get("self") is model for frame, _ in walk_tb(error.__traceback__))
             if not (inside and type(model).__module__.startswith("timm.")):
                 raise
-            raise UserError(
-                f"{type(model).__name__} does not take {describe_inputs(shape)}: {first_line(error)}"
-            ) from error
+            given = " ".join(f"{key}={value}" for key, value in shape.items())
+            raise UserError(f"{type(model).__name__} does not take {given}: {first_line(error)}") from error
     return forward, counter.get_total_flops()
 
 

@@ -18,18 +18,10 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
-from vitlab.config import DescribeConfig, UserError, compose, first_line, resolved
+from vitlab.config import DescribeConfig, UserError, compose, extent, first_line, resolved
 from vitlab.config.errors import parse_json
 from vitlab.config.identity import flatten
-from vitlab.config.schema.models import (
-    ACTIVATIONS,
-    READABLE,
-    Architecture,
-    ModelConfig,
-    class_names,
-    read_config,
-    read_model,
-)
+from vitlab.config.schema.models import ACTIVATIONS, ARCHITECTURES, Architecture, ModelConfig, read_folder
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import check_regular, read_utf8, reading, replacing, write_json
 from vitlab.models import build, counting, described_shape
@@ -57,32 +49,35 @@ def load_huggingface(folder: str | Path) -> tuple[ViT | Bert | LanguageModel | E
     return model.eval(), fit(model, weights)
 
 
-def read_huggingface(folder: str | Path) -> tuple[ModelConfig, Weights]:
-    """Read the model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError."""
-    folder = Path(folder)
-    read_config(folder)  # a problem there is said first
-    path = folder / "model.safetensors"
-    check_regular(path, str(path))
-    with reading(
-        str(path), "write it as one file by transformers' save_pretrained, or give init=FILE of other weights"
-    ):
-        state = load_file(path)
-    return interpret(folder, state, str(folder))
+def read_huggingface(
+    folder: str | Path, state: Mapping[str, Tensor] | None = None, origin: str = ""
+) -> tuple[ModelConfig, Weights]:
+    """Read the model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError.
 
-
-def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[ModelConfig, Weights]:
-    """Interpret weights in transformers' names by a folder's config.json: return its model and weights in our names."""
-    config, model = read_config(folder), read_model(folder)
+    `state` are weights in transformers' names in place of the folder's, from the file `origin`.
+    """
+    folder, origin = Path(folder), origin or str(folder)
+    config, model = read_folder(folder)
+    if state is None:
+        path = folder / "model.safetensors"
+        check_regular(path, str(path))
+        with reading(
+            str(path), "write it as one file by transformers' save_pretrained, or give init=FILE of other weights"
+        ):
+            state = load_file(path)
     kind, num_classes = config["model_type"], None
-    known: dict[str, Any] = {"classes": class_names(config), "tokens": count_tokens(folder)}
+    names = [str(name) for _, name in sorted((config.get("id2label") or {}).items())]
+    known: dict[str, Any] = {"classes": tuple(names) if names and not names[0].startswith("LABEL_") else None}
+    with contextlib.suppress(UserError):  # without a readable tokenizer: whoever uses it says why
+        known["tokens"] = from_file(folder).size
     with reading(origin, "its tensors need the shapes of config.json's sizes"):
-        state = rename_state(unwrap(state)[0], READABLE[kind])
+        state = rename_state(unwrap(state)[0], ARCHITECTURES[kind])
         if kind == "t5":
             state = from_t5(state, scaled=model["share_embeddings"] == "all")
         if kind == "vit":
             model["pre_logits"] = "pre_logits.0.weight" in state
             num_classes, _ = state["head.weight"].shape if "head.weight" in state else (0, 0)
-            known |= read_preprocessor(folder, config["image_size"])
+            known |= read_preprocessor(folder)
     try:
         described = compose(DescribeConfig, base={"model": model, "num_classes": num_classes})
         shell = counting.meta(described.model, **described_shape(described))
@@ -91,37 +86,27 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[M
     return described, describe_weights(shell, state, origin, **known)
 
 
-# the keys of a preprocessor_config.json that say what a model has seen
-SEEN = {"image_mean": list[float] | None, "image_std": list[float] | None, "size": int | dict[str, int] | None}
+SEEN = {"image_mean": list[float] | None, "image_std": list[float] | None}
 Preprocessor = TypedDict("Preprocessor", SEEN, total=False)
 
 
-def read_preprocessor(folder: Path, image_size: Any) -> dict[str, Any]:
-    """Read the mean and deviation of a folder's pictures, and advise if they have another size. Raises UserError."""
+def read_preprocessor(folder: Path) -> dict[str, Any]:
+    """Read the mean and deviation of the pixels that a folder's model has seen. Raises UserError."""
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         return {}
     advice = "give one that transformers wrote, or delete it"
     found = parse_json(Preprocessor, read_utf8(path, str(folder)), f"{folder}: {path.name}", advice)
-    size, wanted = found.get("size"), {*(image_size if isinstance(image_size, list) else [image_size])}
-    differs = size and {*(size.values() if isinstance(size, dict) else [size])} != wanted
-    advice = f"{path.name} makes pictures of size {size}, config.json says {image_size}" if differs else ""
-    return {"mean": found.get("image_mean"), "std": found.get("image_std"), "advice": advice}
+    return {"mean": found.get("image_mean"), "std": found.get("image_std")}
 
 
-def count_tokens(folder: Path) -> int | None:
-    """Count the tokens of a folder's tokenizer; None without a readable one: whoever uses it says why."""
-    with contextlib.suppress(UserError):
-        return from_file(folder).size
-
-
-def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def rename_from_huggingface(state: Mapping[str, Tensor], origin: str) -> Mapping[str, Tensor]:
     """Rename the weights of a ViT, BERT, GPT-2 or T5 to this project's names; other weights stay as they are."""
-    for kind, architecture in READABLE.items():
-        queries = next(theirs for theirs, here in architecture.names.items() if ".mixer.q" in here).replace("{i}", "0")
-        if any(name.startswith((queries, queries.removeprefix(architecture.prefix))) for name in state):
+    with reading(origin, "give the folder of transformers that it is from"):
+        for kind, architecture in ARCHITECTURES.items():
             renamed = rename_state(state, architecture)
-            return from_t5(renamed) if kind == "t5" else renamed
+            if any(".qkv." in name for name in renamed.keys() - state.keys()):
+                return from_t5(renamed) if kind == "t5" else renamed
     return state
 
 
@@ -156,7 +141,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> Non
     model with options that these do not have.
     """
     kind = choose_kind(model)
-    architecture = READABLE[kind]
+    architecture = ARCHITECTURES[kind]
     check_writable(model.vitlab_config, architecture)
     state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     rules = {here: theirs for theirs, here in architecture.names.items()}
@@ -170,7 +155,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> Non
     if kind == "bert":  # its class asks for both names
         theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"].clone()
     sizes = describe_sizes(model)
-    settings = {key: sizes[here] for key, here in (*architecture.sizes.items(), *architecture.rates)}
+    settings = {key: sizes[here.split()[0]] for key, here in architecture.keys.items()}
     if kind == "t5":  # whether the output layer is tied, and scaled
         settings |= dict.fromkeys(("tie_word_embeddings", "scale_decoder_outputs"), sizes["share_embeddings"] == "all")
     if kind == "vit":  # without names transformers makes a classifier of two classes
@@ -181,7 +166,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> Non
         file.write(save(theirs, metadata={"format": "pt"}))
 
 
-def compare_huggingface(model: nn.Module, folder: str | Path, shape: Mapping[str, Any]) -> float | None:
+def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
     """Compare a folder's logits in transformers with the model's: the largest difference over the largest logit.
 
     The inputs are random, of the shape that the model was built for. None without transformers.
@@ -191,10 +176,10 @@ def compare_huggingface(model: nn.Module, folder: str | Path, shape: Mapping[str
     except ImportError:
         return None
     transformers.logging.disable_progress_bar()
-    theirs = getattr(transformers, READABLE[choose_kind(model)].model_class).from_pretrained(folder).eval()
+    theirs = getattr(transformers, ARCHITECTURES[choose_kind(model)].model_class).from_pretrained(folder).eval()
     inputs = [  # 0 may be padding, of which transformers warns
-        one.normal_() if one.is_floating_point() else one[:, :9].random_(1, shape["vocabulary"])
-        for one in counting.inputs(shape, 3, "cpu")
+        one.normal_() if one.is_floating_point() else one[:, :9].random_(1, model.vocabulary)
+        for one in counting.inputs(model.vitlab_shape, 3, "cpu")
     ]
     with torch.inference_mode():
         wanted = model.eval().cpu()(*inputs)
@@ -224,7 +209,7 @@ def check_writable(config: ModelConfig, architecture: Architecture) -> None:
     if given.get("head_width") and given["head_width"] * given["heads"] == given["width"]:
         del given["head_width"]
     choices = architecture.choices
-    free = {*architecture.sizes.values(), "dropout", "attention_dropout", *UNSEEN} - choices.keys()
+    free = {*" ".join(architecture.keys.values()).split(), *UNSEEN} - choices.keys()
     surplus = {
         key.removesuffix(".name"): value
         for key, value in given.items()
@@ -236,54 +221,46 @@ def check_writable(config: ModelConfig, architecture: Architecture) -> None:
 
 
 def describe_sizes(model: nn.Module) -> dict[str, Any]:
-    """Describe the settings of a model with its own sizes, the activation in transformers' name."""
-    sizes = dict(vars(model.vitlab_config))
+    """Describe the settings of a model with the sizes of its inputs, the activation in transformers' name."""
+    sizes = vars(model.vitlab_config) | {f"published_{key}": value for key, value in model.vitlab_shape.items()}
     sizes["mlp"] = next(theirs for theirs, here in ACTIVATIONS.items() if here == sizes["mlp"])
-    sizes["mlp_width"] = sizes["mlp_width"] or 4 * sizes["width"]
-    sizes["head_width"] = sizes["head_width"] or sizes["width"] // sizes["heads"]
-    if isinstance(model, ViT):
-        embed = model.patch_embed
-        for key, size in (("published_image_size", embed.image_size), ("patch_size", embed.patch_size)):
-            sizes[key] = size[0] if size[0] == size[1] else list(size)
-        return {**sizes, "published_channels": embed.proj.in_channels}
-    if isinstance(model, EncoderDecoder):
-        sizes["decoder_depth"] = sizes["decoder_depth"] or sizes["depth"]
-    return {**sizes, "published_vocabulary": model.vocabulary, "published_length": model.sequence_length}
+    derived = {"mlp_width": 4 * sizes["width"], "head_width": sizes["width"] // sizes["heads"]}
+    for key, value in {**derived, "decoder_depth": sizes["depth"]}.items():
+        sizes[key] = sizes.get(key) or value
+    for key in {"published_image_size", "patch_size"} & sizes.keys():
+        height, width = extent(sizes[key])
+        sizes[key] = height if height == width else [height, width]
+    return sizes
 
 
 T5_TIED = ("text.embed.tokens.weight", "decoder.embed.tokens.weight", "output.weight")
 
 
 def from_t5(state: Mapping[str, Tensor], scaled: bool | None = None) -> dict[str, Tensor]:
-    """Rename a T5's weights to this project's names, and give them this project's scales.
+    """Give a T5's weights, in this project's names, this project's scales.
 
     `scaled`: T5 scales its output layer, too; None: if that is tied to the embeddings, which it is not in version 1.1.
     """
-    renamed = {name: scale_queries(name, value, state) for name, value in state.items() if "embed_tokens." not in name}
-    shared = state.get(T5_TIED[0], state.get("encoder.embed_tokens.weight"))
-    if shared is None:
-        return renamed
-    output, small = state.get("output.weight", shared), shared.shape[1] ** -0.5
+    shared = state[T5_TIED[0]]
+    output, small = state.get(T5_TIED[2], shared), shared.shape[1] ** -0.5
     if torch.equal(output, shared) if scaled is None else scaled:
         output = output * small
-    return {**renamed, **dict.fromkeys(T5_TIED[:2], shared * small), "output.weight": output}
+    return {**scale_queries(state, 0.5), **dict.fromkeys(T5_TIED[:2], shared * small), T5_TIED[2]: output}
 
 
 def to_t5(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Reverse `from_t5`; a tied output layer is left out."""
-    renamed = {
-        name: scale_queries(name, value, state, back=True) for name, value in state.items() if name not in T5_TIED
-    }
-    inputs, _, output = (state[name] for name in T5_TIED)
-    tied = {} if torch.equal(inputs, output) else {"output.weight": output}
-    return {**renamed, **tied, "text.embed.tokens.weight": inputs * inputs.shape[1] ** 0.5}
+    inputs, decoder, output = T5_TIED
+    tied = (decoder, output) if torch.equal(state[inputs], state[output]) else (decoder,)
+    scaled = {**scale_queries(state, -0.5), inputs: state[inputs] * state[inputs].shape[1] ** 0.5}
+    return {name: value for name, value in scaled.items() if name not in tied}
 
 
-def scale_queries(name: str, value: Tensor, state: Mapping[str, Tensor], back: bool = False) -> Tensor:
-    """Multiply the queries in queries, keys and values (3 * H * K, D) by sqrt(K), or divide them by it if `back`."""
-    if not name.endswith(".qkv.weight"):
-        return value
-    heads = state[f"{name.partition('.')[0]}.relative.bias"].shape[1]
-    inner = len(value) // 3
-    factor = (inner // heads) ** (-0.5 if back else 0.5)
-    return torch.cat([value[:inner] * factor, value[inner:]])
+def scale_queries(state: Mapping[str, Tensor], power: float) -> dict[str, Tensor]:
+    """Multiply the queries in all queries, keys and values (3 * H * K, D) by K to this power."""
+    scaled = dict(state)
+    for name in (name for name in state if name.endswith(".qkv.weight")):
+        queries, *others = state[name].chunk(3)
+        heads = state[f"{name.partition('.')[0]}.relative.bias"].shape[1]
+        scaled[name] = torch.cat([queries * (len(queries) // heads) ** power, *others])
+    return scaled

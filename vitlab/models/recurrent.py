@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from vitlab.config.schema.models import RecurrentConfig
 from vitlab.models.decoding import Decoding
+from vitlab.models.encoder_decoder import DecoderModel
 from vitlab.models.lstm import RecurrentEncoder, RecurrentState, States, recurrent_layers, reset_recurrent, run_layers
 from vitlab.models.text import TextModel, TokenEmbed, match_two_parts
 
@@ -140,7 +141,7 @@ class AttentionDecoder(nn.Module):
         return pairs.unflatten(-1, (-1, 2)).amax(dim=-1), weights
 
 
-class RecurrentEncoderDecoder(TextModel):
+class RecurrentEncoderDecoder(DecoderModel, TextModel):
     """A source (B, S) and the target so far (B, N) -> logits of each next token of the target (B, N, V)."""
 
     def __init__(self, text: RecurrentEncoder, decoder: AttentionDecoder, output: nn.Linear):
@@ -149,26 +150,21 @@ class RecurrentEncoderDecoder(TextModel):
         self.output = output
         self.drop = nn.Dropout(decoder.drop.p)
 
-    @property
-    def target_length(self) -> int:
-        return self.decoder.embed.length
+    def encode(self, inputs: Tensor, mask: Tensor | None = None) -> DecoderState:
+        """Encode tokens (B, S), mask bool (B, S), False at padding at the end -> the decoder's first state."""
+        return self.decoder.begin(self.features(inputs, mask), mask)
 
-    encode = TextModel.features  # tokens (B, S), mask bool (B, S), False at padding, which is at the end
-
-    def decode(self, target: Tensor, state: DecoderState) -> Tensor:
-        """Decode tokens (B, N) after those that the state has seen -> logits (B, N, V)."""
+    def decode(self, target: Tensor, state: DecoderState, mask: Tensor | None = None) -> Tensor:
+        """Decode tokens (B, N) after those that the state has seen -> logits (B, N, V). The state has the mask."""
         return self.output(self.drop(self.decoder(target, state)[0]))
-
-    def forward(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.decode(target, self.decoder.begin(self.encode(inputs, mask), mask))
 
     def alignment(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Compute the attention (B, N, S) with which each target token finds the next one. It needs attention."""
-        return self.decoder(target, self.decoder.begin(self.encode(inputs, mask), mask))[1]
+        return self.decoder(target, self.encode(inputs, mask))[1]
 
     def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> Decoding:
         """Start the decoding of the targets of sources (B, S)."""
-        return Decoding(self, [self.decoder.begin(self.encode(inputs, mask), mask)], self.target_length)
+        return Decoding(self, [self.encode(inputs, mask)], self.target_length)
 
     def next_logits(self, tokens: Tensor, caches: Sequence[DecoderState]) -> Tensor:
         """Read tokens (B, N) after those that the state has seen and return logits (B, V) of the next token."""

@@ -124,6 +124,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     check_tied(current, source, weights)
 
     report = LoadReport(weights.origin, advice=weights.advice)
+    positions = fit_positions(model, source, weights.grid_size)
     state: dict[str, Tensor] = {}
     for name, old in current.items():
         if name in heads and not keep:
@@ -134,8 +135,8 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             report.missing.append(name)
             continue
         value = source[name]
-        if name == "pos_embed" and (grid := find_grid(model, old, value)) is not None:
-            fitted = resample_positions(value, old, grid, source, weights.grid_size)
+        if name in positions:
+            fitted = positions[name]
         elif convolution is not None and name == convolution[0]:
             fitted = resample_kernels(value, convolution[1])
         elif (name.endswith(".embed.positions") or (is_by_token(name) and len(old) == weights.tokens)) and (
@@ -148,15 +149,13 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             problems += [line for line in [misfit(name, value, old)] if line not in problems]  # said once where shared
             continue
         if fitted is not value:
-            report.resized.append(f"{name} ({shape(value)} -> {shape(old)})")
+            moved = name in positions and name != "pos_embed"
+            report.resized.append(f"{name} ({'with its position' if moved else f'{shape(value)} -> {shape(old)}'})")
         report.loaded.append(name)
         state[name] = fitted
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise UserError(f"{weights.label}={weights.origin}: {'; '.join(problems[:3])}{more}")
-    moved = move_token_positions(model, source, weights.grid_size)
-    state |= moved
-    report.resized += [f"{name} (with its position)" for name in moved]
     report.unused = [name for name in source if name not in current and not has_buffer(model, name, source[name])]
     model.load_state_dict(state, strict=False)
     return report
@@ -376,61 +375,44 @@ def resample_kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
     return weight
 
 
-def find_grid(model: nn.Module, old: Tensor, value: Tensor) -> Grid | None:
-    """Find the model's grid of patches if `pos_embed` (1, prefix + N, D) covers it; None for other designs."""
-    patches = as_model(model).patches
-    fits = patches is not None and value.dim() == old.dim() == 3 and value.shape[-1] == old.shape[-1]
-    return patches.grid_size if fits and old.shape[1] >= math.prod(patches.grid_size) else None
-
-
-def resample_positions(
-    value: Tensor, old: Tensor, grid: Grid, source: Mapping[str, Tensor], source_grid: Grid | None
-) -> Tensor:
-    """Resample a source's positions (1, prefix + N, D) for the model's grid.
+def fit_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: Grid | None) -> dict[str, Tensor]:
+    """Resample a source's learned positions for the model's grid of patches: `pos_embed` (1, prefix + N, D).
 
     Without a known `source_grid` it is the model's if the number of positions is the same, else a square. Prefix
-    tokens that have no position in the source get zeros; prefix tokens that it lacks keep the position in `old`.
+    tokens that have no position in the source get zeros; prefix tokens that it lacks keep the model's. A model that has
+    positions for patches alone gets its prefix tokens with theirs added. Nothing for other designs of positions.
     Raises UserError if the source's grid cannot be inferred.
     """
-    if source_grid is None and value.shape == old.shape:
-        return value
-    prefix, source_grid = old.shape[1] - math.prod(grid), source_grid or infer_square(value, source)
+    current, patches = model.state_dict(), as_model(model).patches
+    value, old = source.get("pos_embed"), current.get("pos_embed")
+    if patches is None or value is None or old is None or not value.dim() == old.dim() == 3:
+        return {}
+    prefix = old.shape[1] - math.prod(patches.grid_size)
+    if prefix < 0 or value.shape[2] != old.shape[2] or (source_grid is None and value.shape == old.shape):
+        return {}
+    tokens = {name: source[name] for name in PREFIX if name in source}
+    count = sum(token.shape[1] for token in tokens.values())
+    source_grid = source_grid or infer_square(value.shape[1], count)
     source_prefix = value.shape[1] - math.prod(source_grid)
     if source_prefix < 0:
         raise UserError(f"init: pos_embed has {value.shape[1]} positions, fewer than its grid {list(source_grid)}")
-    if source_prefix == prefix and tuple(source_grid) == grid:
-        return value
-    patches = value[:, source_prefix:]
-    patches = resample_abs_pos_embed(patches, list(grid), old_size=list(source_grid), num_prefix_tokens=0)
-    zeros = value.new_zeros(1, max(0, count_prefix(source) - source_prefix), value.shape[-1])
-    first = torch.cat([value[:, :source_prefix], zeros], dim=1)[:, :prefix]
-    return torch.cat([first, old[:, first.shape[1] : prefix], patches], dim=1)
+    fitted, own = {}, value[:, :source_prefix]
+    if source_prefix and isinstance(model, ViT) and not model.prefix_positions:
+        places = own.split([token.shape[1] for token in tokens.values()], dim=1) if count == source_prefix else ()
+        moved = zip(tokens.items(), places, strict=False)
+        fitted = {name: token + place for (name, token), place in moved if name in current}
+    if (source_prefix, tuple(source_grid)) != (prefix, patches.grid_size):
+        grid = resample_abs_pos_embed(
+            value[:, source_prefix:], list(patches.grid_size), old_size=list(source_grid), num_prefix_tokens=0
+        )
+        zeros = value.new_zeros(1, max(0, count - source_prefix), value.shape[2])
+        first = torch.cat([own, zeros], dim=1)[:, :prefix]
+        fitted["pos_embed"] = torch.cat([first, old[:, first.shape[1] : prefix], grid], dim=1)
+    return fitted
 
 
-def move_token_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: Grid | None) -> dict[str, Tensor]:
-    """Add positions in a source to its prefix tokens, for a model that has positions for patches alone."""
-    table, current = source.get("pos_embed"), model.state_dict()
-    if not isinstance(model, ViT) or model.prefix_positions or table is None or "pos_embed" not in current:
-        return {}
-    if source_grid is None and table.shape == current["pos_embed"].shape:
-        return {}
-    source_prefix = table.shape[1] - math.prod(source_grid or infer_square(table, source))
-    first, moved = 0, {}
-    for name in PREFIX:
-        if name in source and source_prefix:
-            last = first + source[name].shape[1]
-            if name in current:
-                moved[name] = source[name] + table[:, first:last]
-            first = last
-    return moved
-
-
-def infer_square(table: Tensor, source: Mapping[str, Tensor]) -> Grid:
-    """Infer the square grid of a (1, positions, D), with or without positions of the source's prefix tokens.
-
-    Raises UserError.
-    """
-    length, tokens = table.shape[1], count_prefix(source)
+def infer_square(length: int, tokens: int) -> Grid:
+    """Infer the square grid of positions, with or without those of the source's prefix tokens. Raises UserError."""
     for prefix in (tokens, 0):
         side = math.isqrt(max(length - prefix, 0))
         if side and side * side == length - prefix:
@@ -439,11 +421,6 @@ def infer_square(table: Tensor, source: Mapping[str, Tensor]) -> Grid:
         f"init: pos_embed has {length} positions for {tokens} prefix tokens and a grid that is not square; give a "
         "run's folder, which holds the grid's size"
     )
-
-
-def count_prefix(source: Mapping[str, Tensor]) -> int:
-    """Count the prefix tokens of a source."""
-    return sum(source[name].shape[1] for name in PREFIX if name in source)
 
 
 def name_in_timm(model: nn.Module, name: str) -> str:

@@ -25,7 +25,7 @@ from vitlab.files import check_regular
 from vitlab.models import counting
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.encoder_decoder import Captioner
-from vitlab.models.huggingface import interpret, read_huggingface, rename_from_huggingface
+from vitlab.models.huggingface import read_huggingface, rename_from_huggingface
 from vitlab.models.layers import merge_low_rank
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, fit, options_of, shorten, unwrap
@@ -178,11 +178,11 @@ def read_weights(source: str) -> Weights:
             f"init={path}: contains no weights but {shorten([*map(str, content)], 6) or 'nothing'}; save the weights "
             "among them as a file: torch.save(torch.load(FILE)[KEY], 'weights.pth')"
         )
-    renamed = rename_from_huggingface(state)
+    renamed = rename_from_huggingface(state, f"init={path}")
     if renamed is state:
         return Weights(state, str(path), advice=left_out)
     if is_folder(path.parent):
-        return interpret(path.parent, state, str(path))[1]
+        return read_huggingface(path.parent, state, str(path))[1]
     advice = "without the config.json beside it nobody knows its number of heads and its epsilon: compare them yourself"
     return Weights(renamed, str(path), advice=advice)
 

@@ -87,7 +87,7 @@ def test_the_alignment_is_attention_over_the_tokens_of_the_source(options):
 def test_with_input_feeding_a_token_sees_what_the_one_before_looked_at(fed):
     model, (source, target, _) = build(input_feeding=fed), pairs()
     with torch.no_grad():
-        state = model.decoder.begin(model.encode(source))
+        state = model.encode(source)
         vectors, _ = model.decoder(target[:, :1], state)
         assert (state.fed is not None) == fed
         if fed:
@@ -125,7 +125,7 @@ def first_state(model, context):
 def test_attend_before_is_bahdanaus_decoder(cell):
     """Section 3.1 and appendix A: e = v tanh(W s_{t-1} + U h), s_t = f(s_{t-1}, y_{t-1}, c_t)."""
     model, (source, target, _) = build(cell=cell, score="additive", attend="before"), pairs()
-    decoder, context = model.decoder, model.encode(source)
+    decoder, context = model.decoder, model.features(source)
     score, state, logits = decoder.score, first_state(model, context), []
     for token in target.T:
         y = decoder.embed.tokens.weight[token]
@@ -140,7 +140,7 @@ def test_attend_before_is_bahdanaus_decoder(cell):
 @pytest.mark.parametrize("cell", STEPS)
 def test_without_attention_a_decoder_knows_the_encoders_last_state_alone(cell):
     model, (source, target, _) = build(cell=cell, score="none"), pairs()
-    context = model.encode(source)
+    context = model.features(source)
     state, logits = first_state(model, context), []
     for token in target.T:
         state = STEPS[cell](model.decoder.embed.tokens.weight[token], state, model.decoder.layers)

@@ -4,7 +4,7 @@ Imports no torch.
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
@@ -214,26 +214,26 @@ class Architecture:
 
     model_class: str
     prefix: str  # of the body's weights, which have none in a file of the body alone
-    sizes: Mapping[str, str]  # keys of config.json -> keys of the model here
+    keys: Mapping[str, str]  # of config.json -> of the model here, or two of them
     # weights, or what their names begin with, there -> here, with `{i}` for the layer; here queries, keys and values
     # are joined
     names: Mapping[str, str]
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of config.json that it may lack, with one value here
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # others that it may lack
-    model: Mapping[str, Any] = field(default_factory=dict)  # keys that all models of this type have here
-    choices: Mapping[str, Container[Any]] = field(default_factory=dict)  # of keys that may have some values here
-    rates: tuple[tuple[str, str], ...] = ()  # keys of config.json, which it may lack, and here; the last one counts
+    fixed: Mapping[str, Any]  # keys of config.json that it may lack, with one value here
+    model: Mapping[str, Any]  # keys that all models of this type have here
+    choices: Mapping[str, Container[Any]]  # of keys that may have some values here
+    optional: tuple[str, ...] = ()  # keys of config.json that it may lack, as it may rates of dropout
 
 
-ENCODER_SIZES = {
+ENCODER_KEYS = {
     "hidden_size": "width",
     "num_hidden_layers": "depth",
     "num_attention_heads": "heads",
     "intermediate_size": "mlp_width",
     "hidden_act": "mlp",
     "layer_norm_eps": "norm_eps",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
 }
-ENCODER_RATES = (("hidden_dropout_prob", "dropout"), ("attention_probs_dropout_prob", "attention_dropout"))
 PLAIN_MLPS = ("gelu", "gelu_tanh", "quick_gelu", "relu")
 
 
@@ -248,8 +248,8 @@ def encoder_names(theirs: str, here: str, attention: str, norm1: str, norm2: str
 VIT = Architecture(
     model_class="ViTForImageClassification",
     prefix="vit.",
-    sizes={
-        **ENCODER_SIZES,
+    keys={
+        **ENCODER_KEYS,
         "image_size": "published_image_size",
         "patch_size": "patch_size",
         "num_channels": "published_channels",
@@ -266,13 +266,12 @@ VIT = Architecture(
     fixed={"qkv_bias": True, "pooler_act": "tanh"},
     model={"kind": "vit", "recipe": "vit_finetune"},
     choices={"mlp": PLAIN_MLPS},
-    rates=ENCODER_RATES,
 )
 BERT = Architecture(
     model_class="BertForPreTraining",
     prefix="bert.",
-    sizes={
-        **ENCODER_SIZES,
+    keys={
+        **ENCODER_KEYS,
         "vocab_size": "published_vocabulary",
         "max_position_embeddings": "published_length",
         "type_vocab_size": "segments",
@@ -298,12 +297,13 @@ BERT = Architecture(
     model={"kind": "text", "family": "bert", "recipe": "bert_finetune", "causal": False, "norm_first": False},
     # the head has the same activation
     choices={"mlp": ("gelu",), "segments": range(1, LARGEST_LAYER + 1), "pool": ("token", "mean")},
-    rates=ENCODER_RATES,
 )
+GPT2_LAYER = {"ln_1": "norm1", "attn.c_attn": "mixer.qkv", "attn.c_proj": "mixer.proj", "ln_2": "norm2"}
+GPT2_LAYER |= {"mlp.c_fc": "mlp.fc1", "mlp.c_proj": "mlp.fc2"}
 GPT2 = Architecture(
     model_class="GPT2LMHeadModel",
     prefix="transformer.",
-    sizes={
+    keys={
         "vocab_size": "published_vocabulary",
         "n_positions": "published_length",
         "n_embd": "width",
@@ -312,16 +312,14 @@ GPT2 = Architecture(
         "n_inner": "mlp_width",
         "activation_function": "mlp",
         "layer_norm_epsilon": "norm_eps",
+        "embd_pdrop": "dropout",
+        "resid_pdrop": "dropout",
+        "attn_pdrop": "attention_dropout",
     },
     names={
         "transformer.wte.": "text.embed.tokens.",
         "transformer.wpe.weight": "text.embed.positions",
-        "transformer.h.{i}.ln_1.": "text.encoder.blocks.{i}.norm1.",
-        "transformer.h.{i}.attn.c_attn.": "text.encoder.blocks.{i}.mixer.qkv.",
-        "transformer.h.{i}.attn.c_proj.": "text.encoder.blocks.{i}.mixer.proj.",
-        "transformer.h.{i}.ln_2.": "text.encoder.blocks.{i}.norm2.",
-        "transformer.h.{i}.mlp.c_fc.": "text.encoder.blocks.{i}.mlp.fc1.",
-        "transformer.h.{i}.mlp.c_proj.": "text.encoder.blocks.{i}.mlp.fc2.",
+        **{f"transformer.h.{{i}}.{a}.": f"text.encoder.blocks.{{i}}.{b}." for a, b in GPT2_LAYER.items()},
         "transformer.ln_f.": "text.encoder.norm.",
     },
     fixed={
@@ -330,52 +328,34 @@ GPT2 = Architecture(
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
     },
-    defaults={"n_inner": None},  # four times the width
     model={"kind": "text", "family": "gpt", "recipe": "gpt_finetune", "scaled_residuals": True},
     choices={"mlp": PLAIN_MLPS, "pool": ("token", "mean")},
-    rates=(("embd_pdrop", "dropout"), ("resid_pdrop", "dropout"), ("attn_pdrop", "attention_dropout")),
+    optional=("n_inner",),  # four times the width
 )
-T5_PARTS = {  # of a layer
-    "mixer": {
-        "layer_norm": "norm1",
-        "SelfAttention.q": "mixer.q",
-        "SelfAttention.k": "mixer.k",
-        "SelfAttention.v": "mixer.v",
-        "SelfAttention.o": "mixer.proj",
-    },
-    "cross": {
-        "layer_norm": "norm_cross",
-        "EncDecAttention.q": "cross.q",
-        "EncDecAttention.k": "cross.k",
-        "EncDecAttention.v": "cross.v",
-        "EncDecAttention.o": "cross.proj",
-    },
-    "mlp": {
-        "layer_norm": "norm2",
-        "DenseReluDense.wi": "mlp.fc1",
-        "DenseReluDense.wi_0": "mlp.fc1_g",
-        "DenseReluDense.wi_1": "mlp.fc1_x",
-        "DenseReluDense.wo": "mlp.fc2",
-    },
+T5_ATTENTION = {"q": "q", "k": "k", "v": "v", "o": "proj"}
+T5_PARTS = {  # of a layer here -> its norm here, its name there, its weights
+    "mixer": ("norm1", "SelfAttention", T5_ATTENTION),
+    "cross": ("norm_cross", "EncDecAttention", T5_ATTENTION),
+    "mlp": ("norm2", "DenseReluDense", {"wi": "fc1", "wi_0": "fc1_g", "wi_1": "fc1_x", "wo": "fc2"}),
 }
 
 
 def t5_names(theirs: str, here: str, *parts: str) -> dict[str, str]:
     """Map the names of T5's encoder or decoder, whose layers have these parts, to ours."""
-    return {
-        f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight": f"{here}.relative.bias",
-        f"{theirs}.final_layer_norm.": f"{here}.encoder.norm.",
-    } | {
-        f"{theirs}.block.{{i}}.layer.{place}.{name}.": f"{here}.encoder.blocks.{{i}}.{own}."
-        for place, part in enumerate(parts)
-        for name, own in T5_PARTS[part].items()
-    }
+    names = {"block.0.layer.0.SelfAttention.relative_attention_bias.weight": "relative.bias"}
+    names |= {"final_layer_norm.": "encoder.norm.", "embed_tokens.": "embed.tokens."}
+    for place, part in enumerate(parts):
+        norm, name, weights = T5_PARTS[part]
+        layer, own = f"block.{{i}}.layer.{place}.", "encoder.blocks.{i}."
+        names |= {f"{layer}layer_norm.": f"{own}{norm}."}
+        names |= {f"{layer}{name}.{a}.": f"{own}{part}.{b}." for a, b in weights.items()}
+    return {f"{theirs}.{there}": f"{here}.{own}" for there, own in names.items()}
 
 
 T5 = Architecture(
     model_class="T5ForConditionalGeneration",
     prefix="",
-    sizes={
+    keys={
         "vocab_size": "published_vocabulary",
         "d_model": "width",
         "num_layers": "depth",
@@ -385,6 +365,7 @@ T5 = Architecture(
         "d_ff": "mlp_width",
         "feed_forward_proj": "mlp",
         "layer_norm_epsilon": "norm_eps",
+        "dropout_rate": "dropout attention_dropout",
     },
     names={
         **t5_names("encoder", "text", "mixer", "mlp"),
@@ -393,7 +374,6 @@ T5 = Architecture(
         "lm_head.": "output.",
     },
     fixed={"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
-    defaults={"feed_forward_proj": "relu", "num_decoder_layers": None},  # as many layers as the encoder
     model={
         "kind": "encoder_decoder",
         "recipe": "t5_finetune",
@@ -403,9 +383,9 @@ T5 = Architecture(
         "published_length": 512,  # of its training; relative positions have no limit
     },
     choices={"mlp": ("gelu", "relu", "geglu_tanh", "swiglu"), "share_embeddings": ("all", "inputs")},
-    rates=(("dropout_rate", "attention_dropout"), ("dropout_rate", "dropout")),
+    optional=("feed_forward_proj", "num_decoder_layers"),  # relu, and as many layers as the encoder
 )
-READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "t5": T5}
+ARCHITECTURES = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "t5": T5}
 
 
 def is_folder(path: str | Path) -> bool:
@@ -423,55 +403,40 @@ class FolderConfig(TypedDict, total=False):
     num_labels: Optional[int]
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read a folder's config.json with its type's defaults. Raises UserError for what this project's models lack."""
+def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read a folder's config.json: its content, and the choice of the group `model` that it describes.
+
+    Raises UserError for what this project's models lack.
+    """
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: cannot read config.json ({first_line(error)})") from None
     config = parse_json(FolderConfig, text, f"{folder}: config.json", "give one that transformers wrote")
     kind = config.get("model_type")
-    if kind not in READABLE:
-        raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(READABLE)}")
-    settings = READABLE[kind]
-    config = {**settings.defaults, **config}
-    if lacking := [key for key in settings.sizes if config.get(key) is None and key not in settings.defaults]:
+    if kind not in ARCHITECTURES:
+        raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(ARCHITECTURES)}")
+    of = ARCHITECTURES[kind]
+    lacking = [key for key, here in of.keys.items() if config.get(key) is None and not here.endswith("dropout")]
+    if lacking := [key for key in lacking if key not in of.optional]:
         raise UserError(f"{folder}: config.json lacks {', '.join(lacking)}")
+    given = ((config.get(key), here) for key, here in of.keys.items())
+    model = {own: value for value, here in given for own in here.split() if value is not None}
     problems = [
         f"{folder}: config.json has {key}={config.get(key)}; vitlab's models have {key}={value}"
-        for key, value in settings.fixed.items()
+        for key, value in of.fixed.items()
         if config.get(key, value) != value
     ]
-    activation = config[next(theirs for theirs, here in settings.sizes.items() if here == "mlp")]
-    activations = [name for name, here in ACTIVATIONS.items() if here in settings.choices["mlp"]]
-    if activation not in activations:
-        problems.append(f"{folder}: unknown activation {activation}; {choices_text(str(activation), activations)}")
+    activations = {name: here for name, here in ACTIVATIONS.items() if here in of.choices["mlp"]}
+    if (activation := str(model.get("mlp", "relu"))) not in activations:
+        problems.append(f"{folder}: unknown activation {activation}; {choices_text(activation, activations)}")
     raise_all(problems)
-    return config
-
-
-def read_model(folder: Path) -> dict[str, Any]:
-    """Read a folder's config.json as a choice of the group `model`. Raises UserError."""
-    config = read_config(folder)
-    settings = READABLE[config["model_type"]]
-    model = {here: config[theirs] for theirs, here in settings.sizes.items()}
-    model["mlp"] = ACTIVATIONS[model["mlp"]]
-    model |= {here: config[theirs] for theirs, here in settings.rates if theirs in config}
-    if settings is VIT:
-        model["published_num_classes"] = count_classes(config)
-    if settings is T5:  # in the paper and not in version 1.1, its output layer is tied and scaled
+    model["mlp"] = activations[activation]
+    if of is VIT:  # a classifier whose config.json does not say has two classes, a body alone none
+        classifies = any(name.endswith("ForImageClassification") for name in config.get("architectures") or ())
+        count = len(config.get("id2label") or {}) or config.get("num_labels") or (2 if classifies else None)
+        model["published_num_classes"] = count
+    if of is T5:  # in the paper and not in version 1.1, its output layer is tied and scaled
         scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
         model["share_embeddings"] = "all" if scaled else "inputs"
-    return {"name": folder.resolve().name, **settings.model, **model, "init": str(folder)}
-
-
-def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the names of a classifier's classes; None if they have none but LABEL_0, LABEL_1, ..."""
-    names = tuple(str(name) for _, name in sorted((config.get("id2label") or {}).items()))
-    return names if names and not names[0].startswith("LABEL_") else None
-
-
-def count_classes(config: Mapping[str, Any]) -> int | None:
-    """Count the classes of a classifier, two if its config.json does not say; None for a body alone."""
-    is_classifier = any(name.endswith("ForImageClassification") for name in config.get("architectures") or ())
-    return len(config.get("id2label") or {}) or config.get("num_labels") or (2 if is_classifier else None)
+    return config, {"name": folder.resolve().name, **of.model, **model, "init": str(folder)}
