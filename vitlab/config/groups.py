@@ -314,10 +314,9 @@ def choose_class(group: str, kind: str, values: dict[str, Any]) -> type:
     """
     declared = read(group, kind, group) if kind in names(group) else values
     found = find_class(group, kind, declared.get("modality"))
-    if found not in kinds().values() or (group in ("model", "recipe") and found is not kinds()["model", ""]):
+    if found not in kinds().values() or (group != "data" and (group, kind) in kinds()):
         return found
-    keys = {field.name for field in dataclasses.fields(found)}
-    extra = [(name, *infer_field(value)) for name, value in declared.items() if name not in keys]
+    extra = [(key, *infer_field(one)) for key, one in declared.items() if key not in found.__dataclass_fields__]
     return dataclasses.make_dataclass(f"{kind}Config", extra, bases=(found,), frozen=True)
 
 
@@ -364,7 +363,7 @@ def kinds() -> dict[tuple[str, str], type[Choice]]:
         **{("data", kind): data.FileConfig for kind in ("textfile", "table", "conll", "squad")},
         ("data", "parallel"): data.ParallelConfig,
         ("data", "huggingface"): data.HuggingFaceConfig,
-        ("recipe", ""): schema.RecipeConfig,
+        **{("recipe", kind): schema.RecipeConfig for kind in ("", "recipe")},
         ("task", ""): schema.TaskConfig,
         ("task", "text_classification"): schema.TextClassificationConfig,
         ("task", "causal_lm"): schema.CausalLMConfig,
