@@ -40,8 +40,8 @@ def fingerprint(config: TextDataConfig) -> list:
         return [VERSION, {name: key_of(part, module_of(part))[1] for name, part in load_parts(config).items()}]
     paths = list(named_files(config).values())
     if config.kind == "huggingface":
-        patterns = map(os.path.expanduser, (config.dataset, *as_list(config.files), *as_list(config.test_files)))
-        paths = [path for pattern in patterns for path in sorted(glob(pattern))]
+        given = *as_list(config.dataset), *as_list(config.files), *as_list(config.test_files)
+        paths = [path for pattern in given for path in sorted(glob(pattern))]
     extensions = endings(config) if config.kind == "textfile" else ()
     return [VERSION, *(stat_files(path, extensions) for path in paths)]
 
@@ -243,7 +243,7 @@ def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
 
 
 def as_list(value: Any) -> list[str]:
-    return [str(v) for v in (value if isinstance(value, list) else [value]) if v is not None]
+    return [os.path.expanduser(str(v)) for v in (value if isinstance(value, list) else [value]) if v is not None]
 
 
 def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Table | None]:
@@ -256,13 +256,9 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
     except ModuleNotFoundError:
         raise UserError("data=huggingface needs the library 'datasets': pip install 'vitlab[datasets]'") from None
     test_split = config.test_split or ("test" if config.test_files else None)
-    files = {
-        split: [os.path.expanduser(path) for path in as_list(given)]
-        for split, given in ((config.split, config.files), (test_split, config.test_files))
-        if as_list(given)
-    }
-    source = f"data.dataset={config.dataset}"
-    path = os.path.expanduser(config.dataset)
+    given = (config.split, config.files), (test_split, config.test_files)
+    files = {split: paths for split, value in given if (paths := as_list(value))}
+    source, path = f"data.dataset={config.dataset}", os.path.expanduser(config.dataset)
     for named in chain(*map(glob, [path, *chain(*files.values())])):
         check_regular(named, f"{source}: {named}")
     datasets.disable_progress_bars()
