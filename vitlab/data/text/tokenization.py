@@ -11,8 +11,7 @@ Text is never taken for a special token, whatever it spells.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, groupby, takewhile
-from operator import itemgetter
+from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -100,26 +99,30 @@ class Tokenizer:
 
     def rows(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """Yield the ids of each text as `encode` gives them, int32 (length,); some texts at a time, by all cores."""
-
-        def cut() -> Iterator[tuple[int, int, str]]:  # the number of the batch, of about CHUNK characters; of the text
-            held = 0
-            for number, text in enumerate(texts):
-                for piece in cut_pieces(text) if self.apart else [text]:
-                    yield held // CHUNK, number, piece
-                    held += len(piece)
-
-        current, ids = 0, []
-        for _, batch in groupby(cut(), key=itemgetter(0)):
-            _, numbers, pieces = zip(*batch, strict=True)
+        pieces: list[np.ndarray] = []  # of the pieces of a text
+        for batch in self.batch_pieces(texts):
             with reading("data.tokenizer", "its pattern does not end on these texts; give another one"):
-                encodings = self.inner.encode_batch_fast(pieces, add_special_tokens=False)
-            for number, encoding in zip(numbers, encodings, strict=True):
-                if number != current:
-                    yield np.concatenate(ids)
-                    current, ids = number, []
-                ids.append(np.asarray(encoding.ids, dtype=np.int32))
-        if ids:
-            yield np.concatenate(ids)
+                encodings = self.inner.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
+            for (_, last), encoding in zip(batch, encodings, strict=True):
+                pieces.append(np.asarray(encoding.ids, dtype=np.int32))
+                if last:
+                    yield np.concatenate(pieces)
+                    pieces = []
+
+    def batch_pieces(self, texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
+        """Yield batches of (piece of a text, whether it is the text's last), about CHUNK characters at a time."""
+        batch: list[tuple[str, bool]] = []
+        held = 0
+        for text in texts:
+            cut = list(cut_pieces(text)) if self.apart else [text]
+            for number, piece in enumerate(cut, 1):
+                batch.append((piece, number == len(cut)))
+                held += len(piece)
+                if held >= CHUNK:
+                    yield batch
+                    batch, held = [], 0
+        if batch:
+            yield batch
 
     def encode_tags(self, words: Sequence[str], tags: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Encode a text that is given word by word: ids int32 (N,), and int32 (N,): a word's first token carries its
