@@ -14,6 +14,7 @@ import pytest
 import timm
 import torch
 from huggingface_hub import constants
+from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
@@ -32,7 +33,7 @@ from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.models.weights import first_convolution
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.files import RunFiles, source_problems
-from vitlab.training.load import compare_classes, load_weights, read_weights, refuse_misfit
+from vitlab.training.load import compare_classes, load_subject, load_weights, read_weights, refuse_misfit
 
 
 def test_files_in_every_format_and_wrapping(tmp_path):
@@ -242,3 +243,18 @@ def test_a_checkpoint_is_not_unpickled(tmp_path):
     torch.save({"state_dict": {}, "callbacks": Bomb()}, tmp_path / "last.ckpt")
     with pytest.raises(UserError, match=r"last\.ckpt"):
         read_checkpoint(tmp_path / "last.ckpt")
+
+
+def test_a_model_of_timm_reads_images_as_timm_normalizes_them(tmp_path):
+    for number in range(20):
+        path = tmp_path / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((32, 32, 3), 10 * number, dtype=np.uint8)).save(path)
+    words = ["data=imagefolder", f"data.root={tmp_path}", "data.image_size=32", "data.cache=never"]
+    base = {"model": {"name": "timm:test_vit", "pretrained": False}}
+    config = compose(TrainConfig, words, base)
+    subject = load_subject("timm:test_vit", config, {"data"})
+    assert (subject.task.images.mean, subject.data.image_size) == ([0.5, 0.5, 0.5], (160, 160))
+    own = load_subject("timm:test_vit", config, {"data", "data.mean", "data.image_size"})
+    assert (own.task.images.mean, own.data.image_size) == (list(config.data.mean), (32, 32))
+    assert own.task.images.mean != subject.task.images.mean
