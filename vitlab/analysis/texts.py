@@ -19,7 +19,7 @@ from vitlab.data.text.tokenization import Tokenizer
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.recurrent import RecurrentEncoderDecoder
 from vitlab.tasks.base import Task
-from vitlab.training.writer import Targets, write_rows
+from vitlab.training.writer import TextGenerator, write_rows
 
 SHOWN = 4  # validation texts if the user gives none
 LONGEST = 64  # tokens of each: a page grows with their square
@@ -71,7 +71,8 @@ def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) ->
     if isinstance(model, (EncoderDecoder, RecurrentEncoderDecoder)):
         source = fit([*encoded[0], tokenizer.end], model.text.embed.length, parts[0])
         if len(parts) == 1:
-            (following,) = write_rows(Targets(model.eval(), tokenizer), [source.tolist()], model.target_length, {})
+            writer = TextGenerator(model.eval(), tokenizer)
+            (following,) = write_rows(writer, [source.tolist()], model.target_length, {})
             following = following.cpu()
         else:
             following = fit([*encoded[1], tokenizer.end], model.target_length, parts[1])

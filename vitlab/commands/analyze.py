@@ -129,15 +129,13 @@ def evaluate(words: Sequence[str]) -> int:
     if args.out:
         refuse_unwritable(args.out)
     with status_line("loading torch, lightning and timm", quiet=args.json):
-        from vitlab import tasks
         from vitlab.analysis import probes
         from vitlab.tasks.base import evaluate as measure
         from vitlab.training.load import load_subject
 
     console = Console(stderr=True)
     subject = load_subject(args.run, config, changed)
-    data = subject.data
-    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    data, task = subject.data, subject.task
     sizes = [config.train_size] if config.probes else []
     problems = size_problems(sizes, task.train, task.strata, data.name, "train_size")
     if subject.mismatch and not config.probes:
@@ -152,8 +150,6 @@ def evaluate(words: Sequence[str]) -> int:
     tables: dict[str, Tensor] = {}
     size = resolve_size(config.train_size, task.train.total)
     task.train_on(training_items(task.train, min(size, task.train.total), config.seed))
-    if subject.scale is not None:  # the model's numbers are standardised by its own training data, not by these
-        task.objective.scale = subject.scale
     with progress_bar(console) as progress:
         if not subject.mismatch:
             options = {"detailed": True, "progress": progress}
@@ -267,7 +263,6 @@ def analyze(words: Sequence[str]) -> int:
             refuse_unwritable(args.out)
     raise_all(problems)
     with status_line("loading torch, lightning and timm"):
-        from vitlab import tasks
         from vitlab.analysis import examine, refusal
         from vitlab.analysis.texts import encode_text
         from vitlab.reports.figures import draw_findings, save_figure
@@ -275,8 +270,7 @@ def analyze(words: Sequence[str]) -> int:
         from vitlab.training.load import load_subject
 
     subject = load_subject(args.run, config, changed)
-    folder = args.out or subject.folder
-    task = tasks.build(config.task, recipe=config.recipe, data=subject.data, data_config=config.data)
+    folder, task = args.out or subject.folder, subject.task
     of_text = config.data.modality == "text"
     if args.text and not of_text:
         raise UserError(f"--text '{args.text[0][0]}': {args.run} is an image model")

@@ -4,7 +4,9 @@ Imports no torch.
 """
 
 import argparse
+import atexit
 import contextlib
+import gc
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -90,11 +92,15 @@ def utf8_text(text: str) -> str:
 @contextlib.contextmanager
 def status_line(text: str, *, quiet: bool = False) -> Iterator[None]:
     """Show a line on the terminal while something slow is done, such as importing torch, and erase it afterwards."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    print(f"vitlab: {text} ...", end="", file=sys.stderr, flush=True)
+    shown = not quiet and sys.stderr.isatty()
+    if shown:
+        print(f"vitlab: {text} ...", end="", file=sys.stderr, flush=True)
+    gc.disable()  # what is imported stays: to look for garbage in it takes a seventh of the time to the first step
     try:
         yield
     finally:
-        erase_line()
+        gc.freeze()
+        gc.enable()
+        atexit.register(gc.unfreeze)  # else libraries report it as leaked
+        if shown:
+            erase_line()

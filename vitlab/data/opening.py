@@ -1,7 +1,6 @@
 """Opening data sets, with progress while files are fetched and the cache is built; and the hash of what they hold."""
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vitlab.config import groups, resolved
 from vitlab.config.schema.data import DataConfig
 from vitlab.data import load
 from vitlab.data.base import Split, list_arrays, module_of
@@ -31,11 +29,10 @@ Show = Callable[[str, int, int | None], None]
 
 def open_data(config: DataConfig, console: Console | None = None) -> Any:
     """Open the data set of a configuration, once a process. `console` shows progress. Raises UserError."""
-    settings = resolved(config)
-    key = json.dumps(settings, sort_keys=True)
+    key = repr(config)
     if key not in OPENED:
         with progress_bar(console) as progress:
-            data_set = load(groups.load("data", settings), progress)
+            data_set = load(config, progress)
         while len(OPENED) >= OPEN:
             del OPENED[next(iter(OPENED))]
         OPENED[key] = data_set

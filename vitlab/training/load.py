@@ -29,6 +29,7 @@ from vitlab.models.huggingface import read_huggingface, rename_from_huggingface
 from vitlab.models.layers import merge_low_rank
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, fit, options_of, shorten, unwrap
+from vitlab.tasks.base import Task
 from vitlab.training.checkpoints import (
     LoadedRun,
     evaluation_accelerator,
@@ -189,8 +190,8 @@ def read_weights(source: str) -> Weights:
 
 def refuse_other_source(source: str | None, files: RunFiles) -> None:
     """Raise UserError if the weights that a folder's run began with have changed since."""
-    begun, now = files.init(), source and fingerprint(source)
-    if begun is not None and now is not None and begun.get("sha256", now) != now:
+    before = source and (files.init() or {}).get("sha256")
+    if before and fingerprint(source) not in (None, before):
         raise UserError(
             f"init={source}: has changed since {files.folder} began with it; give another --out, or delete that folder"
         )
@@ -198,68 +199,64 @@ def refuse_other_source(source: str | None, files: RunFiles) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to evaluate or to analyze, in eval mode on a GPU if there is one, and its data."""
+    """A model to evaluate or to analyze, in eval mode on a GPU if there is one, with its data and their task."""
 
     name: str
     model: nn.Module
     autocast: AbstractContextManager  # the precision of its training
     data: Any  # as `vitlab.data.load` gives it
+    task: Task
     step: int
     folder: Path  # of its analyses
     mismatch: str  # why the model's outputs are not the data's classes; empty where they are
-    scale: tuple[float, float] | None = None  # as `LoadedRun` has it
 
 
 def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
     """Load a run's folder, `timm:NAME[=FILE]` or a Hugging Face folder, and the data; `changed` are the user's keys.
 
-    A run has its precision and memory format; a model of timm is in float32, at its own image size and normalisation
-    unless the user gave others. Raises UserError, also for data of another shape than the model takes.
+    A run has its precision and memory format; another model is in float32, at its own image size, and one of timm with
+    its own normalisation, unless the user gave others. Raises UserError, also for data of another shape than the model
+    takes.
     """
-    if source.startswith("timm:"):
-        return load_timm_subject(config, changed)
-    if not RunFiles(source).config_path.is_file():
-        return load_folder_subject(source, config, changed)
-    loaded, data = load_run(source), open_data(config.data)
-    refuse_misfit(loaded, data)
-    model, autocast = place_run(loaded)
-    folder = RunFiles(source).analysis_folder / "trained"  # those made while it trained stay
-    name = RunFiles(source).folder.resolve().name
-    step, mismatch = loaded.result["steps"], compare_classes(loaded, data)
-    return Subject(name, model, autocast, data, step, folder, mismatch, loaded.scale)
-
-
-def load_timm_subject(config: TrainConfig, changed: Set[str]) -> Subject:
-    source, cfg = config.model.name, pretrained_cfg(config.model.timm_name)
-    if cfg is not None and "data.image_size" not in changed:
-        config = change(config, {"data.image_size": list(cfg.input_size[1:])})
+    files, is_timm = RunFiles(source), source.startswith("timm:")
+    is_run, cfg = not is_timm and files.config_path.is_file(), None
+    if is_run:
+        loaded, size = load_run(source), None
+    elif is_timm:
+        cfg = pretrained_cfg(config.model.timm_name)
+        size = cfg and cfg.input_size[1:]
+    else:
+        size = models.described_shape(read_huggingface(source)[0]).get("image_size")
+    if size and "data.image_size" not in changed:
+        config = change(config, {"data.image_size": list(size)})
     data = open_data(config.data)
     if cfg is not None and data.channels == 3 and not changed & {"data.mean", "data.std"}:
         config = change(config, {"data.mean": list(cfg.mean), "data.std": list(cfg.std)})
-    shape = {**data.shape, "num_classes": len(data.classes)}
-    counting.flops(counting.meta(config.model, **shape), shape)  # raises UserError for images that do not fit
-    device, autocast = evaluation_context("32-true", evaluation_accelerator(config))
-    model = models.build(config.model, **shape).eval().to(device)
-    folder = Path("runs") / source.replace(":", "-").replace("/", "-") / "analysis"
-    mismatch = ""
-    if cfg is None or not config.model.pretrained or cfg.num_classes != len(data.classes):
-        mismatch = f"{source} was not trained on the classes of {data.name}"
-    return Subject(source, model, autocast, data, 0, folder, mismatch)
-
-
-def load_folder_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
-    shape = models.described_shape(read_huggingface(source)[0])
-    if "image_size" in shape and "data.image_size" not in changed:
-        config = change(config, {"data.image_size": list(shape["image_size"])})
-    data = open_data(config.data)
+    if is_run:
+        refuse_misfit(loaded, data)
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    if is_run:
+        if loaded.scale is not None:  # the model's numbers are standardised by its own training data, not by these
+            task.objective.scale = loaded.scale
+        name, folder = files.folder.resolve().name, files.analysis_folder / "trained"  # others were made as it trained
+        return Subject(
+            name, *place_run(loaded), data, task, loaded.result["steps"], folder, compare_classes(loaded, data)
+        )
+    if is_timm:
+        counting.flops(counting.meta(config.model, **task.shape), task.shape)  # raises UserError for an unfit image
+    model, name = (
+        models.build(config.model, **task.shape),
+        config.model.name if is_timm else Path(source).resolve().name,
+    )
+    if is_timm:
+        fits = cfg is not None and config.model.pretrained and cfg.num_classes == len(data.classes)
+    else:
+        print(initialise(model, config, task.classes), file=sys.stderr)
+        fits = not task.classes
     device, autocast = evaluation_context("32-true", evaluation_accelerator(config))
-    model = models.build(config.model, **task.shape)
-    print(initialise(model, config, task.classes), file=sys.stderr)
-    mismatch = f"{source} was not trained on the classes of {data.name}" if task.classes else ""
-    name = Path(source).resolve().name
-    folder = Path("runs") / name / "analysis"
-    return Subject(name, model.eval().to(device), autocast, data, 0, folder, mismatch)
+    folder = Path("runs") / name.replace(":", "-").replace("/", "-") / "analysis"
+    mismatch = "" if fits else f"{name} was not trained on the classes of {data.name}"
+    return Subject(name, model.eval().to(device), autocast, data, task, 0, folder, mismatch)
 
 
 def refuse_misfit(run: LoadedRun, data: Any) -> None:

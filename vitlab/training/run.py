@@ -40,7 +40,7 @@ from vitlab.tasks.metrics import METRICS
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
-from vitlab.training.load import fingerprint, initialise, refuse_other_source, refuse_tokenizer
+from vitlab.training.load import fingerprint, initialise, refuse_tokenizer
 from vitlab.training.optim import build_optimizer, freeze, refuse_endless_warmup, refuse_stale_average
 from vitlab.training.settings import HERE, Placement, resolve
 
@@ -191,10 +191,7 @@ class Run:
     def load_initial_weights(self) -> LoadReport | None:
         """Load the weights that the configuration starts from, unless the run resumes or is finished."""
         source = source_of(self.config.init)
-        if source is None:
-            return None
-        refuse_other_source(source, self.files)
-        if self.files.checkpoint_path.exists():
+        if source is None or self.files.checkpoint_path.exists():
             return None
         if source == self.config.init.weights:  # an encoder alone knows no tokens
             problem = f"init={source}: was trained with another tokenizer; give data.tokenizer={source}"

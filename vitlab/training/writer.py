@@ -28,98 +28,74 @@ from vitlab.training.settings import evaluation_context
 MOST_NAMED = 5  # texts that are too long
 
 
-class Continuations:
-    """A language model that continues prompts up to the end of a document."""
+class TextGenerator:
+    """A model that writes texts: continuations of prompts, or a target for each source.
 
-    continues = True  # a prompt is the beginning of the text
-    pads = False  # prompts of different lengths are not read together
-    most_tokens = 100  # after a prompt, when nothing else is asked for
+    A source is a text, or the path of a picture for the captioner of `run`. A language model continues prompts up to
+    the end of a document, unless it was trained by `OneSequence`: then it writes targets behind sources of at most
+    `source_length` tokens. `search` is how it writes when nothing else is asked for; continuations are sampled.
+    """
 
-    def __init__(self, model: LanguageModel, tokenizer: Tokenizer):
-        self.model, self.tokenizer = model, tokenizer
-        self.end = tokenizer.document_end
-        self.longest = model.text.embed.length  # tokens of a prompt
-        self.search: dict[str, Any] = {"temperature": 1.0}  # when nothing else is asked for
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Tokenizer,
+        search: Mapping[str, Any] | None = None,
+        source_length: int | None = None,
+        run: LoadedRun | None = None,
+    ):
+        self.model, self.tokenizer, self.run = model, tokenizer, run
+        self.reads_pictures = isinstance(model, Captioner)
+        self.pads = not isinstance(model, LanguageModel)  # else rows of different lengths are not read together
+        self.continues = not self.pads and search is None  # the prompt is the beginning of the text
+        self.end = tokenizer.document_end if self.continues else tokenizer.end
+        self.search = dict(search or ({"temperature": 1.0} if self.continues else {"beams": 1}))
+        length = None if self.reads_pictures else model.text.embed.length
+        if self.continues:  # tokens of a row, and how many are written, when nothing else is asked for
+            self.longest, self.most_tokens = length, 100
+        elif self.pads:
+            self.longest, self.most_tokens = length or 1, model.target_length
+        else:
+            self.longest, self.most_tokens = source_length, length - source_length
 
-    def encode(self, text: str) -> list[int]:
-        """Encode a prompt as the tokens that the model reads; "" becomes the end of the document before."""
-        return self.tokenizer.ids(text) or [self.tokenizer.document_end]
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
-    def begin(self, rows: Sequence[Sequence[int]]) -> tuple[Decoding, Tensor]:
-        """Start decoding after B prompts of one length: (the decoding, the prompts' tokens)."""
-        return self.model.decoding(), torch.tensor(rows, device=device_of(self.model))
+    def encode(self, text: str) -> list[Any]:
+        """Encode a prompt or a source as a row that the model reads; an empty prompt is the end of a document before.
 
-
-class TargetsBehind(Continuations):
-    """A language model that writes targets behind sources and a delimiter, as `OneSequence` trains it."""
-
-    continues = False
-
-    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, source_length: int, search: Mapping[str, Any]):
-        super().__init__(model, tokenizer)
-        self.end, self.search = tokenizer.end, dict(search)
-        self.longest, self.most_tokens = source_length, self.longest - source_length
-
-    def encode(self, text: str) -> list[int]:
-        return [*self.tokenizer.ids(text), self.tokenizer.separator]
-
-
-class Targets:
-    """An encoder-decoder that writes targets for sources."""
-
-    continues, pads = False, True
-
-    def __init__(self, model: nn.Module, tokenizer: Tokenizer, search: Mapping[str, Any] | None = None):
-        self.model, self.tokenizer = model, tokenizer
-        self.end = tokenizer.end
-        self.longest = model.text.embed.length
-        self.most_tokens = model.target_length
-        self.search = dict(search or {"beams": 1})
-
-    def encode(self, text: str) -> list[int]:
-        return [*self.tokenizer.ids(text), self.tokenizer.end]
-
-    def begin(self, rows: Sequence[Sequence[int]]) -> tuple[Decoding, Tensor]:
-        """Start decoding targets for B sources: (the decoding, their start tokens (B, 1))."""
-        device = device_of(self.model)
-        lengths = torch.tensor([len(row) for row in rows], device=device)
-        padded = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, self.tokenizer.pad).to(device)
-        mask = torch.arange(padded.shape[1], device=device) < lengths[:, None]
-        return self.begin_with(padded, mask)
-
-    @torch.inference_mode()
-    def begin_with(self, *inputs: Tensor) -> tuple[Decoding, Tensor]:
-        """Start decoding from B sources in the form that the model takes: (the decoding, their start tokens (B, 1))."""
-        start = torch.full((len(inputs[0]), 1), self.tokenizer.decoder_start, device=inputs[0].device)
-        return self.model.decoding(*inputs), start
-
-
-class Captions(Targets):
-    """A captioner that describes pictures; a source is the path of a file."""
-
-    longest = 1
-
-    def __init__(self, run: LoadedRun, tokenizer: Tokenizer, search: Mapping[str, Any]):
-        self.model, self.tokenizer, self.search = run.model, tokenizer, dict(search)
-        self.end, self.most_tokens = tokenizer.end, run.model.target_length
-        self.form = run.shape["image_size"], run.shape["channels"], vars(run.config.data).get("bits", 16)
-        self.mean, self.std = list(run.config.data.mean), list(run.config.data.std)
-
-    def encode(self, text: str) -> list[str]:
+        Raises UserError for a picture that is not there.
+        """
+        if not self.reads_pictures:
+            if self.continues:
+                return self.tokenizer.ids(text) or [self.end]
+            return [*self.tokenizer.ids(text), self.end if self.pads else self.tokenizer.separator]
         if not Path(text).expanduser().is_file():
             raise UserError(f"{text}: no such picture; give the path of a file")
         return [text]
 
-    def begin(self, rows: Sequence[Sequence[str]]) -> tuple[Decoding, Tensor]:
-        paths = [str(Path(path).expanduser()) for (path,) in rows]
-        images, errors = read_pictures(paths, *self.form)
+    @torch.inference_mode()
+    def begin(self, rows: Sequence[Sequence[Any]]) -> tuple[Decoding, Tensor]:
+        """Start decoding for B rows, of one length unless the model pads them: (the decoding, the tokens so far)."""
+        if not self.pads:
+            return self.model.decoding(), torch.tensor(rows, device=self.device)
+        inputs = self.read_pictures(rows) if self.reads_pictures else self.pad(rows)
+        start = torch.full((len(rows), 1), self.tokenizer.decoder_start, device=self.device)
+        return self.model.decoding(*inputs), start
+
+    def pad(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        padded = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, self.tokenizer.pad)
+        return padded.to(self.device), torch.arange(padded.shape[1], device=self.device) < lengths[:, None]
+
+    def read_pictures(self, rows: Sequence[Sequence[str]]) -> tuple[Tensor]:
+        data, paths = self.run.config.data, [str(Path(path).expanduser()) for (path,) in rows]
+        form = self.run.shape["image_size"], self.run.shape["channels"], vars(data).get("bits", 16)
+        images, errors = read_pictures(paths, *form)
         if errors:
             raise UserError([f"{rows[place][0]}: {why}" for place, why in errors.items()])
-        pixels = torch.from_numpy(images).to(device_of(self.model))
-        return self.begin_with(normalize(pixels, self.mean, self.std))
-
-
-TextGenerator = Continuations | Targets
+        return (normalize(torch.from_numpy(images).to(self.device), list(data.mean), list(data.std)),)
 
 
 def load_writer(source: str) -> TextGenerator:
@@ -127,7 +103,7 @@ def load_writer(source: str) -> TextGenerator:
 
     Raises UserError for models that write no text.
     """
-    folder, accelerator, search, source_length = Path(source), "auto", None, None
+    folder, accelerator, search, source_length, run = Path(source), "auto", None, None, None
     if not RunFiles(folder).config_path.exists() and (folder / "config.json").exists():
         model, path = load_huggingface(folder)[0], folder / "tokenizer.json"
     else:
@@ -150,11 +126,7 @@ def load_writer(source: str) -> TextGenerator:
             f"{path}: has {tokenizer.size} tokens, but the model has {model.vocabulary}; it belongs to another model"
         )
     model.to(evaluation_context("32-true", accelerator)[0])
-    if isinstance(model, Captioner):
-        return Captions(run, tokenizer, search)
-    if not isinstance(model, LanguageModel):
-        return Targets(model, tokenizer, search)
-    return Continuations(model, tokenizer) if search is None else TargetsBehind(model, tokenizer, source_length, search)
+    return TextGenerator(model, tokenizer, search, source_length, run)
 
 
 def write_rows(
@@ -205,7 +177,3 @@ def encode_texts(writer: TextGenerator, source: str, texts: Mapping[str, str]) -
     ]
     raise_all(cut_lines(problems, MOST_NAMED, " are too long"))
     return rows
-
-
-def device_of(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

@@ -15,6 +15,7 @@ import pytest
 import timm
 import torch
 from huggingface_hub import constants
+from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
@@ -242,3 +243,18 @@ def test_a_damaged_result_is_renamed_and_a_whole_one_stays(tmp_path):
     with pytest.warns(UserWarning, match=r"result\.json: cannot read it"):
         files.set_aside_damaged_result()
     assert [path.name for path in tmp_path.iterdir()] == ["result.damaged.json"]
+
+
+def test_a_model_of_timm_reads_images_as_timm_normalizes_them(tmp_path):
+    for number in range(20):
+        path = tmp_path / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((32, 32, 3), 10 * number, dtype=np.uint8)).save(path)
+    words = ["data=imagefolder", f"data.root={tmp_path}", "data.image_size=32", "data.cache=never"]
+    base = {"model": {"name": "timm:test_vit", "pretrained": False}}
+    config = compose(TrainConfig, words, base)
+    subject = load_subject("timm:test_vit", config, {"data"})
+    assert (subject.task.images.mean, subject.data.image_size) == ([0.5, 0.5, 0.5], (160, 160))
+    own = load_subject("timm:test_vit", config, {"data", "data.mean", "data.image_size"})
+    assert (own.task.images.mean, own.data.image_size) == (list(config.data.mean), (32, 32))
+    assert own.task.images.mean != subject.task.images.mean

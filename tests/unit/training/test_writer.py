@@ -9,7 +9,7 @@ from PIL import Image
 from tests.captioned import captioned
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.models import build
-from vitlab.training.writer import Captions, write_lines
+from vitlab.training.writer import TextGenerator, write_lines
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def writer():
     config = compose(TrainConfig, ["task=captioning", "model.encoder.patch_size=[5,14]", "data.image_size=[10,14]"])
     model = build(config.model, **data.shape).eval()
     run = SimpleNamespace(config=config, model=model, shape=data.shape)
-    return Captions(run, data.tokenizer, {"beams": 1})
+    return TextGenerator(model, data.tokenizer, {"beams": 1}, run=run)
 
 
 def test_pictures_of_files_are_captioned_in_their_order(writer, tmp_path):
