@@ -24,7 +24,6 @@ from transformers import (
 )
 
 from tests.learning import randomized
-from vitlab.cli import main
 from vitlab.commands.inference import write_folder
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.errors import UserError
@@ -373,15 +372,6 @@ def test_a_pipe_in_a_folder_is_refused(name, folders, tmp_path):
     os.mkfifo(tmp_path / "gpt2" / name)
     with pytest.raises(UserError, match="a pipe, socket or device"):
         load_huggingface(tmp_path / "gpt2") if name[0] == "m" else tokenization.from_file(tmp_path / "gpt2")
-
-
-@pytest.mark.parametrize(("kind", "task"), [("bert", "masked_lm"), ("t5", "translation")])
-def test_a_folder_of_text_is_analysed_with_its_tokenizer(kind, task, folders, tmp_path):
-    folder = shutil.copytree(folders[kind], tmp_path / kind)
-    tokenization.train(["one hundred and twenty", "seven 0123"], "characters", V).save(folder / "tokenizer.json")
-    words = [f"task={task}", "data=numbers", "data.count=300", f"data.length={LENGTH}", "--text", "one hundred"]
-    assert main(["analyze", str(folder), *words, "--out", str(tmp_path / "out")]) == 0
-    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"attention.html", "attention_entropy.json"}
 
 
 OLD = {

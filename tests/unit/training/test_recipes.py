@@ -16,6 +16,7 @@ from vitlab.studies.grid import compose_study, expand
 # they reproduce nothing that was published
 OWN = {
     *("adamw", "bert_nano", "color_histogram", "finetune", "gpt_nano", "lstm_nano", "gru_seq2seq_nano", "muon"),
+    *("linear_probe", "lora"),
     *("lstm_seq2seq_nano", "resnet", "resnet_nano", "t5_finetune", "transformer_nano", "vit_nano"),
 }
 PUBLISHED = sorted(set(names("recipe")) - OWN)
