@@ -298,7 +298,7 @@ def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monke
     """One is deleted while the other trains; then both results are damaged, each in its own way."""
     monkeypatch.setattr(scale, "finish", lambda files, failed, *_: len(failed))  # no report, which takes its time
     folder, names = tmp_path / "study", ("vit_nano-n60-s0", "vit_nano-n150-s0")
-    words = ["scale", "quick", *LONG, "budget.steps=15", "wandb.mode=off", "--jobs", "1", "--out", folder]
+    words = ["scale", "quick", *LONG, "budget.steps=90", "wandb.mode=off", "--jobs", "1", "--out", folder]
     first, second = (folder / name for name in names)
     with run_in_thread(lambda: shutil.rmtree(first), once=(second / "metrics.jsonl").exists):
         done = commands.vitlab(*words)
