@@ -109,7 +109,7 @@ def test_models_are_level_where_the_whole_interval_is_within_the_margin():
 
 
 def with_outcomes(shares, items=2000, **columns):
-    """What is told of one seed of each model, from the share of items that it gets right."""
+    """Write the first sentence of one seed of each model, by the share of items that it gets right."""
     rng, rows, outcomes = np.random.default_rng(0), [], {}
     for model, share in shares.items():
         outcomes[model] = (rng.random(items) < share).astype(float)
