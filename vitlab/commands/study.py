@@ -64,10 +64,9 @@ def list_studies(folder: Path) -> list[Path]:
 
 def to_json(status: StudyStatus) -> dict[str, object]:
     return {
-        "runs": len(status.runs),
         **{state: len(status.of_state(state)) for state in COUNTED},
         "seconds_left": status.seconds_left,
-        "cells": [describe(run) for run in status.runs],
+        "runs": [describe(run) for run in status.runs],
     }
 
 

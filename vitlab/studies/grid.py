@@ -280,7 +280,7 @@ def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
 
 
 class Spec(NamedTuple):
-    """A run of a study: its cell, and its resolved configuration as plain containers.
+    """A run of a study: variant, size and seed, and its resolved configuration as plain containers.
 
     Runs of a variant share the containers below the top level: copy them before you change one.
     """

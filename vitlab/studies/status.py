@@ -149,7 +149,7 @@ class StatusReader:
         """Read the state of the study. Raises UserError for a folder that is not a study."""
         config = self.files.config()
         settings = len(list_settings(config["tune"])) if config.get("tune") else 0
-        runs = [self.read_run(*cell, settings) for cell in self.files.cells()]
+        runs = [self.read_run(*key, settings) for key in self.files.run_keys()]
         before, self.working = self.working, sum(run.workers for run in runs if run.state == "running")
         return StudyStatus(runs, settings or 1, before, config["task"].get("metric"))
 
@@ -315,7 +315,7 @@ def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> boo
         return False
     data, drawn = contents(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
     asked = {variant: resolved(model) for variant, model in compose_models(config).items()}
-    for variant, size, seed in files.cells():
+    for variant, size, seed in files.run_keys():
         run = files.run(name_run(variant, size, seed))
         if variant not in asked or find_missing_parts(run, make_spec(asked[variant], size, seed).config, data):
             return False

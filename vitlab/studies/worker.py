@@ -1,6 +1,6 @@
 """A worker takes free runs of a study, one after another, until none is left: the same loop on any machine.
 
-It needs the study's folder alone. `study.yaml` and `cells.json` say which runs were asked for, each run's folder says
+It needs the study's folder alone. `study.yaml` and `runs.json` say which runs were asked for, each run's folder says
 what it still lacks, a claim there (vitlab/studies/claims.py) keeps other workers away, `log.txt` holds what it printed.
 """
 
@@ -93,12 +93,12 @@ class Study:
         while True:
             self.read()
             silent = False
-            for cell in sorted(self.files.cells(), key=lambda cell: cell[1]):
-                files = self.files.run(name_run(*cell))
+            for key in sorted(self.files.run_keys(), key=lambda key: key[1]):
+                files = self.files.run(name_run(*key))
                 stamp = read_stamp(files.result_path)
                 if files.error_path.exists() or (stamp is not None and stamp == self.ended.get(files.folder.name)):
                     continue
-                *trials, run = self.list_parts(*cell)
+                *trials, run = self.list_parts(*key)
                 if stamp is not None and not self.list_missing(run):
                     self.ended[files.folder.name] = stamp
                     continue

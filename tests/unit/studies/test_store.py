@@ -100,21 +100,21 @@ def test_the_fixed_columns_come_first_then_the_tasks_metrics(tmp_path):
     assert [(r["f1"], r["bleu"]) for r in read_csv(files)] == [("0.5", ""), ("", "3.5")]
 
 
-# ---- study.yaml and cells.json
+# ---- study.yaml and runs.json
 
 
 def start(models, sizes, seeds, **config):
-    """What a start of a study writes: its configuration and its cells."""
+    """What a start of a study writes: its configuration and its runs."""
     grid = {"name": "s", "models": models, "sizes": sizes, "seeds": seeds, "grid": {}}
     return grid | config, itertools.product(models, sizes, seeds)
 
 
-def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
+def test_a_study_lists_the_runs_of_all_starts_and_no_product_of_them(tmp_path):
     files = StudyFiles(tmp_path)
     files.add_start(*start(["a"], [1, 20], [0]))
     files.add_start(*start(["b"], [3], [1]))
     files.add_start(*start(["a"], [20], [0]))
-    assert files.cells() == [("a", 1, 0), ("a", 20, 0), ("b", 3, 1)]
+    assert files.run_keys() == [("a", 1, 0), ("a", 20, 0), ("b", 3, 1)]
     assert [files.config()[key] for key in ("sizes", "seeds", "models")] == [[1, 3, 20], [0, 1], ["a", "b"]]
 
 

@@ -118,7 +118,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
 
 def make_tiles(results: Results) -> list[dict[str, Any]]:
     """Make the four tiles: runs, each family's result with most data, time, compute."""
-    rows, metric, cells = results.rows, results.metric, results.files.cells()
+    rows, metric, runs = results.rows, results.metric, results.files.run_keys()
     axes = ("variant" if list_varied_keys(results.config) else "model", "size", "seed")
     reached = {}
     for name, by_size in results.contenders.items():
@@ -128,8 +128,8 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     time, *spent = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in keys)
     beside = " and ".join(name for name, flops in zip(("tuning", "fine-tuning"), spent[1:], strict=True) if flops)
     summed = f"summed over runs, with {beside}" if beside else "summed over runs"
-    planned = f" of {len(cells)}" if len(cells) > len(rows) else ""
-    asked = ", ".join(plural(len({cell[place] for cell in cells}), noun) for place, noun in enumerate(axes))
+    planned = f" of {len(runs)}" if len(runs) > len(rows) else ""
+    asked = ", ".join(plural(len({run[place] for run in runs}), noun) for place, noun in enumerate(axes))
     return [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
         {"label": f"{metric.name} with most data", "entries": [(text, name) for name, text in reached.items()]},
