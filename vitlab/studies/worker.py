@@ -40,7 +40,7 @@ GRACE = 10.0  # seconds that rank 0 has to say why a run has failed
 
 
 @dataclass(frozen=True)
-class Run:
+class Training:
     """A run that was asked for, or a trial of `tune`; then `of` are the files of the run that the trial is for."""
 
     files: RunFiles
@@ -60,7 +60,7 @@ class Study:
         self.files = StudyFiles(folder)
         self.config: dict[str, Any] = {}
         self.ended: dict[str, Any] = {}  # the stamp of each run's result that lacks nothing
-        self.trials: dict[str, list[Run]] = {}  # of each run that is not finished
+        self.trials: dict[str, list[Training]] = {}  # of each run that is not finished
 
     def read(self) -> None:
         """Read the study again if it has changed. Raises UserError if it was deleted, or this host does not see it."""
@@ -73,19 +73,19 @@ class Study:
             executor = read_yaml(self.files.config_path).get("executor") or {}
             self.retries = executor.get("retries", ExecutorConfig.retries)
 
-    def list_parts(self, variant: str, size: int, seed: int) -> list[Run]:
+    def list_trainings(self, variant: str, size: int, seed: int) -> list[Training]:
         """List a run's parts: the trials that choose its settings, then the run."""
         spec, settled = make_spec(self.variants[variant], size, seed), self.config["settled"].get(variant, {})
         files = self.files.run(spec.name)
         if spec.config["tune"] and spec.name not in self.trials:
             trials = list_trials(compose(TrainConfig, base=spec.config), files.folder)
-            self.trials[spec.name] = [Run(of_trial, resolved(trial), settled, files) for of_trial, trial, _ in trials]
-        return [*self.trials.get(spec.name, []), Run(files, spec.config, settled, files)]
+            self.trials[spec.name] = [Training(at, resolved(trial), settled, files) for at, trial, _ in trials]
+        return [*self.trials.get(spec.name, []), Training(files, spec.config, settled, files)]
 
-    def list_missing(self, run: Run) -> list[str]:
+    def list_missing(self, run: Training) -> list[str]:
         return find_missing_parts(run.files, run.config, self.contents)
 
-    def find_free(self, stop: Callable[[], bool]) -> Run | None:
+    def find_free(self, stop: Callable[[], bool]) -> Training | None:
         """Find the smallest run or trial that lacks something, has not failed and has no other worker.
 
         If there is none but a run of another host that gives no sign of life, wait: it is free once it is dead.
@@ -98,7 +98,7 @@ class Study:
                 stamp = read_stamp(files.result_path)
                 if files.error_path.exists() or (stamp is not None and stamp == self.ended.get(files.folder.name)):
                     continue
-                *trials, run = self.list_parts(*key)
+                *trials, run = self.list_trainings(*key)
                 if stamp is not None and not self.list_missing(run):
                     self.ended[files.folder.name] = stamp
                     continue
@@ -148,7 +148,7 @@ def work(
                     run.of.write_error(summarize_error(error))
 
 
-def train(run: Run, claim: Hold, cores: int | None, stop: Callable[[], bool], ranks: Ranks = ALONE) -> None:
+def train(run: Training, claim: Hold, cores: int | None, stop: Callable[[], bool], ranks: Ranks = ALONE) -> None:
     """Train or complete a claimed run in this process, which is rank 0 where there are several."""
     doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
     if run.files.read_result()[0] is not None:
@@ -171,7 +171,7 @@ def train(run: Run, claim: Hold, cores: int | None, stop: Callable[[], bool], ra
         raise
 
 
-def launch_ranks(run: Run, claim: Hold, retries: int, cores: int | None, stop: Callable[[], bool]) -> None:
+def launch_ranks(run: Training, claim: Hold, retries: int, cores: int | None, stop: Callable[[], bool]) -> None:
     """Train a claimed run with a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
     command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
     about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled, "of": str(run.of.folder)}
@@ -198,7 +198,7 @@ def launch_ranks(run: Run, claim: Hold, retries: int, cores: int | None, stop: C
 def run_rank(text: str) -> int:
     """Run a rank of a run under torchrun; return the exit code. The worker that launched the ranks holds the folder."""
     about, launched = json.loads(text), find_launched()
-    run = Run(RunFiles(about["folder"]), about["config"], about["settled"], RunFiles(about["of"]))
+    run = Training(RunFiles(about["folder"]), about["config"], about["settled"], RunFiles(about["of"]))
     if launched.rank:
         config, placement = compose(TrainConfig, base=run.config), Placement(about["cores"], run.settled)
         return follow(config, run.files.folder, launched, trial_of=run.trial_of, placement=placement)
