@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.analysis.capture import (
-    Progress,
+    ShowCount,
     attention_maps,
     find_attention_layers,
     in_chunks,
@@ -112,7 +112,7 @@ def run(
     model: nn.Module,
     inputs: TokenInputs,
     config: AnalysisConfig,
-    progress: Progress | None = None,
+    progress: ShowCount | None = None,
     token_texts: Callable[[Sequence[int]], list[str]] = lambda tokens: [str(token) for token in tokens],
 ) -> dict[str, Any]:
     """Return the rows of `Alignments`, and "weights" float16 (B, H, N, S) of `config.drawn` pairs, padded with zeros.

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from vitlab.config import UserError, first_line
+from vitlab.data.base import Show
 from vitlab.data.images import decode
 from vitlab.files import replacing
 from vitlab.models.base import before_head
@@ -37,8 +38,6 @@ BATCH = 32  # pictures a forward pass; so many at most are computed again after 
 SMALLEST, LARGEST = 96, 224  # pixels a side that a network of timm is given, whatever the pictures have
 STEP = 32
 FLOOR_SIDE = 32  # pixels a side of what classifiers without a network see
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def compute_features(
     paths: Sequence[str],
     digests: Sequence[str],
     bits: int,
-    progress: Progress,
+    progress: Show,
 ) -> np.ndarray:
     """Return features (N, D) of the files: read those kept in `folder`, compute the rest and keep them there.
 

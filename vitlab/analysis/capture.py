@@ -43,7 +43,7 @@ class Analysis(NamedTuple):
 
 
 Part = TypeVar("Part")
-Progress = Callable[[int, int], None]  # how much is done, of how much
+ShowCount = Callable[[int, int], None]  # how much is done, of how much
 
 # of timm; each calls the kernel once, with all of its tokens
 KINDS = (
@@ -298,7 +298,7 @@ def run_eagerly(model: nn.Module) -> Iterator[None]:
 CHUNK = 16  # images in one forward pass
 
 
-def track_progress(parts: Sequence[Part], progress: Progress | None = None) -> Iterator[Part]:
+def track_progress(parts: Sequence[Part], progress: ShowCount | None = None) -> Iterator[Part]:
     """Yield the parts; call `progress(done, total)` before the first and after each."""
     for done, part in enumerate(parts):
         if progress and not done:
@@ -308,7 +308,7 @@ def track_progress(parts: Sequence[Part], progress: Progress | None = None) -> I
             progress(done + 1, len(parts))
 
 
-def in_chunks(inputs: Any, progress: Progress | None = None) -> Iterator[Any]:
+def in_chunks(inputs: Any, progress: ShowCount | None = None) -> Iterator[Any]:
     """Yield a few images, or a few texts of a `TokenInputs`, at a time."""
     return track_progress(inputs.split(CHUNK), progress)
 
@@ -318,7 +318,7 @@ def average_per_head(
     inputs: Tensor | TokenInputs,
     reduction: Reduction,
     first: int = 0,
-    progress: Progress | None = None,
+    progress: ShowCount | None = None,
     uniform: bool = False,
 ) -> list[dict[str, Any]]:
     """Return one row {"layer", "head", "value"} per head, both counted from 1; never hold a whole layer's weights.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.capture import (
     Analysis,
-    Progress,
+    ShowCount,
     find_layers,
     has_layers,
     run_eagerly,
@@ -82,7 +82,7 @@ def cka(
     images: Tensor,
     other: nn.Module | None = None,
     batch: int = 32,
-    progress: Progress | None = None,
+    progress: ShowCount | None = None,
 ) -> Tensor:
     """Compute CKA float64 (L, M) between all layers of a model, or of a model and an `other` for the same images.
 
@@ -125,7 +125,7 @@ def load_other(source: str, images: Tensor) -> nn.Module:
 
 
 def run_cka(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> list[dict[str, Any]]:
     """Return one row {"layer", "other", "value", "name", "other_name"} per pair of layers, by `config.batch` images.
 
@@ -153,7 +153,7 @@ CHUNK = 8  # images in one forward and backward pass
 
 
 def receptive_fields(
-    model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0, progress: Progress | None = None
+    model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0, progress: ShowCount | None = None
 ) -> tuple[Tensor, list[list[int]]]:
     """Compute the fields (len(chosen), Y, X) of the chosen layers (0: first), each with a peak of 1, and their grids.
 
@@ -226,7 +226,7 @@ def measure_reach(field: Tensor) -> float:
 
 
 def run_receptive_field(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, Any]:
     """Return {"fields": float32 (n, Y, X), "rows": [{"layer", "grid", "value", "reach"}]} of `config.layers` layers.
 
@@ -250,7 +250,7 @@ BINS = 16  # of distances at most
 
 
 def run_token_reach(
-    model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> list[dict[str, Any]]:
     """Return rows {"distance", "value", "reach"}: by distance, the share of a hidden state's dependence on tokens.
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.capture import (
     Analysis,
-    Progress,
+    ShowCount,
     find_patches,
     in_chunks,
     takes_images,
@@ -57,7 +57,7 @@ def applies_embedding(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def run_embedding(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, np.ndarray]:
     """Return {"points": float32 (B, 2)} in the order of the images; `config.perplexity`, `config.seed`.
 
@@ -113,7 +113,7 @@ def run_robustness(
     images: Tensor,
     config: AnalysisConfig,
     labels: Tensor | None = None,
-    progress: Progress | None = None,
+    progress: ShowCount | None = None,
 ) -> list[dict[str, Any]]:
     """Return rows {"kind", "strength", "value"}: the share of images whose class the model still gives.
 

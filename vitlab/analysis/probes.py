@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from vitlab.config import UserError, load
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import Choice
-from vitlab.data.base import Split
+from vitlab.data.base import Show, Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
 from vitlab.data.split import subset
@@ -29,8 +29,6 @@ from vitlab.models.base import before_head, evaluating
 from vitlab.registry import implementation
 from vitlab.tasks import build
 from vitlab.tasks.base import Task
-
-Progress = Callable[[str, int, int], None]  # the name of the work, steps done, steps in all
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def measure(
     chosen: Sequence[str],
     indices: np.ndarray,
     workers: int = 0,
-    progress: Progress | None = None,
+    progress: Show | None = None,
 ) -> dict[str, float | None]:
     """Measure the chosen probes' numbers, tested on all held-out images.
 
@@ -133,7 +131,7 @@ LEAST_STD = 1e-5
 
 
 def run_fewshot(
-    train: Features, test: Features, config: Choice, progress: Progress | None = None
+    train: Features, test: Features, config: Choice, progress: Show | None = None
 ) -> dict[str, float | None]:
     """Return `fewshot_<shots>`: few-shot linear accuracy, the mean over `config.seeds` draws of the training images.
 
@@ -187,7 +185,7 @@ def ridge(x_ND: Tensor, y_NC: Tensor, l2: float) -> tuple[Tensor, Tensor]:
 SIMILARITIES = 2**25  # in memory at a time, as far as whole test images allow
 
 
-def run_knn(train: Features, test: Features, config: Choice, progress: Progress | None = None) -> dict[str, float]:
+def run_knn(train: Features, test: Features, config: Choice, progress: Show | None = None) -> dict[str, float]:
     """Return `knn`: test accuracy of the `config.k` nearest training images' votes, each exp(similarity / temperature).
 
     By cosine similarity (Wu et al., 2018; Caron et al., 2021, DINO).
@@ -210,7 +208,7 @@ HELD_OUT = 0.2  # of the training images, to choose the regularisation on
 
 
 def run_linear(
-    train: Features, test: Features, config: Choice, progress: Progress | None = None
+    train: Features, test: Features, config: Choice, progress: Show | None = None
 ) -> dict[str, float | None]:
     """Return `linear_probe`: test accuracy of logistic regression on standardized features, by L-BFGS.
 

@@ -30,7 +30,7 @@ from vitlab.config import UserError, raise_all, resolved
 from vitlab.config.groups import affecting, select
 from vitlab.config.schema.data import DataConfig
 from vitlab.config.schema.fields import CACHE
-from vitlab.data.base import BESIDE, ImageData, Split
+from vitlab.data.base import BESIDE, ImageData, Show, Split
 from vitlab.files import replacing, write_json
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
@@ -46,7 +46,6 @@ SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and
     re.IGNORECASE | re.DOTALL,
 )
 
-Progress = Callable[[str, int, int], None]
 Entry = tuple[dict[str, Any], dict[str, Any]]  # JSON, and arrays by their names
 
 
@@ -182,7 +181,7 @@ def locate(name: str, *key: Any) -> Path:
 
 
 def cached(
-    name: str, key: Callable[[], tuple[Any, Any]], build: Callable[[], Entry], progress: Progress = lambda *_: None
+    name: str, key: Callable[[], tuple[Any, Any]], build: Callable[[], Entry], progress: Show = lambda *_: None
 ) -> Entry:
     """Open the entry of data: (JSON, arrays by name). A missing one is built first, in a single process at a time.
 
@@ -249,7 +248,7 @@ class Mapped:
         return Mapped, (self.path,)
 
 
-def write_arrays(name: str, about: dict[str, Any], arrays: dict[str, Any], folder: Path, progress: Progress) -> None:
+def write_arrays(name: str, about: dict[str, Any], arrays: dict[str, Any], folder: Path, progress: Show) -> None:
     """Write each array to a .npy file. Raises UserError for images that cannot be read, and OSError."""
     total, done, problems = sum(len(values) for values in arrays.values() if isinstance(values, Split)), 0, []
     for key, values in arrays.items():
@@ -289,7 +288,7 @@ def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
         yield from ahead
 
 
-def load_images(config: DataConfig, module: Any, progress: Progress) -> ImageData:
+def load_images(config: DataConfig, module: Any, progress: Show) -> ImageData:
     """Load images, by the cache unless there are too many: each split decoded once into a .npy file."""
     takes_progress = "progress" in inspect.signature(module.load).parameters
 

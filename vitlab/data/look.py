@@ -11,7 +11,7 @@ import os
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -23,12 +23,11 @@ import numpy as np
 from PIL import Image
 
 from vitlab.config import UserError
+from vitlab.data.base import Show
 from vitlab.data.cache import walk_files
 from vitlab.data.images import decode, imagefolder
 from vitlab.formatting import TIMES, cut_names, plural
 from vitlab.hardware import count_cores
-
-Progress = Callable[[str, int, int | None], None]
 
 SIDE = 16  # pixels of a thumbnail
 FULL_SCALE = 8 * SIDE  # a JPEG is decoded at a fraction of its size, this or more
@@ -58,7 +57,7 @@ class Picture:
     error: str = ""
 
 
-def read_pictures(root: Path, paths: Sequence[str], progress: Progress = lambda *_: None) -> list[Picture]:
+def read_pictures(root: Path, paths: Sequence[str], progress: Show = lambda *_: None) -> list[Picture]:
     """Read the pictures of files below a root, in their order; progress(what, done, total) is called on the way.
 
     Raises UserError when a process that reads is killed.
@@ -136,7 +135,7 @@ class Pair:
     identical: bool
 
 
-def find_pairs(pictures: Sequence[Picture], splits: Sequence[int], progress: Progress = lambda *_: None) -> list[Pair]:
+def find_pairs(pictures: Sequence[Picture], splits: Sequence[int], progress: Show = lambda *_: None) -> list[Pair]:
     """Pair each picture with a copy before it, if any: with the likest in the first split that has one.
 
     splits: the number of each picture's split, in rising order. So N pictures make N - 1 pairs at most, and a held-out
@@ -194,7 +193,7 @@ class Look:
         return list(dict.fromkeys(name for listing in self.listed.values() for name in listing))
 
 
-def look_at(root: Path, progress: Progress = lambda *_: None) -> Look:
+def look_at(root: Path, progress: Show = lambda *_: None) -> Look:
     """Read all pictures of a folder that `imagefolder.check_root` finds no fault with. Raises UserError if it has none.
 
     Pictures that cannot be read are no error. progress(what, done, total) is called on the way.

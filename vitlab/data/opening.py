@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vitlab.config.schema.data import DataConfig
 from vitlab.data import load
-from vitlab.data.base import Split, list_arrays, module_of
+from vitlab.data.base import Show, Split, list_arrays, module_of
 from vitlab.data.cache import named_files, stat_files
 from vitlab.formatting import duration, whole
 
@@ -23,8 +23,6 @@ OPEN = 4  # data sets kept
 SILENT, BETWEEN = 3.0, 20.0  # seconds: before the first line of progress in a log, and from line to line
 OPENED: dict[str, Any] = {}
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
-
-Show = Callable[[str, int, int | None], None]
 
 
 def open_data(config: DataConfig, console: Console | None = None) -> Any:

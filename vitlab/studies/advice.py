@@ -28,6 +28,7 @@ from sklearn.svm import SVC
 from vitlab.analysis.backbones import PIXELS as PICTURES
 from vitlab.analysis.backbones import count_colors, open_backbone, read_kept, scale_pixels
 from vitlab.config import UserError
+from vitlab.data.base import Show
 from vitlab.data.split import nested_order
 from vitlab.formatting import plural, whole
 from vitlab.training.predict import Prediction, fit_temperature, read_pictures, soften
@@ -43,8 +44,6 @@ LEVEL = 0.9  # of all intervals
 FARTHEST = 10.0  # times the labels: no curve is followed beyond
 LARGEST_KERNEL = 10_000  # pictures; above, a support vector machine takes hours
 PIXELS, COLORS = "pixels", "colors"
-
-Progress = Callable[[str, int, int], None]
 
 
 KINDS: dict[str, tuple[tuple, Callable[[Any], Any]]] = {  # what is fitted: its settings, and the classifier of one
@@ -170,7 +169,7 @@ def compare_candidates(
     features: Mapping[str, np.ndarray],
     labels: np.ndarray,
     splits: Splits,
-    progress: Progress = lambda *_: None,
+    progress: Show = lambda *_: None,
     deadline: float = np.inf,
 ) -> list[Outcome]:
     """Rank all candidates at the largest training set, the best first; measure the best CURVES of them at all sizes.
@@ -481,7 +480,7 @@ class AdvisedClassifier:
             return count_colors(rows)
         return scale_pixels(rows, self.grey) if self.features == PIXELS else rows
 
-    def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
+    def predict(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> list[Prediction]:
         """Predict for files of pictures, in their order; a file that cannot be read has an error."""
         found = []
         for path in inputs:

@@ -13,7 +13,7 @@ import torch
 
 from vitlab.config import UserError
 from vitlab.data.augment import normalize
-from vitlab.data.base import Examples, Split, Texts
+from vitlab.data.base import Examples, Show, Split, Texts
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
 from vitlab.data.opening import contents, open_data
@@ -33,8 +33,6 @@ MASK, FILLED = "[MASK]", 5  # how a text leaves a token open; how many tokens fo
 SEPARATOR = "[SEP]"  # between a question and the text that answers it
 FILE = "calibration.json"
 CHUNK = 1024  # items that are decoded and predicted at a time
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class Predictor:
             write_json(path, {"temperature": found, "validation_items": len(labels), "before": before, "after": after})
         self.temperature = found
 
-    def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
+    def predict(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> list[Prediction]:
         """Predict for files of pictures, or for texts, in their order; an input that cannot be read has an error."""
         if self.fills:
             find = self.find_answers if self.run.config.task.kind == "span_extraction" else self.fill

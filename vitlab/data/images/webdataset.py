@@ -27,8 +27,8 @@ from pydantic_core import from_json
 
 from vitlab.config import UserError, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
-from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import SYSTEM, Entry, Progress, cache_root, cached, stat_files
+from vitlab.data.base import ImageData, Show, Split
+from vitlab.data.cache import SYSTEM, Entry, cache_root, cached, stat_files
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, draw, hash_key
 from vitlab.files import read_utf8, reading, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
@@ -59,7 +59,7 @@ def contents(config: ImageDataConfig) -> str:
     return digest.hexdigest()
 
 
-def load(config: ImageDataConfig, progress: Progress) -> ImageData:
+def load(config: ImageDataConfig, progress: Show) -> ImageData:
     """Load the images of `data.train`, RGB, resized to cover `image_size`, cropped. Raises UserError, a line a fault.
 
     If `data.validation` or `data.test` is not given, training samples are held out by a hash of their keys.
@@ -72,7 +72,7 @@ def load(config: ImageDataConfig, progress: Progress) -> ImageData:
     return ImageData(config.name, tuple(about["classes"]), size, 3, **splits)
 
 
-def open_index(config: ImageDataConfig, progress: Progress = lambda *_: None) -> tuple[list[tuple[str, list]], Entry]:
+def open_index(config: ImageDataConfig, progress: Show = lambda *_: None) -> tuple[list[tuple[str, list]], Entry]:
     """Open the index: the shards as (path, stat_files), and an entry: classes, and each split's samples, arrays of
     SAMPLE, whose `shards` are places in the list. A split without shards takes a part of the training samples.
     """
@@ -125,7 +125,7 @@ def list_shards(config: ImageDataConfig) -> dict[str, dict[str, str | None]]:
     return listed
 
 
-def fetch_shards(config: ImageDataConfig, progress: Progress) -> dict[str, dict[str, str | None]]:
+def fetch_shards(config: ImageDataConfig, progress: Show) -> dict[str, dict[str, str | None]]:
     """Download shards at addresses and return `list_shards`. Raises UserError for missing ones."""
 
     def download(path: str) -> None:
@@ -151,7 +151,7 @@ def fetch_shards(config: ImageDataConfig, progress: Progress) -> dict[str, dict[
     return listed
 
 
-def index_shards(config: ImageDataConfig, listed: Mapping[str, Iterable[str]], progress: Progress) -> Entry:
+def index_shards(config: ImageDataConfig, listed: Mapping[str, Iterable[str]], progress: Show) -> Entry:
     """Index the shards of each split. Raises UserError, a line a problem."""
     texts, problems, splits, names = {}, {}, {}, []
     paths = [path for shards in listed.values() for path in shards]
