@@ -68,7 +68,7 @@ class Split:
 def take_items(split: Split, rows: np.ndarray) -> Split:
     """Select the items of a split at `rows`, in that order, as a split."""
     chosen = {name: values[rows] for name in BESIDE if (values := vars(split)[name]) is not None}
-    return replace(split, labels=split.labels[rows], read=Rows(split.read, rows), **chosen)
+    return replace(split, labels=split.labels[rows], read=Selected(split.read, rows), **chosen)
 
 
 class Parted:
@@ -126,7 +126,7 @@ class CaptionData(ImageData):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Selected:
     """A reader of the given rows of a larger reader: item i is its item rows[i]."""
 
     read: Callable[[np.ndarray], np.ndarray]

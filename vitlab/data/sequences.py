@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitlab.data.base import Ragged, Rows, Split, Texts
+from vitlab.data.base import Ragged, Selected, Split, Texts
 
 if TYPE_CHECKING:
     from vitlab.data.text.tokenization import Tokenizer
@@ -199,7 +199,7 @@ def join_pairs(
     read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, source_length, target_length + 1)
     short_enough = np.flatnonzero((sources.lengths < source_length) & (targets.lengths < target_length))
     if whole and len(short_enough) < len(texts):
-        return Split(texts.labels[short_enough], Rows(read, short_enough), unit="pair")
+        return Split(texts.labels[short_enough], Selected(read, short_enough), unit="pair")
     return Split(texts.labels, read, unit="pair")
 
 

@@ -55,7 +55,7 @@ FAMILY_NAMES = {
 }
 
 COMPUTE = ("train_flops", "tune_flops", "finetune_flops")  # columns
-Rows = list[dict[str, Any]]
+Rows = list[dict[str, Any]]  # of a table, by column
 LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdicts
 
 

@@ -23,7 +23,7 @@ from vitlab.reports import ACCENTS, encode_picture
 from vitlab.reports.figures import save_figure
 from vitlab.reports.figures.images import SHADES, plot_positions
 from vitlab.reports.pages import render
-from vitlab.studies.results import MAPS, Results
+from vitlab.studies.results import MAPS, Results, Rows
 
 if TYPE_CHECKING:  # pages of pictures do without torch, which takes 2 s to import
     from torch import nn
@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # pages of pictures do without torch, which takes 2 s to impo
     from vitlab.data.text.tokenization import Tokenizer
     from vitlab.tasks.base import Task
 
-Rows = list[dict[str, Any]]
 MEASURES = {  # analyses with a number per head -> the title of their column
     "attention_distance": "distance",
     "attention_entropy": "entropy",

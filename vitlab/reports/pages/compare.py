@@ -19,7 +19,7 @@ from vitlab.reports.figures import house_style, with_variables
 from vitlab.reports.figures.curves import read_curve, thin_curves
 from vitlab.reports.pages import render
 from vitlab.reports.words import cell_text, compare_sizes, describe_numbers, join_names
-from vitlab.studies.results import Results, RunResults
+from vitlab.studies.results import Results, Rows, RunResults
 from vitlab.tasks.metrics import METRICS, find_metric, main_metric
 
 SCRIPTS = ("charts.js", "table.js", "compare.js")
@@ -36,7 +36,6 @@ MOST_POINTS, LEAST_POINTS, ALL_POINTS = 200, 20, 120_000  # of a curve, of a cur
 MOST_MODELS = 24  # at a size, the best ones, whose differences the page holds
 MOST_SHOWN = 12  # runs that are chosen where the address chooses none
 
-Rows = list[dict[str, Any]]
 Studies = Mapping[str, Results]  # by their names
 
 

@@ -25,7 +25,6 @@ from vitlab.studies.grid import list_varied_keys
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
 
-Rows = list[dict[str, Any]]
 MOST_MANIFESTS = 10  # that are linked one by one
 GENERATED = 8  # test items for which it shows what the models write
 SCRIPTS = ("charts.js", "report.js", "table.js")
