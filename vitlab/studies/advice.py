@@ -466,8 +466,8 @@ class AdvisedClassifier:
         table = pd.read_csv(folder / "pictures.csv", dtype=str, keep_default_na=False)
         self.classes, self.temperature, self.features = facts["classes"], facts["temperature"], facts["features"]
         self.backbone = open_backbone(facts["source"], facts["side"]) if facts["source"] else PICTURES
-        self.bits = facts.get("bits", 16)  # an older folder says neither
-        kept = read_kept(folder / facts.get("kept", "features") / self.backbone.key)
+        self.bits = facts["bits"]
+        kept = read_kept(folder / facts["kept"] / self.backbone.key)
         train = table[table["split"] != "test"] if "split" in table else table
         if lacking := len(set(train["digest"]) - kept.keys()):
             raise UserError(f"{folder}: lacks the features of {plural(lacking, 'picture')}; run vitlab advise again")

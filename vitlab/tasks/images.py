@@ -21,16 +21,11 @@ Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X); labels (B,) or (B, classes
 
 
 class ImagePreparation:
-    """A preparation of images uint8 (B, C, Y, X): normalised, the same shape, augmented if a generator is given.
+    """A preparation of images uint8 (B, C, Y, X): normalised, the same shape, augmented if a generator is given."""
 
-    Raises UserError for operations that do not suit the data's images.
-    """
-
-    def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
+    def __init__(self, recipe: RecipeConfig, data_config: DataConfig):
         self.recipe, self.config = recipe, data_config.augment
         self.mean, self.std = list(data_config.mean), list(data_config.std)
-        checks = [check for augmentation in list_augmentations() if (check := getattr(augmentation, "check", None))]
-        raise_all(line for check in checks for line in check(recipe, data))
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         if generator is not None:
@@ -45,7 +40,7 @@ class ImageTask(TargetTask):
     item = "image"
 
     def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig, objective: Objective):
-        self.images, self.mixing = ImagePreparation(recipe, data, data_config), Mixing(recipe, objective.outputs)
+        self.images, self.mixing = ImagePreparation(recipe, data_config), Mixing(recipe, objective.outputs)
         self.shape = {**data.shape, "num_classes": objective.outputs}
         super().__init__(objective, data, data.train, data.validation, data.test)
 
