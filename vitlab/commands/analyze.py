@@ -267,7 +267,7 @@ def analyze(words: Sequence[str]) -> int:
     raise_all(problems)
     with status_line("loading torch, lightning and timm"):
         from vitlab.analysis import examine, refusal
-        from vitlab.analysis.texts import encode_text
+        from vitlab.analysis.alignment import encode_text
         from vitlab.reports.figures import draw_findings, save_figure
         from vitlab.reports.pages.attention import write_views
         from vitlab.training.load import load_subject
