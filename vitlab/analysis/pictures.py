@@ -27,18 +27,14 @@ from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model, before_head, evaluating
 from vitlab.models.weights import first_convolution
 
-LEAST = 5
-
 
 def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
     """Place features (B, D) as points float32 (B, 2), starting from their first two principal components: t-SNE.
 
     Van der Maaten and Hinton, 2008. Neither the axes nor the distances between clusters mean anything.
     `perplexity` is about how many neighbours each has; of few images at most a third of the others. Raises UserError
-    for fewer than 5 images and for features that are not finite.
+    for features that are not finite.
     """
-    if len(features) < LEAST:
-        raise UserError(f"images={len(features)}: t-SNE needs at least {LEAST}")
     if not np.isfinite(features).all():
         raise UserError("the model's features of these images are not finite")
     from sklearn.manifold import TSNE

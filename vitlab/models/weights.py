@@ -394,8 +394,6 @@ def fit_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: G
     count = sum(token.shape[1] for token in tokens.values())
     source_grid = source_grid or infer_square(value.shape[1], count)
     source_prefix = value.shape[1] - math.prod(source_grid)
-    if source_prefix < 0:
-        raise UserError(f"init: pos_embed has {value.shape[1]} positions, fewer than its grid {list(source_grid)}")
     fitted, own = {}, value[:, :source_prefix]
     if source_prefix and isinstance(model, ViT) and not model.prefix_positions:
         places = own.split([token.shape[1] for token in tokens.values()], dim=1) if count == source_prefix else ()

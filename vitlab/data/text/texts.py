@@ -160,10 +160,6 @@ def read_tables(config: TextDataConfig) -> Corpus:
     if unseen:
         problem = f"{(test or train).source}: the held-out label '{unseen[0]}' is not among the training labels"
         raise UserError(f"{problem}; {choices_text('', classes)}")
-    choices = len(rows[0][0]) - 1 if rows else 0
-    if wanted.target == "class" and classes and choices > 1 and len(classes) != choices:
-        problem = f"{len(classes)} different values for {choices} choices"
-        raise UserError(f"data.label={wanted.label}: {problem}; it must name the right choice")
     return Corpus(make_examples(wanted, rows, classes), make_examples(wanted, held, classes), tuple(classes))
 
 
@@ -306,8 +302,6 @@ def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
         yield f"data.target={wanted.target}: unknown; {choices_text(wanted.target, TARGETS)}"
     elif wanted.target != "class" and wanted.label is None:
         yield f"data.target={wanted.target}: give data.label=COLUMN"
-    if wanted.target == "tags" and len(wanted.text) != 1:
-        yield f"data.text={wanted.text}: tags are of the words of one column"
 
 
 def check_column(table: Table, key: str, name: str | None) -> Iterator[str]:

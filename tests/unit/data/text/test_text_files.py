@@ -219,9 +219,6 @@ def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):
         (f"The sky{n}", "is blue", "is round", "is late", str(n % 3 + 1)) for n in range(30)
     ]
     assert_divided(items(found, "test"), items(found, "train"), items(found, "validation"))
-    assert problems("csv", text=["stem", "x", "y"], **options) == [
-        "data.label=right: 3 different values for 2 choices; it must name the right choice"
-    ]
 
 
 def test_tags_of_words(tmp_path):
