@@ -18,6 +18,7 @@ from vitlab.analysis.capture import (
     Analysis,
     Progress,
     find_patches,
+    finds,
     in_chunks,
     takes_images,
     track_progress,
@@ -43,14 +44,6 @@ def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> 
     return tsne.fit_transform(features).astype(np.float32)
 
 
-def applies_embedding(model: nn.Module) -> bool:
-    """Tell whether the model takes images and knows the features that its head reads."""
-    try:
-        return takes_images(model) and callable(before_head(model))
-    except UserError:
-        return False
-
-
 @torch.no_grad()
 def run_embedding(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
@@ -68,11 +61,6 @@ def run_embedding(
 
 
 LARGEST = 16  # patches along a side
-
-
-def applies_robustness(model: nn.Module) -> bool:
-    """Tell whether the model classifies images."""
-    return takes_images(model) and as_model(model).classifies
 
 
 def shuffle_patches(images: Tensor, grid: int, generator: torch.Generator) -> Tensor:
@@ -195,14 +183,6 @@ def patch_positions(model: nn.Module) -> Tensor:
     return table[0, -rows * columns :]  # those of the prefix tokens come first
 
 
-def applies_position_similarity(model: nn.Module) -> bool:
-    """Tell whether the model adds position embeddings to a grid of patches."""
-    try:
-        return bool(len(patch_positions(model)))
-    except UserError:
-        return False
-
-
 def run_position_similarity(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
     """Return {"similarity": float32 (gy, gx, gy, gx)}: [r, c] is the picture of the patch in row r, column c.
 
@@ -214,13 +194,23 @@ def run_position_similarity(model: nn.Module, images: Tensor, config: AnalysisCo
 
 
 ANALYSES = {
-    "embedding": Analysis("", "images, and features before its head", applies_embedding, run_embedding),
-    "robustness": Analysis("share", "images, and classes", applies_robustness, run_robustness),
+    "embedding": Analysis(
+        "",
+        "images, and features before its head",
+        lambda model: takes_images(model) and finds(before_head, model),
+        run_embedding,
+    ),
+    "robustness": Analysis(
+        "share",
+        "images, and classes",
+        lambda model: takes_images(model) and as_model(model).classifies,
+        run_robustness,
+    ),
     "rgb_filters": Analysis("weight", "a convolution that reads the pixels", takes_images, run_rgb_filters),
     "position_similarity": Analysis(
         "cosine similarity",
         "position embeddings that are added to a grid of patches",
-        applies_position_similarity,
+        partial(finds, patch_positions),
         run_position_similarity,
     ),
 }

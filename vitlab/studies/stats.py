@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vitlab.config import UserError
-from vitlab.files import replacing
+from vitlab.files import reading, replacing
 from vitlab.tasks.metrics import Metric
 
 CONFIDENCE = 0.95
@@ -317,14 +316,9 @@ def read_outcomes(path: Path) -> Outcomes | None:
     """Read outcomes; None where there is no file. Raises UserError for a damaged file."""
     if not path.is_file():
         return None
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return Outcomes(str(arrays["key"]), arrays["means"], arrays["counts"])
-    except Exception:  # a damaged file fails in zip, zlib, the header or the shape
-        raise UserError(
-            f"{path}: is damaged, so its run is compared by its result alone; delete the run's folder and start again "
-            "to have it back"
-        ) from None
+    advice = "its run is compared by its result alone; delete the run's folder and start again to have it back"
+    with reading(str(path), advice), np.load(path, allow_pickle=False) as arrays:
+        return Outcomes(str(arrays["key"]), arrays["means"], arrays["counts"])
 
 
 # ---- compute at equal accuracy

@@ -5,7 +5,6 @@ Shapes: B batch, C channels, Y x X pixels.
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
@@ -77,8 +76,6 @@ def list_problems(kind: str, data: ImageData, data_config: DataConfig) -> Iterat
         yield f"data={data.name}: has no images with several labels; {instead}"
     if kind == "regression" and (targets is None or targets.ndim != 1):
         yield f"data={data.name}: has no number for each image; {instead}"
-    elif kind == "regression" and np.ptp(targets) == 0:
-        yield f"data={data.name}: all training targets are {targets[0]:g}: nothing to learn"
 
 
 def build(config: TaskConfig, *, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> ImageTask:
