@@ -125,7 +125,7 @@ def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]
 
     shape = find_shape(config)
     model = counting.meta(config.model, **shape)
-    forward, training = counting.flops(model, shape)
+    by_part, training = counting.flops(model, shape)
     recipe = load("recipe", config.model.recipe)
     moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
     layers, params = counting.stacks(model), counting.parameters(model)
@@ -141,9 +141,9 @@ def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]
         "tokens": as_model(model).sequence_length,
         "params": params,
         "params_by_part": counting.parts(model),
-        "forward_flops": forward,
+        "forward_flops": sum(by_part.values()),
         "train_flops": training,
-        "forward_flops_by_part": counting.forward_flops_by_part(model, shape),
+        "forward_flops_by_part": by_part,
         "stacks": [{**asdict(stack), "params_per_layer": stack.params_per_layer} for stack in layers],
         "params_outside_stacks": counting.outside(model, layers),
         "weight_bytes": FLOAT * params,

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from scripts.make import write_keys
 from tests.configurations import problem, train
 from vitlab.cli import main
 from vitlab.config import UserError, identity, resolved
@@ -84,4 +83,3 @@ def test_the_list_of_keys_is_that_of_the_classes_with_their_comments(capsys):
     assert main(["list", "mixers.keys", "--json"]) == 0
     kernel = {"kind": "depthwise", "name": "kernel", "type": "whole number", "default": "3", "about": ""}
     assert kernel in json.loads(capsys.readouterr().out)
-    assert "| `trainer.devices` | whole number, from 1, to 1,024 | 1 |" in write_keys()
