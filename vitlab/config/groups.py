@@ -98,16 +98,12 @@ def set_value(node: DictConfig, parent: DictConfig, key: str, value: Any) -> lis
     try:  # an empty mapping replaces what is there: merged it would change nothing
         OmegaConf.update(node, key, value, merge=declared is not Any and value != {})
     except (OmegaConfBaseException, ValueError) as error:
-        return [f"{key}={to_text(value)}: {explain_type(declared, value, error)}"]
+        article = "a " if declared in (int, float) or get_origin(declared) in (list, dict) else ""
+        shown = explain(error) if declared is Any else f"expected {article}{name_type(declared)}"
+        if get_origin(declared) is Literal:
+            shown = choices_text(to_text(value), map(str, get_args(declared)))
+        return [f"{key}={to_text(value)}: {shown}"]
     return []
-
-
-def explain_type(declared: Any, value: Any, error: Exception) -> str:
-    """Explain why a value is not of a field's type."""
-    if get_origin(declared) is Literal:
-        return choices_text(to_text(value), map(str, get_args(declared)))
-    article = "a " if declared in (int, float) or get_origin(declared) in (list, dict) else ""
-    return explain(error) if declared is Any else f"expected {article}{name_type(declared)}"
 
 
 def explain(error: Exception) -> str:
@@ -175,12 +171,9 @@ def check_ranges(node: DictConfig, path: str = "") -> Iterator[str]:
         if isinstance(value, DictConfig):
             yield from check_ranges(value, f"{name}.")
         limits = declared[key].metadata if key in declared else {}
-        single = key in declared and declared_type(node, key) != list[Any]
         for item in value if isinstance(value, ListConfig) else [value]:
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 yield from check_limits(name, item, limits)
-            elif single and isinstance(value, ListConfig) and OmegaConf.is_config(item):
-                yield f"{name}={value}: expected a list of single values, not of {item}"
 
 
 def check_limits(name: str, value: float, limits: Any) -> Iterator[str]:

@@ -93,8 +93,7 @@ class Candidate:
 
 def list_candidates(features: Mapping[str, np.ndarray]) -> list[Candidate]:
     """List all classifiers of these arrays (N, D), those without a network first."""
-    found = [Candidate(kind, name) for name in features if name in (PIXELS, COLORS) for kind in FLOOR]
-    found += [Candidate(kind, name) for name in features if name not in (PIXELS, COLORS) for kind in FROZEN]
+    found = [Candidate(kind, name) for name in features for kind in (FLOOR if name in (PIXELS, COLORS) else FROZEN)]
     large = len(next(iter(features.values()))) > LARGEST_KERNEL
     return [one for one in found if not (large and one.kind == "SVM (RBF)")]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import inspect
 import os
 import re
@@ -137,31 +136,15 @@ def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) 
         advice = f"torchvision cannot download it: put its files in {place}"
         raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}") from None
     if not config.download:
-        advice = note_repacked(root, constructor) or (
-            f"put its files or archives in {place} and give data.download=true, which fetches only what is missing"
-        )
+        advice = f"put its files or archives in {place} and give data.download=true, which fetches only what is missing"
         raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}")
     try:
         root.mkdir(parents=True, exist_ok=True)
         with alone(root / f".{name}.lock", f"downloading or unpacking data.dataset={name}"):
             return constructor(root, **options, **downloading(constructor, True))
     except Exception as error:  # as above, and those of urllib, tarfile and zipfile
-        advice = note_repacked(root, constructor) or f"put its archives into {place}, they are unpacked there"
+        advice = f"put its archives into {place}, they are unpacked there"
         raise UserError(f"data.dataset={name}: cannot download or unpack it: {shorten(error)}; {advice}") from None
-
-
-def note_repacked(root: Path, constructor: type) -> str:
-    """Advise on archives of the MNIST family with another MD5, such as Debian's; "" if there are none.
-
-    torchvision checks the MD5 of such an archive, and takes its unpacked file as it is.
-    """
-    raw, resources = root / constructor.__name__ / "raw", getattr(constructor, "resources", ())
-    for name, md5 in resources if isinstance(resources, list) else ():  # QMNIST has a mapping of addresses
-        for path in (raw / name, root / name):
-            if path.is_file() and hashlib.md5(path.read_bytes()).hexdigest() != md5:
-                wrong = f"the MD5 of {path} is not the published one, so it was packed again or is damaged"
-                return f"{wrong}: unpack such archives into {raw}/, whose files are taken as they are"
-    return ""
 
 
 def downloading(constructor: type, allowed: bool) -> dict[str, bool]:

@@ -200,17 +200,6 @@ def test_an_archive_that_is_not_the_published_one_is_not_unpacked(tmp_path, monk
     assert not (tmp_path / datasets.CIFAR10.base_folder).exists()
 
 
-@pytest.mark.parametrize("place", [".", "FashionMNIST/raw"])
-@pytest.mark.parametrize("download", [True, False])
-def test_an_archive_that_was_packed_again_is_named_with_the_folder_for_its_unpacked_file(tmp_path, place, download):
-    archive = tmp_path / place / "t10k-labels-idx1-ubyte.gz"
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    archive.write_bytes(b"packed again")
-    (line,) = problems("FashionMNIST", tmp_path, download=download)
-    assert f"the MD5 of {archive} is not the published one" in line
-    assert f"unpack such archives into {tmp_path / 'FashionMNIST' / 'raw'}/, whose files are taken as they are" in line
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_set_asks_torchvision_for_splits_that_it_has(tmp_path, name):
     """Each constructor gets past its own checks of the arguments, to the files that are not there."""
