@@ -16,11 +16,11 @@ from unittest.mock import Mock
 import pytest
 
 from tests.integration import commands
+from tests.runs import train_run
 from vitlab.commands import scale
 from vitlab.config import TrainConfig, compose, load
 from vitlab.data import load as load_data
 from vitlab.data.split import subset
-from vitlab.studies.experiment import train_run
 from vitlab.studies.stats import read_outcomes
 from vitlab.studies.store import COLUMNS, StudyFiles
 from vitlab.training.files import RunFiles

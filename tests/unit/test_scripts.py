@@ -50,8 +50,8 @@ def test_steps_are_timed_in_turn(tiny):
 
 def test_texts_are_the_same_on_both_sides(tiny):
     pytest.importorskip("transformers")
-    small = {"VOCABULARY": 2000, "WIDTH": 64, "DEPTH": 1, "LENGTH": 48, "NEW": 24, "LONGEST": 8}
-    assert len(list(tiny("bench", "text", **small).measure(quick=True))) >= 7
+    small = {"VOCABULARY": 2000, "WIDTH": 64, "DEPTH": 1, "LENGTH": 48, "NEW": 24}
+    assert len(list(tiny("bench", "text", **small).measure(quick=True))) >= 4
 
 
 @pytest.mark.parametrize("model", ["vit", "resnet"])

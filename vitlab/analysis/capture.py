@@ -10,7 +10,7 @@ head width, n queries of a block.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -252,12 +252,16 @@ def find_layers(model: nn.Module) -> dict[str, nn.Module]:
     return layers
 
 
+def finds(find: Callable[[nn.Module], Any], model: nn.Module) -> bool:
+    """Tell whether a function that raises UserError for models without something finds it in a model."""
+    with suppress(UserError):
+        return find(model) is not None
+    return False
+
+
 def has_layers(model: nn.Module) -> bool:
     """Tell whether the model has layers that take images."""
-    try:
-        return takes_images(model) and bool(find_layers(model))
-    except UserError:
-        return False
+    return takes_images(model) and finds(find_layers, model)
 
 
 def takes_images(model: nn.Module) -> bool:

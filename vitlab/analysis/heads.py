@@ -343,11 +343,6 @@ def head_label(scores: dict[str, float | None]) -> tuple[str, float]:
     return "mixed" if sum(score >= PART for score in narrow.values()) >= 2 else "none", max(defined.values())
 
 
-def applies_head_patterns(model: nn.Module) -> bool:
-    """Tell whether the model has attention over the tokens of a text."""
-    return isinstance(model, TextModel) and bool(find_attention_layers(model.text))
-
-
 def run_head_patterns(
     model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> list[dict[str, Any]]:
@@ -366,5 +361,10 @@ ANALYSES = {
         "nats", "attention that vitlab knows, over images or texts", applies_attention_entropy, run_attention_entropy
     ),
     "head_types": Analysis("share", "attention over a grid of patches", has_patches, run_head_types),
-    "head_patterns": Analysis("score", "attention over the tokens of a text", applies_head_patterns, run_head_patterns),
+    "head_patterns": Analysis(
+        "score",
+        "attention over the tokens of a text",
+        lambda model: isinstance(model, TextModel) and bool(find_attention_layers(model.text)),
+        run_head_patterns,
+    ),
 }

@@ -74,11 +74,6 @@ def extract(
     return Features(x, labels)
 
 
-def run_of(config: Choice) -> Callable[..., dict[str, float | None]]:
-    """Find the implementation of a probe. Raises UserError for a module without `run`."""
-    return RUNS.get(config.kind) or implementation("vitlab.analysis.probes", config.kind, "run").run
-
-
 def accuracy(predicted: Tensor, labels: Tensor) -> float:
     """Compute the share of labels (M,) that were predicted."""
     return (predicted == labels).double().mean().item()
@@ -110,7 +105,8 @@ def measure(
         for name, _, data in (name.partition("@") for name in chosen):
             if data == other:
                 config = load("probe", name)
-                found = run_of(config)(train, test, config, progress)
+                run = RUNS.get(config.kind) or implementation("vitlab.analysis.probes", config.kind, "run").run
+                found = run(train, test, config, progress)
                 numbers |= {f"{key}@{other}" if other else key: value for key, value in found.items()}
     return numbers
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from vitlab.config import UserError, choices_text
 from vitlab.config.groups import GROUPS
-from vitlab.terminal import erase_line
+from vitlab.console import erase_line
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -20,7 +20,7 @@ from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console, tabulate
 from vitlab.data.opening import contents, open_data, progress_bar
 from vitlab.data.split import write_manifest
-from vitlab.files import read_json
+from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
@@ -159,7 +159,7 @@ def scale(
             if not added:
                 break
             with hold(folder, wait=True):
-                files.add_run_keys(added)
+                write_json(files.runs_path, list(dict.fromkeys([*files.run_keys(), *added])))  # for a later start
             add_specs(plan, added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import Field, fields
 from functools import cache
 from pathlib import Path
@@ -111,7 +111,11 @@ def compose(
             no = {*wrong, *(key_of(line).removeprefix("tune.") for line in untunable)}
             tune = checks.apply_factors({key: values for key, values in tune.items() if key not in no}, config)
             if "seed" in config and not failed:
-                later += check_settings(schema, OmegaConf.to_container(config), tune)
+                run = {**OmegaConf.to_container(config), "tune": {}}
+                for values in checks.list_settings(tune):
+                    with collecting(wrong_values := []):
+                        compose(schema, [*values.items()], run)
+                    later += [f"tune.{line}" if key_of(line) in tune else line for line in wrong_values]
         config.tune = tune
     if problems:  # what would be refused next
         later += checks.check_paths(config.get("data"))
@@ -138,15 +142,6 @@ def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
     choice = OmegaConf.select(config, slot)
     declared = fields(OmegaConf.get_type(choice)) if isinstance(choice, DictConfig) else ()
     return any(field.name == key and field.metadata.get("fixed") for field in declared)
-
-
-def check_settings(schema: type, run: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
-    """Yield problems of values of `tune` that the run's configuration does not take."""
-    for values in checks.list_settings(tune):
-        try:
-            compose(schema, [*values.items()], {**run, "tune": {}})
-        except UserError as error:
-            yield from (f"tune.{line}" if key_of(line) in tune else line for line in error.problems)
 
 
 def fill_defaults(config: DictConfig, given: Set[str]) -> None:
@@ -256,11 +251,6 @@ def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> 
     values = {key: value for key, value in read_yaml(path).items() if key not in without}
     problems = [line for key, value in values.items() for line in assign(config, key, value)]
     problems += choose_groups(config, {})[2]
-    # its last keys are missing, and what is left does not say which runs there are, or ends within a line
-    if missing := [field.name for field in fields(schema) if field.name not in {*values, *without}]:
-        lacks = {"models", "sizes", "seeds"} & {*missing}
-        if problems or lacks or not Path(path).read_text().endswith("\n"):
-            raise UserError(f"{path}: is damaged or was cut, it lacks {', '.join(missing)}; {RESTORE}")
     raise_all(f"{path}: {line}" for line in problems)
     return OmegaConf.to_container(config, resolve=True)
 

@@ -61,8 +61,6 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
         (settings if not slot else get_value(settings, slot) or {}).pop(last, None)
     if subset_seed(config) == config["seed"]:
         settings.pop("subset_seed", None)
-    if settings["data"].get("bits") == 16:  # the only rule that there was before the key
-        del settings["data"]["bits"]
     recipe = config.get("recipe") or {}
     chosen = recipe.get("patience") is not None or recipe.get("keep", "last") != "last"
     if chosen:  # evaluations choose the weights

@@ -11,7 +11,6 @@ import math
 import os
 import re
 import shutil
-import socket
 import sys
 import warnings
 from collections import deque
@@ -138,24 +137,19 @@ def cache_root() -> Path:
 
 @contextmanager
 def alone(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock at `path` while this process does `what`; print whom it waits for, and wait without a limit.
+    """Hold the lock at `path` while this process does `what`; say so if it waits, and wait without a limit.
 
     An hour is right for large data, and the lock of a process that has ended is free.
     """
-    lock, owner, holder = FileLock(path), path.with_suffix(".owner.lock"), "another process"
+    lock = FileLock(path)
     try:
         lock.acquire(timeout=PATIENCE)
     except Timeout:
-        with suppress(OSError):
-            holder = owner.read_text() or holder
-        print(f"vitlab: waiting for {holder}, which is {what}; if it hangs, end it", file=sys.stderr, flush=True)
+        print(f"vitlab: waiting for another process, which is {what}; if it hangs, end it", file=sys.stderr, flush=True)
         lock.acquire()
     try:
-        with suppress(OSError):  # the lock's own file is emptied by each process that opens it
-            owner.write_text(f"{socket.gethostname()}, process {os.getpid()}")
         yield
     finally:
-        owner.unlink(missing_ok=True)
         lock.release()
 
 

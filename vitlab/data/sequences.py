@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 IGNORE_INDEX = -100  # in the place of a token where a sequence has none; torch's cross-entropy ignores it
 FOLLOWS, RANDOM = 0, 1  # the second segment of a pair, as BERT numbers them
 LEAST = 2  # tokens of a segment
-LEAST_PAIR = 2 * LEAST + 3  # of a pair with its frame
 SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of others
 
 

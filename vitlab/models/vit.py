@@ -15,9 +15,8 @@ from vitlab.config.schema.models import ViTConfig
 from vitlab.models import mixers
 from vitlab.models.base import Model, Patches
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms
-from vitlab.models.layers import PatchEmbed, hybrid_embed
+from vitlab.models.layers import PatchEmbed, hybrid_embed, rotary2d, sincos1d, sincos2d
 from vitlab.models.mixers import MixerSpec, refuse_lacking
-from vitlab.models.positions import rotary2d, sincos1d, sincos2d
 
 
 class ViT(Model):

@@ -113,7 +113,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.state.items()):
         raise UserError(f"{weights.label}={weights.origin}: expected a state dict, tensors by name")
     current = model.state_dict()
-    source = {name: cast(value, current.get(name)) for name, value in rename_to(model, weights.state).items()}
+    source = rename_to(model, weights.state)
     problems = [line for name, value in source.items() if name in current for line in check(name, value, current[name])]
     if problems:
         raise UserError(f"{weights.label}={weights.origin}: {'; '.join(problems[:3])}")
@@ -129,7 +129,9 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     for name, old in current.items():
         if name in heads and not keep:
             report.new.append(name)
-            state[name] = start_head(model, old)
+            state[name] = torch.zeros_like(old)
+            if isinstance(model, TextModel) and old.dim() > 1:  # those at zero learned less: notes/lab-notes.md
+                nn.init.normal_(state[name], std=STD)
             continue
         if name not in source:
             report.missing.append(name)
@@ -186,13 +188,8 @@ def check_options(options: Mapping[str, Any], weights: Weights, *, with_head: bo
 
     A new head need not be read as the source's head was.
     """
-
-    def is_same(one: Any, other: Any) -> bool:
-        # an epsilon may have been rounded to single precision on its way through a file
-        return math.isclose(one, other, rel_tol=1e-6) if isinstance(one, float) else one == other
-
     both = {key: (value, options[key]) for key, value in weights.options.items() if key in options}
-    differing = {key: pair for key, pair in both.items() if not is_same(*pair)}
+    differing = {key: pair for key, pair in both.items() if pair[0] != pair[1]}
     if not with_head:
         differing.pop("pool", None)
     if differing:
@@ -235,12 +232,6 @@ def optional(model: nn.Module, name: str) -> bool:
     )
 
 
-def cast(value: Tensor, old: Tensor | None) -> Tensor:
-    """Cast a tensor to the precision of the model's own."""
-    same_kind = old is not None and value.is_floating_point() and old.is_floating_point()
-    return value.to(old.dtype) if same_kind else value
-
-
 def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
     """Yield problems of a tensor that it has whatever its sizes."""
     if value.is_floating_point() != old.is_floating_point():
@@ -264,13 +255,6 @@ def head_names(model: nn.Module) -> list[str]:
     """List the parameters of the classifier, also of a distillation token's."""
     heads = as_model(model).head_modules
     return [name for name in model.state_dict() if name.rpartition(".")[0] in heads]
-
-
-def start_head(model: nn.Module, parameter: Tensor) -> Tensor:
-    """Return the first value of a parameter of a new head."""
-    start = torch.zeros_like(parameter)
-    # text heads that started at zero learned less: notes/lab-notes.md
-    return nn.init.normal_(start, std=STD) if isinstance(model, TextModel) and start.dim() > 1 else start
 
 
 def same_head(
@@ -394,8 +378,6 @@ def fit_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: G
     count = sum(token.shape[1] for token in tokens.values())
     source_grid = source_grid or infer_square(value.shape[1], count)
     source_prefix = value.shape[1] - math.prod(source_grid)
-    if source_prefix < 0:
-        raise UserError(f"init: pos_embed has {value.shape[1]} positions, fewer than its grid {list(source_grid)}")
     fitted, own = {}, value[:, :source_prefix]
     if source_prefix and isinstance(model, ViT) and not model.prefix_positions:
         places = own.split([token.shape[1] for token in tokens.values()], dim=1) if count == source_prefix else ()

@@ -92,8 +92,7 @@ class Candidate:
 
 def list_candidates(features: Mapping[str, np.ndarray]) -> list[Candidate]:
     """List all classifiers of these arrays (N, D), those without a network first."""
-    found = [Candidate(kind, name) for name in features if name in (PIXELS, COLORS) for kind in FLOOR]
-    found += [Candidate(kind, name) for name in features if name not in (PIXELS, COLORS) for kind in FROZEN]
+    found = [Candidate(kind, name) for name in features for kind in (FLOOR if name in (PIXELS, COLORS) else FROZEN)]
     large = len(next(iter(features.values()))) > LARGEST_KERNEL
     return [one for one in found if not (large and one.kind == "SVM (RBF)")]
 
@@ -465,8 +464,8 @@ class AdvisedClassifier:
         table = pd.read_csv(folder / "pictures.csv", dtype=str, keep_default_na=False)
         self.classes, self.temperature, self.features = facts["classes"], facts["temperature"], facts["features"]
         self.backbone = open_backbone(facts["source"], facts["side"]) if facts["source"] else PICTURES
-        self.bits = facts.get("bits", 16)  # an older folder says neither
-        kept = read_kept(folder / facts.get("kept", "features") / self.backbone.key)
+        self.bits = facts["bits"]
+        kept = read_kept(folder / facts["kept"] / self.backbone.key)
         train = table[table["split"] != "test"] if "split" in table else table
         if lacking := len(set(train["digest"]) - kept.keys()):
             raise UserError(f"{folder}: lacks the features of {plural(lacking, 'picture')}; run vitlab advise again")

@@ -22,7 +22,7 @@ from vitlab import analysis, tasks
 from vitlab.analysis import probes
 from vitlab.config import UserError, compose, load, resolved
 from vitlab.config.checks import list_settings, read_choice
-from vitlab.config.schema import TrainConfig, TrainerConfig
+from vitlab.config.schema import TrainConfig
 from vitlab.config.schema.fields import Choice
 from vitlab.data.opening import contents, open_data
 from vitlab.data.split import size_problems
@@ -44,26 +44,6 @@ from vitlab.training.train import compare_splits, keep_process_settings, test, t
 
 FINETUNE = "finetune"  # the kind of the probe that trains
 MOST_CLASSES = 1000  # whose right answers a result counts
-
-
-def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
-    """Train one run to its end in its folder, or complete the result that is there; return the result.
-
-    `options` go to `run_experiment`. Raises `Held` while another process trains the run, UserError for a run of
-    several devices, which `vitlab train` and torchrun start.
-    """
-    refuse_single_process(config.trainer)
-    with hold(folder) as claim:
-        return run_experiment(config, claim, **options)
-
-
-def refuse_single_process(trainer: TrainerConfig) -> None:
-    """Raise UserError for a run of several devices in this one process."""
-    if (devices := trainer.devices * trainer.nodes) > 1:
-        raise UserError(
-            f"trainer.devices={trainer.devices} trainer.nodes={trainer.nodes}: start {devices} processes with torchrun "
-            f"or srun --nodes={trainer.nodes} --ntasks-per-node={trainer.devices} vitlab train ..."
-        )
 
 
 @keep_process_settings()
@@ -112,7 +92,10 @@ def run_experiment(
 def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hooks) -> dict[str, Any]:
     """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; return the result."""
     files, training = run.files, "training" in lacking
-    names = list_applicable(run, [name for name in run.config.analyses if name in lacking])
+    asked = [name for name in run.config.analyses if name in lacking]
+    refused = {name: why for name in asked if (why := analysis.refusal(load("analysis", name), run.model))}
+    print(*refused.values(), sep="\n", end="\n" * bool(refused), file=sys.stderr)
+    names = [name for name in asked if name not in refused]
     probed = [name for name in run.config.probes if name in lacking]
     total, done = 2 * len(names) + bool(probed), itertools.count(1)
 
@@ -209,14 +192,6 @@ def count_right(task: Task, outcomes: Outcomes) -> dict[str, Any]:
     labels, classes = task.test.labels, len(task.strata)
     right, items = (np.bincount(labels, weights=weights, minlength=classes) for weights in (outcomes.means, None))
     return {"by_class": {name: [int(r), int(n)] for name, r, n in zip(task.strata, right, items, strict=True)}}
-
-
-def list_applicable(run: Run, names: Sequence[str]) -> list[str]:
-    """List the analyses that apply to the run's model; print why each of the rest does not."""
-    reasons = {name: analysis.refusal(load("analysis", name), run.model) for name in names}
-    for reason in filter(None, reasons.values()):
-        print(reason, file=sys.stderr)
-    return [name for name, reason in reasons.items() if reason is None]
 
 
 def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:

@@ -149,10 +149,6 @@ class StudyFiles:
         """Return the study's folder, or a run's, as it is written on a command line in `start_folder`."""
         return os.path.relpath(self.folder.resolve() / run, self.start_folder())
 
-    def add_run_keys(self, keys: Iterable[RunKey]) -> None:
-        """Write the runs that a round of `--until` asks for: before it begins, so that a later start repeats it."""
-        write_json(self.runs_path, list(dict.fromkeys([*self.run_keys(), *keys])))
-
     def run(self, name: str) -> RunFiles:
         return RunFiles(self.folder / name)
 
@@ -178,7 +174,10 @@ class StudyFiles:
                 rows[entry.name] = row
         copies = {name for name, row in rows.items() if row["run"] != name and row["run"] in rows}
         # a copy of a run that is here too is left out, for one seed must not count twice; one renamed is a run
-        return self.sort_rows([{**row, "run": name} for name, row in rows.items() if name not in copies])
+        rows = [{**row, "run": name} for name, row in rows.items() if name not in copies]
+        places = {variant: place for place, variant in enumerate(dict.fromkeys(key[0] for key in self.run_keys()))}
+        by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
+        return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
 
     def read_row(self, study: dict[str, Any], run: RunFiles) -> Row | None:
         """Read a finished run's row, under the name that it was trained as; None for a folder of something else."""
@@ -193,12 +192,6 @@ class StudyFiles:
         columns |= {"limit": limit} if of_own_data and (limit := limit_of_run(run, result)) else {}
         keys = [key for key in list_varied_keys(study) if key not in columns]
         return round_numbers({**columns, **(read_varied(run.config(), keys) if keys else {})})
-
-    def sort_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Sort rows by the study's variants, then size and seed."""
-        places = {variant: place for place, variant in enumerate(dict.fromkeys(key[0] for key in self.run_keys()))}
-        by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
-        return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
 
 
 def find_missing_parts(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:

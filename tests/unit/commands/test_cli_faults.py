@@ -12,11 +12,10 @@ from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.commands.inference import SLACK, report_difference
 from vitlab.config import UserError
-from vitlab.console import Console
+from vitlab.console import Console, ShownControls, shown_controls
 from vitlab.files import write_json
 from vitlab.studies.status import Display, RunState, StudyStatus
 from vitlab.studies.store import StudyFiles
-from vitlab.terminal import ShownControls, shown_controls
 
 STEERS = "\x1b[2J\x07\x00\x9b\u202e\u2066"
 SHOWN = r"\u001b[2J\u0007\u0000\u009b\u202e\u2066"

@@ -90,7 +90,6 @@ wandb.mode=on -> wandb.mode=on & did you mean 'online'? choices: auto, offline, 
 wandb=off -> wandb & set one of its keys instead
 analyses=[rollouts] -> analyses=rollouts: unknown analysis; did you mean 'rollout'? choices:
 data.mean=[nan] -> data.mean=nan: must be a finite number
-data.mean=[[1]] -> data.mean & expected a list of single values
 data.sizes=[0.5,-1] -> data.sizes=-1: a size is a whole number
 data.sizes=[3,4,3] -> data.sizes=[3, 4, 3]: '3' is given twice
 data.image_size=[24] -> data.image_size & give one number or [height,width]

@@ -80,7 +80,7 @@ def test_layers_and_what_is_outside_them_make_up_the_whole(name, layers):
 def test_operations_by_part_are_their_formulas(pool):
     model = vit("meta", pool=pool)
     tokens = TOKENS if pool == "token" else TOKENS - 1
-    assert counting.forward_flops_by_part(model, IMAGES) == {
+    assert counting.flops(model, IMAGES)[0] == {
         "embedding": 2 * 6 * 5 * 7 * CHANNELS * WIDTH,
         "attention": DEPTH * (2 * tokens * 4 * WIDTH * WIDTH + 2 * 2 * tokens * tokens * WIDTH),
         "mlp": DEPTH * 2 * tokens * 2 * WIDTH * HIDDEN,

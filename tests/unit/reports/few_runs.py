@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from tests.runs import train_run
 from vitlab.config import TrainConfig, compose
 from vitlab.files import write_json
 from vitlab.reports.figures.images import SHADES
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.wandb import RunReporter
-from vitlab.studies.experiment import train_run
 from vitlab.studies.results import load_results
 from vitlab.studies.store import StudyFiles
 

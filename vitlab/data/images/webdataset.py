@@ -102,10 +102,6 @@ def list_shards(config: ImageDataConfig) -> dict[str, dict[str, str | None]]:
     for part, shards in listed.items():
         given = vars(config)[part]
         for pattern in given if given and isinstance(given, list) else [given]:
-            if not isinstance(pattern, str) or not pattern:
-                raise UserError(
-                    f"data.{part}={given}: give the name of a shard, a pattern, or a list of them, in quotes"
-                )
             with reading(f"data.{part}={pattern}", "mend the pattern"):
                 sources = expand_urls(pattern)
             for source in sources:
@@ -119,8 +115,6 @@ def list_shards(config: ImageDataConfig) -> dict[str, dict[str, str | None]]:
                     found = sorted(glob(path)) if has_magic(path) and not os.path.exists(path) else [path]
                 if not found:
                     raise UserError(f"data.{part}={pattern}: no shard matches")
-                if twice := [path for path in found if path in shards]:
-                    raise UserError(f"data.{part}={given}: names {address or twice[0]} twice")
                 shards |= dict.fromkeys(found, address)
     return listed
 
@@ -178,16 +172,8 @@ def index_shards(config: ImageDataConfig, listed: Mapping[str, Iterable[str]], p
         for problem, (first, *others) in problems.items()
     ]
     raise_all(cut_lines(lines, SHOWN))
-    for part, samples in splits.items():
+    for samples in splits.values():
         samples["labels"] = np.array(labels)[samples["labels"]]
-        keys, counts = np.unique(samples["keys"], return_counts=True)
-        if len(doubled := keys[counts > 1]):
-            first, second, *_ = (paths[k] for k in samples["shards"][samples["keys"] == doubled[0]])
-            with tarfile.open(first, "r:") as archive:
-                key = next(key for key, _ in list_samples(archive) if hash_key(key) == doubled[0])
-            where = f"twice in {first}" if first == second else f"in {first} and in {second}"
-            several = f" (and {len(doubled) - 1} other keys)" if len(doubled) > 1 else ""
-            raise UserError(f"data.{part}: sample {key} is {where}{several}; give each sample a key of its own")
     train = splits.pop("train")
     if len(train) < LEAST:
         raise UserError(f"data.train: {plural(len(train), 'sample')}; give {LEAST} or more")
