@@ -97,7 +97,13 @@ def show(facts: Mapping[str, Any]) -> None:
     from vitlab.data.look import describe, describe_duplicates, describe_pair, suggest
 
     console = Console(soft_wrap=True, highlight=False)
-    console.print(tabulate(["class", *facts["splits"]], list_classes(facts), numbers=len(facts["splits"])))
+    classes, splits = facts["classes"], facts["splits"]
+    rows = [[printable(name), *(f"{n:,}" for n in counts.values())] for name, counts in classes.items()]
+    if len(rows) > 2 * MOST:  # those with the most and the fewest; a few more are better shown than counted
+        rows = [*rows[: MOST // 2], [f"... {len(rows) - MOST:,} classes more ..."], *rows[-MOST // 2 :]]
+    totals = (f"{sum(counts[part] for counts in classes.values()):,}" for part in splits)
+    rows.append([plural(len(classes), "class", "classes"), *totals])
+    console.print(tabulate(["class", *splits], rows, numbers=len(splits)))
     lines = ["", *(f"{what}: {text}" for what, text in describe(facts))]
     unreadable = [f"{file['path']}: {file['reason']}" for file in facts["unreadable"]]
     lines += list_some(f"cannot be read: {len(unreadable):,}", unreadable)
@@ -113,15 +119,6 @@ def show(facts: Mapping[str, Any]) -> None:
 def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield from ("", title, *(f"  {line}" for line in cut_lines(lines, MOST, ", which --json lists", "")))
-
-
-def list_classes(facts: Mapping[str, Any]) -> list[list[str]]:
-    """List the counts of the classes; of many, the classes with the most and the fewest training pictures."""
-    rows = [[printable(name), *(f"{n:,}" for n in counts.values())] for name, counts in facts["classes"].items()]
-    if len(rows) > 2 * MOST:  # a few more are better shown than counted
-        rows = [*rows[: MOST // 2], [f"... {len(rows) - MOST:,} classes more ..."], *rows[-MOST // 2 :]]
-    totals = [sum(counts[part] for counts in facts["classes"].values()) for part in facts["splits"]]
-    return [*rows, [plural(len(facts["classes"]), "class", "classes"), *(f"{total:,}" for total in totals)]]
 
 
 # ---- advise
