@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import timm
@@ -193,13 +192,3 @@ def scale_pixels(pixels: np.ndarray, grey: bool | None = None) -> np.ndarray:
     """Scale pictures uint8 (N, 3, H, W) to float32 (N, D) in 0..1; one channel if all are equal, or by `grey`."""
     grey = (pixels[:, :1] == pixels).all() if grey is None else grey
     return (pixels[:, :1] if grey else pixels).reshape(len(pixels), -1).astype(np.float32) / 255
-
-
-def time_calls(call: Callable[[], Any], repetitions: int = 20) -> float:
-    """Time a call in milliseconds: the least after a warm start, because other programs only add to it."""
-    spent = []
-    for _ in range(repetitions + 5):
-        begun = time.perf_counter()
-        call()
-        spent.append(1000 * (time.perf_counter() - begun))
-    return min(spent[5:])

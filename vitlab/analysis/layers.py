@@ -27,8 +27,6 @@ from vitlab.models.text import TextModel
 from vitlab.tasks.base import TokenInputs
 from vitlab.training.checkpoints import load_run
 
-LEAST = 4  # images that the unbiased estimator needs
-
 
 def compute_gram(features: Tensor) -> Tensor:
     """Compute the products (n, n), float64, between the images' features (n, ...), all centered.
@@ -86,11 +84,9 @@ def cka(
 ) -> Tensor:
     """Compute CKA float64 (L, M) between all layers of a model, or of a model and an `other` for the same images.
 
-    The images (B, C, Y, X) are split into batches of at least `batch`, or one batch if they are fewer. Raises UserError
-    for a model without layers and for fewer than 4 images.
+    The images (B, C, Y, X), four or more, are split into batches of at least `batch`, or one batch if they are fewer.
+    Raises UserError for a model without layers.
     """
-    if len(images) < LEAST or batch < LEAST:
-        raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")
 
     def products() -> Iterator[tuple[Tensor, Tensor]]:
         for chunk in track_progress(images.tensor_split(max(1, len(images) // batch)), progress):

@@ -143,7 +143,9 @@ def run_fewshot(
     for done, shots in enumerate(possible):
         accuracies = []
         for seed in range(config.seeds):
-            rows = draw_shots(train.labels, classes, shots, seed)
+            generator = np.random.default_rng(seed)  # more shots of a seed contain the fewer
+            members = ((train.labels == label).nonzero()[:, 0].numpy() for label in classes)
+            rows = torch.from_numpy(np.concatenate([generator.permutation(some)[:shots] for some in members]))
             signs_NC = (train.labels[rows][:, None] == classes).double() * 2 - 1  # 1 for an image's class
             weights_DC, bias_C = ridge(train.x[rows].double(), signs_NC, config.l2)
             predicted = classes[(x_MD @ weights_DC + bias_C).argmax(dim=1)]
@@ -152,13 +154,6 @@ def run_fewshot(
         if progress:
             progress("few-shot", done + 1, len(possible))
     return numbers
-
-
-def draw_shots(labels: Tensor, classes: Tensor, shots: int, seed: int) -> Tensor:
-    """Draw `shots` images of each class, as indices int64 (C * shots,); more shots of a seed contain the fewer."""
-    generator = np.random.default_rng(seed)
-    members = [generator.permutation((labels == label).nonzero()[:, 0].numpy())[:shots] for label in classes]
-    return torch.from_numpy(np.concatenate(members))
 
 
 def ridge(x_ND: Tensor, y_NC: Tensor, l2: float) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,7 @@ import re
 import shlex
 import time
 from dataclasses import dataclass
+from timeit import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,7 +97,13 @@ def show(facts: Mapping[str, Any]) -> None:
     from vitlab.data.look import describe, describe_duplicates, describe_pair, suggest
 
     console = Console(soft_wrap=True, highlight=False)
-    console.print(tabulate(["class", *facts["splits"]], list_classes(facts), numbers=len(facts["splits"])))
+    classes, splits = facts["classes"], facts["splits"]
+    rows = [[printable(name), *(f"{n:,}" for n in counts.values())] for name, counts in classes.items()]
+    if len(rows) > 2 * MOST:  # those with the most and the fewest; a few more are better shown than counted
+        rows = [*rows[: MOST // 2], [f"... {len(rows) - MOST:,} classes more ..."], *rows[-MOST // 2 :]]
+    totals = (f"{sum(counts[part] for counts in classes.values()):,}" for part in splits)
+    rows.append([plural(len(classes), "class", "classes"), *totals])
+    console.print(tabulate(["class", *splits], rows, numbers=len(splits)))
     lines = ["", *(f"{what}: {text}" for what, text in describe(facts))]
     unreadable = [f"{file['path']}: {file['reason']}" for file in facts["unreadable"]]
     lines += list_some(f"cannot be read: {len(unreadable):,}", unreadable)
@@ -112,15 +119,6 @@ def show(facts: Mapping[str, Any]) -> None:
 def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield from ("", title, *(f"  {line}" for line in cut_lines(lines, MOST, ", which --json lists", "")))
-
-
-def list_classes(facts: Mapping[str, Any]) -> list[list[str]]:
-    """List the counts of the classes; of many, the classes with the most and the fewest training pictures."""
-    rows = [[printable(name), *(f"{n:,}" for n in counts.values())] for name, counts in facts["classes"].items()]
-    if len(rows) > 2 * MOST:  # a few more are better shown than counted
-        rows = [*rows[: MOST // 2], [f"... {len(rows) - MOST:,} classes more ..."], *rows[-MOST // 2 :]]
-    totals = [sum(counts[part] for counts in facts["classes"].values()) for part in facts["splits"]]
-    return [*rows, [plural(len(facts["classes"]), "class", "classes"), *(f"{total:,}" for total in totals)]]
 
 
 # ---- advise
@@ -140,6 +138,7 @@ networks on these pictures; the next `vitlab advise` compares them, too."""
 FEWEST = 20  # pictures
 STEPS, SEEDS = 1000, [0, 1, 2]  # of networks; the steps are doubled while they limit one
 SCRATCH = ("vit_nano", "resnet_nano")
+TIMED = 25  # predictions
 SIDES = 32, 64  # pixels a side of networks from scratch, at least and at most
 
 
@@ -341,19 +340,18 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
 def describe_costs(
     outcome: "Outcome", features: dict[str, np.ndarray], networks: "dict[str, Backbone]", labels: np.ndarray
 ) -> str:
-    """Describe the cost of a prediction: the least time of several in this process, after a warm start."""
-    from vitlab.analysis.backbones import time_calls
+    """Describe the cost of a prediction: the least time of several in this process."""
     from vitlab.studies.advice import fit_classifier, score
 
     one, size = outcome.candidate, ""
     x = features[one.features]
     model = fit_classifier(one.kind, x, labels, np.arange(len(labels)))
-    took = time_calls(lambda: score(model, x[:1], int(labels.max()) + 1))
+    took = min(repeat(lambda: score(model, x[:1], int(labels.max()) + 1), number=1, repeat=TIMED))
     if network := networks.get(one.features):
         picture = np.zeros((1, network.channels, *network.size), np.uint8)
-        took += time_calls(lambda: network.embed(picture))
+        took += min(repeat(lambda: network.embed(picture), number=1, repeat=TIMED))
         size = f" and {network.megabytes:.0f} MB of weights"
-    return f"{one.name} takes {took:.1f} ms a picture once it is decoded{size}."
+    return f"{one.name} takes {1000 * took:.1f} ms a picture once it is decoded{size}."
 
 
 def place_study(pictures: Pictures, out: Path, steps: int) -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from vitlab.commands.arguments import CommandParser, status_line, utf8_text
+from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import (
     TrainConfig,
     UserError,
@@ -245,7 +245,7 @@ def analyze(words: Sequence[str]) -> int:
     add("run", metavar="RUN|FOLDER|timm:NAME[=FILE]", help="a run's folder, Hugging Face's folder, or a model of timm")
     about = "default: every analysis that applies; FILE.yaml is your own; ANALYSIS.key=value changes an option"
     add("words", nargs="*", metavar="ANALYSIS | FILE.yaml | key=value", help=about)
-    texts = {"action": "append", "dest": "text", "type": utf8_text}
+    texts = {"action": "append", "dest": "text"}
     add("--text", nargs=1, default=[], metavar="TEXT", help="input of a text model", **texts)
     add("--pair", nargs=2, metavar=("A", "B"), help="two sentences as one input", **texts)
     parser.add_out("where to write the numbers and pictures (default: RUN/analysis/trained)")

@@ -80,15 +80,6 @@ parse_jobs = typed(
 )
 
 
-def utf8_text(text: str) -> str:
-    """Check that a text is valid Unicode. Bytes that are not UTF-8 reach Python as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError("is not UTF-8 text") from None
-    return text
-
-
 @contextlib.contextmanager
 def status_line(text: str, *, quiet: bool = False) -> Iterator[None]:
     """Show a line on the terminal while something slow is done, such as importing torch, and erase it afterwards."""

@@ -429,7 +429,11 @@ def list_keys(parent: type, path: str = "", values: dict[str, Any] | None = None
 
     `values` and `comments` are of a YAML file, and come before the dataclass's own.
     """
-    about = read_comments(read_source(parent) + comments)
+    source = ""
+    for declared in filter(dataclasses.is_dataclass, reversed(parent.__mro__)):
+        with suppress(OSError, TypeError):  # one that was made from a YAML file has no source
+            source += inspect.getsource(declared)
+    about = read_comments(source + comments)
     for field in dataclasses.fields(parent):
         if dataclasses.is_dataclass(field.type):
             yield from list_keys(field.type, f"{path}{field.name}.")
@@ -482,15 +486,6 @@ def name_type(declared: Any) -> str:
     if origin is dict:
         return "mapping"
     return WORDS.get(declared, declared.__name__)
-
-
-def read_source(parent: type) -> str:
-    """Read the source of a dataclass behind its bases' sources; one that was made from a YAML file has none."""
-    source = ""
-    for declared in filter(dataclasses.is_dataclass, reversed(parent.__mro__)):
-        with suppress(OSError, TypeError):
-            source += inspect.getsource(declared)
-    return source
 
 
 def read_comments(text: str) -> dict[str, str]:

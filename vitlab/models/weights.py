@@ -113,7 +113,9 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.state.items()):
         raise UserError(f"{weights.label}={weights.origin}: expected a state dict, tensors by name")
     current = model.state_dict()
-    source = rename_to(model, weights.state)
+    source, names = weights.state, {name_in_timm(model, name): name for name in current}
+    if sum(name in current for name in source) < sum(name in names for name in source):  # they are in timm's names
+        source = {names.get(name, name): value for name, value in source.items()}
     problems = [line for name, value in source.items() if name in current for line in check(name, value, current[name])]
     if problems:
         raise UserError(f"{weights.label}={weights.origin}: {'; '.join(problems[:3])}")
@@ -240,15 +242,6 @@ def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
         yield f"{name} has values that are not finite"
     elif value.dim() != old.dim() or not value.numel():
         yield f"{name} {shape(value)} does not fit into {shape(old)}"
-
-
-def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Rename a state dict, perhaps in timm's names, to the model's names."""
-    current = model.state_dict()
-    names = {name_in_timm(model, name): name for name in current}
-    if sum(name in current for name in state) >= sum(name in names for name in state):
-        return state
-    return {names.get(name, name): value for name, value in state.items()}
 
 
 def head_names(model: nn.Module) -> list[str]:

@@ -90,13 +90,6 @@ class Candidate:
         return self.features in (PIXELS, COLORS)
 
 
-def list_candidates(features: Mapping[str, np.ndarray]) -> list[Candidate]:
-    """List all classifiers of these arrays (N, D), those without a network first."""
-    found = [Candidate(kind, name) for name in features for kind in (FLOOR if name in (PIXELS, COLORS) else FROZEN)]
-    large = len(next(iter(features.values()))) > LARGEST_KERNEL
-    return [one for one in found if not (large and one.kind == "SVM (RBF)")]
-
-
 Splits = list[tuple[np.ndarray, np.ndarray]]  # training rows, nested and stratified, copies side by side; test rows
 
 
@@ -209,7 +202,10 @@ def compare_candidates(
         ]
 
     size = min(len(train) for train, _ in splits)
-    ranked = evaluate(list_candidates(features), [size], "comparing classifiers")
+    kinds = {name: FLOOR if name in (PIXELS, COLORS) else FROZEN for name in features}
+    left_out = ["SVM (RBF)"] if len(labels) > LARGEST_KERNEL else []
+    all_of_them = [Candidate(kind, name) for name, of in kinds.items() for kind in of if kind not in left_out]
+    ranked = evaluate(all_of_them, [size], "comparing classifiers")
     ranked.sort(key=lambda one: -np.nanmean(one.hits[0]))
     chosen = [one for one in ranked if not one.candidate.is_floor][: CURVES[0]]
     chosen += [one for one in ranked if one.candidate.is_floor][: CURVES[1]]

@@ -145,7 +145,12 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
 def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, Any]:
     """Train and measure a run or a trial, on rank 0; write its result, which finishes it, and return it."""
     run.write_start()
-    refuse_probes(run)
+    for probe, _, data in (name.partition("@") for name in run.config.probes):  # that the model would not fit
+        if data and "image_size" in run.task.shape:
+            probes.open_task(data, run.task)
+        if (config := load("probe", probe)).kind == FINETUNE:
+            for child in list_finetunings(run, data, config):
+                prepare(child, open_data(child.data)).count_steps(child.train_size)
     if run.init is not None:
         print(run.init, file=sys.stderr)
     hooks = replace(hooks, log=observer.on_start(run) if observer else None)
@@ -218,16 +223,6 @@ def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, fl
     for name, config in chosen.items():
         numbers |= {} if name in frozen else finetune(run, name.partition("@")[2], config, hooks)
     return {**numbers, "probe_s": round(time.monotonic() - began, 2)} if names else {}
-
-
-def refuse_probes(run: Run) -> None:
-    """Raise UserError for probes on other data that the trained model would not fit."""
-    for probe, _, data in (name.partition("@") for name in run.config.probes):
-        if data and "image_size" in run.task.shape:
-            probes.open_task(data, run.task)
-        if (config := load("probe", probe)).kind == FINETUNE:
-            for child in list_finetunings(run, data, config):
-                prepare(child, open_data(child.data)).count_steps(child.train_size)
 
 
 def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:

@@ -313,7 +313,14 @@ def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None)
     study = study if isinstance(study, dict) else resolved(study)
     if COMPOSED and COMPOSED[0][0] == study:
         return dict(COMPOSED[0][1])
-    problems, known, composed = [*check_set(study["set"])], {}, {}
+    problems, known, composed = [], {}, {}
+    for text in study["set"]:
+        key = ""
+        with suppress(UserError):  # composing the runs says so
+            key = parse_override(text)[0]
+        top = key.partition(".")[0]
+        if top in (*FIXED, "budget") or key == "model":
+            problems.append(f"set: {text}: {top} is the same for all runs of a study; give {text} without set")
     for name, settings in islice(find_variants(study, problems, known, most).items(), most):
         with collecting(problems):
             composed[name] = known[name] if name in known else compose_variant(study, name, settings)
@@ -321,17 +328,6 @@ def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None)
     if most is None:
         COMPOSED[:] = [(study, composed)]
     return dict(composed)
-
-
-def check_set(words: Sequence[str]) -> Iterator[str]:
-    for text in words:
-        try:
-            key = parse_override(text)[0]
-        except UserError:
-            continue  # composing the runs says so
-        top = key.partition(".")[0]
-        if top in (*FIXED, "budget") or key == "model":
-            yield f"set: {text}: {top} is the same for all runs of a study; give {text} without set"
 
 
 def expand(study: StudyConfig, sizes: Sequence[int]) -> list[Spec]:
