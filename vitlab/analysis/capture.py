@@ -42,7 +42,7 @@ class Analysis(NamedTuple):
     run: Callable[..., Any]
 
 
-Part = TypeVar("Part")
+Item = TypeVar("Item")
 ShowCount = Callable[[int, int], None]  # how much is done, of how much
 
 # of timm; each calls the kernel once, with all of its tokens
@@ -302,14 +302,14 @@ def run_eagerly(model: nn.Module) -> Iterator[None]:
 CHUNK = 16  # images in one forward pass
 
 
-def track_progress(parts: Sequence[Part], progress: ShowCount | None = None) -> Iterator[Part]:
-    """Yield the parts; call `progress(done, total)` before the first and after each."""
-    for done, part in enumerate(parts):
+def track_progress(items: Sequence[Item], progress: ShowCount | None = None) -> Iterator[Item]:
+    """Yield the items; call `progress(done, total)` before the first and after each."""
+    for done, item in enumerate(items):
         if progress and not done:
-            progress(0, len(parts))
-        yield part
+            progress(0, len(items))
+        yield item
         if progress:
-            progress(done + 1, len(parts))
+            progress(done + 1, len(items))
 
 
 def in_chunks(inputs: Any, progress: ShowCount | None = None) -> Iterator[Any]:

@@ -27,7 +27,7 @@ from vitlab.studies.grid import compose_models, compose_study, make_spec, name_r
 from vitlab.studies.launch import check_executor, find_start, start_server
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
-from vitlab.studies.store import RunKey, StudyFiles, collect, find_missing_parts, find_trials
+from vitlab.studies.store import RunKey, StudyFiles, collect, find_trials, list_missing
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
     data, missing, problems = contents(plan.config.data, plan.data), {}, []
     for spec in plan.specs:
         run = files.run(spec.name)
-        if parts := find_missing_parts(run, spec.config, data):
+        if parts := list_missing(run, spec.config, data):
             missing[spec.name] = parts
         if "training" in parts and run.config_path.exists():
             with collecting(problems):

@@ -32,7 +32,7 @@ from vitlab.studies.claims import Hold, hold
 from vitlab.studies.grid import read_varied
 from vitlab.studies.stats import Outcomes, write_outcomes
 from vitlab.studies.status import read_progress
-from vitlab.studies.store import find_missing_parts, find_trials
+from vitlab.studies.store import find_trials, list_missing
 from vitlab.tasks.base import Task
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
@@ -69,7 +69,7 @@ def run_experiment(
         options = {"placement": placement, "ranks": ranks, "observer": observer, "progress": progress, "stop": stop}
         config = choose_settings(config, files, data, options)
     refuse_other_source(source_of(config.init), files)
-    lacking = ranks.share(find_missing_parts(files, resolved(config), contents(config.data, data)))
+    lacking = ranks.share(list_missing(files, resolved(config), contents(config.data, data)))
     if lacking and ranks.is_main:
         files.remove_leftovers()
         files.set_aside_damaged_result()

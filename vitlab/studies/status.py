@@ -25,7 +25,7 @@ from vitlab.files import read_stamp
 from vitlab.formatting import duration, finite, plural
 from vitlab.studies.claims import DEAD_AFTER, Claim, read_claim
 from vitlab.studies.grid import compose_models, make_spec, name_run
-from vitlab.studies.store import StudyFiles, describe_asked, find_missing_parts, find_trials
+from vitlab.studies.store import StudyFiles, describe_asked, find_trials, list_missing
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import Progress, RunFiles
 
@@ -176,7 +176,7 @@ class StatusReader:
             return make("running", read_progress(files, trials, settings), claim, free=free)
         result, damage = files.read_result()
         asked = self.variants.get(variant)  # without it nothing is missing of a result, which was read just now
-        if result is not None and not (asked and find_missing_parts(files, asked)):
+        if result is not None and not (asked and list_missing(files, asked)):
             self.finished[name] = stamp, make("finished", result=result, free=0)
             return self.finished[name][1]
         progress = read_progress(files, trials, settings)
@@ -317,7 +317,7 @@ def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> boo
     asked = {variant: resolved(model) for variant, model in compose_models(config).items()}
     for variant, size, seed in files.run_keys():
         run = files.run(name_run(variant, size, seed))
-        if variant not in asked or find_missing_parts(run, make_spec(asked[variant], size, seed).config, data):
+        if variant not in asked or list_missing(run, make_spec(asked[variant], size, seed).config, data):
             return False
         paths = (run.result_path, run.analysis_folder)
         if any(path.exists() and path.stat().st_mtime > drawn for path in paths):

@@ -194,8 +194,8 @@ class StudyFiles:
         return round_numbers({**columns, **(read_varied(run.config(), keys) if keys else {})})
 
 
-def find_missing_parts(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
-    """List the parts of its resolved configuration that a run lacks: `training` (with its test), analyses, probes.
+def list_missing(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
+    """List what a run lacks of its resolved configuration: `training` (with its test), analyses, probes.
 
     Nothing is missing of a finished run. `data` are the contents of its data set; without them any result counts. A
     trial that was not evaluated by the study's metric lacks its training.

@@ -27,7 +27,7 @@ from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
 from vitlab.studies.experiment import list_trials, run_experiment
 from vitlab.studies.grid import compose_models, make_spec, name_run
-from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
+from vitlab.studies.store import StudyFiles, list_missing, summarize_error
 from vitlab.training.distributed import ALONE, Ranks, is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
 from vitlab.training.launch import KILLED, DeviceLost, Stopping
@@ -83,7 +83,7 @@ class Study:
         return [*self.trials.get(spec.name, []), Training(files, spec.config, settled, files)]
 
     def list_missing(self, run: Training) -> list[str]:
-        return find_missing_parts(run.files, run.config, self.contents)
+        return list_missing(run.files, run.config, self.contents)
 
     def find_free(self, stop: Callable[[], bool]) -> Training | None:
         """Find the smallest run or trial that lacks something, has not failed and has no other worker.

@@ -16,7 +16,7 @@ from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
 from vitlab.files import replacing, write_text
 from vitlab.formatting import round_numbers
 from vitlab.studies.results import load_results
-from vitlab.studies.store import COLUMNS, StudyFiles, find_missing_parts
+from vitlab.studies.store import COLUMNS, StudyFiles, list_missing
 from vitlab.training.files import RunFiles, write_analysis
 
 NASTY = ["comma, quote \" and '", "two\nlines", "both\r\n", "ünï 模型 💥", "1e5x", "18", "007", "1e3"]
@@ -178,7 +178,7 @@ def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, 
     run.write_config({"seed": 0})
     run.result_path.write_bytes(content)
     assert files.finished_rows() == []
-    assert find_missing_parts(run, {"analyses": [], "probes": [], "task": {}}) == ["training"]
+    assert list_missing(run, {"analyses": [], "probes": [], "task": {}}) == ["training"]
     with pytest.raises(
         UserError, match=rf"result\.json: cannot read it \({says}.*\); the run counts as not finished"
     ) as one:

@@ -23,7 +23,7 @@ from vitlab.data.split import divide_by_hash
 VERSION = 4  # of the decoding, and of which folders are splits and classes
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 KINDS = " ".join(extension.removeprefix(".") for extension in EXTENSIONS)
-PARTS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")
 SPLIT = re.compile(  # names of splits, in any case; a fold of cross-validation is of no use, but no class either
     r"[\W\d_]*(?:(?P<train>trn|train(?:ing|val)?)|(?P<validation>val|valid(?:at(?:e|ion))?|dev(?:elopment)?)"
     r"|(?P<test>tst|test(?:ing)?|h[eo]ld[\W_]*out)|(?P<eval>eval(?:uat(?:e|ion))?)|(?P<fold>fold))"
@@ -113,7 +113,7 @@ def check_splits(root: Path) -> Iterator[str]:
     words = {name: name_splits(re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)) for name in inside}
     parts = name_splits(inside) or {name: min(found.values(), default="") for name, found in words.items()}
     found, deep = {*parts.values()}, [name for name in parts if inside[name]]
-    fits = name_splits(deep) == parts and len(found) == len(parts) and {"train", "test"} <= found <= {*PARTS}
+    fits = name_splits(deep) == parts and len(found) == len(parts) and {"train", "test"} <= found <= {*SPLITS}
     if "" not in found and (deep or len(found) > 1) and not fits:
         names = ", ".join(f"{name}/" for name in parts)
         advice = "give one train/ and one val/, one test/ or both, each with class folders; rename what is a class"
@@ -127,7 +127,7 @@ def check_splits(root: Path) -> Iterator[str]:
 def find_splits(root: Path) -> dict[str, str]:
     """Find the folder of each split; empty unless there are a train/ and a held-out folder with class folders."""
     named = name_splits(name for name in name_splits(class_names(root)) if class_names(root / name))
-    parts = PARTS if {"train", "test"} <= {*named.values()} else ()
+    parts = SPLITS if {"train", "test"} <= {*named.values()} else ()
     return {part: name for part in parts for name in named if named[name] == part}
 
 

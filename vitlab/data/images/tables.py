@@ -21,7 +21,7 @@ from vitlab.config import UserError, choices_text, extent, raise_all
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
 from vitlab.data.base import CaptionData, ImageData, Split, take_items
 from vitlab.data.cache import stat_files
-from vitlab.data.images.imagefolder import EXTENSIONS, PARTS, FileImages, name_splits, to_names
+from vitlab.data.images.imagefolder import EXTENSIONS, SPLITS, FileImages, name_splits, to_names
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_held_out, divide_by_hash
 from vitlab.data.text import tokenization
@@ -162,7 +162,7 @@ def read_pictures(config: ImageTableConfig) -> list[Row]:
         elif config.target == "number" and read_number(label) is None:
             what = f"is not a number below {LARGEST:g}"
             problems.append((number, f"{config.label}={label}: {what}; correct it, or delete the row"))
-        if config.split and parts.get(split) not in PARTS:
+        if config.split and parts.get(split) not in SPLITS:
             problems.append((number, f"{config.split}={split}: {choices_text(split, ('train', 'val', 'test'))}"))
     raise_problems(config, problems)
     return [row for _, row in rows]
@@ -245,7 +245,7 @@ def divide(
         if home.setdefault(name, part) != part:
             problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
     raise_all([*problems][:SHOWN])
-    return {part: np.flatnonzero(parts == part) for part in PARTS if part in parts}
+    return {part: np.flatnonzero(parts == part) for part in SPLITS if part in parts}
 
 
 def encode_captions(config: ImageDataConfig, data: ImageData) -> CaptionData:
