@@ -12,6 +12,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tests.integration.commands import succeed, vitlab
+from tests.unit.data.drawn import copy, draw_many, encode, put
 from vitlab.analysis import backbones
 from vitlab.commands import advise
 from vitlab.console import Console
@@ -133,12 +134,13 @@ def test_a_table_keeps_its_groups_and_its_split(photos, tmp_path):
 
 
 def test_a_copy_of_a_copy_is_on_the_same_side(photos, tmp_path):
-    Image.open(photos / "red" / "07.png").resize((5, 4)).resize((120, 100)).save(photos / "red" / "x.png")
-    Image.open(photos / "red" / "x.png").save(photos / "red" / "y.jpg")  # a copy of x, and z is one of y
-    shutil.copy(photos / "red" / "y.jpg", photos / "red" / "z.jpg")
+    (image,) = draw_many("crop", 1)
+    put(photos / "red" / "x.jpg", encode(image))
+    for name in ("y", "z"):  # y is a copy of x, and z one of y
+        put(photos / "red" / f"{name}.jpg", copy(image, "encoded"))
     found = advise.list_folder(photos, tmp_path, Console(stderr=True))
     of = dict(zip(found.paths, found.groups, strict=True))
-    assert len({of[f"red/{name}"] for name in ("x.png", "y.jpg", "z.jpg")}) == 1
+    assert len({of[f"red/{name}"] for name in ("x.jpg", "y.jpg", "z.jpg")}) == 1
 
 
 def test_mistakes_are_named_at_once(photos, tmp_path):
