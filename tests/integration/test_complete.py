@@ -13,7 +13,7 @@ from vitlab.training.files import RunFiles
 
 WORDS = [*TINY, "budget.steps=6", "train_size=150", "wandb.mode=off", "recipe.ema=0.7"]
 FIRST = ["analyses=[attention_distance]", "probes=[fewshot]"]
-MORE = ["analyses=[cka,rgb_filters]", "probes=[knn]", "trainer.evaluations=1"]
+MORE = ["analyses=[attention_distance,cka,rgb_filters]", "probes=[knn]", "trainer.evaluations=1"]
 ADDED = ("cka", "rgb_filters")
 
 

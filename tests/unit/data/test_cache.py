@@ -69,8 +69,9 @@ def assert_same(found, expected):
 
 
 def test_the_cache_holds_what_the_set_reads(toy):
-    node = toy()
-    expected, found = direct(node), data.load(node)
+    node, steps = toy(), []
+    expected, found = direct(node), data.load(node, lambda *step: steps.append(step))
+    assert ("caching toy", 562, 562) in steps
     assert found.train.read is not expected.train.read
     assert_same(found, expected)
     assert (found.name, found.classes, found.image_size, found.channels) == ("toy", ("a", "b", "c", "d"), (5, 7), 3)

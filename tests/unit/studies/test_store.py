@@ -43,6 +43,8 @@ def test_a_file_is_replaced_only_when_its_writer_ends_well(tmp_path):
         file.write(b"new")
     assert path.read_text() == "new"
     assert os.listdir(path.parent) == ["file.txt"]
+    (plain := path.with_name("plain.txt")).touch()
+    assert path.stat().st_mode == plain.stat().st_mode, "others may read it as far as the umask lets them"
 
 
 def fail_to_write(path):

@@ -200,7 +200,11 @@ def test_what_is_wrong_with_a_sample_is_one_line_with_its_name(tmp_path, shards)
         [
             ({"__key__": "x", "cls": 1}, {}, "sample x: has no image (.jpg .jpeg .png .webp), only .cls"),
             ({"__key__": "x", "png": picture(1)}, {}, "sample x: has no label (.cls), only .png; give data.label="),
-            (sample(7, cls=12), {"classes": 10}, "sample part/0007: label 12 is none of the 10 classes, 0 to 9; "),
+            (
+                sample(7, cls=12),
+                {"classes": 10},
+                "sample part/0007: label 12 is none of the 10 classes, 0 to 9; give data.classes=13",
+            ),
             (sample(7, cls=-1), {}, "a label is -1"),
             (sample(7, cls="7" * 5000), {}, "a label is 777777"),
         ]
