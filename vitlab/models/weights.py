@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema.models import TimmConfig
+from vitlab.formatting import cut_names
 from vitlab.models.base import as_model
 from vitlab.models.encoder import ACTIVATIONS, GATED
 from vitlab.models.mixers import MODULES
@@ -67,7 +68,7 @@ class LoadReport:
     def __str__(self) -> str:
         lines = [f"{self.origin}: {len(self.loaded)} of {len(self.loaded) + len(self.new) + len(self.missing)} loaded"]
         for what in ("resized", "new", "missing", "unused"):
-            lines += [f"  {what}: {shorten(names, 6)}"] if (names := vars(self)[what]) else []
+            lines += [f"  {what}: {cut_names(names, 6)}"] if (names := vars(self)[what]) else []
         lines += [f"  {self.advice}"] if self.advice else []
         return "\n".join(lines)
 
@@ -87,7 +88,7 @@ def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
     prefix = bodies.pop() if len(bodies) == 1 else ""
     others = [name for name in tensors if not name.startswith(prefix)]
     inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    return inside, f"left out, as not below {prefix}: {shorten(others)}" if others else ""
+    return inside, f"left out, as not below {prefix}: {cut_names(others, 2)}" if others else ""
 
 
 def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
@@ -96,8 +97,8 @@ def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str,
     return Weights(state, origin, patches and patches.grid_size, options=options_of(model), **known)
 
 
-def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
-    """Load weights into a model, in place; the report says what was resized, new, missing or unused.
+def fill(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
+    """Fill a model with weights, in place; the report says what was resized, new, missing or unused.
 
     Names are this project's or timm's. Position and patch embeddings of another size are resampled as in timm, and the
     first convolution takes another number of channels. If the source has more learned token positions, the first are
@@ -171,8 +172,8 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
         )
     surplus = [n for n in source if n not in current and not optional(model, n) and not has_buffer(model, n, source[n])]
     lacking = [n for n in current if n not in source and not optional(model, n)]
-    differences = [f"the model has no {shorten(surplus)}"] if surplus else []
-    differences += [f"the weights have no {shorten(lacking)}"] if lacking else []
+    differences = [f"the model has no {cut_names(surplus, 2)}"] if surplus else []
+    differences += [f"the weights have no {cut_names(lacking, 2)}"] if lacking else []
     if differences:
         hints = [
             hint.format(place=weights.place) for part, hint in HINTS.items() if any(part in name for name in surplus)
@@ -316,10 +317,6 @@ def misfit(name: str, value: Tensor, old: Tensor) -> str:
 
 def shape(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "()"
-
-
-def shorten(names: Sequence[str], most: int = 2) -> str:
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 OPTIONS = {"causal", "heads", "mlp", "norm_eps", "pool", "positions", "score"}  # they change no weight's shape
