@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from vitlab.config import UserError
-from vitlab.data import contents, open_data
 from vitlab.data.augment import normalize
 from vitlab.data.base import Examples, Split, Texts
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
+from vitlab.data.opening import contents, open_data
 from vitlab.data.sequences import frame_texts
 from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file

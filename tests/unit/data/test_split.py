@@ -8,8 +8,8 @@ from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data import hash_contents
 from vitlab.data.base import Corpus, Examples
+from vitlab.data.opening import hash_contents
 from vitlab.data.split import MAX_VAL_ITEMS, carve_texts, choose_held_out, choose_validation, name_groups
 
 

@@ -6,7 +6,7 @@ from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data import contents
+from vitlab.data.opening import contents
 from vitlab.data.sequences import IGNORE_INDEX
 
 

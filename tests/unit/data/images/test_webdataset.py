@@ -13,8 +13,8 @@ import pytest
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data import contents
 from vitlab.data.images import webdataset as shard_files
+from vitlab.data.opening import contents
 
 webdataset = pytest.importorskip("webdataset")
 from PIL import Image  # noqa: E402
