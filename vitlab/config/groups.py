@@ -172,17 +172,14 @@ def check_ranges(node: DictConfig, path: str = "") -> Iterator[str]:
             yield from check_ranges(value, f"{name}.")
         limits = declared[key].metadata if key in declared else {}
         for item in value if isinstance(value, ListConfig) else [value]:
-            if isinstance(item, (int, float)) and not isinstance(item, bool):
-                yield from check_limits(name, item, limits)
-
-
-def check_limits(name: str, value: float, limits: Any) -> Iterator[str]:
-    if not math.isfinite(value):
-        yield f"{name}={value}: must be a finite number"
-        return
-    for key, (holds, must_be, _) in LIMITS.items():
-        if key in limits and not holds(value, limits[key]):
-            yield f"{name}={value}: must be {must_be} {limits[key]}"
+            if not isinstance(item, (int, float)) or isinstance(item, bool):
+                continue
+            if not math.isfinite(item):
+                yield f"{name}={item}: must be a finite number"
+                continue
+            for limit, (holds, must_be, _) in LIMITS.items():
+                if limit in limits and not holds(item, limits[limit]):
+                    yield f"{name}={item}: must be {must_be} {limits[limit]}"
 
 
 def check_missing(node: DictConfig, path: str = "") -> Iterator[str]:

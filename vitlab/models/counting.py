@@ -129,19 +129,15 @@ def stacks(model: nn.Module) -> list[Stack]:
     for name, module in model.named_modules():
         is_list = isinstance(module, nn.ModuleList | nn.Sequential) and name.rpartition(".")[2] in ("blocks", "layers")
         blocks = list(module) if is_list else []
-        if not any(name.startswith(f"{stack.name}.") for stack in stacks) and same_shape(blocks):
+        shapes = [[(name, p.shape) for name, p in block.named_parameters()] for block in blocks]
+        held = [id(p) for block in blocks for p in block.parameters()]
+        is_alike = held and len({*held}) == len(held) and all(shape == shapes[0] for shape in shapes)
+        if is_alike and not any(name.startswith(f"{stack.name}.") for stack in stacks):
             norms = [p for n, p in blocks[0].named_parameters() if "norm" in n and n.endswith("weight")]
             width = norms[0].numel() if norms else None
             cross = isinstance(blocks[0], Block) and blocks[0].cross is not None
             stacks.append(Stack(name, len(blocks), width, cross, tuple(weights(blocks[0]))))
     return stacks
-
-
-def same_shape(blocks: Sequence[nn.Module]) -> bool:
-    """Tell whether modules have parameters of the same names and shapes, and share none."""
-    shapes = [[(name, p.shape) for name, p in block.named_parameters()] for block in blocks]
-    held = [p for block in blocks for p in block.parameters()]
-    return bool(held) and all(shape == shapes[0] for shape in shapes) and len(set(map(id, held))) == len(held)
 
 
 def weights(block: nn.Module) -> list[Weight]:

@@ -94,7 +94,11 @@ def load_torchvision(config: ImageDataConfig) -> ImageData:
     sets = [open_part(config, constructor, part) for part in list_parts(constructor)]
     classes, labels = name_classes(sets[0], [read_labels(dataset) for dataset in sets])
     arrays = [get_array(dataset) for dataset in sets]
-    channels = count_channels(sets[0]) if arrays[0] is None else arrays[0].shape[1]
+    modes = set()  # of a few images; a broken file is reported by whoever reads it
+    for index in np.linspace(0, len(sets[0]) - 1, 8) if arrays[0] is None else ():
+        with contextlib.suppress(Exception):
+            modes.add(sets[0][int(index)][0].mode)
+    channels = (1 if modes and modes <= {"1", "L"} else 3) if arrays[0] is None else arrays[0].shape[1]
     train, *test = (
         Split(of_set, ItemImages(dataset, name, config.root, size, channels) if array is None else Resized(array, size))
         for dataset, array, of_set in zip(sets, arrays, labels, strict=True)
@@ -186,15 +190,6 @@ def name_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str,
         names, labels = names[1:], [part - 1 for part in labels]
     unique = [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names)]
     return tuple(unique), list(labels)
-
-
-def count_channels(dataset: Any) -> int:
-    """Count the channels of a set by a few of its images: 1 if all are grey, else 3."""
-    modes = set()
-    for index in np.linspace(0, len(dataset) - 1, 8):
-        with contextlib.suppress(Exception):  # a broken file is reported by whoever reads it
-            modes.add(dataset[int(index)][0].mode)
-    return 1 if modes and modes <= {"1", "L"} else 3
 
 
 def get_array(dataset: Any) -> np.ndarray | None:
