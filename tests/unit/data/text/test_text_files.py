@@ -255,9 +255,7 @@ ROWS = ["text,label", "a,1", "", "b,", "c,x"]
         (ROWS, {"label": "label"}, ["WHERE: row 4: no label; add it, or skip such rows by data.skip=['']"]),
         (ROWS, {"label": "label", "target": "number", "skip": [""]}, ["WHERE: row 5: 'x' is not a number"]),
         (ROWS, {"target": "number"}, ["data.target=number: give data.label=COLUMN"]),
-        (ROWS, {"text": ["text", "label"], "label": "label", "target": "tags"}, ["data.text=['text', 'label']: tags"]),
         (ROWS, {"text": []}, ["data.text=[]: give at least one column"]),
-        (ROWS, {"delimiter": ";;"}, ["data.delimiter=';;': give a single character"]),
     ],
 )
 def test_bad_tables(tmp_path, rows, options, said):
