@@ -18,7 +18,7 @@ from vitlab.data.cache import hash_data, open_data
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
 from vitlab.data.sequences import frame_texts
-from vitlab.data.text.corpus import encode_examples
+from vitlab.data.text import encode_examples
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import read_json, write_json
 from vitlab.tasks.base import BATCH
