@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from vitlab.cli import main
-from vitlab.data.opening import OPENED
+from vitlab.data.cache import OPENED
 from vitlab.studies.launch import start_server
 from vitlab.training.checkpoints import read_checkpoint
 

@@ -25,8 +25,8 @@ from vitlab.config.groups import keys_per_study
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.models import ModelConfig
+from vitlab.data.cache import hash_data
 from vitlab.data.loader import CPU
-from vitlab.data.opening import hash_data
 from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
