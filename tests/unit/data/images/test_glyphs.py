@@ -73,5 +73,5 @@ def test_a_class_is_its_letter():
 
 
 def test_too_few_images_are_one_line():
-    with pytest.raises(UserError, match="data.train_images=3: give at least 36, one image of each class"):
+    with pytest.raises(UserError, match=r"data\.train_images=3: give at least 36, one image of each class"):
         load(train_images=3)
