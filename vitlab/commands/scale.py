@@ -18,7 +18,7 @@ from vitlab.config import UserError, collecting, raise_all, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console, tabulate
-from vitlab.data.opening import contents, open_data, progress_bar
+from vitlab.data.opening import hash_data, open_data, progress_bar
 from vitlab.data.split import write_manifest
 from vitlab.files import read_json
 from vitlab.formatting import plural
@@ -175,7 +175,7 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
     Raises UserError where they cannot be done in this folder or from here. Runs that failed in an earlier start, or
     were killed too often, are tried again.
     """
-    data, missing, problems = contents(plan.config.data, plan.data), {}, []
+    data, missing, problems = hash_data(plan.config.data, plan.data), {}, []
     for spec in plan.specs:
         run = files.run(spec.name)
         if parts := list_missing(run, spec.config, data):
@@ -188,7 +188,7 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
         if "training" in missing[name] and (damage := files.run(name).read_result()[1]):
             console.say(damage)
     names = [*(spec.name for spec in plan.specs), *(name_run(*key) for key in files.run_keys())]  # all are compared
-    if changed := next((name for name in names if files.run(name).contents() not in (None, data)), ""):
+    if changed := next((name for name in names if files.run(name).data_hash() not in (None, data)), ""):
         raise UserError(
             f"--out {files.folder}: data={plan.data.name} has changed since {changed} began; restore the files, or "
             "give another --out"

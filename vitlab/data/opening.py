@@ -82,18 +82,18 @@ def write_lines(console: Console) -> Show:
 # -- what a data set holds, as one number: a run that resumes must find what it began with
 
 
-def contents(config: DataConfig, data: Any) -> str:
+def hash_data(config: DataConfig, data: Any) -> str:
     """Hash the data by SHA-256: tokens and all that belongs to them, or images' labels and what their module adds.
 
     The hash does not depend on where the files are. A module of images may have `contents(config) -> str` to tell
     images apart without reading all pixels; a user's module without it is hashed by its named files' names and sizes.
     """
     if data not in HASHES:
-        HASHES[data] = hash_contents(config, data)
+        HASHES[data] = compute_hash(config, data)
     return HASHES[data]
 
 
-def hash_contents(config: DataConfig, data: Any) -> str:
+def compute_hash(config: DataConfig, data: Any) -> str:
     is_image = isinstance(data.train, Split)
     if is_image and config.holdout != "fixed":
         # the seed of a drawn test set stands in the configuration: what it is drawn from is the same for all

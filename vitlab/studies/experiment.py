@@ -24,7 +24,7 @@ from vitlab.config import UserError, compose, load, resolved
 from vitlab.config.checks import list_settings, read_choice
 from vitlab.config.schema import TrainConfig, TrainerConfig
 from vitlab.config.schema.fields import Choice
-from vitlab.data.opening import contents, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.data.split import size_problems
 from vitlab.files import replacing, write_json
 from vitlab.formatting import round_numbers
@@ -89,7 +89,7 @@ def run_experiment(
         options = {"placement": placement, "ranks": ranks, "observer": observer, "progress": progress, "stop": stop}
         config = choose_settings(config, files, data, options)
     refuse_other_source(source_of(config.init), files)
-    lacking = ranks.share(list_missing(files, resolved(config), contents(config.data, data)))
+    lacking = ranks.share(list_missing(files, resolved(config), hash_data(config.data, data)))
     if lacking and ranks.is_main:
         files.remove_leftovers()
         files.set_aside_damaged_result()

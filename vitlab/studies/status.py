@@ -20,7 +20,7 @@ from vitlab.config import resolved
 from vitlab.config.checks import list_settings
 from vitlab.config.schema import StudyConfig
 from vitlab.console import Console
-from vitlab.data.opening import contents, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.files import read_stamp
 from vitlab.formatting import duration, finite, plural
 from vitlab.studies.claims import DEAD_AFTER, Claim, read_claim
@@ -313,7 +313,7 @@ def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> boo
         return False
     if not (files.report_path.is_file() and files.results_path.is_file()):
         return False
-    data, drawn = contents(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
+    data, drawn = hash_data(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
     asked = {variant: resolved(model) for variant, model in compose_models(config).items()}
     for variant, size, seed in files.run_keys():
         run = files.run(name_run(variant, size, seed))

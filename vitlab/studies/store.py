@@ -204,7 +204,7 @@ class StudyFiles:
 def list_missing(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
     """List what a run lacks of its resolved configuration: `training` (with its test), analyses, probes.
 
-    Nothing is missing of a finished run. `data` are the contents of its data set; without them any result counts. A
+    Nothing is missing of a finished run. `data` is the hash of its data set; without it any result counts. A
     trial that was not evaluated by the study's metric lacks its training.
     """
     result, metric, asked = run.read_result()[0], config["task"].get("metric"), [*config["analyses"], *config["probes"]]

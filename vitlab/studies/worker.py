@@ -21,7 +21,7 @@ from typing import Any
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, first_line, printable, read_yaml, resolved
 from vitlab.config.schema import ExecutorConfig
-from vitlab.data.opening import contents, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
@@ -68,7 +68,7 @@ class Study:
             self.config = self.files.config()
             study = compose(StudyConfig, base=self.config)
             self.variants = {name: resolved(model) for name, model in compose_models(study).items()}
-            self.contents = contents(study.data, open_data(study.data))
+            self.data_hash = hash_data(study.data, open_data(study.data))
             self.ended, self.trials = {}, {}
             executor = read_yaml(self.files.config_path).get("executor") or {}
             self.retries = executor.get("retries", ExecutorConfig.retries)
@@ -83,7 +83,7 @@ class Study:
         return [*self.trials.get(spec.name, []), Training(files, spec.config, settled, files)]
 
     def list_missing(self, run: Training) -> list[str]:
-        return list_missing(run.files, run.config, self.contents)
+        return list_missing(run.files, run.config, self.data_hash)
 
     def find_free(self, stop: Callable[[], bool]) -> Training | None:
         """Find the smallest run or trial that lacks something, has not failed and has no other worker.

@@ -16,7 +16,7 @@ from vitlab.data.augment import normalize
 from vitlab.data.base import Examples, Show, Split, Texts
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
-from vitlab.data.opening import contents, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.data.sequences import frame_texts
 from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
@@ -110,7 +110,7 @@ class Predictor:
         if found is None:
             try:  # its own data may be gone, or have changed
                 data = open_data(self.run.config.data)
-                self.files.refuse_other_data(data.name, contents(self.run.config.data, data))
+                self.files.refuse_other_data(data.name, hash_data(self.run.config.data, data))
             except UserError as error:
                 self.not_calibrated = error.problems[0]
                 return

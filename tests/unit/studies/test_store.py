@@ -153,7 +153,7 @@ def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
 @pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"3", b'"x"', b"[" * 10**5])
 def test_a_file_of_a_run_that_does_not_parse_says_what_to_do(content, tmp_path):
     files = RunFiles(tmp_path)
-    readers = {files.init_path: files.init, files.data_path: files.contents}
+    readers = {files.init_path: files.init, files.data_path: files.data_hash}
     readers[files.analysis_folder / "cka.json"] = lambda: files.analysis("cka")
     files.analysis_folder.mkdir()
     for path, read in readers.items():

@@ -230,10 +230,10 @@ def list_comparable(studies: Studies) -> list[tuple[str, str]]:
     """List pairs of studies that are known to measure the same metric on the same data and test items."""
     tested = {}
     for name, results in studies.items() if len(studies) > 1 else ():
-        contents = {run.files.contents() for run in results.run_files.values()}
+        hashes = {run.files.data_hash() for run in results.run_files.values()}
         items = {(row.get("holdout"), row.get("test_items")) for row in results.rows}
-        if len(contents) == len(items) == 1 and None not in contents:
-            tested[name] = (results.metric.key, contents, items)
+        if len(hashes) == len(items) == 1 and None not in hashes:
+            tested[name] = (results.metric.key, hashes, items)
     return [(a, b) for a, b in combinations(tested, 2) if tested[a] == tested[b]]
 
 

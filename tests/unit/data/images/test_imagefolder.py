@@ -16,7 +16,7 @@ from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.images import decode, imagefolder
 from vitlab.data.look import read_picture
-from vitlab.data.opening import contents
+from vitlab.data.opening import hash_data
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\nshowpage\n"
 RED, GREEN, BLUE = (220, 30, 20), (10, 200, 60), (20, 40, 210)
@@ -256,7 +256,7 @@ def test_broken_files_are_named_before_training(root):
 def test_the_contents_are_known_again_in_a_copy_and_not_after_a_change(root, tmp_path):
     def found(folder):
         name = {"name": "imagefolder", "root": str(folder), "image_size": 11}
-        return contents(config.load("data", name), load(folder))
+        return hash_data(config.load("data", name), load(folder))
 
     before = found(root)
     assert found(shutil.copytree(root, tmp_path / "copy", copy_function=shutil.copyfile)) == before
