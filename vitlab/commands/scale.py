@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
+from vitlab.commands.executors import check_executor, find_start, start_server
 from vitlab.config import UserError, collecting, raise_all, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
@@ -24,7 +25,6 @@ from vitlab.files import read_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
-from vitlab.studies.launch import check_executor, find_start, start_server
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
 from vitlab.studies.store import RunKey, StudyFiles, collect, find_trials, list_missing

@@ -58,9 +58,10 @@ def check_executor(config: ExecutorConfig) -> None:
 
 def run_worker(folder: str | Path, cores: int, stop: Callable[[], bool]) -> None:
     """Run a worker; importing it takes seconds."""
+    from vitlab.reports.wandb import RunReporter
     from vitlab.studies.worker import work
 
-    work(folder, cores, stop)
+    work(folder, cores, stop, RunReporter)
 
 
 # ---- this machine
