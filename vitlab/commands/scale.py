@@ -286,7 +286,7 @@ def pause_after(took: float, least: float, most: float) -> float:
 
 
 def watch(files: StudyFiles, plan: "Plan", live: LiveReport) -> dict[str, str]:
-    """Start workers, and watch the folder until every run has ended, also those of other starts.
+    """Start workers, and watch the folder until every run has ended, other starts' runs too.
 
     While runs are free, workers that have died are replaced. results.csv and the report grow with each run that ends.
     Returns the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
@@ -333,7 +333,7 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
 
 
 def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
-    """Print what a study has found, why runs of this start have failed, and where the files are."""
+    """Print a study's findings, why runs of this start failed, and where the files are."""
     from vitlab.reports.provenance import advise_tuning
     from vitlab.reports.wandb import WAITING, list_uploads
     from vitlab.reports.words import headline, make_size_table

@@ -42,7 +42,7 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def scan_files(config: ImageDataConfig) -> list[tuple[str, int, int]]:
-    """List (path below the root, bytes, modification time in ns) of all images; warn of links that lead nowhere."""
+    """List (path below the root, bytes, modification time in ns) of all images; warn of broken links."""
     root, broken = Path(config.root).expanduser(), []
     files = stat_files(root, EXTENSIONS, broken)
     warn_of_broken_links(f"data.root={config.root}", root, broken)
@@ -148,7 +148,7 @@ def list_splits(root: Path) -> dict[str, Listing]:
 
 
 def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
-    """List problems of the names, counts and links of the files of `list_splits`."""
+    """List what is wrong with the names, counts and links of the files that `list_splits` found."""
     source, problems = f"data.root={root}:", []
     for folder, listing in folders.items():
         for name, paths in listing.items():
