@@ -136,7 +136,7 @@ def list_fitting(group: str, key: str, value: str) -> str:
 
 
 def check_data(config: DictConfig) -> Iterator[str]:
-    """Yield problems of `data`: shares, ranges of crops, a next-token loss with a bidirectional model."""
+    """Yield problems of shares, of ranges of crops, and of a loss of next tokens with a bidirectional model."""
     share = OmegaConf.select(config, "data.test_share")
     if isinstance(share, float) and math.isfinite(share) and not 0 < share < 1:
         yield f"data.test_share={share}: must be between 0 and 1, the share that is held out"

@@ -34,7 +34,7 @@ def sincos2d(grid_size: tuple[int, int], width: int, base: float = 10_000.0) -> 
 
 
 def rotary1d(tokens: int, head_width: int, base: float = 10_000.0) -> Tensor:
-    """Compute sines and cosines (2, N, K), which turn pair i of a query or key by pos / base^(2i/K).
+    """Compute (2, N, K), sines and cosines: pair i of a query or key turns by pos / base^(2i/K).
 
     Su et al., 2021 (RoFormer, arXiv 2104.09864, equation 15). Raises ValueError for an odd head width.
     """

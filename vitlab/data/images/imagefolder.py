@@ -148,7 +148,7 @@ def list_splits(root: Path) -> dict[str, Listing]:
 
 
 def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
-    """List what is wrong with the names, counts and links of the files that `list_splits` found."""
+    """List problems of the names, counts and links of the files of `list_splits`."""
     source, problems = f"data.root={root}:", []
     for folder, listing in folders.items():
         for name, paths in listing.items():

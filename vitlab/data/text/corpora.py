@@ -208,7 +208,7 @@ def read_facts(config: TextDataConfig) -> Corpus:
 
 
 def draw_numbers(count: int) -> list[int]:
-    """Draw distinct numbers, the same at each call. Raises UserError."""
+    """Draw different numbers, always the same ones. Raises UserError."""
     if not 100 <= count <= 10**MOST_DIGITS:
         raise UserError(f"data.count={count}: give from 100 to {10**MOST_DIGITS}, the numbers that there are")
     generator, numbers, left = np.random.default_rng(0), [], count
