@@ -1,6 +1,6 @@
 """Does a study survive kills? One of 12 runs, with processes killed -9 at random moments, against an undisturbed one.
 
-python scripts/kill_cells.py [key=value ...] [--kill worker,parent,group] [--times 5] [--seed 0] [--steps 150]
+python scripts/kill_runs.py [key=value ...] [--kill worker,parent,group] [--times 5] [--seed 0] [--steps 150]
 
 `key=value` and options like `--until=2` are given to `vitlab scale`, such as "tune={recipe.lr: [0.001, 0.01]}".
 
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/kill_cells"))
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/kill_runs"))
     args, options = parser.parse_known_intermixed_args()
     random.seed(args.seed)
     words = [*args.words, *options, f"budget.steps={args.steps}", "--jobs", "2"]
