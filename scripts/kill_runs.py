@@ -50,7 +50,7 @@ def finish(process: subprocess.Popen, folder: Path) -> None:
 
 
 def wait_for_claims(folder: Path, process: subprocess.Popen) -> list[Claim]:
-    """The claims of the runs and trials that train, once there are some; none when the study has ended."""
+    """Wait for runs or trials that train, and return their claims; none when the study has ended."""
     while process.poll() is None:
         claims = [read_claim(path) for pattern in ("*-n*-s*", "*-n*-s*/tune/*") for path in folder.glob(pattern)]
         if training := [claim for claim in claims if claim and claim.owner and not claim.is_dead]:
@@ -60,20 +60,20 @@ def wait_for_claims(folder: Path, process: subprocess.Popen) -> list[Claim]:
 
 
 def read_table(folder: Path) -> list[dict[str, Any]]:
-    """The results of all runs without times."""
+    """Read the results of all runs, without times."""
     return [
         {key: value for key, value in row.items() if key not in TIMES} for row in StudyFiles(folder).finished_rows()
     ]
 
 
 def list_logged(folder: Path, what: str | tuple[str, ...]) -> dict[str, int]:
-    """How often each run was begun or continued, or trained to its end, by its log."""
+    """Count how often each run was begun or continued, or trained to its end, by its log."""
     logs = sorted(folder.glob("*-n*-s*/log.txt"))
     return {log.parent.name: sum(line.endswith(what) for line in log.read_text().splitlines()) for log in logs}
 
 
 def differences(folder: Path, expected: list[dict[str, Any]]) -> Iterator[str]:
-    """What is not as it must be in a study that has ended."""
+    """Yield the differences of a study that has ended from the expected one."""
     table = read_table(folder)
     if len(table) != len(expected):
         yield f"{len(table)} rows in results.csv, not {len(expected)}"
@@ -86,7 +86,7 @@ def differences(folder: Path, expected: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def list_group(process: subprocess.Popen) -> list[int]:
-    """The processes of a study that have not ended 10 s after it: its parent, the server of its workers, these."""
+    """List a study's processes that are left 10 s after its end: its parent, the workers' server, the workers."""
     found, end = [process.pid], time.monotonic() + 10
     while found and time.monotonic() < end:
         found = []
