@@ -27,7 +27,7 @@ CURVE, SAID = ["openmlid", "learner"], ["agree", "interval", "stays"]
 
 
 def read_curves(path):
-    """Read the curves of each drawn data set: tables by size of the errors of outer splits 0 to 3, and of their mean."""
+    """Read the curves of each drawn data set: tables by size of the errors of outer splits 0 to 3, their mean."""
     with tarfile.open(path) as archive:
         database = next(one for one in archive if one.name.endswith("lcdb/database-accuracy.csv"))
         runs = pd.read_csv(archive.extractfile(database))
