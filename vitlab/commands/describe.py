@@ -97,7 +97,7 @@ def check_shape(overrides: Sequence[str], config: dict[str, Any], _: bool) -> No
 
 
 def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
-    """Draw the table of position embeddings, position by dimension, and how far apart and how alike they are.
+    """Draw a model's position embeddings: the table, position by dimension, their distances and their similarities.
 
     Returns the paths. Raises UserError for a model that adds none.
     """

@@ -281,7 +281,7 @@ def write_file(
 
 
 def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict[str, Any]) -> int:
-    """Print what the model writes from --prompt: `--samples` texts, or one by beam search. Raises UserError."""
+    """Print texts written from --prompt: `--samples` of them, or one by beam search. Raises UserError."""
     from vitlab.training.writer import encode_texts, write_rows
 
     prompt = args.prompt or ""

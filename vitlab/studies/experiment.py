@@ -287,7 +287,7 @@ def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Ma
     """Choose the values of the best trial, once all are trained, or the values chosen before; return the configuration.
 
     The best has the highest `vitlab.training.loop.score` on the validation data; of equal ones it is the first.
-    `options` are those of `run_experiment`. Raises Diverged when all trials do, Interrupted.
+    `options` are `run_experiment`'s. Raises Diverged when all trials do, Interrupted.
     """
     ranks: Ranks = options["ranks"]
     chosen = ranks.share(read_choice(files.config(), config.tune) if files.config_path.is_file() else None)

@@ -139,7 +139,7 @@ def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prep
 
 
 class Run:
-    """A run on open data in a folder. Writes nothing before `write_start`. Raises UserError for what does not fit.
+    """A run on open data in a folder. Writes nothing before `write_start`. Raises UserError for parts that do not fit.
 
     The model has its first weights, by the run's seed or from the source that the configuration names. `ranks` are the
     processes that train it, `trial_of` is the name of the run that a trial of `tune` is for.
