@@ -1,6 +1,6 @@
 """Frozen features of pictures in files: each picture goes through each network once, and its features are kept.
 
-They lie under a folder as safetensors, by the hash of each file's content, so a renamed or moved picture keeps its own.
+They go by the hash of each file's content, so a renamed or moved picture keeps its own.
 
 Shapes: N pictures, D width.
 """
@@ -8,7 +8,6 @@ Shapes: N pictures, D width.
 import re
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,12 @@ from typing import Any
 import numpy as np
 import timm
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from vitlab.config import UserError, first_line
+from vitlab.data.base import Split
+from vitlab.data.cache import Progress, keep_features
 from vitlab.data.images import decode
-from vitlab.files import replacing
 from vitlab.models.base import before_head
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
 from vitlab.training.checkpoints import load_run, place_run
@@ -33,12 +31,9 @@ DEFAULT = (  # features for few labels: self-supervised, supervised, convolution
     "timm:vit_small_patch16_224.augreg_in21k_ft_in1k",
     "timm:convnext_tiny.in12k_ft_in1k",
 )
-BATCH = 32  # pictures a forward pass; so many at most are computed again after a crash
 SMALLEST, LARGEST = 96, 224  # pixels a side that a network of timm is given, whatever the pictures have
 STEP = 32
 FLOOR_SIDE = 32  # pixels a side of what classifiers without a network see
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -135,52 +130,21 @@ def compute_features(
 
     `bits` is `data.bits`. Raises UserError for a network whose features are not finite.
     """
-    place = folder / backbone.key
-    kept = read_kept(place)
-    lacking = {digest: path for path, digest in zip(paths, digests, strict=True) if digest not in kept}
 
-    def read(batch: Sequence[tuple[str, str]]) -> np.ndarray:
-        return np.stack([decode.read(root / path, backbone.size, backbone.channels, bits) for _, path in batch])
+    def read(rows: np.ndarray) -> np.ndarray:
+        return np.stack([decode.read(root / paths[row], backbone.size, backbone.channels, bits) for row in rows])
 
-    files = list(lacking.items())
-    batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
-    with ThreadPoolExecutor(1) as reader:  # the next batch is decoded while the network is busy
-        ahead = [reader.submit(read, batch) for batch in batches[:1]]
-        for done, batch in enumerate(batches):
-            pictures = ahead.pop().result()
-            ahead += [reader.submit(read, following) for following in batches[done + 1 : done + 2]]
-            rows = backbone.embed(pictures)
-            if not np.isfinite(rows).all():
-                raise UserError(f"--backbones {backbone.name}: its features of these pictures are not finite")
-            found = {digest: row for (digest, _), row in zip(batch, rows, strict=True)}
-            write_kept(place / f"{time.time_ns()}.safetensors", found)
-            kept |= found
-            progress(f"features of {backbone.name}", min((done + 1) * BATCH, len(lacking)), len(lacking))
-    parts = sorted(place.glob("*.safetensors"))
-    if len(parts) > 1:  # one file in place of one for each batch
-        write_kept(place / f"{time.time_ns()}.safetensors", kept)
-        for part in parts:
-            part.unlink(missing_ok=True)
-    return np.stack([kept[digest] for digest in digests])
+    def compute(pictures: np.ndarray) -> np.ndarray:
+        rows = backbone.embed(pictures)
+        if not np.isfinite(rows).all():
+            raise UserError(f"--backbones {backbone.name}: its features of these pictures are not finite")
+        return rows
 
+    def show(what: str, done: int, total: int) -> None:
+        progress(f"{what} of {backbone.name}", done, total)
 
-def read_kept(place: Path) -> dict[str, np.ndarray]:
-    """Read the kept features by digest; delete damaged files."""
-    kept: dict[str, np.ndarray] = {}
-    for path in sorted(place.glob("*.safetensors")):
-        try:
-            arrays = load_file(path)
-            kept |= dict(zip(map(bytes.hex, map(bytes, arrays["digests"])), arrays["features"], strict=True))
-        except (SafetensorError, KeyError, ValueError, OSError):
-            path.unlink(missing_ok=True)
-    return kept
-
-
-def write_kept(path: Path, found: dict[str, np.ndarray]) -> None:
-    digests = np.array([list(bytes.fromhex(digest)) for digest in found], dtype=np.uint8)
-    features = np.ascontiguousarray(np.stack(list(found.values())))  # safetensors writes the memory as it lies
-    with replacing(path) as file:
-        file.write(save({"digests": digests, "features": features}))
+    pictures = Split(np.zeros(len(paths), dtype=np.int64), read)
+    return keep_features(folder / backbone.key, digests, pictures, compute, show)
 
 
 def count_colors(pixels: np.ndarray, levels: int = 4) -> np.ndarray:

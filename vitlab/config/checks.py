@@ -255,15 +255,15 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
     if node.optimizer in ("sgd", "muon") and node.nesterov and node.momentum == 0:
         yield "recipe.nesterov=True: needs a recipe.momentum above 0"
     if node.freeze and node.optimizer == "muon":
-        yield "recipe.freeze=body: trains the head only, which recipe.optimizer=muon cannot; give adamw or sgd"
+        yield f"recipe.freeze={node.freeze}: trains the head only, which recipe.optimizer=muon cannot; give adamw or sgd"
     if node.lora.rank and node.optimizer == "muon":
         yield f"recipe.lora.rank={node.lora.rank}: recipe.optimizer=muon trains whole matrices; give adamw or sgd"
     if node.lora.rank and node.freeze:
-        yield f"recipe.lora.rank={node.lora.rank}: recipe.freeze=body trains the head only; give one of them"
+        yield f"recipe.lora.rank={node.lora.rank}: recipe.freeze={node.freeze} trains the head only; give one of them"
     if node.lora.on and not node.lora.rank:
         yield f"recipe.lora.on=[{','.join(node.lora.on)}]: has no effect without recipe.lora.rank; give for example 8"
     if node.freeze and node.layer_decay is not None:
-        yield f"recipe.layer_decay={node.layer_decay}: recipe.freeze=body trains the head only; give null"
+        yield f"recipe.layer_decay={node.layer_decay}: recipe.freeze={node.freeze} trains the head only; give null"
     name = node.schedule
     if name == "noam" and isinstance(model, DictConfig) and "width" not in model:
         yield (
@@ -295,8 +295,10 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
 
 MIXES = ("class_weights", "mixup", "cutmix", "random_erasing")
 TARGETS = ("is for images of one class each", (*MIXES, "label_smoothing"))
-EXCLUDED = {  # the keys of a recipe that do not go with a modality of data or a task, and why
-    "text": ("is only for images", (*MIXES, "repeats", "rand_augment.layers")),
+AUGMENTS = ("mixup", "cutmix", "random_erasing", "repeats", "rand_augment.layers")
+EXCLUDED = {  # the keys of a recipe that do not go with a modality of data, a task or what is frozen, and why
+    "text": ("is only for images", ("class_weights", *AUGMENTS)),
+    "features": ("needs recipe.freeze=body, since recipe.freeze=features computes each picture once", AUGMENTS),
     "captioning": ("a caption does not say what it makes of a picture", MIXES),
     "multilabel": TARGETS,
     "regression": TARGETS,
@@ -305,7 +307,7 @@ EXCLUDED = {  # the keys of a recipe that do not go with a modality of data or a
 
 def check_excluded(config: DictConfig) -> Iterator[str]:
     """Yield a line for each key of the recipe that EXCLUDED rules out, unless it has its default."""
-    for place in ("data.modality", "task.kind"):
+    for place in ("data.modality", "task.kind", "recipe.freeze"):
         reason, keys = EXCLUDED.get(OmegaConf.select(config, place), ("", ()))
         for key in keys:
             value, default = attrgetter(key)(config.recipe), attrgetter(key)(RecipeConfig())

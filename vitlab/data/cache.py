@@ -13,9 +13,10 @@ import re
 import shutil
 import socket
 import sys
+import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
@@ -25,12 +26,14 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from vitlab.config import UserError, raise_all, resolved
 from vitlab.config.groups import affecting, select
 from vitlab.config.schema.data import DataConfig
 from vitlab.config.schema.fields import CACHE
-from vitlab.data.base import BESIDE, ImageData, Split
+from vitlab.data.base import BESIDE, ImageData, Split, take_items
 from vitlab.files import replacing, write_json
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
@@ -39,6 +42,7 @@ PATIENCE = 3.0  # seconds of waiting for another process before a line says so
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 5  # of the files of an entry
 CHUNK = 128  # images decoded at a time by one thread
+BATCH = 32  # pictures whose features are computed at a time; so many at most are computed again after a crash
 LISTED = 5  # images that cannot be decoded, named in an error; broken links, named in a warning
 SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and network storage add
     r"\..*|__macosx|\$recycle\.bin|system volume information|found\.\d+|lost\+found|__pycache__"
@@ -197,7 +201,7 @@ def cached(
             cache_root().mkdir(parents=True, exist_ok=True)
             stack.enter_context(alone(Path(f"{locate(name, key()[0])}.lock"), f"preparing data={name}"))
         except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
-            warn_of_no_cache(name, error)
+            warn_of_no_cache(f"data={name}", error)
             return build()
         if entry := open_entry(locate(name, *key())):  # another process was first
             return entry
@@ -214,7 +218,7 @@ def cached(
             shutil.rmtree(path, ignore_errors=True)  # a damaged one
             os.replace(begun, path)
         except OSError as error:
-            warn_of_no_cache(name, error)
+            warn_of_no_cache(f"data={name}", error)
         finally:
             shutil.rmtree(begun, ignore_errors=True)
         return open_entry(path) or (about, arrays)
@@ -230,8 +234,8 @@ def open_entry(path: Path) -> Entry | None:
         return None
 
 
-def warn_of_no_cache(name: str, error: Exception) -> None:
-    again = f"data={name} will be prepared again each time, which is slower; set VITLAB_CACHE to a folder that can be"
+def warn_of_no_cache(what: str, error: Exception) -> None:
+    again = f"{what} will be prepared again each time, which is slower; set VITLAB_CACHE to a folder that can be"
     warnings.warn(f"cannot write the cache in {cache_root()} ({error}): {again} written", stacklevel=4)
 
 
@@ -277,12 +281,12 @@ def write_arrays(name: str, about: dict[str, Any], arrays: dict[str, Any], folde
     raise_all(cut_lines(problems, LISTED, " images that cannot be read"))
 
 
-def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
+def decode_ahead(split: Split, chunk: int = CHUNK) -> Iterator[tuple[int, Future]]:
     """Yield (number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
     cores, ahead = count_cores(), deque()
     with ThreadPoolExecutor(cores) as pool:
-        for start in range(0, len(split), CHUNK):
-            indices = np.arange(start, min(start + CHUNK, len(split)))
+        for start in range(0, len(split), chunk):
+            indices = np.arange(start, min(start + chunk, len(split)))
             ahead.append((len(indices), pool.submit(split.read, indices)))
             if len(ahead) > 2 * cores:
                 yield ahead.popleft()
@@ -310,3 +314,66 @@ def load_images(config: DataConfig, module: Any, progress: Progress) -> ImageDat
         is_kept = isinstance(arrays[part], Mapped)
         splits[part] = Split(read=arrays[part] if is_kept else arrays[part].read, **own, decoded=is_kept)
     return ImageData(config.name, tuple(about["classes"]), tuple(about["image_size"]), about["channels"], **splits)
+
+
+# -- features of pictures, by the hash of each picture: sets that share pictures share their features
+
+
+def hash_items(split: Split) -> list[str]:
+    """Hash each picture of a split."""
+    batches = (np.ascontiguousarray(future.result()) for _, future in decode_ahead(split))
+    return [hashlib.blake2b(item, digest_size=16).hexdigest() for batch in batches for item in batch]
+
+
+def keep_features(
+    place: Path, digests: Sequence[str], split: Split, compute: Callable[[np.ndarray], np.ndarray], progress: Progress
+) -> np.ndarray:
+    """Return features (N, ...) of a split's N pictures: read those kept in the folder `place`, compute and keep the rest.
+
+    compute: at most BATCH pictures uint8 (B, C, H, W) -> features float32 (B, ...). One process at a time computes.
+    """
+    kept = read_kept(place)
+    with ExitStack() as stack:
+        if not kept.keys() >= set(digests):
+            with suppress(OSError, NotImplementedError):  # as `cached`; a folder that cannot be written warns below
+                place.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(alone(Path(f"{place}.lock"), f"computing features in {place}"))
+                kept = read_kept(place)  # another process may have been first
+        rows = {digest: row for row, digest in enumerate(digests) if digest not in kept}
+        lacking, done, writes = list(rows), 0, True
+        for count, future in decode_ahead(take_items(split, np.array([*rows.values()], dtype=np.int64)), BATCH):
+            found = dict(zip(lacking[done : done + count], compute(future.result()), strict=True))
+            writes = writes and write_kept(place, found)
+            kept |= found
+            done += count
+            progress("features", done, len(lacking))
+        parts = sorted(place.glob("*.safetensors"))
+        if lacking and len(parts) > 1 and write_kept(place, kept):  # one file in place of one for each batch
+            for part in parts:
+                part.unlink(missing_ok=True)
+    return np.stack([kept[digest] for digest in digests])
+
+
+def read_kept(place: Path) -> dict[str, np.ndarray]:
+    """Read the kept features by digest; delete damaged files."""
+    kept: dict[str, np.ndarray] = {}
+    for path in sorted(place.glob("*.safetensors")):
+        try:
+            arrays = load_file(path)
+            kept |= dict(zip(map(bytes.hex, map(bytes, arrays["digests"])), arrays["features"], strict=True))
+        except (SafetensorError, KeyError, ValueError, OSError):
+            path.unlink(missing_ok=True)
+    return kept
+
+
+def write_kept(place: Path, found: dict[str, np.ndarray]) -> bool:
+    """Write features to a new file of the folder; tell whether it could be written, with a warning if not."""
+    digests = np.array([list(bytes.fromhex(digest)) for digest in found], dtype=np.uint8)
+    features = np.ascontiguousarray(np.stack([*found.values()]))  # safetensors writes the memory as it lies
+    try:
+        with replacing(place / f"{time.time_ns()}.safetensors") as file:
+            file.write(save({"digests": digests, "features": features}))
+    except OSError as error:
+        warn_of_no_cache("features", error)
+        return False
+    return True

@@ -3,7 +3,9 @@
 Shapes: B batch, C channels, Y x X pixels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.augment import Mixing, list_augmentations, normalize
-from vitlab.data.base import ImageData
+from vitlab.data.base import ImageData, Split, take_items
 from vitlab.tasks.base import Classes, Labels, Numbers, Objective, TargetTask
 from vitlab.tasks.metrics import IMAGES, MEASURES
 
@@ -67,6 +69,40 @@ class ImageTask(TargetTask):
 
     def count_targets(self, batch: Batch) -> Tensor:
         return torch.full((1,), len(batch[0]), device=batch[0].device)
+
+
+@dataclass(eq=False)
+class Features:
+    """A reader of what `compute` makes of a split's items at `rows`, sorted; it computes all when the first is read."""
+
+    split: Split
+    rows: np.ndarray
+    compute: Callable[[Split], np.ndarray]
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        return self.compute(take_items(self.split, self.rows))
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        return self.values[np.searchsorted(self.rows, indices)]
+
+
+class HeadTask(ImageTask):
+    """An ImageTask for a model with a frozen body: batches of features (B, ...), which its module `head` reads."""
+
+    def __init__(self, task: ImageTask, head: str, compute: Callable[[Split], np.ndarray]):
+        vars(self).update(vars(task))
+        self.head = head
+        for part, rows in (("train", np.unique(task.training_indices)), ("validation", None), ("test", None)):
+            split = vars(task)[part]
+            rows = np.arange(len(split)) if rows is None else rows
+            vars(self)[part] = replace(split, read=Features(split, rows, compute), decoded=True)
+
+    def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
+        return batch
+
+    def answer(self, model: nn.Module, batch: Batch) -> Batch:
+        return super().answer(model.get_submodule(self.head), batch)
 
 
 def list_problems(kind: str, data: ImageData, data_config: DataConfig) -> Iterator[str]:
