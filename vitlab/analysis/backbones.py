@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,10 @@ def freeze(
     def embed(pictures: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
             images = torch.from_numpy(pictures).to(device).float().div(255).sub(shift).div(scale)
-            return features(images.contiguous(memory_format=torch.channels_last)).float().cpu().numpy()
+            rows = features(images.contiguous(memory_format=torch.channels_last)).float().cpu()
+        if not rows.isfinite().all():
+            raise UserError(f"--backbones {name}: its features of these pictures are not finite")
+        return rows.numpy()
 
     return Backbone(name, key, size, len(mean), embed, sum(value.nbytes for value in model.state_dict().values()) / 1e6)
 
@@ -128,23 +132,14 @@ def compute_features(
 ) -> np.ndarray:
     """Return features (N, D) of the files: read those kept in `folder`, compute the rest and keep them there.
 
-    `bits` is `data.bits`. Raises UserError for a network whose features are not finite.
+    `bits` is `data.bits`. Raises UserError for features that are not finite.
     """
 
     def read(rows: np.ndarray) -> np.ndarray:
         return np.stack([decode.read(root / paths[row], backbone.size, backbone.channels, bits) for row in rows])
 
-    def compute(pictures: np.ndarray) -> np.ndarray:
-        rows = backbone.embed(pictures)
-        if not np.isfinite(rows).all():
-            raise UserError(f"--backbones {backbone.name}: its features of these pictures are not finite")
-        return rows
-
-    def show(what: str, done: int, total: int) -> None:
-        progress(f"{what} of {backbone.name}", done, total)
-
-    pictures = Split(np.zeros(len(paths), dtype=np.int64), read)
-    return keep_features(folder / backbone.key, digests, pictures, compute, show)
+    path, show = folder / f"{backbone.key}.safetensors", partial(progress, f"features of {backbone.name}")
+    return keep_features(path, Split(np.zeros(len(paths)), read), backbone.embed, show, digests)
 
 
 def count_colors(pixels: np.ndarray, levels: int = 4) -> np.ndarray:

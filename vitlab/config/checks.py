@@ -255,7 +255,7 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
     if node.optimizer in ("sgd", "muon") and node.nesterov and node.momentum == 0:
         yield "recipe.nesterov=True: needs a recipe.momentum above 0"
     if node.freeze and node.optimizer == "muon":
-        yield f"recipe.freeze={node.freeze}: trains the head only, which recipe.optimizer=muon cannot; give adamw or sgd"
+        yield f"recipe.freeze={node.freeze}: trains the head alone, which recipe.optimizer=muon cannot; give adamw, sgd"
     if node.lora.rank and node.optimizer == "muon":
         yield f"recipe.lora.rank={node.lora.rank}: recipe.optimizer=muon trains whole matrices; give adamw or sgd"
     if node.lora.rank and node.freeze:

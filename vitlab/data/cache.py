@@ -42,7 +42,8 @@ PATIENCE = 3.0  # seconds of waiting for another process before a line says so
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 5  # of the files of an entry
 CHUNK = 128  # images decoded at a time by one thread
-BATCH = 32  # pictures whose features are computed at a time; so many at most are computed again after a crash
+BATCH = 32  # pictures whose features are computed at a time
+EVERY = 20.0  # seconds of computing features that a crash loses at most
 LISTED = 5  # images that cannot be decoded, named in an error; broken links, named in a warning
 SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and network storage add
     r"\..*|__macosx|\$recycle\.bin|system volume information|found\.\d+|lost\+found|__pycache__"
@@ -319,61 +320,50 @@ def load_images(config: DataConfig, module: Any, progress: Progress) -> ImageDat
 # -- features of pictures, by the hash of each picture: sets that share pictures share their features
 
 
-def hash_items(split: Split) -> list[str]:
-    """Hash each picture of a split."""
-    batches = (np.ascontiguousarray(future.result()) for _, future in decode_ahead(split))
-    return [hashlib.blake2b(item, digest_size=16).hexdigest() for batch in batches for item in batch]
-
-
 def keep_features(
-    place: Path, digests: Sequence[str], split: Split, compute: Callable[[np.ndarray], np.ndarray], progress: Progress
+    path: Path, split: Split, compute: Callable[..., Any], progress: Callable[..., None], digests: Sequence[str] = ()
 ) -> np.ndarray:
-    """Return features (N, ...) of a split's N pictures: read those kept in the folder `place`, compute and keep the rest.
+    """Return features (N, ...) of a split's N pictures: read the kept ones from a file, compute the rest and keep it.
 
-    compute: at most BATCH pictures uint8 (B, C, H, W) -> features float32 (B, ...). One process at a time computes.
+    compute: at most BATCH pictures uint8 (B, C, H, W) -> features float32 (B, ...). One process at a time computes;
+    `progress(done, total)` hears of each batch. digests: of the pictures, else their pixels are hashed.
     """
-    kept = read_kept(place)
+    batches = () if digests else (np.ascontiguousarray(future.result()) for _, future in decode_ahead(split))
+    digests = digests or [hashlib.blake2b(item, digest_size=16).hexdigest() for batch in batches for item in batch]
+    kept = read_kept(path)
     with ExitStack() as stack:
         if not kept.keys() >= set(digests):
-            with suppress(OSError, NotImplementedError):  # as `cached`; a folder that cannot be written warns below
-                place.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(alone(Path(f"{place}.lock"), f"computing features in {place}"))
-                kept = read_kept(place)  # another process may have been first
+            with suppress(OSError, NotImplementedError):  # as `cached`; what cannot be written is a warning below
+                path.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(alone(path.with_suffix(".lock"), f"computing {path.stem}"))
+                kept = read_kept(path)  # another process may have been first
         rows = {digest: row for row, digest in enumerate(digests) if digest not in kept}
-        lacking, done, writes = list(rows), 0, True
+        lacking, done, due = list(rows), 0, time.monotonic() + EVERY
         for count, future in decode_ahead(take_items(split, np.array([*rows.values()], dtype=np.int64)), BATCH):
-            found = dict(zip(lacking[done : done + count], compute(future.result()), strict=True))
-            writes = writes and write_kept(place, found)
-            kept |= found
+            kept |= zip(lacking[done : done + count], compute(future.result()), strict=True)
             done += count
-            progress("features", done, len(lacking))
-        parts = sorted(place.glob("*.safetensors"))
-        if lacking and len(parts) > 1 and write_kept(place, kept):  # one file in place of one for each batch
-            for part in parts:
-                part.unlink(missing_ok=True)
+            progress(done, len(lacking))
+            if done == len(lacking) or time.monotonic() > due:
+                due = time.monotonic() + EVERY
+                write_kept(path, kept)
     return np.stack([kept[digest] for digest in digests])
 
 
-def read_kept(place: Path) -> dict[str, np.ndarray]:
-    """Read the kept features by digest; delete damaged files."""
-    kept: dict[str, np.ndarray] = {}
-    for path in sorted(place.glob("*.safetensors")):
-        try:
-            arrays = load_file(path)
-            kept |= dict(zip(map(bytes.hex, map(bytes, arrays["digests"])), arrays["features"], strict=True))
-        except (SafetensorError, KeyError, ValueError, OSError):
-            path.unlink(missing_ok=True)
-    return kept
-
-
-def write_kept(place: Path, found: dict[str, np.ndarray]) -> bool:
-    """Write features to a new file of the folder; tell whether it could be written, with a warning if not."""
-    digests = np.array([list(bytes.fromhex(digest)) for digest in found], dtype=np.uint8)
-    features = np.ascontiguousarray(np.stack([*found.values()]))  # safetensors writes the memory as it lies
+def read_kept(path: Path) -> dict[str, np.ndarray]:
+    """Read the kept features by digest; none from a damaged file."""
     try:
-        with replacing(place / f"{time.time_ns()}.safetensors") as file:
+        arrays = load_file(path)
+        return dict(zip(map(bytes.hex, map(bytes, arrays["digests"])), arrays["features"], strict=True))
+    except (SafetensorError, KeyError, ValueError, OSError):
+        return {}
+
+
+def write_kept(path: Path, kept: dict[str, np.ndarray]) -> None:
+    """Write the features; warn if they cannot be written."""
+    digests = np.array([list(bytes.fromhex(digest)) for digest in kept], dtype=np.uint8)
+    features = np.ascontiguousarray(np.stack([*kept.values()]))  # safetensors writes the memory as it lies
+    try:
+        with replacing(path) as file:
             file.write(save({"digests": digests, "features": features}))
     except OSError as error:
         warn_of_no_cache("features", error)
-        return False
-    return True

@@ -62,12 +62,8 @@ def progress_bar(console: Console | None) -> Iterator[Show]:
             yield progress
 
 
-def write_lines(console: Console | None = None) -> Show:
-    """Make a progress function that prints a line a few times a minute, once a task takes longer than a few seconds.
-
-    Without a console it prints to stderr.
-    """
-    console = console or Console(stderr=True)
+def write_lines(console: Console) -> Show:
+    """Make a progress function that prints a line a few times a minute, once a task takes longer than a few seconds."""
     begun: dict[str, tuple[float, int]] = {}
     due = time.monotonic() + SILENT
 

@@ -38,7 +38,7 @@ from vitlab.training.files import source_of, source_problems
 from vitlab.training.launch import Stopping
 from vitlab.training.load import initialise
 from vitlab.training.loop import Hooks, Interrupted
-from vitlab.training.run import Prepared, Run, count_finetuning_steps, format_budget, prepare
+from vitlab.training.run import ON_FEATURES, Prepared, Run, count_finetuning_steps, format_budget, prepare
 from vitlab.training.settings import Placement, evaluation_context
 from vitlab.training.train import keep_process_settings, train
 
@@ -252,6 +252,8 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     console, said = consoles.Console(), "how long they take says --dry-run on a machine where they train"
     console.say(plan.headline(len(plan.specs)))
     console.print(consoles.tabulate(header, rows, numbers=len(header) - 1))
+    if frozen := [name for name, model in plan.by_variant.items() if model.head]:
+        console.say(f"{', '.join(frozen)}: {ON_FEATURES}")
     if times:
         parts = [each / plan.trials for each in seconds for _ in range(plan.trials)]
         wall = startup + pack(parts, [0.0] * plan.jobs) + REPORT

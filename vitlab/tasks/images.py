@@ -4,8 +4,8 @@ Shapes: B batch, C channels, Y x X pixels.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -71,32 +71,24 @@ class ImageTask(TargetTask):
         return torch.full((1,), len(batch[0]), device=batch[0].device)
 
 
-@dataclass(eq=False)
-class Features:
-    """A reader of what `compute` makes of a split's items at `rows`, sorted; it computes all when the first is read."""
-
-    split: Split
-    rows: np.ndarray
-    compute: Callable[[Split], np.ndarray]
-
-    @cached_property
-    def values(self) -> np.ndarray:
-        return self.compute(take_items(self.split, self.rows))
-
-    def __call__(self, indices: np.ndarray) -> np.ndarray:
-        return self.values[np.searchsorted(self.rows, indices)]
-
-
 class HeadTask(ImageTask):
-    """An ImageTask for a model with a frozen body: batches of features (B, ...), which its module `head` reads."""
+    """An ImageTask for a model with a frozen body: batches of features (B, ...), which its module `head` reads.
+
+    `compute` makes them of a split: of all test items, for example, when the first is read.
+    """
 
     def __init__(self, task: ImageTask, head: str, compute: Callable[[Split], np.ndarray]):
         vars(self).update(vars(task))
         self.head = head
-        for part, rows in (("train", np.unique(task.training_indices)), ("validation", None), ("test", None)):
+        for part in ("train", "validation", "test"):
             split = vars(task)[part]
-            rows = np.arange(len(split)) if rows is None else rows
-            vars(self)[part] = replace(split, read=Features(split, rows, compute), decoded=True)
+            rows = np.unique(task.training_indices) if part == "train" else np.arange(len(split))
+            features = cache(partial(compute, take_items(split, rows)))
+            vars(self)[part] = replace(split, read=partial(self.read, features, rows))
+
+    @staticmethod
+    def read(features: Callable[[], np.ndarray], rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        return features()[np.searchsorted(rows, indices)]
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
         return batch

@@ -11,7 +11,7 @@ import re
 import subprocess
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import lightning.pytorch as L
 import numpy as np
 import torch
+from rich.console import Console
 from torch import nn
 
 from vitlab import models, tasks
@@ -28,7 +29,7 @@ from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.models import ModelConfig
 from vitlab.data.base import Split
-from vitlab.data.cache import BATCH, hash_items, keep_features, locate
+from vitlab.data.cache import BATCH, keep_features, locate
 from vitlab.data.loader import CPU
 from vitlab.data.opening import contents, write_lines
 from vitlab.data.split import resolve_size, size_problems, training_items
@@ -50,6 +51,7 @@ from vitlab.training.optim import build_optimizer, freeze, refuse_endless_warmup
 from vitlab.training.settings import HERE, Placement, evaluation_context, resolve
 
 LARGEST_STEPS = 2**40  # as budget.steps
+ON_FEATURES = "the head alone trains, on features computed once a picture, without augmentation"
 
 
 def count_finetuning_steps(config: TrainConfig) -> int:
@@ -158,8 +160,8 @@ def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prep
     if config.budget.flops is not None:
         raise UserError("budget.flops: steps on kept features cost next to nothing; give budget.steps")
     head = flops - forward  # of its backward pass, as much as of its forward pass: its inputs need no gradients
-    chosen = replace(chosen, workers=0)  # they lie in memory
-    return Prepared(config, task, chosen, family, params, 2 * head, forward - head, find_head(model, task))
+    settings = replace(chosen, workers=0)  # features lie in memory
+    return Prepared(config, task, settings, family, params, 2 * head, forward - head, find_head(model, task))
 
 
 class Run:
@@ -267,27 +269,27 @@ class Run:
         self.model.load_state_dict(merge_low_rank({name.removeprefix("model."): each for name, each in state.items()}))
 
     @cached_property
-    def features_place(self) -> Path:
-        """The folder of the body's features: other weights, normalisation or precision have another."""
+    def features_path(self) -> Path:
+        """The file of the body's features: other weights, normalisation or precision have another."""
         digest, config = hashlib.sha256(), self.config
         for name, value in self.model.state_dict().items():
             if not name.startswith(f"{self.prepared.head}."):
                 digest.update(value.cpu().contiguous().numpy().tobytes())
         settings = self.settings.precision, self.device.type, config.data.mean, config.data.std
-        return locate(f"features-{config.model.name}", resolved(config.model), *settings, digest.hexdigest())
+        path = locate(f"features-{config.model.name}", resolved(config.model), *settings, digest.hexdigest())
+        return path.with_name(f"{path.name}.safetensors")
 
     def compute_features(self, split: Split) -> np.ndarray:
         """Return what the head reads of each picture (N, ...): as kept, or computed, always in batches of one size."""
         _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
-        model = self.placed_model()
 
         def compute(pictures: np.ndarray) -> np.ndarray:
             batch = torch.from_numpy(np.resize(pictures, (BATCH, *pictures.shape[1:]))).to(self.device)
             with torch.inference_mode(), autocast:
-                features, _ = read_by_head(model, self.prepared.head, self.task.prepare((batch, None))[0])
+                features, _ = read_by_head(self.placed_model(), self.prepared.head, self.task.prepare((batch, None))[0])
             return features[: len(pictures)].float().cpu().numpy()
 
-        return keep_features(self.features_place, hash_items(split), split, compute, write_lines())
+        return keep_features(self.features_path, split, compute, partial(write_lines(Console(stderr=True)), "features"))
 
 
 SETTINGS = (  # of a result

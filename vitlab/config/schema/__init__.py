@@ -126,7 +126,7 @@ class RecipeConfig(Choice):
     weight_decay: float = setting(0.05, least=0, affects=WEIGHTS)
     # rate of each layer against that of the next
     layer_decay: Optional[float] = setting(None, above=0, most=1, affects=WEIGHTS)
-    # what does not train: all but the head; features: the body's output is computed once a picture, without augmentation
+    # what does not train: all but the head; features: those of each picture are computed once, without augmentation
     freeze: Optional[Literal["body", "features"]] = None
     lora: LoraConfig = setting(LoraConfig)
     betas: list[float] = setting([0.9, 0.999], least=0, below=1, affects=WEIGHTS)
