@@ -72,10 +72,7 @@ class ImageTask(TargetTask):
 
 
 class HeadTask(ImageTask):
-    """An ImageTask for a model with a frozen body: batches of features (B, ...), which its module `head` reads.
-
-    `compute` makes them of a split: of all test items, for example, when the first is read.
-    """
+    """An ImageTask for the module `head` of a model: its batches are features, all computed when one is first read."""
 
     def __init__(self, task: ImageTask, head: str, compute: Callable[[Split], np.ndarray]):
         vars(self).update(vars(task))

@@ -275,9 +275,8 @@ class Run:
         for name, value in self.model.state_dict().items():
             if not name.startswith(f"{self.prepared.head}."):
                 digest.update(value.cpu().contiguous().numpy().tobytes())
-        settings = self.settings.precision, self.device.type, config.data.mean, config.data.std
-        path = locate(f"features-{config.model.name}", resolved(config.model), *settings, digest.hexdigest())
-        return path.with_name(f"{path.name}.safetensors")
+        key = self.settings.precision, self.device.type, config.data.mean, config.data.std, digest.hexdigest()
+        return Path(f"{locate(f'features-{config.model.name}', resolved(config.model), *key)}.safetensors")
 
     def compute_features(self, split: Split) -> np.ndarray:
         """Return what the head reads of each picture (N, ...): as kept, or computed, always in batches of one size."""
