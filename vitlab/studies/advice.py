@@ -26,9 +26,10 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import SVC
 
 from vitlab.analysis.backbones import PIXELS as PICTURES
-from vitlab.analysis.backbones import count_colors, open_backbone, read_kept, scale_pixels
+from vitlab.analysis.backbones import count_colors, open_backbone, scale_pixels
 from vitlab.config import UserError
 from vitlab.data.base import Show
+from vitlab.data.cache import read_kept
 from vitlab.data.split import nested_order
 from vitlab.formatting import plural, whole
 from vitlab.training.predict import Prediction, fit_temperature, read_pictures, soften
@@ -461,7 +462,7 @@ class AdvisedClassifier:
         self.classes, self.temperature, self.features = facts["classes"], facts["temperature"], facts["features"]
         self.backbone = open_backbone(facts["source"], facts["side"]) if facts["source"] else PICTURES
         self.bits = facts["bits"]
-        kept = read_kept(folder / facts["kept"] / self.backbone.key)
+        kept = read_kept(folder / facts["kept"] / f"{self.backbone.key}.safetensors")
         train = table[table["split"] != "test"] if "split" in table else table
         if lacking := len(set(train["digest"]) - kept.keys()):
             raise UserError(f"{folder}: lacks the features of {plural(lacking, 'picture')}; run vitlab advise again")
