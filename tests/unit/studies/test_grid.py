@@ -41,12 +41,6 @@ def test_a_run_does_not_depend_on_the_rest_of_the_grid():
     assert before.items() <= after.items()
 
 
-def test_the_name_of_a_variant_has_so_many_characters_at_most():
-    study(f"models={{{120 * 'm'}: vit_nano}}")
-    with pytest.raises(UserError, match="is longer than 120 characters"):
-        study(f"models={{{121 * 'm'}: vit_nano}}")
-
-
 def test_set_goes_to_every_run_and_a_variants_keys_to_its_own():
     deep = "models={vit_nano: {model: vit_nano, model.depth: 2, recipe.lr: 0.25}, resnet_nano: resnet_nano}"
     config = study("set=[recipe.lr=0.75,trainer.log_every=3]", deep)
