@@ -195,11 +195,11 @@ def scale_pixels(pixels: np.ndarray, grey: bool | None = None) -> np.ndarray:
     return (pixels[:, :1] if grey else pixels).reshape(len(pixels), -1).astype(np.float32) / 255
 
 
-def time_calls(call: Callable[[], Any], repetitions: int = 20) -> float:
-    """Time a call in milliseconds: the least after a warm start, because other programs only add to it."""
-    spent = []
-    for _ in range(repetitions + 5):
+def time_calls(call: Callable[[], Any], seconds: float = 2.0) -> float:
+    """Time a call in milliseconds: the least of 3 to 25 in about `seconds`, because other programs only add to it."""
+    spent: list[float] = []
+    while len(spent) < 3 or (len(spent) < 25 and sum(spent) < seconds):
         begun = time.perf_counter()
         call()
-        spent.append(1000 * (time.perf_counter() - begun))
-    return min(spent[5:])
+        spent.append(time.perf_counter() - begun)
+    return 1000 * min(spent)

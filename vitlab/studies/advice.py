@@ -176,7 +176,7 @@ def compare_candidates(
     """Rank all candidates at the largest training set, the best first; measure the best CURVES of them at all sizes.
 
     One repetition of each is always made, a further one only if it ends before `deadline` (of time.monotonic) at the
-    pace so far; the ranking leaves half of the time to the smaller sizes.
+    pace so far; the ranking leaves a third of the time to the smaller sizes.
     """
 
     def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str, end: float) -> list[Outcome]:
@@ -210,8 +210,8 @@ def compare_candidates(
         ]
 
     size = min(len(train) for train, _ in splits)
-    half = (time.monotonic() + deadline) / 2
-    ranked = evaluate(list_candidates(features), [size], "comparing classifiers", half)
+    first = (time.monotonic() + 2 * deadline) / 3
+    ranked = evaluate(list_candidates(features), [size], "comparing classifiers", first)
     ranked.sort(key=lambda one: -np.nanmean(one.hits[0]))
     chosen = [one for one in ranked if not one.candidate.is_floor][: CURVES[0]]
     chosen += [one for one in ranked if one.candidate.is_floor][: CURVES[1]]
