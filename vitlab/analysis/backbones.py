@@ -30,7 +30,7 @@ DEFAULT = (  # features for few labels: self-supervised, supervised, convolution
     "timm:vit_small_patch16_224.augreg_in21k_ft_in1k",
     "timm:convnext_tiny.in12k_ft_in1k",
 )
-SMALLEST, LARGEST = 96, 224  # pixels a side that a network of timm is given, whatever the pictures have
+SMALLEST, LARGEST = 96, 224  # pixels a side that `vitlab advise` gives a network of timm unless told otherwise
 STEP = 32
 FLOOR_SIDE = 32  # pixels a side of what classifiers without a network see
 
@@ -53,11 +53,10 @@ class Backbone:
 PIXELS = Backbone("pixels", f"pixels-{FLOOR_SIDE}", (FLOOR_SIDE, FLOOR_SIDE), 3, lambda pictures: pictures)
 
 
-def open_backbone(source: str, picture_side: int) -> Backbone:
-    """Open a network for pictures of about `picture_side` pixels: `timm:NAME`, `timm:NAME=FILE` or a finished run.
+def open_backbone(source: str, side: int) -> Backbone:
+    """Open a frozen network: `timm:NAME`, `timm:NAME=FILE` (FILE holds weights in timm's names) or a finished run.
 
-    FILE holds weights in timm's names. A network of timm sees each picture at SMALLEST to LARGEST pixels a side.
-    Raises UserError.
+    A network of timm sees each picture at about `side` pixels a side, in whole patches. Raises UserError.
     """
     if not source.startswith("timm:"):
         if timm.is_model(source.partition("=")[0]):
@@ -65,11 +64,11 @@ def open_backbone(source: str, picture_side: int) -> Backbone:
         return open_run(source)
     name, _, file = source.removeprefix("timm:").partition("=")
     cfg, setting = pretrained_cfg(name), f"--backbones {source}"
-    options: dict = {"num_classes": 0}
-    side = min(max(STEP * round(picture_side / STEP), SMALLEST), LARGEST)
-    if cfg is not None and cfg.fixed_input_size:
-        patch = int(match[1]) if (match := re.search(r"patch(\d+)", name)) else STEP
-        options["img_size"] = side = patch * round(side / patch)
+    is_fixed = cfg is not None and cfg.fixed_input_size
+    patch = re.search(r"patch(\d+)", name) if is_fixed else None
+    step = int(patch[1]) if patch else STEP
+    side = step * max(1, round(side / step))
+    options = {"num_classes": 0} | ({"img_size": side} if is_fixed else {})
     if file:
         if not Path(file).is_file():
             raise UserError(f"{setting}: no such file '{file}'; give the weights of {name}")
