@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitlab.config import TrainConfig, UserError, compose, identity, load, resolved
+from vitlab.config import TrainConfig, compose, identity, load, resolved
 from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, name_run
 
 
