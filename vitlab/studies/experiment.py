@@ -24,7 +24,7 @@ from vitlab.config import UserError, compose, load, resolved
 from vitlab.config.checks import list_settings, read_choice
 from vitlab.config.schema import TrainConfig
 from vitlab.config.schema.fields import Choice
-from vitlab.data.cache import hash_data, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.data.split import size_problems
 from vitlab.files import replacing, write_json
 from vitlab.formatting import round_numbers

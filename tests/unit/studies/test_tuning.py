@@ -9,7 +9,7 @@ import pytest
 import vitlab as api
 from tests.runs import train_run
 from vitlab.config import TrainConfig, compose
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.training.files import RunFiles
 from vitlab.training.loop import Interrupted
 
