@@ -79,7 +79,7 @@ def rewrite(results: "Results", *, wandb: bool, runs: str | None, as_json: bool)
 
     folder = results.files.folder
     refuse_unwritable(folder, "FOLDER")
-    results.files.write_rows(results.rows)
+    results.files.write_rows(results.all_rows)
     page = write_report(results, compared=compared)
     names = [*(TABLES if results.rows else ()), *(["compare.html"] if compared else [])]
     stream = sys.stderr if as_json else sys.stdout

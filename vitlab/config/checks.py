@@ -314,38 +314,75 @@ def check_excluded(config: DictConfig) -> Iterator[str]:
                 yield f"recipe.{key}={to_text(value)}: {reason}; give recipe.{key}={shown}"
 
 
-FACTOR = re.compile(r"x\d*\.?\d+")
+FACTOR = re.compile(r"x\d*\.?\d+(e[-+]\d+)?")
+RANGE = re.compile(r"(log|uniform)\( *(x?)([-+.\de]+) *, *\2([-+.\de]+) *\)")
 TUNED = ("recipe", "model")  # whose keys can be
+TRIALS = "trials"  # the key of `tune` that says how many are drawn from ranges
+MOST_TRIALS = 1024
 
 
-def list_settings(tune: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """List every combination as dotted keys with a value each; a single empty one if nothing is tuned."""
-    return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
+def list_settings(tune: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List the settings of each trial, a value for each dotted key; a single empty one if nothing is tuned.
+
+    They are every combination of values. Where there are ranges they are drawn by one scrambled Sobol sequence, so that
+    the first k of any number are the same k; values of a list then have equal shares.
+    """
+    if TRIALS not in tune:
+        return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
+    from scipy.stats.qmc import Sobol  # 1 s
+
+    ranges = {key: values for key, values in tune.items() if key != TRIALS}
+    points = Sobol(len(ranges), rng=0).random_base2(math.ceil(math.log2(tune[TRIALS])))[: tune[TRIALS]]
+    return [{key: draw(of, at) for (key, of), at in zip(ranges.items(), point, strict=True)} for point in points]
+
+
+def draw(values: Any, share: float) -> Any:
+    """Return the value at a share, from 0 to 1, of a list or of a range such as `log(0.001, 0.1)`."""
+    if isinstance(values, list):
+        return values[int(share * len(values))]
+    kind, factor, low, high = read_range(values)
+    value = low * (high / low) ** share if kind == "log" else low + (high - low) * share
+    return f"x{value:.4g}" if factor else float(f"{value:.4g}")
+
+
+def read_range(text: Any) -> tuple[str, str, float, float] | None:
+    """Read a range as (kind, "x" if its ends are factors, low, high); None if it is none, or empty."""
+    found = RANGE.fullmatch(str(text))
+    try:
+        kind, factor, low, high = found[1], found[2], *map(float, found.groups()[2:])
+    except (TypeError, ValueError):
+        return None
+    return (kind, factor, low, high) if (0 < low < high or (low < high and kind + factor == "uniform")) else None
 
 
 def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:
-    """Yield problems of keys that cannot be tuned, and of values that are no list of different ones."""
+    """Yield problems of keys that cannot be tuned, of their values, and of the number of trials."""
+    ranges = [key for key, values in tune.items() if key != TRIALS and read_range(values)]
+    count = tune.get(TRIALS)
+    if TRIALS in tune and not (isinstance(count, int) and 0 < count <= MOST_TRIALS):
+        yield f"tune.trials={count}: expected how many to draw from the ranges, 1 to {MOST_TRIALS}"
+    elif TRIALS in tune and all(isinstance(values, list) for key, values in tune.items() if key != TRIALS):
+        yield f"tune.trials={count}: is for ranges, and every combination of lists is tried; leave it out"
+    elif ranges and TRIALS not in tune:
+        yield f"tune.{ranges[0]}={tune[ranges[0]]}: is a range; say how many trials to draw, for example tune.trials=16"
     for key, values in tune.items():
+        if key == TRIALS or key in ranges or (key.endswith(")") and values is None):  # the rest of `{lr: log(1, 2)}`
+            continue
         if key.partition(".")[0] not in TUNED or "." not in key:
             example = "for example tune.recipe.lr=[0.001,0.01]"
             yield f"tune.{key}: cannot be tuned; give keys of {' or '.join(TUNED)}, {example}"
         elif not isinstance(values, list) or not values:
-            shown = values if isinstance(values, list) else f"[{values}]"
-            yield f"tune.{key}={values}: expected a list of at least one value, for example tune.{key}={shown or '[1]'}"
+            wanted = "a range: log(LOW,HIGH) or uniform(LOW,HIGH), LOW < HIGH, for log above 0; in braces with quotes"
+            yield f"tune.{key}={values}: expected a list of values such as [0.001,0.01], or {wanted}"
         elif twice := [value for index, value in enumerate(values) if value in values[:index]]:
             yield f"tune.{key}={values}: '{twice[0]}' is given twice"
 
 
-def apply_factors(tune: Mapping[str, list[Any]], config: Mapping[str, Any]) -> dict[str, list[Any]]:
+def apply_factors(values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Turn each `x0.5` into that multiple of the configuration's value, so that one list of values fits all recipes."""
 
     def apply(value: Any, own: Any) -> Any:
         is_factor = isinstance(value, str) and FACTOR.fullmatch(value) and isinstance(own, int | float)
         return float(f"{own * float(value[1:]):.6g}") if is_factor else value
 
-    return {key: [apply(value, get_value(config, key)) for value in values] for key, values in tune.items()}
-
-
-def read_choice(config: Mapping[str, Any], tune: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the values of the tuned keys from a resolved configuration."""
-    return {key: get_value(config, key) for key in tune}
+    return {key: apply(value, get_value(config, key)) for key, value in values.items()}

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import Field, fields
 from functools import cache
 from pathlib import Path
@@ -97,6 +97,11 @@ def compose(
     budget_given = budget_given or bool(base.get("budget"))
     if not budget_given and sum(value is not None for value in own.values()) == 1:  # `check_recipe` reports more
         config.budget = copy.deepcopy(own)
+    if config.get("tune"):
+        tune = dict(flatten(OmegaConf.to_container(config.tune)))
+        problems += (refused := [*checks.check_tune(tune)])
+        wrong = {key_of(line).removeprefix("tune.") for line in refused}
+        config.tune = {k: v for k, v in tune.items() if not wrong or (k not in wrong and isinstance(v, list))}
     wrong = {*map(key_of, problems)}
     wrong |= {"no budget" for key in wrong if key.startswith("budget.")}
     # a key whose value was refused is not missing as well
@@ -104,15 +109,6 @@ def compose(
     problems += [problem for problem in found if not checks.judges_by(problem, wrong)]
     wrong |= {*map(key_of, problems)}
     later: list[str] = []  # what rests on all the keys
-    if config.get("tune"):
-        tune = dict(flatten(OmegaConf.to_container(config.tune)))
-        problems += (untunable := list(checks.check_tune(tune)))
-        if isinstance(config.get("recipe"), DictConfig):
-            no = {*wrong, *(key_of(line).removeprefix("tune.") for line in untunable)}
-            tune = checks.apply_factors({key: values for key, values in tune.items() if key not in no}, config)
-            if "seed" in config and not failed:
-                later += check_settings(schema, OmegaConf.to_container(config), tune)
-        config.tune = tune
     if problems:  # what would be refused next
         later += checks.check_paths(config.get("data"))
     if also is not None:
@@ -138,15 +134,6 @@ def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
     choice = OmegaConf.select(config, slot)
     declared = fields(OmegaConf.get_type(choice)) if isinstance(choice, DictConfig) else ()
     return any(field.name == key and field.metadata.get("fixed") for field in declared)
-
-
-def check_settings(schema: type, run: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
-    """Yield problems of values of `tune` that the run's configuration does not take."""
-    for values in checks.list_settings(tune):
-        try:
-            compose(schema, [*values.items()], {**run, "tune": {}})
-        except UserError as error:
-            yield from (f"tune.{line}" if key_of(line) in tune else line for line in error.problems)
 
 
 def fill_defaults(config: DictConfig, given: Set[str]) -> None:

@@ -1,7 +1,8 @@
 """A study's results as pandas tables, read once: the source of every table, sentence, figure, page and dashboard.
 
 `runs`, a row per finished run; `cells`, a row per model and training-set size; `gaps`, a row per pair of models at a
-size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
+size. Of a study that tunes, `cells` and `gaps` have the best trials. Statistics: vitlab/studies/stats.py, their rules:
+docs/rules.md.
 """
 
 import math
@@ -87,7 +88,10 @@ class Gap(NamedTuple):
 
 
 class Results:
-    """A study: its tables, its configuration and the files of each run (`run_files`, by the run's name)."""
+    """A study: its tables, its configuration and the files of each run (`run_files`, by the run's name).
+
+    `rows` are what is compared: of each model, size and seed the best of its trials, or the run; `all_rows` every run.
+    """
 
     def __init__(
         self,
@@ -97,7 +101,8 @@ class Results:
         run_files: Mapping[str, "RunResults"] | None = None,
         outcomes: Mapping[str, np.ndarray] | None = None,
     ):
-        self.rows, self.config, self.files, self.run_files = rows, dict(config or {}), files, dict(run_files or {})
+        self.all_rows, self.rows = rows, choose_trials(rows)
+        self.config, self.files, self.run_files = dict(config or {}), files, dict(run_files or {})
         self.gap, self.find_spreads = cache(self.gap), cache(self.find_spreads)
         if outcomes is not None:
             self.outcomes = dict(outcomes)
@@ -105,7 +110,7 @@ class Results:
     @cached_property
     def runs(self) -> "pd.DataFrame":
         """The table with a row per finished run and the columns of results.csv."""
-        return frame(self.rows)
+        return frame(self.all_rows)
 
     @cached_property
     def cells(self) -> "pd.DataFrame":
@@ -223,8 +228,7 @@ class Results:
         interval = estimate_mean(table, known, self.overlap(rows), self.floor(rows))
         chance = max(filter(None, (finite(row.get("chance")) for row in rows)), default=None)
         chance = chance if metric.key == "accuracy" else None
-        key = "validation_loss" if metric.key == "perplexity" else f"validation_{metric.key}"
-        seen = [value for row in rows if (value := finite(row.get(key))) is not None]
+        seen = [value for row in rows if (value := finite(row.get(metric.on_validation))) is not None]
         beats = chance is None or (mean if interval.half_width is None else interval.low) > chance
         validation = float(np.mean(seen)) if seen else None
         return Cell(mean, std, tuple(rows), interval, chance, beats, validation, limit_of(rows), spread)
@@ -398,6 +402,28 @@ class Results:
         return [
             {**items[place], "by": {model: texts[model][place]["generated"] for model in texts}} for place in places
         ]
+
+
+def choose_trials(rows: Rows) -> Rows:
+    """Choose of the trials of each model, size and seed the best on validation; of equal ones the lower loss counts.
+
+    Its `tune_flops` are the training FLOPs of the others. A run that is no trial stays.
+    """
+    metric, groups = main_metric(rows), dict[tuple[Any, ...], Rows]()
+    for row in rows:
+        groups.setdefault((row["model"], row["train_size"], row["seed"]), []).append(row)
+    chosen = []
+    for trials in groups.values():
+        best = max(trials, key=lambda row: score_trial(row, metric))
+        spent = sum(finite(row.get("train_flops")) or 0.0 for row in trials if row is not best)
+        chosen += [{**best, "tune_flops": spent}] if len(trials) > 1 and best.get("trial") else trials
+    return chosen
+
+
+def score_trial(row: Mapping[str, Any], metric: Metric) -> tuple[float, float]:
+    """Score a trial on validation items, larger is better: the metric where it is known there, then the lower loss."""
+    value, loss = (finite(row.get(key)) for key in (metric.on_validation, "validation_loss"))
+    return -math.inf if value is None else metric.lead(value, 0.0), -math.inf if loss is None else -loss
 
 
 def frame(rows: Sequence[Any], columns: Sequence[str] | None = None) -> "pd.DataFrame":

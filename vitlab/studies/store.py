@@ -15,7 +15,7 @@ from vitlab.config import StudyConfig, UserError, first_line, identity, read_con
 from vitlab.config.groups import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.formatting import finite, round_numbers
-from vitlab.studies.grid import list_study_changes, list_varied_keys, merge_variants, read_varied
+from vitlab.studies.grid import TRIAL, list_study_changes, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import COLUMNS, RunFiles, refuse_changes, refuse_folder
 
 # ---- what limits a run, its data or its budget: where the rule holds, and how often it was right (docs/rules.md)
@@ -102,6 +102,8 @@ class StudyFiles:
             )
         if stamp != self._config[0]:
             config = read_config(StudyConfig, self.config_path, without=["executor"])
+            if config["tune"] and any(self.folder.glob("*/tune")):
+                raise UserError(f"{self.folder}: has trials as vitlab 0.8 kept them, below runs; give another --out")
             self._config, self._rows = (stamp, config), {}  # what it varies are columns of the rows
         return self._config[1]
 
@@ -195,26 +197,24 @@ class StudyFiles:
         return round_numbers({**columns, **(read_varied(run.config(), keys) if keys else {})})
 
     def sort_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Sort rows by the study's variants, then size and seed."""
-        places = {variant: place for place, variant in enumerate(dict.fromkeys(cell[0] for cell in self.cells()))}
+        """Sort rows by the study's variants, then size, seed and trial."""
+        variants = dict.fromkeys(cell[0].partition(TRIAL)[0] for cell in self.cells())
+        places = {variant: place for place, variant in enumerate(variants)}
         by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
-        return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
+        return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"], row.get("trial") or 0))
 
 
 def find_missing_parts(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
     """List the parts of its resolved configuration that a run lacks: `training` (with its test), analyses, probes.
 
-    Nothing is missing of a finished run. `data` are the contents of its data set; without them any result counts. A
-    trial that was not evaluated by the study's metric lacks its training.
+    Nothing is missing of a finished run. `data` are the contents of its data set; without them any result counts.
     """
-    result, metric, asked = run.read_result()[0], config["task"].get("metric"), [*config["analyses"], *config["probes"]]
-    if (
-        result is None
-        or (data and result.get("id") != identity(config, data))
-        or not run.config_path.is_file()
-        or metric not in (None, *result.get("validation", [metric]))
-    ):
+    result, asked = run.read_result()[0], [*config["analyses"], *config["probes"]]
+    is_other = result is None or (data and result.get("id") != identity(config, data))
+    if is_other or not run.config_path.is_file():
         return ["training", *asked]
+    if result["status"] == "diverged":
+        return []
     before = run.config()
     return [name for name in asked if name not in (*before["analyses"], *before["probes"])]
 
@@ -239,11 +239,6 @@ def format_line(cells: Sequence[Any]) -> str:
     plain = [f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for cell in cells]
     csv.writer(text, lineterminator="\r\n").writerow(plain)
     return text.getvalue().removesuffix("\r\n") + "\n"
-
-
-def find_trials(files: RunFiles) -> list[RunFiles]:
-    """List the trials of a run that have begun, by their names."""
-    return [RunFiles(folder) for folder in sorted((files.folder / "tune").glob("*/"))]
 
 
 def collect(files: StudyFiles) -> None:

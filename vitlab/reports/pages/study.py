@@ -21,7 +21,7 @@ from vitlab.reports.pages.compare import list_columns, make_runs_table, write_co
 from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import TABLES, headline, make_size_table, write_tables
 from vitlab.studies.crossover import list_params
-from vitlab.studies.grid import list_varied_keys
+from vitlab.studies.grid import TRIAL, list_varied_keys
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
 
@@ -118,18 +118,19 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
 
 def make_tiles(results: Results) -> list[dict[str, Any]]:
     """Make the four tiles: runs, each family's result with most data, time, compute."""
-    rows, metric, cells = results.rows, results.metric, results.files.cells()
-    axes = ("variant" if list_varied_keys(results.config) else "model", "size", "seed")
+    rows, metric, cells = results.all_rows, results.metric, results.files.cells()
+    cells = [(*variant.partition(TRIAL)[::2], *rest) for variant, *rest in cells]
+    axes = ("variant" if list_varied_keys(results.config) else "model", "trial", "size", "seed")
     reached = {}
     for name, by_size in results.contenders.items():
         cell = results.by_model[by_size[max(by_size)]][max(by_size)]
         reached[results.name_of(name)] = metric.text(cell.mean)
-    keys = ("wall_s", "train_flops", "tune_flops", "finetune_flops")
+    keys = ("wall_s", "train_flops", "finetune_flops")
     time, *spent = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in keys)
-    beside = " and ".join(name for name, flops in zip(("tuning", "fine-tuning"), spent[1:], strict=True) if flops)
-    summed = f"summed over runs, with {beside}" if beside else "summed over runs"
+    summed = "summed over runs, with fine-tuning" if spent[1] else "summed over runs"
     planned = f" of {len(cells)}" if len(cells) > len(rows) else ""
-    asked = ", ".join(plural(len({cell[place] for cell in cells}), noun) for place, noun in enumerate(axes))
+    counts = [len({cell[place] for cell in cells} - {""}) for place in range(len(axes))]
+    asked = ", ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
     return [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
         {"label": f"{metric.name} with most data", "entries": [(text, name) for name, text in reached.items()]},
