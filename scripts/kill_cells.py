@@ -1,19 +1,13 @@
-"""Does a study survive kills? One of 12 runs, with processes killed -9 at random moments, against an undisturbed one.
+"""Does a study survive kills? One of 12 runs, with a worker killed -9 at a random moment, against an undisturbed one.
 
-python scripts/kill_cells.py [key=value ...] [--kill worker,parent,group] [--times 5] [--seed 0] [--steps 150]
+python scripts/kill_cells.py [key=value ...] [--times 5] [--seed 0] [--steps 150]
 
-`key=value` and options like `--until=2` are given to `vitlab scale`, such as "tune={recipe.lr: [0.001, 0.01]}".
-
-- worker: a process that trains a run, chosen at random; the study must come to its end all the same.
-- parent: the process of `vitlab scale`; its workers must end, and the same command is given again.
-- group: `vitlab scale` and all that it has started, as when a machine stops; the same command is given again.
-
-Each time results.csv must be that of the undisturbed study on this machine, but for times, no run may have been trained
-twice to its end, and no process may be left. The folders stay for a look where that is not so.
+`key=value` and options like `--until=2` are given to `vitlab scale`, such as "tune={recipe.lr: [0.001, 0.01]}". The
+study must come to its end all the same: results.csv must be that of the undisturbed study on this machine, but for
+times, and no run may have been trained twice to its end. The folders stay for a look where that is not so.
 """
 
 import argparse
-import contextlib
 import os
 import random
 import shutil
@@ -37,10 +31,10 @@ BEGUN = (": training", ": continuing")  # how lines of log.txt end
 
 
 def start(folder: Path, words: list[str]) -> subprocess.Popen:
-    """`vitlab scale` in a process group of its own; what it prints goes to a file beside the folder."""
+    """`vitlab scale`; what it prints goes to a file beside the folder."""
     command = [sys.executable, "-m", "vitlab.cli", "scale", "quick", *STUDY, *words, "--out", str(folder)]
     with folder.with_name(f"{folder.name}.txt").open("a") as file:
-        return subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+        return subprocess.Popen(command, stdout=file, stderr=file)
 
 
 def finish(process: subprocess.Popen, folder: Path) -> None:
@@ -85,39 +79,6 @@ def differences(folder: Path, expected: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{run}: trained {times} times to its end"
 
 
-def list_group(process: subprocess.Popen) -> list[int]:
-    """The processes of a study that have not ended 10 s after it: its parent, the server of its workers, these."""
-    found, end = [process.pid], time.monotonic() + 10
-    while found and time.monotonic() < end:
-        found = []
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it has ended
-                state, _, group = path.read_text().rpartition(")")[2].split()[:3]
-                if int(group) == process.pid and state != "Z":
-                    found.append(int(path.parent.name))
-        time.sleep(0.1)
-    return found
-
-
-def kill(kind: str, folder: Path, process: subprocess.Popen, words: list[str]) -> str:
-    """Kill processes of a study, which goes on or is started again, and wait for its end; says what was killed."""
-    if kind == "worker":
-        if not (claims := wait_for_claims(folder, process)):
-            return "nothing (all runs had ended)"
-        pid = random.choice(claims).owner.pid
-        os.kill(pid, signal.SIGKILL)
-        finish(process, folder)
-        return f"process {pid}"
-    if kind == "parent":  # its workers may still be writing their checkpoints when it starts again
-        process.kill()
-    else:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    finished = count_finished(folder)
-    finish(start(folder, words), folder)
-    return f"{'process' if kind == 'parent' else 'group'} {process.pid} with {finished} runs finished"
-
-
 def count_finished(folder: Path) -> int:
     return len(list(folder.glob("*-n*-s*/result.json")))
 
@@ -135,7 +96,6 @@ def wait_for_moment(folder: Path, process: subprocess.Popen, runs: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="key=value")
-    parser.add_argument("--kill", default="worker,parent,group", help="some of worker,parent,group")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=150)
@@ -154,23 +114,25 @@ def main() -> None:
     expected = read_table(alone)
     print(f"undisturbed on this machine: {len(expected)} runs, {time.monotonic() - began:.0f} s", flush=True)
     failed = 0
-    for kind in args.kill.split(","):
-        for number in range(args.times):
-            folder = args.folder / f"{kind}-{number}"
-            process, began = start(folder, words), time.monotonic()
-            moment = wait_for_moment(folder, process, len(expected))
-            killed = kill(kind, folder, process, words)
-            found = [*differences(folder, expected)]
-            found += [f"process {pid} is left" for pid in list_group(process)]
-            failed += bool(found)
-            again = sum(list_logged(folder, BEGUN).values()) - len(expected)
-            print(
-                f"{kind} {number + 1}: killed {killed}, {moment}; all in {time.monotonic() - began:.0f} s, "
-                f"{again} runs continued; {'; '.join(found) or 'the same results, each run trained once'}",
-                flush=True,
-            )
-            if not found:
-                shutil.rmtree(folder)
+    for number in range(args.times):
+        folder = args.folder / str(number)
+        process, began = start(folder, words), time.monotonic()
+        moment = wait_for_moment(folder, process, len(expected))
+        killed = "nothing (all runs had ended)"
+        if claims := wait_for_claims(folder, process):
+            killed = f"process {(pid := random.choice(claims).owner.pid)}"
+            os.kill(pid, signal.SIGKILL)
+        finish(process, folder)
+        found = [*differences(folder, expected)]
+        failed += bool(found)
+        again = sum(list_logged(folder, BEGUN).values()) - len(expected)
+        print(
+            f"{number + 1}: killed {killed}, {moment}; all in {time.monotonic() - began:.0f} s, "
+            f"{again} runs continued; {'; '.join(found) or 'the same results, each run trained once'}",
+            flush=True,
+        )
+        if not found:
+            shutil.rmtree(folder)
     sys.exit(1 if failed else 0)
 
 

@@ -2,19 +2,18 @@
 
     uv run vitlab scale && uv run vitlab scale fashion
     uv run python scripts/make.py readme runs/arrow runs/fashion
-    uv run python scripts/make.py analyses [--no-pages]       # trains, unless runs/analyses* have it already
+    uv run python scripts/make.py analyses                    # trains, unless runs/analyses* have it already
+    uv run python scripts/make.py pages                       # of the analyses' report, through Chromium
     uv run python scripts/make.py tutorial                    # of runs/digits and runs/patches, docs/tutorial.md
     uv run python scripts/make.py pretrained DINOV2 MINILM PICTURES   # docs/pretrained.md says where they are from
     uv run python scripts/make.py budgets runs/fashion-*
-    uv run python scripts/make.py keys
     uv run python scripts/make.py models                      # 20 seconds; nothing is trained or allocated
     uv run --with matplotlib python scripts/make.py characters
 
 readme: docs/report.png (the top of the first study's report.html, through headless Chromium), docs/crossover.png and
 docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png (attention distance); prints
-their tables in Markdown. analyses: docs/analyses/*.png, the pages of a report among them, by the commands of
-docs/analyses.md. budgets: docs/budgets.png, the error against the size on one set, with fixed steps and with fixed
-epochs. keys: docs/keys.md for a release, what `vitlab list GROUP.keys` prints; git does not have it. models: prints the
+their tables in Markdown. analyses and pages: docs/analyses/*.png, by the commands of docs/analyses.md. budgets:
+docs/budgets.png, the error against the size on one set, with fixed steps and with fixed epochs. models: prints the
 table of docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the
 twelve text fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and
 cropped; the array of one is FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
@@ -33,15 +32,12 @@ import argparse
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from vitlab.commands.describe import GROUPS, SCHEMAS
 from vitlab.config import DescribeConfig, compose, extent, names
-from vitlab.config.groups import Key, list_keys, list_kind_keys
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -95,10 +91,6 @@ PAGES = {  # picture of a page of the report -> the page
 TALL = 8000  # pixels: more than a page has
 RASTER = 256  # pixels of a character
 SENTENCE = "The bank of the river was steep, so the man went to the bank for his money."
-KEYS = """# All keys
-
-`vitlab list GROUP.keys` prints the same: `vitlab list runs.keys`.
-"""
 SMALL, SIDE = 24, 224  # pixels, of the models for one CPU core and of others
 SIDES = {"dinov2_s14": 518, "dinov2_b14": 518}  # that they were trained at
 
@@ -129,7 +121,7 @@ def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 2
     image.quantize(colours, Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)  # it keeps small patches of colour
 
 
-def make_readme(arrow: str, fashion: str) -> None:
+def make_readme(arrow: str = "runs/arrow", fashion: str = "runs/fashion") -> None:
     from vitlab.reports.words import headline, make_size_table
     from vitlab.studies.results import load_results
 
@@ -149,7 +141,7 @@ def make_readme(arrow: str, fashion: str) -> None:
         picture.quantize(64).save(DOCS / f"{name}.png", optimize=True)
 
 
-def make_analyses(with_pages: bool) -> None:
+def make_analyses() -> None:
     for command in COMMANDS:
         print(f"vitlab {command}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "vitlab.cli", *command.split()], check=True)
@@ -157,9 +149,11 @@ def make_analyses(with_pages: bool) -> None:
     pictures.mkdir(exist_ok=True)
     for name, source in SOURCES.items():
         shutil.copyfile(source, pictures / f"{name}.png")
-    if with_pages:
-        for name, page in PAGES.items():
-            screenshot(page, pictures / f"{name}.png", height=TALL, colours=128)
+
+
+def make_pages() -> None:
+    for name, page in PAGES.items():
+        screenshot(page, DOCS / "analyses" / f"{name}.png", height=TALL, colours=128)
 
 
 def make_tutorial() -> None:
@@ -191,7 +185,7 @@ def make_pretrained(dinov2: str, minilm: str, pictures: str) -> None:
     screenshot(runs / "minilm/attention.html", folder / "heads.png", colours=64, parts="#overview")
 
 
-def make_budgets(studies: list[str]) -> None:
+def make_budgets(*studies: str) -> None:
     import altair as alt
     import pandas as pd
 
@@ -222,24 +216,6 @@ def make_budgets(studies: list[str]) -> None:
     figure.save(DOCS / "budgets.png", ppi=96)
 
 
-def write_keys() -> str:
-    """docs/keys.md"""
-
-    def table(keys: Iterable[Key]) -> Iterator[str]:
-        yield from ("| key | type | default | |", "|---|---|---|---|")
-        for key in keys:
-            cells = (f"`{key.name}`", key.type, key.default, key.about)
-            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-    lines = [KEYS]
-    for what, schema in SCHEMAS.items():
-        lines += [f"## {what}", "", *table(list_keys(schema)), ""]
-    for what, group in GROUPS.items():
-        for kind, keys in list_kind_keys(group) if group != "study" else ():
-            lines += [f"### {what} of kind `{kind}`" if kind else f"## {what}", "", *table(keys), ""]
-    return "\n".join(lines)
-
-
 def print_models() -> None:
     """Every named classifier of images with its parameters, tokens and operations, by the meta device."""
     from vitlab.models import counting, family
@@ -253,7 +229,7 @@ def print_models() -> None:
         if config.model.modality != "image" or "caption" in name:
             continue
         model = counting.meta(config.model, num_classes=1000, image_size=extent(side), channels=3)
-        forward, _ = counting.flops(model, {"image_size": extent(side), "channels": 3})
+        forward = sum(counting.flops(model, {"image_size": extent(side), "channels": 3})[0].values())
         counts = f"{counting.parameters(model):,} | {as_model(model).sequence_length or ''} | {forward / 1e9:.4g}"
         print(f"| {name} | {family(config.model, model)} | {side} | {counts} |")
 
@@ -281,28 +257,20 @@ def draw_character(font: ImageFont.FreeTypeFont, character: str) -> np.ndarray:
     return np.asarray(image.crop(image.getbbox()))
 
 
+MADE = {
+    "readme": make_readme,
+    "analyses": make_analyses,
+    "pages": make_pages,
+    "tutorial": make_tutorial,
+    "pretrained": make_pretrained,
+    "budgets": make_budgets,
+    "models": print_models,
+    "characters": make_characters,
+}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "which", choices=("readme", "analyses", "tutorial", "pretrained", "budgets", "keys", "models", "characters")
-    )
+    parser.add_argument("which", choices=MADE)
     parser.add_argument("studies", nargs="*", help="folders")
-    parser.add_argument("--no-pages", action="store_true", help="leave out the pictures of the report's pages")
     args = parser.parse_args()
-    match args.which:
-        case "readme":
-            make_readme(*(args.studies or ("runs/arrow", "runs/fashion")))
-        case "analyses":
-            make_analyses(not args.no_pages)
-        case "tutorial":
-            make_tutorial()
-        case "pretrained":
-            make_pretrained(*args.studies)
-        case "budgets":
-            make_budgets(args.studies)
-        case "keys":
-            (DOCS / "keys.md").write_text(write_keys())
-        case "models":
-            print_models()
-        case "characters":
-            make_characters()
+    MADE[args.which](*args.studies)

@@ -1,6 +1,6 @@
 """How often the sentences of a study are right, on simulated ones: tables of docs/rules.md.
 
-    python scripts/verdicts.py leads best equal crossovers compute gaps means rounds laws own_sizes multipliers
+    python scripts/verdicts.py leads best equal crossovers compute gaps means rounds own_sizes multipliers
 
 Each trial draws new test items and seeds: item i is right in a run with `skill + seed + item + rest > 0`, all but the
 skill normal. Truth is the error over all items and seeds. Of laws it draws errors with normal noise in their logs.
@@ -121,23 +121,6 @@ def rounds(points, rng):
     return np.mean([(of := found[model][size].interval).low <= 0.7 <= of.high for model, size in spreads])
 
 
-def law(planted, auto, sizes, seeds, noise, rng):
-    """Whether the 90% interval of a fit at twice the largest size holds the law's error there."""
-    x = np.repeat(np.geomspace(250, 32_000, sizes), seeds)
-    errors = LAWS[planted](x) * np.exp(noise * rng.standard_normal(len(x)))
-    low, high = fit_scaling_law(x, errors, "auto" if auto else f"m{planted}", 0.9 if planted == 4 else None).interval(
-        64e3
-    )
-    return low <= LAWS[planted](64e3) <= high
-
-
-LAWS = {
-    1: lambda x: 3 * x**-0.35,
-    2: lambda x: 0.05 + 3 * x**-0.5,
-    4: lambda x: 0.9 - 0.87 / (1 + 100 * x**-0.7),  # e_inf .03, e_0 .9, a 1
-}
-
-
 def draw_pair(seeds, rng):
     """Two laws that cross once, between 600 and 20,000, and their fits, of 5 to 8 sizes of their own each."""
     place, steep, flat = np.exp(rng.uniform(np.log(600), np.log(20_000))), rng.uniform(0.4, 0.6), rng.uniform(0.2, 0.3)
@@ -180,11 +163,6 @@ QUESTIONS = {
     "gaps": (gap, "spread, seeds of both", [(spread, *seeds) for spread in (0.05, 0.2) for seeds in UNEVEN]),
     "means": (mean, "spreads fall by, seeds", [*product((1, 3, 10), (2, 3, 5))]),
     "rounds": (rounds, "points", [(1.0,)]),
-    "laws": (
-        law,
-        "law, auto, sizes, seeds, noise",
-        [(*one, *of) for one in product(LAWS, (False, True)) for of in ((5, 3, 0.05), (8, 3, 0.1), (11, 1, 0.05))],
-    ),
     "own_sizes": (own_sizes, "seeds", [(2,), (3,), (5,)]),
     "multipliers": (multiplier, "seeds, beyond", [*product((2, 3, 5), (False, True))]),
 }

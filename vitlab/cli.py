@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from vitlab.config.errors import UserError, choices_text, first_line, printable
-from vitlab.terminal import shown_controls
+from vitlab.console import shown_controls
 
 DEBUG = "VITLAB_DEBUG"  # the environment variable
 
@@ -29,11 +29,11 @@ COMMANDS = {  # command: module in vitlab.commands and its function, what it doe
     "generate": ("inference:generate", "write text with a trained model: continuations, translations, captions"),
     "export": ("inference:export", "write a run's model as safetensors, as ONNX or for Hugging Face"),
     "fit": ("fit:fit", "fit scaling laws to a table of errors, find where they cross"),
-    "report": ("report:report", "write a study's report again"),
+    "report": ("study:report", "write a study's report again"),
     "sync": ("study:sync", "upload a study's offline W&B runs"),
     "describe": ("describe:describe", "count a model's parameters, tokens, FLOPs and memory"),
     "advise": ("advise:advise", "say which model suits your own pictures, and what more labels would bring"),
-    "data": ("data:look", "look at a folder of pictures: counts, sizes, faults, copies"),
+    "data": ("advise:look", "look at a folder of pictures: counts, sizes, faults, copies"),
     "list": ("describe:list_names", "list models, data, tasks, recipes, analyses, probes, studies, mixers"),
 }
 USAGE = """How do transformers compare with the architectures they replaced, as the data grows?

@@ -35,7 +35,8 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o666 & ~read_umask())
+            os.umask(umask := os.umask(0))
+            os.fchmod(file.fileno(), 0o666 & ~umask)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -47,12 +48,6 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(cause.errno, cause.strerror, str(path)) from None
         raise
-
-
-def read_umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 def read_stamp(path: str | Path) -> tuple[int, int, int] | None:

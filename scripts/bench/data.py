@@ -36,7 +36,7 @@ from torchvision import datasets, transforms
 
 from vitlab import data
 from vitlab.config import load
-from vitlab.data.base import ImageData, Split
+from vitlab.data.base import Split
 from vitlab.data.loader import train_loader
 from vitlab.hardware import count_cores, keep_freed_memory
 from vitlab.tasks.images import ImagePreparation
@@ -114,9 +114,8 @@ class InMemory(Dataset):
 def measure_small(repeats: int, elsewhere: Executor) -> rounds.Row:
     images = np.random.default_rng(0).integers(0, 256, (SMALL, 3, SMALL_SIDE, SMALL_SIDE), dtype=np.uint8)
     split = Split(np.zeros(SMALL, dtype=np.int64), images.__getitem__)
-    found = ImageData("small", ("one",), (SMALL_SIDE, SMALL_SIDE), 3, split, split)
     config = load("data", {"name": "cifar10", "augment": {"flip": True, "shift": SHIFT}})
-    prepare = ImagePreparation(load("recipe", "adamw"), found, config)
+    prepare = ImagePreparation(load("recipe", "adamw"), config)
     dataset = InMemory(images, compose(transforms.RandomCrop(SMALL_SIDE, SHIFT), config.mean, config.std))
     ours = partial(time_epoch, partial(read_ours, split, prepare, SMALL_BATCH, 0), SMALL, SMALL_SIDE)
     peer = partial(time_peer, elsewhere, dataset, SMALL_BATCH, SMALL, SMALL_SIDE)
@@ -133,7 +132,7 @@ def measure_folder(repeats: int, elsewhere: Executor, root: Path, cache: Path) -
             shutil.rmtree(cache, ignore_errors=True)
         found = data.load(replace(config, cache=kept))
         workers = 0 if found.cached else count_cores()  # as trainer.workers=auto
-        return read_ours(found.train, ImagePreparation(recipe, found, config), BATCH, workers)
+        return read_ours(found.train, ImagePreparation(recipe, config), BATCH, workers)
 
     dataset = datasets.ImageFolder(
         root / "train", compose(transforms.RandomResizedCrop(SIDE, AREA), config.mean, config.std)

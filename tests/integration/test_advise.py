@@ -12,8 +12,10 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tests.integration.commands import succeed, vitlab
+from tests.unit.data.drawn import copy, draw_many, encode, put
 from vitlab.analysis import backbones
 from vitlab.commands import advise
+from vitlab.console import Console
 from vitlab.studies import advice as arrays
 from vitlab.studies import store
 
@@ -129,6 +131,16 @@ def test_a_table_keeps_its_groups_and_its_split(photos, tmp_path):
     table.write_text(table.read_text().replace(",red,", ",rouge,"))
     other = ask(*keys, out=tmp_path / "whole")
     assert other["data"] != whole["data"]
+
+
+def test_a_copy_of_a_copy_is_on_the_same_side(photos, tmp_path):
+    (image,) = draw_many("crop", 1)
+    put(photos / "red" / "x.jpg", encode(image))
+    for name in ("y", "z"):  # y is a copy of x, and z one of y
+        put(photos / "red" / f"{name}.jpg", copy(image, "encoded"))
+    found = advise.list_folder(photos, tmp_path, Console(stderr=True))
+    of = dict(zip(found.paths, found.groups, strict=True))
+    assert len({of[f"red/{name}"] for name in ("x.jpg", "y.jpg", "z.jpg")}) == 1
 
 
 def test_mistakes_are_named_at_once(photos, tmp_path):

@@ -6,14 +6,14 @@ import shutil
 import pytest
 
 from tests.integration.commands import TINY
+from tests.runs import train_run
 from vitlab.config import TrainConfig, compose
 from vitlab.reports.wandb import RunReporter
-from vitlab.studies.experiment import train_run
 from vitlab.training.files import RunFiles
 
 WORDS = [*TINY, "budget.steps=6", "train_size=150", "wandb.mode=off", "recipe.ema=0.7"]
 FIRST = ["analyses=[attention_distance]", "probes=[fewshot]"]
-MORE = ["analyses=[cka,rgb_filters]", "probes=[knn]", "trainer.evaluations=1"]
+MORE = ["analyses=[attention_distance,cka,rgb_filters]", "probes=[knn]", "trainer.evaluations=1"]
 ADDED = ("cka", "rgb_filters")
 
 

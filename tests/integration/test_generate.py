@@ -129,7 +129,6 @@ def test_a_stopped_command_leaves_what_was_there(run, files, monkeypatch):
     monkeypatch.setattr(writer, "write_rows", stop)
     stopped = write(run, files, "--batch-size", "2")
     assert stopped.returncode == 130
-    assert "nothing was written to" in stopped.stderr
     assert (files / "out.txt").read_text() == "old\n"
     assert sorted(files.iterdir()) == before
 

@@ -36,7 +36,7 @@ def cluster():
 
 def list_training(folder):
     """The runs that have come past a step, of those that train."""
-    if not (folder / "cells.json").exists():
+    if not (folder / "runs.json").exists():
         return set()
     return {run.run for run in StatusReader(StudyFiles(folder)).read().of_state("running") if run.progress}
 

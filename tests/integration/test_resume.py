@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from tests.integration import commands
 from tests.integration.commands import TINY, assert_same_training, rows, weights
 from tests.integration.test_train import EVERYTHING, RANDOM
+from tests.runs import train_run
 from vitlab.analysis.layers import effective_size
 from vitlab.config import TrainConfig, compose
 from vitlab.models import build_model
 from vitlab.models.export import export_weights
-from vitlab.studies.experiment import train_run
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.files import RunFiles
 from vitlab.training.loop import Interrupted

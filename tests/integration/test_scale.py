@@ -16,11 +16,11 @@ from unittest.mock import Mock
 import pytest
 
 from tests.integration import commands
+from tests.runs import train_run
 from vitlab.commands import scale
 from vitlab.config import TrainConfig, compose, load
 from vitlab.data import load as load_data
 from vitlab.data.split import subset
-from vitlab.studies.experiment import train_run
 from vitlab.studies.stats import read_outcomes
 from vitlab.studies.store import COLUMNS, StudyFiles
 from vitlab.training.files import RunFiles
@@ -311,7 +311,7 @@ def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monke
     (second / "result.json").write_text(json.dumps({**RunFiles(second).result(), "accuracy": "high"}))
     found = json.loads(commands.vitlab("status", folder, "--json").stdout)
     assert (found["finished"], found["waiting"]) == (0, 2)
-    assert ["it is no result" in found["cells"][0]["error"], '"high"' in found["cells"][1]["error"]] == [True, True]
+    assert ["it is no result" in found["runs"][0]["error"], '"high"' in found["runs"][1]["error"]] == [True, True]
     done = commands.succeed(*words)
     assert [done.stderr.count(f"{folder / name / 'result.json'}: cannot read it (") for name in names] == [1, 1]
     assert [{key: row[key] for key in rows[0]} for row in results(folder)] == rows

@@ -10,12 +10,12 @@ import torch
 
 import vitlab as api
 from tests.integration.commands import FINISHED, TINY, rows, succeed
+from tests.runs import train_run
 from vitlab.cli import main
 from vitlab.config import TrainConfig, compose, names, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.data.opening import open_data
 from vitlab.data.split import training_items
-from vitlab.studies.experiment import train_run
 
 RANDOM = ["model.dropout=0.2", "model.drop_path=0.2", "data.augment.shift=2", "data.augment.flip=true"]
 EVERYTHING = [  # that a recipe can turn on, at once

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.runs import train_run
 from vitlab.config import TrainConfig, compose
-from vitlab.studies.experiment import train_run
 from vitlab.training.loop import Interrupted
 from vitlab.training.module import TrainingModule
 

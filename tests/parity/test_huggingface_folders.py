@@ -236,6 +236,10 @@ def test_a_folder_as_a_model_brings_its_weights_recipe_tokenizer_and_image_size(
         assert config.data.tokenizer == str(folder)
     key, value = ("image_size", 32) if kind == "vit" else ("tokenizer", "bpe")
     other = compose(TrainConfig, [f"model={folder}", *words, "init=null", "recipe=adamw", f"data.{key}={value}"])
+    of_mapping = compose(
+        TrainConfig, [f"model={folder}", f"{words[0].replace('=', '={name: ')}, {key}: {value}}}", *words[1:]]
+    )
+    assert getattr(of_mapping.data, key) == value, "the user named it beside the choice"
     for again in (other, compose(TrainConfig, base=resolved(other))):
         assert (again.init.weights, again.recipe.name, getattr(again.data, key)) == (None, "adamw", value)
 
@@ -268,6 +272,8 @@ def test_dropouts_are_where_theirs_are_and_as_high(tmp_path):
             m.p for m in type(KINDS[kind][0](2, 1e-5)).from_pretrained(folder).modules() if isinstance(m, nn.Dropout)
         ]
         assert sorted(theirs) == [0.2] * 5 + [0.3] * 2
+        without = save(KINDS[kind][0](2, 1e-5), tmp_path / f"{kind}-without", **dict.fromkeys(rates))
+        assert not any(isinstance(m, nn.Dropout) and m.p for m in load_huggingface(without)[0].modules())
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from vitlab.models import build_model
-from vitlab.models.weights import Weights, fit, name_in_timm
+from vitlab.models.weights import Weights, fill, name_in_timm
 
 HEIGHT, WIDTH, CLASSES = 64, 96, 11  # neither square nor 224; 32 divides both
 PAIRS = {
@@ -56,7 +56,7 @@ def test_logits_and_gradients_are_timms(name):
     theirs = randomized(timm.create_model(PAIRS[name], img_size=(HEIGHT, WIDTH), **sizes)).eval()
     mine = build_model(name, image_size=(HEIGHT, WIDTH), **sizes).eval()
     embed = theirs.stem if hasattr(theirs, "stem") else theirs.patch_embed
-    report = fit(mine, Weights(theirs.state_dict(), name, embed.grid_size))
+    report = fill(mine, Weights(theirs.state_dict(), name, embed.grid_size))
     assert not [*report.missing, *report.unused, *report.new, *report.resized], report
     images, labels = torch.randn(2, 3, HEIGHT, WIDTH), torch.tensor([3, 7])
     logits = []

@@ -15,11 +15,11 @@ from unittest.mock import patch
 from torch.utils.data import DataLoader
 
 from tests.integration.commands import vitlab
+from tests.runs import train_run
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.identity import identity
 from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter
-from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study, name_run
 from vitlab.studies.store import StudyFiles, collect
 from vitlab.training import train as training

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import timm
@@ -21,6 +20,7 @@ from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from vitlab.config import UserError, first_line
+from vitlab.data.base import Show
 from vitlab.data.images import decode
 from vitlab.files import replacing
 from vitlab.models.base import before_head
@@ -37,8 +37,6 @@ BATCH = 32  # pictures a forward pass; so many at most are computed again after 
 SMALLEST, LARGEST = 96, 224  # pixels a side that a network of timm is given, whatever the pictures have
 STEP = 32
 FLOOR_SIDE = 32  # pixels a side of what classifiers without a network see
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def compute_features(
     paths: Sequence[str],
     digests: Sequence[str],
     bits: int,
-    progress: Progress,
+    progress: Show,
 ) -> np.ndarray:
     """Return features (N, D) of the files: read those kept in `folder`, compute the rest and keep them there.
 
@@ -194,13 +192,3 @@ def scale_pixels(pixels: np.ndarray, grey: bool | None = None) -> np.ndarray:
     """Scale pictures uint8 (N, 3, H, W) to float32 (N, D) in 0..1; one channel if all are equal, or by `grey`."""
     grey = (pixels[:, :1] == pixels).all() if grey is None else grey
     return (pixels[:, :1] if grey else pixels).reshape(len(pixels), -1).astype(np.float32) / 255
-
-
-def time_calls(call: Callable[[], Any], repetitions: int = 20) -> float:
-    """Time a call in milliseconds: the least after a warm start, because other programs only add to it."""
-    spent = []
-    for _ in range(repetitions + 5):
-        begun = time.perf_counter()
-        call()
-        spent.append(1000 * (time.perf_counter() - begun))
-    return min(spent[5:])

@@ -10,7 +10,7 @@ head width, n queries of a block.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,8 +42,8 @@ class Analysis(NamedTuple):
     run: Callable[..., Any]
 
 
-Part = TypeVar("Part")
-Progress = Callable[[int, int], None]  # how much is done, of how much
+Item = TypeVar("Item")
+ShowCount = Callable[[int, int], None]  # how much is done, of how much
 
 # of timm; each calls the kernel once, with all of its tokens
 KINDS = (
@@ -252,12 +252,16 @@ def find_layers(model: nn.Module) -> dict[str, nn.Module]:
     return layers
 
 
+def finds(find: Callable[[nn.Module], Any], model: nn.Module) -> bool:
+    """Tell whether a function that raises UserError for models without something finds it in a model."""
+    with suppress(UserError):
+        return find(model) is not None
+    return False
+
+
 def has_layers(model: nn.Module) -> bool:
     """Tell whether the model has layers that take images."""
-    try:
-        return takes_images(model) and bool(find_layers(model))
-    except UserError:
-        return False
+    return takes_images(model) and finds(find_layers, model)
 
 
 def takes_images(model: nn.Module) -> bool:
@@ -298,17 +302,17 @@ def run_eagerly(model: nn.Module) -> Iterator[None]:
 CHUNK = 16  # images in one forward pass
 
 
-def track_progress(parts: Sequence[Part], progress: Progress | None = None) -> Iterator[Part]:
-    """Yield the parts; call `progress(done, total)` before the first and after each."""
-    for done, part in enumerate(parts):
+def track_progress(items: Sequence[Item], progress: ShowCount | None = None) -> Iterator[Item]:
+    """Yield the items; call `progress(done, total)` before the first and after each."""
+    for done, item in enumerate(items):
         if progress and not done:
-            progress(0, len(parts))
-        yield part
+            progress(0, len(items))
+        yield item
         if progress:
-            progress(done + 1, len(parts))
+            progress(done + 1, len(items))
 
 
-def in_chunks(inputs: Any, progress: Progress | None = None) -> Iterator[Any]:
+def in_chunks(inputs: Any, progress: ShowCount | None = None) -> Iterator[Any]:
     """Yield a few images, or a few texts of a `TokenInputs`, at a time."""
     return track_progress(inputs.split(CHUNK), progress)
 
@@ -318,7 +322,7 @@ def average_per_head(
     inputs: Tensor | TokenInputs,
     reduction: Reduction,
     first: int = 0,
-    progress: Progress | None = None,
+    progress: ShowCount | None = None,
     uniform: bool = False,
 ) -> list[dict[str, Any]]:
     """Return one row {"layer", "head", "value"} per head, both counted from 1; never hold a whole layer's weights.

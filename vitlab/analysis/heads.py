@@ -14,7 +14,7 @@ from vitlab.analysis.capture import (
     Analysis,
     AttentionCall,
     Patches,
-    Progress,
+    ShowCount,
     attention_maps,
     average_per_head,
     find_attention_layers,
@@ -90,7 +90,7 @@ def reference_distances(places: Patches, renormalize: bool = False) -> dict[str,
 
 
 def run_attention_distance(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, Any]:
     """Return "rows" {"layer", "head", "value"}, one per head and counted from 1, and "references" {name: pixels}.
 
@@ -128,7 +128,7 @@ def applies_attention_entropy(model: nn.Module) -> bool:
 
 
 def run_attention_entropy(
-    model: nn.Module, inputs: Tensor | TokenInputs, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, inputs: Tensor | TokenInputs, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, Any]:
     """Return "rows" {"layer", "head", "value"}, one per head and counted from 1, and "references" {name: nats}.
 
@@ -200,7 +200,7 @@ class Totals:
 
 
 def run_head_types(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> list[dict[str, Any]]:
     """Return one row {"layer", "head", "type", "value", "row", "column", "local", "global", "sink"} per head.
 
@@ -343,13 +343,8 @@ def head_label(scores: dict[str, float | None]) -> tuple[str, float]:
     return "mixed" if sum(score >= PART for score in narrow.values()) >= 2 else "none", max(defined.values())
 
 
-def applies_head_patterns(model: nn.Module) -> bool:
-    """Tell whether the model has attention over the tokens of a text."""
-    return isinstance(model, TextModel) and bool(find_attention_layers(model.text))
-
-
 def run_head_patterns(
-    model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> list[dict[str, Any]]:
     """Return the rows of `HeadPatterns` over all sequences, with "value" = "score"; an encoder-decoder's encoder."""
     patterns = HeadPatterns()
@@ -366,5 +361,10 @@ ANALYSES = {
         "nats", "attention that vitlab knows, over images or texts", applies_attention_entropy, run_attention_entropy
     ),
     "head_types": Analysis("share", "attention over a grid of patches", has_patches, run_head_types),
-    "head_patterns": Analysis("score", "attention over the tokens of a text", applies_head_patterns, run_head_patterns),
+    "head_patterns": Analysis(
+        "score",
+        "attention over the tokens of a text",
+        lambda model: isinstance(model, TextModel) and bool(find_attention_layers(model.text)),
+        run_head_patterns,
+    ),
 }

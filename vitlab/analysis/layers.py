@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.capture import (
     Analysis,
-    Progress,
+    ShowCount,
     find_layers,
     has_layers,
     run_eagerly,
@@ -26,8 +26,6 @@ from vitlab.models.base import as_model
 from vitlab.models.text import TextModel
 from vitlab.tasks.base import TokenInputs
 from vitlab.training.checkpoints import load_run
-
-LEAST = 4  # images that the unbiased estimator needs
 
 
 def compute_gram(features: Tensor) -> Tensor:
@@ -82,15 +80,13 @@ def cka(
     images: Tensor,
     other: nn.Module | None = None,
     batch: int = 32,
-    progress: Progress | None = None,
+    progress: ShowCount | None = None,
 ) -> Tensor:
     """Compute CKA float64 (L, M) between all layers of a model, or of a model and an `other` for the same images.
 
-    The images (B, C, Y, X) are split into batches of at least `batch`, or one batch if they are fewer. Raises UserError
-    for a model without layers and for fewer than 4 images.
+    The images (B, C, Y, X), four or more, are split into batches of at least `batch`, or one batch if they are fewer.
+    Raises UserError for a model without layers.
     """
-    if len(images) < LEAST or batch < LEAST:
-        raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")
 
     def products() -> Iterator[tuple[Tensor, Tensor]]:
         for chunk in track_progress(images.tensor_split(max(1, len(images) // batch)), progress):
@@ -111,21 +107,17 @@ def load_other(source: str, images: Tensor) -> nn.Module:
     else:
         loaded = load_run(source)
         other, shape = loaded.model, loaded.shape
-        if shape.get("image_size") is None:
-            raise UserError(f"cka.other={source}: is a text model; give a run of images")
-        if (tuple(shape["image_size"]), shape["channels"]) != (size, channels):
-            wanted = "{} x {} pixels and channels={}"
-            raise UserError(
-                f"cka.other={source}: was trained for {wanted.format(*shape['image_size'], shape['channels'])}, these "
-                f"images have {wanted.format(*size, channels)}; give a run of such images"
-            )
+        theirs, ours = (shape.get("image_size"), shape.get("channels")), (size, channels)
+        if theirs != ours:
+            wanted = f"image_size and channels {theirs}, these images have {ours}"
+            raise UserError(f"cka.other={source}: was trained for {wanted}; give a run of such images")
     if not has_layers(other):
         raise UserError(f"cka.other={source}: has no layers named as blocks to compare with")
     return other.eval().to(images.device)
 
 
 def run_cka(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> list[dict[str, Any]]:
     """Return one row {"layer", "other", "value", "name", "other_name"} per pair of layers, by `config.batch` images.
 
@@ -153,7 +145,7 @@ CHUNK = 8  # images in one forward and backward pass
 
 
 def receptive_fields(
-    model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0, progress: Progress | None = None
+    model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0, progress: ShowCount | None = None
 ) -> tuple[Tensor, list[list[int]]]:
     """Compute the fields (len(chosen), Y, X) of the chosen layers (0: first), each with a peak of 1, and their grids.
 
@@ -161,7 +153,7 @@ def receptive_fields(
 
     The root of the mean over images, of the sum over channels, of (d(v . u) / d pixel)^2, where u (D,) is the layer's
     output in the middle, and v a random direction for each image, for in a plain sum of u channels could cancel.
-    Raises UserError for a model without layers, and where u depends on no pixel.
+    Raises UserError for a model without layers.
 
     Luo et al., 2016; for a ViT the middle is the patch in the middle of the grid. With an even number of units the
     middle is the unit right of it and below, where strided convolutions have it within a pixel of the picture's middle:
@@ -191,8 +183,6 @@ def receptive_fields(
                 (slope,) = torch.autograd.grad((unit * direction).sum(), pixels, retain_graph=True)
                 squares[place] += slope.double().square().sum(dim=(0, 1))
     peaks = squares.amax(dim=(1, 2), keepdim=True)
-    if not (peaks > 0).all():
-        raise UserError(f"{type(model).__name__}: the middle of a layer's output depends on no pixel")
     return (squares / peaks).sqrt().cpu(), [grids[layer] for layer in chosen]
 
 
@@ -226,7 +216,7 @@ def measure_reach(field: Tensor) -> float:
 
 
 def run_receptive_field(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, Any]:
     """Return {"fields": float32 (n, Y, X), "rows": [{"layer", "grid", "value", "reach"}]} of `config.layers` layers.
 
@@ -250,7 +240,7 @@ BINS = 16  # of distances at most
 
 
 def run_token_reach(
-    model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> list[dict[str, Any]]:
     """Return rows {"distance", "value", "reach"}: by distance, the share of a hidden state's dependence on tokens.
 

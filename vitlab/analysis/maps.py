@@ -15,7 +15,7 @@ from vitlab.analysis.capture import (
     AttentionCall,
     KernelCalls,
     Patches,
-    Progress,
+    ShowCount,
     find_attention_layers,
     find_layers,
     find_patches,
@@ -46,7 +46,7 @@ def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor
 
 
 def run_attention_maps(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, np.ndarray]:
     """Return {"maps": (B, L, H, gy, gx), "rollout": (B, L, gy, gx), both float16, "class_token": 1 if it is mapped}.
 
@@ -115,7 +115,7 @@ def rollout_maps(joint: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1
 
 
 def run_rollout(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, np.ndarray]:
     """Return {"rollout": float32 (B, gy, gx)}; `config.identity` as in `rollout`.
 
@@ -180,7 +180,7 @@ def explain_convolution(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
 
 
 def run_explanation(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, Any]:
     """Return {"maps": float32 (B, gy, gx), each with largest value 1 or all 0; "rows": the class chosen for each}."""
     explain = explain_attention if has_patches(model) else explain_convolution

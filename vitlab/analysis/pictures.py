@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from vitlab.analysis.capture import (
     Analysis,
-    Progress,
+    ShowCount,
     find_patches,
+    finds,
     in_chunks,
     takes_images,
     track_progress,
@@ -27,18 +28,14 @@ from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model, before_head, evaluating
 from vitlab.models.weights import first_convolution
 
-LEAST = 5
-
 
 def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
     """Place features (B, D) as points float32 (B, 2), starting from their first two principal components: t-SNE.
 
     Van der Maaten and Hinton, 2008. Neither the axes nor the distances between clusters mean anything.
     `perplexity` is about how many neighbours each has; of few images at most a third of the others. Raises UserError
-    for fewer than 5 images and for features that are not finite.
+    for features that are not finite.
     """
-    if len(features) < LEAST:
-        raise UserError(f"images={len(features)}: t-SNE needs at least {LEAST}")
     if not np.isfinite(features).all():
         raise UserError("the model's features of these images are not finite")
     from sklearn.manifold import TSNE
@@ -47,17 +44,9 @@ def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> 
     return tsne.fit_transform(features).astype(np.float32)
 
 
-def applies_embedding(model: nn.Module) -> bool:
-    """Tell whether the model takes images and knows the features that its head reads."""
-    try:
-        return takes_images(model) and callable(before_head(model))
-    except UserError:
-        return False
-
-
 @torch.no_grad()
 def run_embedding(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, np.ndarray]:
     """Return {"points": float32 (B, 2)} in the order of the images; `config.perplexity`, `config.seed`.
 
@@ -72,11 +61,6 @@ def run_embedding(
 
 
 LARGEST = 16  # patches along a side
-
-
-def applies_robustness(model: nn.Module) -> bool:
-    """Tell whether the model classifies images."""
-    return takes_images(model) and as_model(model).classifies
 
 
 def shuffle_patches(images: Tensor, grid: int, generator: torch.Generator) -> Tensor:
@@ -113,7 +97,7 @@ def run_robustness(
     images: Tensor,
     config: AnalysisConfig,
     labels: Tensor | None = None,
-    progress: Progress | None = None,
+    progress: ShowCount | None = None,
 ) -> list[dict[str, Any]]:
     """Return rows {"kind", "strength", "value"}: the share of images whose class the model still gives.
 
@@ -199,14 +183,6 @@ def patch_positions(model: nn.Module) -> Tensor:
     return table[0, -rows * columns :]  # those of the prefix tokens come first
 
 
-def applies_position_similarity(model: nn.Module) -> bool:
-    """Tell whether the model adds position embeddings to a grid of patches."""
-    try:
-        return bool(len(patch_positions(model)))
-    except UserError:
-        return False
-
-
 def run_position_similarity(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
     """Return {"similarity": float32 (gy, gx, gy, gx)}: [r, c] is the picture of the patch in row r, column c.
 
@@ -218,13 +194,23 @@ def run_position_similarity(model: nn.Module, images: Tensor, config: AnalysisCo
 
 
 ANALYSES = {
-    "embedding": Analysis("", "images, and features before its head", applies_embedding, run_embedding),
-    "robustness": Analysis("share", "images, and classes", applies_robustness, run_robustness),
+    "embedding": Analysis(
+        "",
+        "images, and features before its head",
+        lambda model: takes_images(model) and finds(before_head, model),
+        run_embedding,
+    ),
+    "robustness": Analysis(
+        "share",
+        "images, and classes",
+        lambda model: takes_images(model) and as_model(model).classifies,
+        run_robustness,
+    ),
     "rgb_filters": Analysis("weight", "a convolution that reads the pixels", takes_images, run_rgb_filters),
     "position_similarity": Analysis(
         "cosine similarity",
         "position embeddings that are added to a grid of patches",
-        applies_position_similarity,
+        partial(finds, patch_positions),
         run_position_similarity,
     ),
 }

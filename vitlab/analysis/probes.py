@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from vitlab.config import UserError, load
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import Choice
-from vitlab.data.base import Split
+from vitlab.data.base import Show, Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
 from vitlab.data.split import subset
@@ -29,8 +29,6 @@ from vitlab.models.base import before_head, evaluating
 from vitlab.registry import implementation
 from vitlab.tasks import build
 from vitlab.tasks.base import Task
-
-Progress = Callable[[str, int, int], None]  # the name of the work, steps done, steps in all
 
 
 @dataclass(frozen=True)
@@ -76,11 +74,6 @@ def extract(
     return Features(x, labels)
 
 
-def run_of(config: Choice) -> Callable[..., dict[str, float | None]]:
-    """Find the implementation of a probe. Raises UserError for a module without `run`."""
-    return RUNS.get(config.kind) or implementation("vitlab.analysis.probes", config.kind, "run").run
-
-
 def accuracy(predicted: Tensor, labels: Tensor) -> float:
     """Compute the share of labels (M,) that were predicted."""
     return (predicted == labels).double().mean().item()
@@ -92,7 +85,7 @@ def measure(
     chosen: Sequence[str],
     indices: np.ndarray,
     workers: int = 0,
-    progress: Progress | None = None,
+    progress: Show | None = None,
 ) -> dict[str, float | None]:
     """Measure the chosen probes' numbers, tested on all held-out images.
 
@@ -112,7 +105,8 @@ def measure(
         for name, _, data in (name.partition("@") for name in chosen):
             if data == other:
                 config = load("probe", name)
-                found = run_of(config)(train, test, config, progress)
+                run = RUNS.get(config.kind) or implementation("vitlab.analysis.probes", config.kind, "run").run
+                found = run(train, test, config, progress)
                 numbers |= {f"{key}@{other}" if other else key: value for key, value in found.items()}
     return numbers
 
@@ -133,7 +127,7 @@ LEAST_STD = 1e-5
 
 
 def run_fewshot(
-    train: Features, test: Features, config: Choice, progress: Progress | None = None
+    train: Features, test: Features, config: Choice, progress: Show | None = None
 ) -> dict[str, float | None]:
     """Return `fewshot_<shots>`: few-shot linear accuracy, the mean over `config.seeds` draws of the training images.
 
@@ -149,7 +143,9 @@ def run_fewshot(
     for done, shots in enumerate(possible):
         accuracies = []
         for seed in range(config.seeds):
-            rows = draw_shots(train.labels, classes, shots, seed)
+            generator = np.random.default_rng(seed)  # more shots of a seed contain the fewer
+            members = ((train.labels == label).nonzero()[:, 0].numpy() for label in classes)
+            rows = torch.from_numpy(np.concatenate([generator.permutation(some)[:shots] for some in members]))
             signs_NC = (train.labels[rows][:, None] == classes).double() * 2 - 1  # 1 for an image's class
             weights_DC, bias_C = ridge(train.x[rows].double(), signs_NC, config.l2)
             predicted = classes[(x_MD @ weights_DC + bias_C).argmax(dim=1)]
@@ -158,13 +154,6 @@ def run_fewshot(
         if progress:
             progress("few-shot", done + 1, len(possible))
     return numbers
-
-
-def draw_shots(labels: Tensor, classes: Tensor, shots: int, seed: int) -> Tensor:
-    """Draw `shots` images of each class, as indices int64 (C * shots,); more shots of a seed contain the fewer."""
-    generator = np.random.default_rng(seed)
-    members = [generator.permutation((labels == label).nonzero()[:, 0].numpy())[:shots] for label in classes]
-    return torch.from_numpy(np.concatenate(members))
 
 
 def ridge(x_ND: Tensor, y_NC: Tensor, l2: float) -> tuple[Tensor, Tensor]:
@@ -187,7 +176,7 @@ def ridge(x_ND: Tensor, y_NC: Tensor, l2: float) -> tuple[Tensor, Tensor]:
 SIMILARITIES = 2**25  # in memory at a time, as far as whole test images allow
 
 
-def run_knn(train: Features, test: Features, config: Choice, progress: Progress | None = None) -> dict[str, float]:
+def run_knn(train: Features, test: Features, config: Choice, progress: Show | None = None) -> dict[str, float]:
     """Return `knn`: test accuracy of the `config.k` nearest training images' votes, each exp(similarity / temperature).
 
     By cosine similarity (Wu et al., 2018; Caron et al., 2021, DINO).
@@ -210,7 +199,7 @@ HELD_OUT = 0.2  # of the training images, to choose the regularisation on
 
 
 def run_linear(
-    train: Features, test: Features, config: Choice, progress: Progress | None = None
+    train: Features, test: Features, config: Choice, progress: Show | None = None
 ) -> dict[str, float | None]:
     """Return `linear_probe`: test accuracy of logistic regression on standardized features, by L-BFGS.
 

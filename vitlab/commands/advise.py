@@ -1,33 +1,128 @@
-"""`vitlab advise`: which model for these pictures, and what more labels would bring."""
+"""`vitlab data`: a look at pictures before anything is trained; `advise`: which model for them, what labels bring."""
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from vitlab.commands.arguments import CommandParser, non_empty_path
+from vitlab.config import UserError, printable, raise_all
+from vitlab.console import Console, tabulate
+from vitlab.files import write_json
+from vitlab.formatting import cut_lines, plural
+from vitlab.training.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from vitlab.data.look import Look
 import argparse
 import hashlib
 import os
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from timeit import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitlab.commands.arguments import CommandParser, number_between, status_line, typed
-from vitlab.commands.data import look_into
-from vitlab.config import TrainConfig, UserError, compose, first_line, load, printable, raise_all
+from vitlab.commands.arguments import number_between, status_line, typed
+from vitlab.config import TrainConfig, compose, first_line, load
 from vitlab.config.groups import dump_yaml
-from vitlab.console import Console
 from vitlab.data.images import imagefolder
 from vitlab.data.opening import open_data, progress_bar
-from vitlab.files import write_json, write_text
-from vitlab.formatting import duration, plural, whole
-from vitlab.training.files import refuse_unwritable
+from vitlab.files import write_text
+from vitlab.formatting import duration, whole
 
 if TYPE_CHECKING:
     from vitlab.analysis.backbones import Backbone
     from vitlab.data.look import Picture
     from vitlab.studies.advice import Network, Outcome
+
+# ---- data
+
+
+LOOK = """Look at a folder of pictures, one subfolder for each class, before anything is trained.
+  vitlab data photos                     # counts, sizes, files that cannot be read, copies
+  vitlab data photos --out look          # the same with pictures: look/data.html, look/data.json
+
+Copies are found when they are encoded again, resized, mirrored or a little brighter, not when cropped or turned."""
+MOST = 20  # classes, files and pairs that are listed
+
+
+def look(words: Sequence[str]) -> int:
+    parser = CommandParser("data", LOOK)
+    about = "class folders, or train/, val/ and test/ with class folders"
+    parser.add_argument("folder", metavar="FOLDER", type=non_empty_path, help=about)
+    parser.add_out("where to write data.html and data.json")
+    parser.add_json()
+    args = parser.parse_args(words)
+    _, facts, paths = look_into(args.folder.expanduser(), args.out)
+    if args.json:
+        print(json.dumps(facts, indent=1))
+    else:
+        show(facts)
+        if paths:
+            print("", *paths, sep="\n")
+    return 0
+
+
+def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list[Path]]":
+    """Look at a folder; return the look, its facts, and the page and the document written to OUT. Raises UserError."""
+    from vitlab.data.images import imagefolder  # numpy: the help does without
+
+    raise_all(imagefolder.check_root(root))
+    if out and out.resolve().is_relative_to(root.resolve()):
+        raise UserError(f"--out {out}: is inside {root}, whose folders are classes; give another folder")
+    if out:
+        refuse_unwritable(out)
+    from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
+    from vitlab.data.opening import progress_bar
+
+    with progress_bar(Console(stderr=True)) as progress:
+        found = look_at(root, progress)
+    facts = summarize(found)
+    if out is None:
+        return found, facts, []
+    from vitlab.reports.pages.data_look import write_data_page
+
+    write_json(out / "data.json", facts)
+    return found, facts, [write_data_page(out / "data.html", found, facts), out / "data.json"]
+
+
+def show(facts: Mapping[str, Any]) -> None:
+    """Print the facts of `summarize`, the longest lists cut short."""
+    from vitlab.data.look import describe, describe_duplicates, describe_pair, suggest
+
+    console = Console(soft_wrap=True, highlight=False)
+    classes, splits = facts["classes"], facts["splits"]
+    rows = [[printable(name), *(f"{n:,}" for n in counts.values())] for name, counts in classes.items()]
+    if len(rows) > 2 * MOST:  # those with the most and the fewest; a few more are better shown than counted
+        rows = [*rows[: MOST // 2], [f"... {len(rows) - MOST:,} classes more ..."], *rows[-MOST // 2 :]]
+    totals = (f"{sum(counts[part] for counts in classes.values()):,}" for part in splits)
+    rows.append([plural(len(classes), "class", "classes"), *totals])
+    console.print(tabulate(["class", *splits], rows, numbers=len(splits)))
+    lines = ["", *(f"{what}: {text}" for what, text in describe(facts))]
+    unreadable = [f"{file['path']}: {file['reason']}" for file in facts["unreadable"]]
+    lines += list_some(f"cannot be read: {len(unreadable):,}", unreadable)
+    pairs = [f"{pair['second']} = {pair['first']}  {describe_pair(pair)}".rstrip() for pair in facts["duplicates"]]
+    lines += list_some(f"pictures that look like another one: {describe_duplicates(facts)}", pairs)
+    lines += [] if pairs else ["pictures that look like another one: none"]
+    lines += list_some("data=imagefolder refuses this folder:", facts["problems"])
+    lines += ["", f"suggested: {suggest(facts)}"] if suggest(facts) else []
+    for line in lines:
+        console.print(escape(printable(line)))
+
+
+def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield from ("", title, *(f"  {line}" for line in cut_lines(lines, MOST, ", which --json lists", "")))
+
+
+# ---- advise
+
 
 DESCRIPTION = """Say which model to take for your own pictures, and what more labels would bring.
   vitlab advise photos                        # a folder of pictures for each class, or train/, val/, test/ of them
@@ -43,6 +138,7 @@ networks on these pictures; the next `vitlab advise` compares them, too."""
 FEWEST = 20  # pictures
 STEPS, SEEDS = 1000, [0, 1, 2]  # of networks; the steps are doubled while they limit one
 SCRATCH = ("vit_nano", "resnet_nano")
+TIMED = 25  # predictions
 SIDES = 32, 64  # pixels a side of networks from scratch, at least and at most
 
 
@@ -244,19 +340,18 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
 def describe_costs(
     outcome: "Outcome", features: dict[str, np.ndarray], networks: "dict[str, Backbone]", labels: np.ndarray
 ) -> str:
-    """Describe the cost of a prediction: the least time of several in this process, after a warm start."""
-    from vitlab.analysis.backbones import time_calls
+    """Describe the cost of a prediction: the least time of several in this process."""
     from vitlab.studies.advice import fit_classifier, score
 
     one, size = outcome.candidate, ""
     x = features[one.features]
     model = fit_classifier(one.kind, x, labels, np.arange(len(labels)))
-    took = time_calls(lambda: score(model, x[:1], int(labels.max()) + 1))
+    took = min(repeat(lambda: score(model, x[:1], int(labels.max()) + 1), number=1, repeat=TIMED))
     if network := networks.get(one.features):
         picture = np.zeros((1, network.channels, *network.size), np.uint8)
-        took += time_calls(lambda: network.embed(picture))
+        took += min(repeat(lambda: network.embed(picture), number=1, repeat=TIMED))
         size = f" and {network.megabytes:.0f} MB of weights"
-    return f"{one.name} takes {took:.1f} ms a picture once it is decoded{size}."
+    return f"{one.name} takes {1000 * took:.1f} ms a picture once it is decoded{size}."
 
 
 def place_study(pictures: Pictures, out: Path, steps: int) -> Path:

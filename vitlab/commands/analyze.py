@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from vitlab.commands.arguments import CommandParser, status_line, utf8_text
+from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import (
     TrainConfig,
     UserError,
@@ -245,15 +245,13 @@ def analyze(words: Sequence[str]) -> int:
     add("run", metavar="RUN|FOLDER|timm:NAME[=FILE]", help="a run's folder, Hugging Face's folder, or a model of timm")
     about = "default: every analysis that applies; FILE.yaml is your own; ANALYSIS.key=value changes an option"
     add("words", nargs="*", metavar="ANALYSIS | FILE.yaml | key=value", help=about)
-    texts = {"action": "append", "dest": "text", "type": utf8_text}
+    texts = {"action": "append", "dest": "text"}
     add("--text", nargs=1, default=[], metavar="TEXT", help="input of a text model", **texts)
     add("--pair", nargs=2, metavar=("A", "B"), help="two sentences as one input", **texts)
     parser.add_out("where to write the numbers and pictures (default: RUN/analysis/trained)")
     args = parser.parse_intermixed_args(words)
     named = {Path(word).stem: word for word in args.words if "=" not in word}
     given, problems = [word for word in args.words if "=" in word], []
-    if len(named) + len(given) < len(args.words):
-        problems.append(f"{' '.join(args.words)}: two analyses have the same name")
     overrides = [word for word in given if re.split("[.=]", word)[0] not in {*named, *names("analysis")}]
     if overrides and not args.out and RunFiles(args.run).config_path.is_file():
         problems.append(f"{overrides[0]}: also give --out DIR; the run's own folder is for its own data")
@@ -267,7 +265,7 @@ def analyze(words: Sequence[str]) -> int:
     raise_all(problems)
     with status_line("loading torch, lightning and timm"):
         from vitlab.analysis import examine, refusal
-        from vitlab.analysis.texts import encode_text
+        from vitlab.analysis.alignment import encode_text
         from vitlab.reports.figures import draw_findings, save_figure
         from vitlab.reports.pages.attention import write_views
         from vitlab.training.load import load_subject
@@ -330,9 +328,7 @@ def load_analyses(files: Mapping[str, str], overrides: Sequence[str]) -> dict[st
     analyses, problems = {}, []
     for name, file in files.items():
         with collecting(problems):
-            options = analyses[name] = load("analysis", {"name": file, **changes.get(name, {})})
-            if vars(options).get("pictures", 1) < 1:
-                problems.append(f"{name}.pictures={options.pictures}: must be at least 1")
+            analyses[name] = load("analysis", {"name": file, **changes.get(name, {})})
     unused = [name for name in changes if name not in files]
     problems += [f"{name}: has options but was not chosen; name it too, or leave its options out" for name in unused]
     raise_all(problems)

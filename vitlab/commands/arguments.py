@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from vitlab.config import UserError, choices_text
 from vitlab.config.groups import GROUPS
-from vitlab.terminal import erase_line
+from vitlab.console import erase_line
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -78,15 +78,6 @@ parse_jobs = typed(
     "a positive integer, nor auto",
     lambda value: value is None or value >= 1,
 )
-
-
-def utf8_text(text: str) -> str:
-    """Check that a text is valid Unicode. Bytes that are not UTF-8 reach Python as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError("is not UTF-8 text") from None
-    return text
 
 
 @contextlib.contextmanager

@@ -125,7 +125,7 @@ def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]
 
     shape = find_shape(config)
     model = counting.meta(config.model, **shape)
-    forward, training = counting.flops(model, shape)
+    by_part, training = counting.flops(model, shape)
     recipe = load("recipe", config.model.recipe)
     moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
     layers, params = counting.stacks(model), counting.parameters(model)
@@ -141,9 +141,9 @@ def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]
         "tokens": as_model(model).sequence_length,
         "params": params,
         "params_by_part": counting.parts(model),
-        "forward_flops": forward,
+        "forward_flops": sum(by_part.values()),
         "train_flops": training,
-        "forward_flops_by_part": counting.forward_flops_by_part(model, shape),
+        "forward_flops_by_part": by_part,
         "stacks": [{**asdict(stack), "params_per_layer": stack.params_per_layer} for stack in layers],
         "params_outside_stacks": counting.outside(model, layers),
         "weight_bytes": FLOAT * params,
@@ -231,9 +231,8 @@ def list_names(words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     group, sizes = GROUPS.get(args.what), []
     if group:
-        about = {name: read_about(group, name) for name in names(group)}
         sizes = ["layers", "width", "mlp", "heads"] if group == "model" else []
-        found = [{"name": name, **(read_sizes(name) if sizes else {}), "about": about[name]} for name in about]
+        found = [read_choice(group, name) for name in names(group)]
         found += [{"name": "timm:NAME", "about": "Any model of timm, by its name there."}] if sizes else []
     else:
         what = args.what.removesuffix(".keys")
@@ -256,20 +255,13 @@ def list_names(words: Sequence[str]) -> int:
     return 0
 
 
-def read_sizes(model: str) -> dict[str, int | None]:
-    """Read layers, width, MLP width (default: 4 times the width) and heads of a shipped model, if it has them."""
-    file = yaml.safe_load((config_dir() / "model" / f"{model}.yaml").read_text())
-    width = file.get("width")
-    mlp = file.get("mlp_width") or (4 * width if width and "heads" in file else None)
-    return {
-        "layers": file.get("depth"),
-        "width": width,
-        "mlp": mlp,
-        "heads": None if "mixer" in file else file.get("heads"),
-    }
-
-
-def read_about(group: str, name: str) -> str:
-    """Read the first line of a choice's YAML file, which is a sentence about it."""
-    first = (config_dir() / group / f"{name}.yaml").read_text().partition("\n")[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
+def read_choice(group: str, name: str) -> dict[str, Any]:
+    """Read a shipped choice's first line, a sentence about it; of a model also its sizes, if it has them."""
+    text = (config_dir() / group / f"{name}.yaml").read_text()
+    file, sizes = yaml.safe_load(text), {}
+    if group == "model":
+        width = file.get("width")
+        mlp = file.get("mlp_width") or (4 * width if width and "heads" in file else None)
+        heads = None if "mixer" in file else file.get("heads")
+        sizes = {"layers": file.get("depth"), "width": width, "mlp": mlp, "heads": heads}
+    return {"name": name, **sizes, "about": text.partition("\n")[0].removeprefix("#").strip()}

@@ -15,7 +15,6 @@ from vitlab.commands.arguments import (
     number_between,
     positive_integer,
     status_line,
-    utf8_text,
 )
 from vitlab.config import UserError, collecting, printable, raise_all
 from vitlab.config.schema.models import is_folder
@@ -165,7 +164,7 @@ def generate(words: Sequence[str]) -> int:
     add = parser.add_argument
     add("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2 or T5")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--prompt", type=utf8_text, metavar="TEXT", help="the text to continue, or the source")
+    source.add_argument("--prompt", metavar="TEXT", help="the text to continue, or the source")
     source.add_argument("--input", type=non_empty_path, metavar="FILE", help="a text file, a source or prompt a line")
     add("--out", type=non_empty_path, metavar="FILE", help="where what is written from --input goes")
     about = "the wanted lines, for BLEU, chrF and exact matches"
@@ -266,12 +265,8 @@ def write_file(
 
     sources = {f"--input={args.input}: line {number}": line for number, line in enumerate(lines["input"], start=1)}
     rows, steps = encode_texts(writer, args.run, sources), args.tokens or writer.most_tokens
-    try:
-        with progress_bar(None if args.json else Console(stderr=True)) as progress:
-            written = write_lines(writer, rows, steps, search, args.batch_size, partial(progress, "lines"))
-    except KeyboardInterrupt:
-        print(f"vitlab: stopped; nothing was written to {args.out}", file=sys.stderr)
-        return 130
+    with progress_bar(None if args.json else Console(stderr=True)) as progress:
+        written = write_lines(writer, rows, steps, search, args.batch_size, partial(progress, "lines"))
     write_text(args.out, "".join(line + "\n" for line in written))
     scores = {}
     if references := lines.get("reference"):

@@ -18,16 +18,16 @@ from vitlab.config import UserError, collecting, raise_all, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console, tabulate
-from vitlab.data.opening import contents, open_data, progress_bar
+from vitlab.data.opening import hash_data, open_data, progress_bar
 from vitlab.data.split import write_manifest
-from vitlab.files import read_json
+from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run, name_trial
 from vitlab.studies.launch import check_executor, find_start, start_server
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
-from vitlab.studies.store import Cell, StudyFiles, collect, find_missing_parts
+from vitlab.studies.store import RunKey, StudyFiles, collect, list_missing
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def scale(
     if warning := plan.warn_of_unseen():
         console.say(f"vitlab: {warning}")
     if target and continued:  # what earlier rounds asked for comes before the next one
-        earlier = [cell for cell in files.cells() if cell[0] in plan.by_variant and cell[1] in plan.sizes]
+        earlier = [key for key in files.run_keys() if key[0] in plan.by_variant and key[1] in plan.sizes]
         add_specs(plan, earlier)
     if dry_run:
         startup = time.perf_counter() - began
@@ -161,7 +161,7 @@ def scale(
             if not added:
                 break
             with hold(folder, wait=True):
-                files.add_cells(added)
+                write_json(files.runs_path, list(dict.fromkeys([*files.run_keys(), *added])))  # for a later start
             add_specs(plan, added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)
@@ -177,10 +177,10 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
     Raises UserError where they cannot be done in this folder or from here. Runs that failed in an earlier start, or
     were killed too often, are tried again.
     """
-    data, missing, problems = contents(plan.config.data, plan.data), {}, []
+    data, missing, problems = hash_data(plan.config.data, plan.data), {}, []
     for spec in plan.specs:
         run = files.run(spec.name)
-        if parts := find_missing_parts(run, spec.config, data):
+        if parts := list_missing(run, spec.config, data):
             missing[spec.name] = parts
         if "training" in parts and run.config_path.exists():
             with collecting(problems):
@@ -189,8 +189,8 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
     for name in missing:
         if "training" in missing[name] and (damage := files.run(name).read_result()[1]):
             console.say(damage)
-    names = [*(spec.name for spec in plan.specs), *(name_run(*cell) for cell in files.cells())]  # all are compared
-    if changed := next((name for name in names if files.run(name).contents() not in (None, data)), ""):
+    names = [*(spec.name for spec in plan.specs), *(name_run(*key) for key in files.run_keys())]  # all are compared
+    if changed := next((name for name in names if files.run(name).data_hash() not in (None, data)), ""):
         raise UserError(
             f"--out {files.folder}: data={plan.data.name} has changed since {changed} began; restore the files, or "
             "give another --out"
@@ -206,12 +206,12 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
 
 
 def add_runs(files: StudyFiles, plan: "Plan") -> None:
-    """Write study.yaml and cells.json (all that was ever asked for here), the subsets' manifests, the samples."""
+    """Write study.yaml and runs.json (all that was ever asked for here), the subsets' manifests, the samples."""
     from vitlab.reports.figures.images import write_samples
 
-    cells = [spec[:3] for spec in plan.specs]
+    keys = [spec[:3] for spec in plan.specs]
     settled = {name: model.settled for name, model in plan.by_variant.items()}
-    config = files.add_start({**resolved(plan.config), "settled": settled}, cells, plan.headline(0))
+    config = files.add_start({**resolved(plan.config), "settled": settled}, keys, plan.headline(0))
     seeds = write_manifests(files, plan)
     write_samples(plan.task, plan.data, config["sizes"], min(seeds), files.figures)
 
@@ -230,10 +230,10 @@ def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
     return seeds
 
 
-def add_specs(plan: "Plan", cells: Iterable[Cell]) -> None:
+def add_specs(plan: "Plan", keys: Iterable[RunKey]) -> None:
     """Add to a plan the runs that it lacks."""
     planned = {spec.name for spec in plan.specs}
-    specs = [make_spec(plan.variants[variant], size, seed) for variant, size, seed in cells]
+    specs = [make_spec(plan.variants[variant], size, seed) for variant, size, seed in keys]
     plan.specs.extend(spec for spec in specs if spec.name not in planned)
 
 

@@ -61,9 +61,10 @@ def train(words: Sequence[str]) -> int:
     if not files.checkpoint_path.exists():
         raise_all(source_problems(source_of(config.init)))
     if trainer.nodes > 1 and launched is None:
-        from vitlab.studies.experiment import refuse_single_process
-
-        refuse_single_process(trainer)
+        raise UserError(
+            f"trainer.nodes={trainer.nodes} trainer.devices={trainer.devices}: start the processes with torchrun or "
+            f"srun --nodes={trainer.nodes} --ntasks-per-node={trainer.devices} vitlab train ..."
+        )
     if trainer.devices > 1 and launched is None:
         return launch_ranks(trainer, words)
     return run_rank_0(config, files.folder, launched)

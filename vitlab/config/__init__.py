@@ -6,26 +6,3 @@ from vitlab.config.errors import UserError, choices_text, collecting, first_line
 from vitlab.config.groups import load, names
 from vitlab.config.identity import identity
 from vitlab.config.schema import DescribeConfig, StudyConfig, TrainConfig
-
-__all__ = [
-    "DescribeConfig",
-    "StudyConfig",
-    "TrainConfig",
-    "UserError",
-    "change",
-    "choices_text",
-    "collecting",
-    "compose",
-    "extent",
-    "first_line",
-    "identity",
-    "load",
-    "names",
-    "parse_override",
-    "printable",
-    "raise_all",
-    "read_config",
-    "read_yaml",
-    "resolved",
-    "to_text",
-]

@@ -243,11 +243,6 @@ def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> 
     values = {key: value for key, value in read_yaml(path).items() if key not in without}
     problems = [line for key, value in values.items() for line in assign(config, key, value)]
     problems += choose_groups(config, {})[2]
-    # its last keys are missing, and what is left does not say which runs there are, or ends within a line
-    if missing := [field.name for field in fields(schema) if field.name not in {*values, *without}]:
-        lacks = {"models", "sizes", "seeds"} & {*missing}
-        if problems or lacks or not Path(path).read_text().endswith("\n"):
-            raise UserError(f"{path}: is damaged or was cut, it lacks {', '.join(missing)}; {RESTORE}")
     raise_all(f"{path}: {line}" for line in problems)
     return OmegaConf.to_container(config, resolve=True)
 

@@ -93,5 +93,3 @@ def parse_json(kind: type[T], text: str, source: str, advice: str) -> T:
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")[:80]
         more = f" (and {len(others)} more)" if others else ""
         raise UserError(f"{source}: {place}{': ' if place else ''}{first['msg']}{more}; {advice}") from None
-    except UnicodeEncodeError:  # half of a character of two
-        raise UserError(f"{source}: holds half a character (a lone surrogate); {advice}") from None

@@ -98,16 +98,12 @@ def set_value(node: DictConfig, parent: DictConfig, key: str, value: Any) -> lis
     try:  # an empty mapping replaces what is there: merged it would change nothing
         OmegaConf.update(node, key, value, merge=declared is not Any and value != {})
     except (OmegaConfBaseException, ValueError) as error:
-        return [f"{key}={to_text(value)}: {explain_type(declared, value, error)}"]
+        article = "a " if declared in (int, float) or get_origin(declared) in (list, dict) else ""
+        shown = explain(error) if declared is Any else f"expected {article}{name_type(declared)}"
+        if get_origin(declared) is Literal:
+            shown = choices_text(to_text(value), map(str, get_args(declared)))
+        return [f"{key}={to_text(value)}: {shown}"]
     return []
-
-
-def explain_type(declared: Any, value: Any, error: Exception) -> str:
-    """Explain why a value is not of a field's type."""
-    if get_origin(declared) is Literal:
-        return choices_text(to_text(value), map(str, get_args(declared)))
-    article = "a " if declared in (int, float) or get_origin(declared) in (list, dict) else ""
-    return explain(error) if declared is Any else f"expected {article}{name_type(declared)}"
 
 
 def explain(error: Exception) -> str:
@@ -175,21 +171,15 @@ def check_ranges(node: DictConfig, path: str = "") -> Iterator[str]:
         if isinstance(value, DictConfig):
             yield from check_ranges(value, f"{name}.")
         limits = declared[key].metadata if key in declared else {}
-        single = key in declared and declared_type(node, key) != list[Any]
         for item in value if isinstance(value, ListConfig) else [value]:
-            if isinstance(item, (int, float)) and not isinstance(item, bool):
-                yield from check_limits(name, item, limits)
-            elif single and isinstance(value, ListConfig) and OmegaConf.is_config(item):
-                yield f"{name}={value}: expected a list of single values, not of {item}"
-
-
-def check_limits(name: str, value: float, limits: Any) -> Iterator[str]:
-    if not math.isfinite(value):
-        yield f"{name}={value}: must be a finite number"
-        return
-    for key, (holds, must_be, _) in LIMITS.items():
-        if key in limits and not holds(value, limits[key]):
-            yield f"{name}={value}: must be {must_be} {limits[key]}"
+            if not isinstance(item, (int, float)) or isinstance(item, bool):
+                continue
+            if not math.isfinite(item):
+                yield f"{name}={item}: must be a finite number"
+                continue
+            for limit, (holds, must_be, _) in LIMITS.items():
+                if limit in limits and not holds(item, limits[limit]):
+                    yield f"{name}={item}: must be {must_be} {limits[limit]}"
 
 
 def check_missing(node: DictConfig, path: str = "") -> Iterator[str]:
@@ -250,10 +240,8 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{key}={choice}: cannot read the file: {explain(error)}") from None
-    if not content:
-        raise UserError(f"{key}={choice}: the file is empty; give it keys, for example name: {path.stem}")
-    if not isinstance(content, dict):
-        raise UserError(f"{key}={choice}: the file must hold a mapping of keys, it holds {type(content).__name__}")
+    if not content or not isinstance(content, dict):
+        raise UserError(f"{key}={choice}: the file holds no keys; give it some, for example name: {path.stem}")
     return {"name": path.stem, **content}
 
 
@@ -382,18 +370,15 @@ def kinds() -> dict[tuple[str, str], type[Choice]]:
 def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
     """Find the dataclass of a kind: the entry of `kinds` or that of all others; `Config` of a user's module, if any.
 
-    Such a module may import what it likes. Raises UserError for a `Config` that is no frozen dataclass with the base.
+    Such a module may import what it likes; its `Config` is a frozen dataclass with the group's class as a base.
     """
     others = kinds()[group, "" if group != "data" else "text" if modality == "text" else "image"]
     if "." not in kind:
         return kinds().get((group, kind), others)
     try:
-        own, base = vars(importlib.import_module(kind)).get("Config", others), kinds()[group, ""]
+        return vars(importlib.import_module(kind)).get("Config", others)
     except Exception:  # whoever builds the choice says why
         return others
-    if isinstance(own, type) and dataclasses.is_dataclass(own) and issubclass(own, base):
-        return own
-    raise UserError(f"kind={kind}: its Config is not a frozen dataclass with the base {base.__name__}")
 
 
 def select(settings: Mapping[str, Any], parent: type, wanted: Callable[[Field], bool]) -> dict[str, Any]:
@@ -441,7 +426,11 @@ def list_keys(parent: type, path: str = "", values: dict[str, Any] | None = None
 
     `values` and `comments` are of a YAML file, and come before the dataclass's own.
     """
-    about = read_comments(read_source(parent) + comments)
+    source = ""
+    for declared in filter(dataclasses.is_dataclass, reversed(parent.__mro__)):
+        with suppress(OSError, TypeError):  # one that was made from a YAML file has no source
+            source += inspect.getsource(declared)
+    about = read_comments(source + comments)
     for field in dataclasses.fields(parent):
         if dataclasses.is_dataclass(field.type):
             yield from list_keys(field.type, f"{path}{field.name}.")
@@ -494,15 +483,6 @@ def name_type(declared: Any) -> str:
     if origin is dict:
         return "mapping"
     return WORDS.get(declared, declared.__name__)
-
-
-def read_source(parent: type) -> str:
-    """Read the source of a dataclass behind its bases' sources; one that was made from a YAML file has none."""
-    source = ""
-    for declared in filter(dataclasses.is_dataclass, reversed(parent.__mro__)):
-        with suppress(OSError, TypeError):
-            source += inspect.getsource(declared)
-    return source
 
 
 def read_comments(text: str) -> dict[str, str]:

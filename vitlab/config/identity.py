@@ -37,12 +37,12 @@ def get_value(config: Mapping[str, Any], key: str) -> Any:
 PARTS = "trainer.devices x nodes x accumulate"
 
 
-def identity(config: Mapping[str, Any], contents: str) -> str:
+def identity(config: Mapping[str, Any], data_hash: str) -> str:
     """Hash all that changes a run's final weights to 16 hexadecimal digits.
 
-    `config` is resolved; `contents` is the SHA-256 of the data, which stands for their path.
+    `config` is resolved; `data_hash` is the SHA-256 of the data, which stands for their path.
     """
-    settings = {**weight_settings(config, contents_known=True), "contents": contents}
+    settings = {**weight_settings(config, contents_known=True), "contents": data_hash}
     if settings[PARTS] == 1:
         del settings[PARTS]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
@@ -57,8 +57,6 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     settings = select(copy.deepcopy(dict(config)), TrainConfig, affecting(WEIGHTS))
     if subset_seed(config) == config["seed"]:
         settings.pop("subset_seed", None)
-    if settings["data"].get("bits") == 16:  # the only rule that there was before the key
-        del settings["data"]["bits"]
     recipe = config.get("recipe") or {}
     if recipe.get("patience") is not None or recipe.get("keep", "last") != "last":  # evaluations choose the weights
         settings["trainer"]["evaluations"] = config["trainer"]["evaluations"]

@@ -7,7 +7,6 @@ This package has their shared parts: batches, training subsets, held-out shares,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,12 +17,12 @@ from vitlab.data.base import module_of
 
 if TYPE_CHECKING:
     from vitlab.config.schema.data import DataConfig
-    from vitlab.data.base import ImageData, TextData
+    from vitlab.data.base import ImageData, Show, TextData
 
 LOOKED_AT, DARK = 16, 64  # pictures; the level that one of them should reach, a quarter of white
 
 
-def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData | TextData:
+def load(config: DataConfig, progress: Show | None = None) -> ImageData | TextData:
     """Open the data set of a configuration, through the cache unless `config.cache` is never.
 
     The module of `config.kind` may have `fingerprint(config)`: JSON of all that its data depends on besides the
@@ -50,8 +49,6 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
         if len(vars(config)[key]) not in (1, data.channels):
             wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"
             problems.append(f"data.{key}={vars(config)[key]}: give {wanted}")
-    if config.augment.shift >= (side := min(data.image_size)):
-        problems.append(f"data.augment.shift={config.augment.shift}: must be below the image's side of {side} pixels")
     raise_all(problems)
     warn_of_darkness(config, data)
     if config.holdout != "fixed":

@@ -24,6 +24,7 @@ MODULES = {  # of kinds that share one; another kind has a module of its own nam
     **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers", "facts"), "corpora"),
 }
 NO_TAG = -100  # of a token that carries no tag, as torch's cross-entropy ignores it
+Show = Callable[[str, int, int | None], None]  # shows progress: what is done, how much, of how much if known
 BESIDE = ("targets", "groups", "blocks", "names", "together")  # what a Split may say of each item
 
 
@@ -67,21 +68,21 @@ class Split:
 def take_items(split: Split, rows: np.ndarray) -> Split:
     """Select the items of a split at `rows`, in that order, as a split."""
     chosen = {name: values[rows] for name in BESIDE if (values := vars(split)[name]) is not None}
-    return replace(split, labels=split.labels[rows], read=Rows(split.read, rows), **chosen)
+    return replace(split, labels=split.labels[rows], read=Selected(split.read, rows), **chosen)
 
 
-class Parted:
-    """A data set with the parts train, validation (None until it is carved out of train) and test."""
+class DataSet:
+    """A data set with the splits train, validation (None until it is carved out of train) and test."""
 
     @property
     def splits(self) -> dict[str, Any]:
-        """The parts that the data set has, by their names."""
-        parts = {part: vars(self)[part] for part in ("train", "validation", "test")}
-        return {part: split for part, split in parts.items() if split is not None}
+        """The splits that the data set has, by their names."""
+        splits = {name: vars(self)[name] for name in ("train", "validation", "test")}
+        return {name: split for name, split in splits.items() if split is not None}
 
 
 @dataclass(frozen=True, eq=False)
-class ImageData(Parted):
+class ImageData(DataSet):
     """A data set of images. `image_size` is (height, width) in pixels.
 
     Choices are made on `validation`, never on `test`. If a module gives no `validation`, opening the data carves it out
@@ -125,7 +126,7 @@ class CaptionData(ImageData):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Selected:
     """A reader of the given rows of a larger reader: item i is its item rows[i]."""
 
     read: Callable[[np.ndarray], np.ndarray]
@@ -177,7 +178,7 @@ class Examples:
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus(Parted):
+class Corpus(DataSet):
     """A data set of text as read; `classes` are the names of its labels or tags, empty without any.
 
     If it has no `validation` texts, some are carved out of `train` (vitlab.data.split).
@@ -239,7 +240,7 @@ def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True, eq=False)
-class TextData(Parted):
+class TextData(DataSet):
     """A data set of text as tokens. Choices are made on `validation`, never `test`.
 
     `length` counts a sequence's tokens, `target_length` the tokens of a pair's second text if a model generates it;

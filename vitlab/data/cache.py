@@ -11,7 +11,6 @@ import math
 import os
 import re
 import shutil
-import socket
 import sys
 import warnings
 from collections import deque
@@ -30,7 +29,7 @@ from vitlab.config import UserError, raise_all, resolved
 from vitlab.config.groups import affecting, select
 from vitlab.config.schema.data import DataConfig
 from vitlab.config.schema.fields import CACHE
-from vitlab.data.base import BESIDE, ImageData, Split
+from vitlab.data.base import BESIDE, ImageData, Show, Split
 from vitlab.files import replacing, write_json
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
@@ -46,7 +45,6 @@ SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and
     re.IGNORECASE | re.DOTALL,
 )
 
-Progress = Callable[[str, int, int], None]
 Entry = tuple[dict[str, Any], dict[str, Any]]  # JSON, and arrays by their names
 
 
@@ -139,24 +137,19 @@ def cache_root() -> Path:
 
 @contextmanager
 def alone(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock at `path` while this process does `what`; print whom it waits for, and wait without a limit.
+    """Hold the lock at `path` while this process does `what`; say so if it waits, and wait without a limit.
 
     An hour is right for large data, and the lock of a process that has ended is free.
     """
-    lock, owner, holder = FileLock(path), path.with_suffix(".owner.lock"), "another process"
+    lock = FileLock(path)
     try:
         lock.acquire(timeout=PATIENCE)
     except Timeout:
-        with suppress(OSError):
-            holder = owner.read_text() or holder
-        print(f"vitlab: waiting for {holder}, which is {what}; if it hangs, end it", file=sys.stderr, flush=True)
+        print(f"vitlab: waiting for another process, which is {what}; if it hangs, end it", file=sys.stderr, flush=True)
         lock.acquire()
     try:
-        with suppress(OSError):  # the lock's own file is emptied by each process that opens it
-            owner.write_text(f"{socket.gethostname()}, process {os.getpid()}")
         yield
     finally:
-        owner.unlink(missing_ok=True)
         lock.release()
 
 
@@ -182,7 +175,7 @@ def locate(name: str, *key: Any) -> Path:
 
 
 def cached(
-    name: str, key: Callable[[], tuple[Any, Any]], build: Callable[[], Entry], progress: Progress = lambda *_: None
+    name: str, key: Callable[[], tuple[Any, Any]], build: Callable[[], Entry], progress: Show = lambda *_: None
 ) -> Entry:
     """Open the entry of data: (JSON, arrays by name). A missing one is built first, in a single process at a time.
 
@@ -249,7 +242,7 @@ class Mapped:
         return Mapped, (self.path,)
 
 
-def write_arrays(name: str, about: dict[str, Any], arrays: dict[str, Any], folder: Path, progress: Progress) -> None:
+def write_arrays(name: str, about: dict[str, Any], arrays: dict[str, Any], folder: Path, progress: Show) -> None:
     """Write each array to a .npy file. Raises UserError for images that cannot be read, and OSError."""
     total, done, problems = sum(len(values) for values in arrays.values() if isinstance(values, Split)), 0, []
     for key, values in arrays.items():
@@ -289,7 +282,7 @@ def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
         yield from ahead
 
 
-def load_images(config: DataConfig, module: Any, progress: Progress) -> ImageData:
+def load_images(config: DataConfig, module: Any, progress: Show) -> ImageData:
     """Load images, by the cache unless there are too many: each split decoded once into a .npy file."""
     takes_progress = "progress" in inspect.signature(module.load).parameters
 

@@ -6,33 +6,27 @@ and turned copies are not found.
 
 import hashlib
 import io
-import multiprocessing
 import os
-import signal
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from PIL import Image
 
 from vitlab.config import UserError
+from vitlab.data.base import Show
 from vitlab.data.cache import walk_files
 from vitlab.data.images import decode, imagefolder
 from vitlab.formatting import TIMES, cut_names, plural
 from vitlab.hardware import count_cores
 
-Progress = Callable[[str, int, int | None], None]
-
 SIDE = 16  # pixels of a thumbnail
 FULL_SCALE = 8 * SIDE  # a JPEG is decoded at a fraction of its size, this or more
-BATCH = 32  # files that a process is given at a time
 ALONE = 200  # so many files or fewer are read by this process: starting others takes a second
 ORIENTATION = 0x0112  # EXIF's tag
 
@@ -58,32 +52,14 @@ class Picture:
     error: str = ""
 
 
-def read_pictures(root: Path, paths: Sequence[str], progress: Progress = lambda *_: None) -> list[Picture]:
-    """Read the pictures of files below a root, in their order; progress(what, done, total) is called on the way.
-
-    Raises UserError when a process that reads is killed.
-    """
+def read_pictures(root: Path, paths: Sequence[str], progress: Show = lambda *_: None) -> list[Picture]:
+    """Read the pictures of files below a root, in their order; progress(what, done, total) is called on the way."""
     pictures: list[Picture] = []
-    for picture in read_each(root, paths):
+    jobs = Parallel(count_cores() if len(paths) > ALONE else 1, return_as="generator")
+    for picture in jobs(delayed(read_picture)(os.fspath(root), path) for path in paths):
         pictures.append(picture)
         progress("reading pictures", len(pictures), len(paths))
     return pictures
-
-
-def read_each(root: Path, paths: Sequence[str]) -> Iterator[Picture]:
-    """Yield the pictures of paths in their order, read by as many processes as there are cores."""
-    read, workers = partial(read_picture, os.fspath(root)), count_cores()
-    if workers < 2 or len(paths) <= ALONE:
-        yield from map(read, paths)
-        return
-    context = multiprocessing.get_context("spawn")  # a progress bar is a thread, and forking beside threads may hang
-    pool = ProcessPoolExecutor(workers, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
-    try:
-        yield from pool.map(read, paths, chunksize=BATCH)
-    except BrokenProcessPool:
-        raise UserError(f"data.root={root}: a process that reads pictures was killed; free some memory") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def read_picture(root: str, path: str) -> Picture:
@@ -136,7 +112,7 @@ class Pair:
     identical: bool
 
 
-def find_pairs(pictures: Sequence[Picture], splits: Sequence[int], progress: Progress = lambda *_: None) -> list[Pair]:
+def find_pairs(pictures: Sequence[Picture], splits: Sequence[int], progress: Show = lambda *_: None) -> list[Pair]:
     """Pair each picture with a copy before it, if any: with the likest in the first split that has one.
 
     splits: the number of each picture's split, in rising order. So N pictures make N - 1 pairs at most, and a held-out
@@ -194,7 +170,7 @@ class Look:
         return list(dict.fromkeys(name for listing in self.listed.values() for name in listing))
 
 
-def look_at(root: Path, progress: Progress = lambda *_: None) -> Look:
+def look_at(root: Path, progress: Show = lambda *_: None) -> Look:
     """Read all pictures of a folder that `imagefolder.check_root` finds no fault with. Raises UserError if it has none.
 
     Pictures that cannot be read are no error. progress(what, done, total) is called on the way.
@@ -258,8 +234,9 @@ def suggest_size(sides: np.ndarray) -> int:
 
 def summarize(look: Look) -> dict[str, Any]:
     """Summarize a look as JSON: pictures are the readable ones, sizes are [height, width] in pixels, upright."""
-    counts = count_classes(look)
-    train, *_ = look.listed
+    found, (train, *_) = Counter(look.places), look.listed
+    counts = {name: {part: found[part, name] for part in look.listed} for name in look.classes}
+    counts = dict(sorted(counts.items(), key=lambda row: -row[1][train]))  # classes with the most for training first
     numbers = [row[train] for row in counts.values() if row[train]]
     levels: dict[str, int] = {}
     for picture in look.pictures:
@@ -282,15 +259,18 @@ def summarize(look: Look) -> dict[str, Any]:
         "unreadable": [{"path": picture.path, "reason": picture.error} for picture in look.unreadable],
         "skipped": look.skipped,
         "problems": look.problems,
-        "duplicates": [list_pair(look, pair) for pair in look.pairs],
+        "duplicates": [
+            {
+                "first": look.pictures[pair.first].path,
+                "second": look.pictures[pair.second].path,
+                "across_splits": look.places[pair.first][0] != look.places[pair.second][0],
+                "across_classes": look.places[pair.first][1] != look.places[pair.second][1],
+                "identical": pair.identical,
+                "likeness": round(pair.likeness, 3),
+            }
+            for pair in look.pairs
+        ],
     }
-
-
-def count_classes(look: Look) -> dict[str, dict[str, int]]:
-    """Count the readable pictures as class -> split -> count; classes with the most for training come first."""
-    counts = Counter(look.places)
-    rows = {name: {part: counts[part, name] for part in look.listed} for name in look.classes}
-    return dict(sorted(rows.items(), key=lambda row: -next(iter(row[1].values()))))
 
 
 def summarize_sizes(pictures: list[Picture]) -> dict[str, Any]:
@@ -305,17 +285,6 @@ def summarize_sizes(pictures: list[Picture]) -> dict[str, Any]:
             name: round(float(of(aspects)), 3) for name, of in (("median", np.median), ("min", np.min), ("max", np.max))
         },
         "image_size": suggest_size(sizes.min(axis=1)),
-    }
-
-
-def list_pair(look: Look, pair: Pair) -> dict[str, Any]:
-    return {
-        "first": look.pictures[pair.first].path,
-        "second": look.pictures[pair.second].path,
-        "across_splits": look.places[pair.first][0] != look.places[pair.second][0],
-        "across_classes": look.places[pair.first][1] != look.places[pair.second][1],
-        "identical": pair.identical,
-        "likeness": round(pair.likeness, 3),
     }
 
 

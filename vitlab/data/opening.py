@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vitlab.config.schema.data import DataConfig
 from vitlab.data import load
-from vitlab.data.base import Split, list_arrays, module_of
+from vitlab.data.base import Show, Split, list_arrays, module_of
 from vitlab.data.cache import named_files, stat_files
 from vitlab.formatting import duration, whole
 
@@ -23,8 +23,6 @@ OPEN = 4  # data sets kept
 SILENT, BETWEEN = 3.0, 20.0  # seconds: before the first line of progress in a log, and from line to line
 OPENED: dict[str, Any] = {}
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
-
-Show = Callable[[str, int, int | None], None]
 
 
 def open_data(config: DataConfig, console: Console | None = None) -> Any:
@@ -84,18 +82,18 @@ def write_lines(console: Console) -> Show:
 # -- what a data set holds, as one number: a run that resumes must find what it began with
 
 
-def contents(config: DataConfig, data: Any) -> str:
+def hash_data(config: DataConfig, data: Any) -> str:
     """Hash the data by SHA-256: tokens and all that belongs to them, or images' labels and what their module adds.
 
     The hash does not depend on where the files are. A module of images may have `contents(config) -> str` to tell
     images apart without reading all pixels; a user's module without it is hashed by its named files' names and sizes.
     """
     if data not in HASHES:
-        HASHES[data] = hash_contents(config, data)
+        HASHES[data] = compute_hash(config, data)
     return HASHES[data]
 
 
-def hash_contents(config: DataConfig, data: Any) -> str:
+def compute_hash(config: DataConfig, data: Any) -> str:
     is_image = isinstance(data.train, Split)
     if is_image and config.holdout != "fixed":
         # the seed of a drawn test set stands in the configuration: what it is drawn from is the same for all

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitlab.data.base import Ragged, Rows, Split, Texts
+from vitlab.data.base import Ragged, Selected, Split, Texts
 
 if TYPE_CHECKING:
     from vitlab.data.text.tokenization import Tokenizer
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 IGNORE_INDEX = -100  # in the place of a token where a sequence has none; torch's cross-entropy ignores it
 FOLLOWS, RANDOM = 0, 1  # the second segment of a pair, as BERT numbers them
 LEAST = 2  # tokens of a segment
-LEAST_PAIR = 2 * LEAST + 3  # of a pair with its frame
 SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of others
 
 
@@ -28,7 +27,7 @@ SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of oth
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """A reader of blocks: `length` tokens and the next `ahead` ones. They lie in all texts joined end to end, `end`
-    after each; or each in one text, with the place `begins` (M,).
+    after each and IGNORE_INDEX beyond; or each in one text, with the place `begins` (M,).
     """
 
     texts: Ragged
@@ -43,20 +42,15 @@ class Blocks:
         places = begins[:, None] + np.arange(self.length + self.ahead)
         within = places if self.begins is None else places[:, :1]
         text = np.minimum(np.searchsorted(firsts, within, side="right") - 1, len(self.texts) - 1)
-        return read_tokens(self.texts, text, places - firsts[text], self.end)
+        offset, lengths = places - firsts[text], self.texts.lengths[text]
+        inside = self.texts.starts[text] + np.minimum(offset, lengths - 1)
+        tokens = self.texts.values[inside].astype(np.int64)
+        return np.where(offset < lengths, tokens, np.where(offset == lengths, self.end, IGNORE_INDEX))
 
     @cached_property
     def firsts(self) -> np.ndarray:
         """The place in the stream at which each text begins, int64 (N + 1,)."""
         return self.texts.starts + np.arange(len(self.texts.starts))
-
-
-def read_tokens(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -> np.ndarray:
-    """Read the tokens at places of texts: `end` just behind a text's last token, IGNORE_INDEX beyond."""
-    lengths = texts.lengths[text]
-    inside = texts.starts[text] + np.minimum(offset, lengths - 1)
-    tokens = texts.values[inside].astype(np.int64)
-    return np.where(offset < lengths, tokens, np.where(offset == lengths, end, IGNORE_INDEX))
 
 
 def pack_texts(
@@ -199,7 +193,7 @@ def join_pairs(
     read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, source_length, target_length + 1)
     short_enough = np.flatnonzero((sources.lengths < source_length) & (targets.lengths < target_length))
     if whole and len(short_enough) < len(texts):
-        return Split(texts.labels[short_enough], Rows(read, short_enough), unit="pair")
+        return Split(texts.labels[short_enough], Selected(read, short_enough), unit="pair")
     return Split(texts.labels, read, unit="pair")
 
 

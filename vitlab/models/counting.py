@@ -129,19 +129,15 @@ def stacks(model: nn.Module) -> list[Stack]:
     for name, module in model.named_modules():
         is_list = isinstance(module, nn.ModuleList | nn.Sequential) and name.rpartition(".")[2] in ("blocks", "layers")
         blocks = list(module) if is_list else []
-        if not any(name.startswith(f"{stack.name}.") for stack in stacks) and same_shape(blocks):
+        shapes = [[(name, p.shape) for name, p in block.named_parameters()] for block in blocks]
+        held = [id(p) for block in blocks for p in block.parameters()]
+        is_alike = held and len({*held}) == len(held) and all(shape == shapes[0] for shape in shapes)
+        if is_alike and not any(name.startswith(f"{stack.name}.") for stack in stacks):
             norms = [p for n, p in blocks[0].named_parameters() if "norm" in n and n.endswith("weight")]
             width = norms[0].numel() if norms else None
             cross = isinstance(blocks[0], Block) and blocks[0].cross is not None
             stacks.append(Stack(name, len(blocks), width, cross, tuple(weights(blocks[0]))))
     return stacks
-
-
-def same_shape(blocks: Sequence[nn.Module]) -> bool:
-    """Tell whether modules have parameters of the same names and shapes, and share none."""
-    shapes = [[(name, p.shape) for name, p in block.named_parameters()] for block in blocks]
-    held = [p for block in blocks for p in block.parameters()]
-    return bool(held) and all(shape == shapes[0] for shape in shapes) and len(set(map(id, held))) == len(held)
 
 
 def weights(block: nn.Module) -> list[Weight]:
@@ -164,19 +160,21 @@ def outside(model: nn.Module, stacks: Sequence[Stack]) -> dict[str, int]:
 
 def flops(
     model: nn.Module, shape: Mapping[str, Any], loss: Callable[[nn.Module], Tensor] | None = None
-) -> tuple[int, int]:
-    """Count operations for one example, forward and for a training step (forward and backward): 2 per multiply-add.
+) -> tuple[dict[str, int], int]:
+    """Count operations for one example, forward by part and for a training step (forward, backward): 2 a multiply-add.
 
-    `model` is on the meta device (see `meta`) and built for `shape`; `loss` computes a task's loss for one example, by
-    default the model's output is used. Counts matrix products, convolutions and fused attention. Raises UserError for a
-    model of timm that does not take such examples; errors of other code stay as they are.
+    A part has those of its modules, "" those outside of them. `model` is on the meta device (see `meta`) and built for
+    `shape`; `loss` computes a task's loss for one example, by default the model's output is used. Counts matrix
+    products, convolutions and fused attention. Raises UserError for a model of timm that does not take such examples;
+    errors of other code stay as they are.
     """
     formulas = {torch.ops.aten.convolution_backward: convolution_backward_flops}
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         try:
             model.eval()  # in training mode a norm over a batch of one raises
             out = model(*inputs(shape)) if loss is None else loss(model)
-            forward = counter.get_total_flops()
+            forward = {name: sum(of.values()) for name, of in counter.get_flop_counts().items()}
+            everything = forward.pop("Global", 0)
             out.sum().backward()
         except Exception as error:
             # timm's models raise many kinds for images that are too small or not a multiple of something
@@ -185,24 +183,18 @@ def flops(
                 raise
             given = " ".join(f"{key}={value}" for key, value in shape.items())
             raise UserError(f"{type(model).__name__} does not take {given}: {first_line(error)}") from error
-    return forward, counter.get_total_flops()
-
-
-def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[str, int]:
-    """Count the forward operations of `flops` by part; a module's own, without its children's."""
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model.eval()(*inputs(shape))
-    root = type(model).__name__
-    totals = {name: sum(of.values()) for name, of in counter.get_flop_counts().items() if name != "Global"}
-    without_children = dict(totals)
-    for name, total in totals.items():
+    own = dict(forward)  # of each module, without its children's
+    for name, total in forward.items():
         above = name.rpartition(".")[0]
-        while above and above not in totals:  # a ModuleList has no forward
+        while above and above not in forward:  # a ModuleList has no forward
             above = above.rpartition(".")[0]
         if above:
-            without_children[above] -= total
-    named = {name.removeprefix(root).removeprefix("."): amount for name, amount in without_children.items() if amount}
-    return by_part(model, named)
+            own[above] -= total
+    root = type(model).__name__
+    named = {name.removeprefix(root).removeprefix("."): amount for name, amount in own.items() if amount}
+    if outside := everything - sum(named.values()):  # of the modules
+        named[""] = named.get("", 0) + outside
+    return by_part(model, named), counter.get_total_flops()
 
 
 def convolution_backward_flops(

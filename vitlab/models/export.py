@@ -15,7 +15,6 @@ from vitlab.models.base import Model
 from vitlab.models.weights import find_lacking, name_in_timm
 
 FORMATS = ("own", "timm")
-LARGEST_ONNX = 2**31 - 2**24  # bytes of weights: a protobuf message ends at 2 GiB
 
 
 def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
@@ -61,11 +60,8 @@ def save_onnx(
 ) -> None:
     """Write the model as ONNX: normalised `images` float32 (batch, C, Y, X) -> `logits`, for any batch size.
 
-    `about` goes into the file's metadata. Raises UserError without the packages for ONNX, and above 2 GiB.
+    `about` goes into the file's metadata. Raises UserError without the packages for ONNX.
     """
-    size = sum(p.numel() * p.element_size() for p in model.parameters())
-    if size > LARGEST_ONNX:
-        raise UserError(f"{path}: the model's {size / 1e9:.1f} GB do not fit into one ONNX file; give .safetensors")
     try:
         import onnxscript  # noqa: F401  (torch's exporter asks for it only deep inside)
     except ImportError:

@@ -28,13 +28,15 @@ from vitlab.models import build, counting, described_shape
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.text import Bert, LanguageModel
 from vitlab.models.vit import ViT
-from vitlab.models.weights import LoadReport, Weights, describe_weights, fit, format_options, unwrap
+from vitlab.models.weights import LoadReport, Weights, describe_weights, fill, format_options, unwrap
 
 KINDS = {ViT: "vit", Bert: "bert", LanguageModel: "gpt2", EncoderDecoder: "t5"}  # their `model_type`
 # other names of tied weights, and buffers in files of older versions
 LEFT_OUT = ("lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias", ".attn.bias")
 LEFT_OUT += (".attn.masked_bias", "position_ids", "token_type_ids", ".EncDecAttention.relative_attention_bias.weight")
 TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # (inputs, outputs)
+SEEN = {"image_mean": list[float] | None, "image_std": list[float] | None}
+Preprocessor = TypedDict("Preprocessor", SEEN, total=False)
 
 
 def load_huggingface(folder: str | Path) -> tuple[ViT | Bert | LanguageModel | EncoderDecoder, LoadReport]:
@@ -46,7 +48,7 @@ def load_huggingface(folder: str | Path) -> tuple[ViT | Bert | LanguageModel | E
     """
     config, weights = read_huggingface(folder)
     model = build(config.model, **described_shape(config))
-    return model.eval(), fit(model, weights)
+    return model.eval(), fill(model, weights)
 
 
 def read_huggingface(
@@ -77,27 +79,17 @@ def read_huggingface(
         if kind == "vit":
             model["pre_logits"] = "pre_logits.0.weight" in state
             num_classes, _ = state["head.weight"].shape if "head.weight" in state else (0, 0)
-            known |= read_preprocessor(folder)
+            path = folder / "preprocessor_config.json"
+            if path.is_file():
+                text, advice = read_utf8(path, str(folder)), "give one that transformers wrote, or delete it"
+                found = parse_json(Preprocessor, text, f"{folder}: {path.name}", advice)
+                known |= {"mean": found.get("image_mean"), "std": found.get("image_std")}
     try:
         described = compose(DescribeConfig, base={"model": model, "num_classes": num_classes})
         shell = counting.meta(described.model, **described_shape(described))
     except (UserError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
     return described, describe_weights(shell, state, origin, **known)
-
-
-SEEN = {"image_mean": list[float] | None, "image_std": list[float] | None}
-Preprocessor = TypedDict("Preprocessor", SEEN, total=False)
-
-
-def read_preprocessor(folder: Path) -> dict[str, Any]:
-    """Read the mean and deviation of the pixels that a folder's model has seen. Raises UserError."""
-    path = folder / "preprocessor_config.json"
-    if not path.is_file():
-        return {}
-    advice = "give one that transformers wrote, or delete it"
-    found = parse_json(Preprocessor, read_utf8(path, str(folder)), f"{folder}: {path.name}", advice)
-    return {"mean": found.get("image_mean"), "std": found.get("image_std")}
 
 
 def rename_from_huggingface(state: Mapping[str, Tensor], origin: str) -> Mapping[str, Tensor]:

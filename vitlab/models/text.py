@@ -19,9 +19,9 @@ from vitlab.models import mixers
 from vitlab.models.base import Model
 from vitlab.models.decoding import Decoding
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, normalise
+from vitlab.models.layers import RelativePositions, rotary1d, sincos1d
 from vitlab.models.mixers import MixerSpec, refuse_lacking, traits_of
 from vitlab.models.mixers.attention import Attention, KeyValueCache
-from vitlab.models.positions import RelativePositions, rotary1d, sincos1d
 
 
 class TokenEmbed(nn.Module):

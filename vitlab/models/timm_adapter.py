@@ -1,7 +1,5 @@
 """Any model of timm, by its name in timm, for images of any size."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import timm
@@ -50,9 +48,13 @@ def create_pretrained(name: str, setting: str, instead: str, **options: Any) -> 
     cfg = pretrained_cfg(name)
     if cfg is None or not cfg.has_weights:
         raise UserError(f"{setting}: timm has no pretrained weights for {name}; give {instead}")
+    was_offline = constants.HF_HUB_OFFLINE
+    try:  # by itself the hub's client retries for more than a minute, file by file, before it looks into its cache
+        get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT)
+    except Exception:  # which kinds depends on the HTTP library of huggingface_hub's version
+        constants.HF_HUB_OFFLINE = True
     try:
-        with offline_without_network():
-            return create(name, setting, pretrained=True, **options)
+        return create(name, setting, pretrained=True, **options)
     except UserError as error:
         if not isinstance(error.__cause__, LocalEntryNotFoundError):
             raise
@@ -60,29 +62,8 @@ def create_pretrained(name: str, setting: str, instead: str, **options: Any) -> 
             f"{setting}: cannot download the weights of {name}: {constants.ENDPOINT} is not reachable, and they are "
             f"not in the local cache {constants.HF_HUB_CACHE}; give {instead}"
         ) from error
-
-
-@contextmanager
-def offline_without_network() -> Iterator[None]:
-    """Restrict the hub's client to its local cache if the hub is not reachable.
-
-    By itself it retries for more than a minute, file by file, before it looks into its cache.
-    """
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or not reach_hub()
-    try:
-        yield
     finally:
-        constants.HF_HUB_OFFLINE = before
-
-
-def reach_hub() -> bool:
-    """Tell whether the hub answers at all, with the proxies and certificates of the hub's client."""
-    try:
-        get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT)
-    except Exception:  # which kinds depends on the HTTP library of huggingface_hub's version
-        return False
-    return True
+        constants.HF_HUB_OFFLINE = was_offline
 
 
 def pretrained_cfg(name: str) -> Any:

@@ -15,9 +15,8 @@ from vitlab.config.schema.models import ViTConfig
 from vitlab.models import mixers
 from vitlab.models.base import Model, Patches
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms
-from vitlab.models.layers import PatchEmbed, hybrid_embed
+from vitlab.models.layers import PatchEmbed, hybrid_embed, rotary2d, sincos1d, sincos2d
 from vitlab.models.mixers import MixerSpec, refuse_lacking
-from vitlab.models.positions import rotary2d, sincos1d, sincos2d
 
 
 class ViT(Model):
@@ -147,30 +146,20 @@ class ViT(Model):
 
         With a distillation token, it is the mean of the inputs of the two heads.
         """
+        x = self.tokens(images)
         if self.dist_token is not None:
-            x = self.tokens(images)
             return (self.hidden(x[:, 0]) + self.hidden(x[:, 1])) / 2
-        return self.hidden(self.pool_tokens(self.tokens(images)))
+        x = x[:, 0] if self.pool == "token" else x[:, self.num_prefix_tokens :]
+        return self.hidden(x.mean(dim=1) if self.pool == "mean" else x)
 
     def hidden(self, x: Tensor) -> Tensor:
         return self.pre_logits(self.fc_norm(x))
 
-    def pool_tokens(self, x: Tensor) -> Tensor:
-        if self.pool == "token":
-            return x[:, 0]
-        x = x[:, self.num_prefix_tokens :]
-        return x.mean(dim=1) if self.pool == "mean" else x
-
-    def two_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute logits (B, classes) of the class token's head and of the distillation token's head."""
-        x = self.tokens(images)
-        return self.head(self.hidden(x[:, 0])), self.head_dist(self.hidden(x[:, 1]))
-
     def forward(self, images: Tensor) -> Tensor:
-        if self.head_dist is not None:
-            logits = self.two_logits(images)
-            return (logits[0] + logits[1]) / 2
-        return self.head(self.features(images))
+        if self.head_dist is None:
+            return self.head(self.features(images))
+        x = self.tokens(images)
+        return (self.head(self.hidden(x[:, 0])) + self.head_dist(self.hidden(x[:, 1]))) / 2
 
     def part_of(self, name: str) -> str:
         """Name the part of the model that a parameter belongs to, for counting; a mixer's part is its class name."""

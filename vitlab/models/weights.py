@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema.models import TimmConfig
+from vitlab.formatting import cut_names
 from vitlab.models.base import as_model
 from vitlab.models.encoder import ACTIVATIONS, GATED
 from vitlab.models.mixers import MODULES
@@ -67,7 +68,7 @@ class LoadReport:
     def __str__(self) -> str:
         lines = [f"{self.origin}: {len(self.loaded)} of {len(self.loaded) + len(self.new) + len(self.missing)} loaded"]
         for what in ("resized", "new", "missing", "unused"):
-            lines += [f"  {what}: {shorten(names, 6)}"] if (names := vars(self)[what]) else []
+            lines += [f"  {what}: {cut_names(names, 6)}"] if (names := vars(self)[what]) else []
         lines += [f"  {self.advice}"] if self.advice else []
         return "\n".join(lines)
 
@@ -87,7 +88,7 @@ def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
     prefix = bodies.pop() if len(bodies) == 1 else ""
     others = [name for name in tensors if not name.startswith(prefix)]
     inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    return inside, f"left out, as not below {prefix}: {shorten(others)}" if others else ""
+    return inside, f"left out, as not below {prefix}: {cut_names(others, 2)}" if others else ""
 
 
 def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
@@ -96,8 +97,8 @@ def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str,
     return Weights(state, origin, patches and patches.grid_size, options=options_of(model), **known)
 
 
-def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
-    """Load weights into a model, in place; the report says what was resized, new, missing or unused.
+def fill(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
+    """Fill a model with weights, in place; the report says what was resized, new, missing or unused.
 
     Names are this project's or timm's. Position and patch embeddings of another size are resampled as in timm, and the
     first convolution takes another number of channels. If the source has more learned token positions, the first are
@@ -113,7 +114,9 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.state.items()):
         raise UserError(f"{weights.label}={weights.origin}: expected a state dict, tensors by name")
     current = model.state_dict()
-    source = {name: cast(value, current.get(name)) for name, value in rename_to(model, weights.state).items()}
+    source, names = weights.state, {name_in_timm(model, name): name for name in current}
+    if sum(name in current for name in source) < sum(name in names for name in source):  # they are in timm's names
+        source = {names.get(name, name): value for name, value in source.items()}
     problems = [line for name, value in source.items() if name in current for line in check(name, value, current[name])]
     if problems:
         raise UserError(f"{weights.label}={weights.origin}: {'; '.join(problems[:3])}")
@@ -129,7 +132,9 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     for name, old in current.items():
         if name in heads and not keep:
             report.new.append(name)
-            state[name] = start_head(model, old)
+            state[name] = torch.zeros_like(old)
+            if isinstance(model, TextModel) and old.dim() > 1:  # those at zero learned less: notes/lab-notes.md
+                nn.init.normal_(state[name], std=STD)
             continue
         if name not in source:
             report.missing.append(name)
@@ -171,8 +176,8 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
         )
     surplus = [n for n in source if n not in current and not optional(model, n) and not has_buffer(model, n, source[n])]
     lacking = [n for n in current if n not in source and not optional(model, n)]
-    differences = [f"the model has no {shorten(surplus)}"] if surplus else []
-    differences += [f"the weights have no {shorten(lacking)}"] if lacking else []
+    differences = [f"the model has no {cut_names(surplus, 2)}"] if surplus else []
+    differences += [f"the weights have no {cut_names(lacking, 2)}"] if lacking else []
     if differences:
         hints = [
             hint.format(place=weights.place) for part, hint in HINTS.items() if any(part in name for name in surplus)
@@ -186,13 +191,8 @@ def check_options(options: Mapping[str, Any], weights: Weights, *, with_head: bo
 
     A new head need not be read as the source's head was.
     """
-
-    def is_same(one: Any, other: Any) -> bool:
-        # an epsilon may have been rounded to single precision on its way through a file
-        return math.isclose(one, other, rel_tol=1e-6) if isinstance(one, float) else one == other
-
     both = {key: (value, options[key]) for key, value in weights.options.items() if key in options}
-    differing = {key: pair for key, pair in both.items() if not is_same(*pair)}
+    differing = {key: pair for key, pair in both.items() if pair[0] != pair[1]}
     if not with_head:
         differing.pop("pool", None)
     if differing:
@@ -235,12 +235,6 @@ def optional(model: nn.Module, name: str) -> bool:
     )
 
 
-def cast(value: Tensor, old: Tensor | None) -> Tensor:
-    """Cast a tensor to the precision of the model's own."""
-    same_kind = old is not None and value.is_floating_point() and old.is_floating_point()
-    return value.to(old.dtype) if same_kind else value
-
-
 def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
     """Yield problems of a tensor that it has whatever its sizes."""
     if value.is_floating_point() != old.is_floating_point():
@@ -251,26 +245,10 @@ def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
         yield f"{name} {shape(value)} does not fit into {shape(old)}"
 
 
-def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Rename a state dict, perhaps in timm's names, to the model's names."""
-    current = model.state_dict()
-    names = {name_in_timm(model, name): name for name in current}
-    if sum(name in current for name in state) >= sum(name in names for name in state):
-        return state
-    return {names.get(name, name): value for name, value in state.items()}
-
-
 def head_names(model: nn.Module) -> list[str]:
     """List the parameters of the classifier, also of a distillation token's."""
     heads = as_model(model).head_modules
     return [name for name in model.state_dict() if name.rpartition(".")[0] in heads]
-
-
-def start_head(model: nn.Module, parameter: Tensor) -> Tensor:
-    """Return the first value of a parameter of a new head."""
-    start = torch.zeros_like(parameter)
-    # text heads that started at zero learned less: notes/lab-notes.md
-    return nn.init.normal_(start, std=STD) if isinstance(model, TextModel) and start.dim() > 1 else start
 
 
 def same_head(
@@ -316,10 +294,6 @@ def misfit(name: str, value: Tensor, old: Tensor) -> str:
 
 def shape(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "()"
-
-
-def shorten(names: Sequence[str], most: int = 2) -> str:
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 OPTIONS = {"causal", "heads", "mlp", "norm_eps", "pool", "positions", "score"}  # they change no weight's shape
@@ -394,8 +368,6 @@ def fit_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: G
     count = sum(token.shape[1] for token in tokens.values())
     source_grid = source_grid or infer_square(value.shape[1], count)
     source_prefix = value.shape[1] - math.prod(source_grid)
-    if source_prefix < 0:
-        raise UserError(f"init: pos_embed has {value.shape[1]} positions, fewer than its grid {list(source_grid)}")
     fitted, own = {}, value[:, :source_prefix]
     if source_prefix and isinstance(model, ViT) and not model.prefix_positions:
         places = own.split([token.shape[1] for token in tokens.values()], dim=1) if count == source_prefix else ()

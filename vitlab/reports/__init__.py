@@ -103,10 +103,6 @@ def follow_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def data_address(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
 def encode_picture(picture: "np.ndarray | Image.Image", most: int | None = None) -> str:
     """Encode an image, or an array uint8 (C, Y, X), as a data address, its longer side at most `most` pixels."""
     from PIL import Image
@@ -118,7 +114,7 @@ def encode_picture(picture: "np.ndarray | Image.Image", most: int | None = None)
         picture.thumbnail((most, most))
     kind = "PNG" if most is None or max(picture.size) <= SHARP else "JPEG"
     picture.save(file, kind, quality=85, optimize=True)
-    return data_address(file.getvalue(), f"image/{kind.lower()}")
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def write_chart(description: str, title: str, stem: Path) -> list[Path]:

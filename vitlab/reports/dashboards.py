@@ -1,7 +1,6 @@
 """A study's workspace and report in W&B, as W&B's own objects (wandb-workspaces); writing them needs no network."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import wandb
@@ -27,15 +26,16 @@ def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]
     """Write wandb-workspace.json and wandb-report.json of a study; with `online` save both in W&B first.
 
     Returns the files and W&B's addresses, and why W&B did not save them. The files keep the ids that W&B gave, so that
-    saving again updates both. Raises UserError for a study without a finished run and for files that cannot be read.
+    saving again updates both. Raises UserError for a study without a finished run.
     """
     folder = results.files.folder
     if not results.rows:
         raise UserError(f"{folder}: no run has finished yet, so a dashboard has nothing to show")
-    if quoted := [text for text in (results.name, *results.families.values()) if "'" in text]:
-        raise UserError(f"{folder}: {quoted[0]}: W&B's filters take no quotes; give a name or family without")
     paths = folder / "wandb-workspace.json", folder / "wandb-report.json"
-    view, page = read_model(paths[0], View), read_model(paths[1], ReportViewspec)
+    view, page = (
+        kind.model_validate_json(path.read_text()) if path.exists() else None
+        for path, kind in zip(paths, (View, ReportViewspec), strict=True)
+    )
     place = {
         "entity": os.environ.get("WANDB_ENTITY") or (view.entity if view else ""),  # empty: whoever is logged in
         "project": (results.config.get("wandb") or {}).get("project") or WandbConfig().project,
@@ -64,14 +64,6 @@ def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]
     for path, board in zip(paths, (workspace, report), strict=True):
         write_text(path, board._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
     return [*map(str, paths), *addresses], failure
-
-
-def read_model(path: Path, kind: Any) -> Any:
-    """Read a file that `write_dashboards` wrote, as W&B's model; None without a file. Raises UserError."""
-    try:
-        return kind.model_validate_json(path.read_text()) if path.exists() else None
-    except (OSError, ValueError):
-        raise UserError(f"{path}: cannot read it; delete the file to save a new one in W&B") from None
 
 
 def make_report(results: Results, place: dict[str, str]) -> wr.Report:

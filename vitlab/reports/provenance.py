@@ -13,10 +13,9 @@ from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.formatting import TIMES, count, finite, plural, whole, with_prefix
 from vitlab.studies.grid import describe_value, name_models, read_axes
-from vitlab.studies.results import Results, RunResults
+from vitlab.studies.results import Results, Rows, RunResults
 from vitlab.tasks.metrics import main_metric
 
-Rows = list[dict[str, Any]]
 Facts = list[tuple[str, str]]
 OFF = ("none", "no", "0")
 

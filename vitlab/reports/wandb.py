@@ -192,24 +192,8 @@ class Tracker:
     def end(self, summary: dict[str, Any], exit_code: int) -> None:
         try:
             self.run.summary.update(summary)
-            if self.config.wandb.log_model and exit_code == 0:
-                self.log_weights(summary)
         finally:
             self.run.finish(exit_code=exit_code)
-
-    def log_weights(self, metadata: dict[str, Any]) -> None:
-        """Log the weights to use, without the optimizer's state, as an artifact of type `model`."""
-        import torch
-        import wandb
-
-        from vitlab.training.checkpoints import KEYS, read_checkpoint
-
-        best = self.files.best_path
-        state = read_checkpoint(best if best.is_file() else self.files.checkpoint_path)
-        artifact = wandb.Artifact(f"model-{self.run.id}", type="model", metadata=metadata)
-        with artifact.new_file("weights.ckpt", mode="wb") as file:
-            torch.save({key: state[key] for key in KEYS}, file)
-        self.run.log_artifact(artifact)
 
 
 class RunReporter:

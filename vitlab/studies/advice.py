@@ -28,6 +28,7 @@ from sklearn.svm import SVC
 from vitlab.analysis.backbones import PIXELS as PICTURES
 from vitlab.analysis.backbones import count_colors, open_backbone, read_kept, scale_pixels
 from vitlab.config import UserError
+from vitlab.data.base import Show
 from vitlab.data.split import nested_order
 from vitlab.formatting import plural, whole
 from vitlab.training.predict import Prediction, fit_temperature, read_pictures, soften
@@ -43,8 +44,6 @@ LEVEL = 0.9  # of all intervals
 FARTHEST = 10.0  # times the labels: no curve is followed beyond
 LARGEST_KERNEL = 10_000  # pictures; above, a support vector machine takes hours
 PIXELS, COLORS = "pixels", "colors"
-
-Progress = Callable[[str, int, int], None]
 
 
 KINDS: dict[str, tuple[tuple, Callable[[Any], Any]]] = {  # what is fitted: its settings, and the classifier of one
@@ -89,14 +88,6 @@ class Candidate:
     @property
     def is_floor(self) -> bool:
         return self.features in (PIXELS, COLORS)
-
-
-def list_candidates(features: Mapping[str, np.ndarray]) -> list[Candidate]:
-    """List all classifiers of these arrays (N, D), those without a network first."""
-    found = [Candidate(kind, name) for name in features if name in (PIXELS, COLORS) for kind in FLOOR]
-    found += [Candidate(kind, name) for name in features if name not in (PIXELS, COLORS) for kind in FROZEN]
-    large = len(next(iter(features.values()))) > LARGEST_KERNEL
-    return [one for one in found if not (large and one.kind == "SVM (RBF)")]
 
 
 Splits = list[tuple[np.ndarray, np.ndarray]]  # training rows, nested and stratified, copies side by side; test rows
@@ -170,7 +161,7 @@ def compare_candidates(
     features: Mapping[str, np.ndarray],
     labels: np.ndarray,
     splits: Splits,
-    progress: Progress = lambda *_: None,
+    progress: Show = lambda *_: None,
     deadline: float = np.inf,
 ) -> list[Outcome]:
     """Rank all candidates at the largest training set, the best first; measure the best CURVES of them at all sizes.
@@ -211,7 +202,10 @@ def compare_candidates(
         ]
 
     size = min(len(train) for train, _ in splits)
-    ranked = evaluate(list_candidates(features), [size], "comparing classifiers")
+    kinds = {name: FLOOR if name in (PIXELS, COLORS) else FROZEN for name in features}
+    left_out = ["SVM (RBF)"] if len(labels) > LARGEST_KERNEL else []
+    all_of_them = [Candidate(kind, name) for name, of in kinds.items() for kind in of if kind not in left_out]
+    ranked = evaluate(all_of_them, [size], "comparing classifiers")
     ranked.sort(key=lambda one: -np.nanmean(one.hits[0]))
     chosen = [one for one in ranked if not one.candidate.is_floor][: CURVES[0]]
     chosen += [one for one in ranked if one.candidate.is_floor][: CURVES[1]]
@@ -466,8 +460,8 @@ class AdvisedClassifier:
         table = pd.read_csv(folder / "pictures.csv", dtype=str, keep_default_na=False)
         self.classes, self.temperature, self.features = facts["classes"], facts["temperature"], facts["features"]
         self.backbone = open_backbone(facts["source"], facts["side"]) if facts["source"] else PICTURES
-        self.bits = facts.get("bits", 16)  # an older folder says neither
-        kept = read_kept(folder / facts.get("kept", "features") / self.backbone.key)
+        self.bits = facts["bits"]
+        kept = read_kept(folder / facts["kept"] / self.backbone.key)
         train = table[table["split"] != "test"] if "split" in table else table
         if lacking := len(set(train["digest"]) - kept.keys()):
             raise UserError(f"{folder}: lacks the features of {plural(lacking, 'picture')}; run vitlab advise again")
@@ -481,7 +475,7 @@ class AdvisedClassifier:
             return count_colors(rows)
         return scale_pixels(rows, self.grey) if self.features == PIXELS else rows
 
-    def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
+    def predict(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> list[Prediction]:
         """Predict for files of pictures, in their order; a file that cannot be read has an error."""
         found = []
         for path in inputs:

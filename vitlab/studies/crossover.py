@@ -490,11 +490,6 @@ class StudyFits:
         return fit
 
     @property
-    def holding(self) -> dict[str, Fit]:
-        """The laws that may be drawn, by model."""
-        return {model: fit for model, fit in self.by_model.items() if fit.holds}
-
-    @property
     def law_table(self) -> list[list[str]]:
         """The header and a row per model; empty without a fit."""
         return make_law_table(self.by_model, self.error_name, self.on_budget) if self.by_model else []

@@ -10,7 +10,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,15 @@ import numpy as np
 from vitlab import analysis, tasks
 from vitlab.analysis import probes
 from vitlab.config import UserError, compose, load, resolved
-from vitlab.config.schema import TrainConfig, TrainerConfig
+from vitlab.config.schema import TrainConfig
 from vitlab.config.schema.fields import Choice
-from vitlab.data.opening import contents, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.data.split import size_problems
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
-from vitlab.studies.claims import Hold, hold
+from vitlab.studies.claims import Hold
 from vitlab.studies.stats import Outcomes, write_outcomes
-from vitlab.studies.store import find_missing_parts
+from vitlab.studies.store import list_missing
 from vitlab.tasks.base import Task
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
@@ -38,26 +37,6 @@ from vitlab.training.train import compare_splits, keep_process_settings, test, t
 
 FINETUNE = "finetune"  # the kind of the probe that trains
 MOST_CLASSES = 1000  # whose right answers a result counts
-
-
-def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
-    """Train one run to its end in its folder, or complete the result that is there; return the result.
-
-    `options` go to `run_experiment`. Raises `Held` while another process trains the run, UserError for a run of
-    several devices, which `vitlab train` and torchrun start.
-    """
-    refuse_single_process(config.trainer)
-    with hold(folder) as claim:
-        return run_experiment(config, claim, **options)
-
-
-def refuse_single_process(trainer: TrainerConfig) -> None:
-    """Raise UserError for a run of several devices in this one process."""
-    if (devices := trainer.devices * trainer.nodes) > 1:
-        raise UserError(
-            f"trainer.devices={trainer.devices} trainer.nodes={trainer.nodes}: start {devices} processes with torchrun "
-            f"or srun --nodes={trainer.nodes} --ntasks-per-node={trainer.devices} vitlab train ..."
-        )
 
 
 @keep_process_settings()
@@ -78,7 +57,7 @@ def run_experiment(
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
     refuse_other_source(source_of(config.init), files)
-    lacking = ranks.share(find_missing_parts(files, resolved(config), contents(config.data, data)))
+    lacking = ranks.share(list_missing(files, resolved(config), hash_data(config.data, data)))
     if lacking and ranks.is_main:
         files.remove_leftovers()
         files.set_aside_damaged_result()
@@ -97,7 +76,10 @@ def run_experiment(
 def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hooks) -> dict[str, Any]:
     """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; return the result."""
     files, training = run.files, "training" in lacking
-    names = list_applicable(run, [name for name in run.config.analyses if name in lacking])
+    asked = [name for name in run.config.analyses if name in lacking]
+    refused = {name: why for name in asked if (why := analysis.refusal(load("analysis", name), run.model))}
+    print(*refused.values(), sep="\n", end="\n" * bool(refused), file=sys.stderr)
+    names = [name for name in asked if name not in refused]
     probed = [name for name in run.config.probes if name in lacking]
     total, done = 2 * len(names) + bool(probed), itertools.count(1)
 
@@ -150,7 +132,12 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
     A trial that diverges is a result, too.
     """
     run.write_start()
-    refuse_probes(run)
+    for probe, _, data in (name.partition("@") for name in run.config.probes):  # that the model would not fit
+        if data and "image_size" in run.task.shape:
+            probes.open_task(data, run.task)
+        if (config := load("probe", probe)).kind == FINETUNE:
+            for child in list_finetunings(run, data, config):
+                prepare(child, open_data(child.data)).count_steps(child.train_size)
     if run.init is not None:
         print(run.init, file=sys.stderr)
     hooks = replace(hooks, log=observer.on_start(run) if observer else None)
@@ -204,14 +191,6 @@ def count_right(task: Task, outcomes: Outcomes) -> dict[str, Any]:
     return {"by_class": {name: [int(r), int(n)] for name, r, n in zip(task.strata, right, items, strict=True)}}
 
 
-def list_applicable(run: Run, names: Sequence[str]) -> list[str]:
-    """List the analyses that apply to the run's model; print why each of the rest does not."""
-    reasons = {name: analysis.refusal(load("analysis", name), run.model) for name in names}
-    for reason in filter(None, reasons.values()):
-        print(reason, file=sys.stderr)
-    return [name for name, reason in reasons.items() if reason is None]
-
-
 def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
     """Add the findings at a step to one analysis."""
     config = load("analysis", name)
@@ -236,16 +215,6 @@ def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, fl
     for name, config in chosen.items():
         numbers |= {} if name in frozen else finetune(run, name.partition("@")[2], config, hooks)
     return {**numbers, "probe_s": round(time.monotonic() - began, 2)} if names else {}
-
-
-def refuse_probes(run: Run) -> None:
-    """Raise UserError for probes on other data that the trained model would not fit."""
-    for probe, _, data in (name.partition("@") for name in run.config.probes):
-        if data and "image_size" in run.task.shape:
-            probes.open_task(data, run.task)
-        if (config := load("probe", probe)).kind == FINETUNE:
-            for child in list_finetunings(run, data, config):
-                prepare(child, open_data(child.data)).count_steps(child.train_size)
 
 
 def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:

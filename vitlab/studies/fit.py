@@ -324,7 +324,7 @@ def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, 
 
 
 @dataclass(frozen=True)
-class Runs:
+class LogErrors:
     """The log errors of a model's runs, by size and then by seed, in one order for all models of a study."""
 
     log_sizes: np.ndarray  # (N), ascending
@@ -378,7 +378,7 @@ class Fit:
 
     law: str | None
     laws: tuple[Law, ...] = field(repr=False)
-    runs: Runs = field(repr=False)
+    runs: LogErrors = field(repr=False)
     weights: np.ndarray = field(repr=False)  # (N) of each size in the least squares
     rmse_holdout: float | None = None
     drift: float = field(default=0.0, repr=False)
@@ -623,7 +623,7 @@ def fit_points(
     return replace(fit, held_back=points[:2, ~within])
 
 
-def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> Runs:
+def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> LogErrors:
     """Order the runs by size and seed. Raises UserError for runs that no law can be fitted to."""
     x, e = np.asarray(sizes, float).ravel(), np.asarray(errors, float).ravel()
     if len(x) != len(e) or (seeds is not None and len(seeds) != len(x)):
@@ -636,10 +636,10 @@ def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[
     order = np.lexsort((np.arange(len(x)) if seeds is None else np.asarray(seeds), x))
     numbers = np.concatenate([np.arange(n) for n in counts]) if seeds is None else np.asarray(seeds)[order]
     keys = tuple(zip(x[order].tolist(), numbers.tolist(), strict=True))
-    return Runs(np.log(values), counts, np.log(e[order]), keys)
+    return LogErrors(np.log(values), counts, np.log(e[order]), keys)
 
 
-def fit_runs(runs: Runs, law: str, chance: float | None) -> Fit:
+def fit_runs(runs: LogErrors, law: str, chance: float | None) -> Fit:
     """Fit runs as `fit_scaling_law`; ignore a chance that no error is below."""
     x, count = runs.log_sizes, len(runs.log_sizes)
     if runs.trend > 0 or (law == "auto" and count < FEWEST_AVERAGED):

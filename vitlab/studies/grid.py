@@ -1,6 +1,5 @@
 """The grid of a study: models, with settings of their own, x axes x sizes x seeds, each a run. Imports no torch."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,9 +31,7 @@ Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one 
 SHARED = [field.name for field in fields(StudyConfig) if field.name in TrainConfig.__dataclass_fields__]
 FIXED = keys_per_study(TrainConfig)
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
-MOST_VARIANTS = 10_000  # more are a mistake, and would take minutes to compose
 FEW = 4  # of a study with another mistake are composed: its answer takes under half a second
-LONGEST_NAME = 120  # characters: it is part of a folder's name
 TRIAL = " trial="  # in the name of a trial, between its variant's and its number
 
 
@@ -53,8 +50,6 @@ def name_models(models: Any) -> dict[str, Settings]:
                 problems.append(f"models.{name}={to_text(given)}: needs a model; for example {EXAMPLE}")
             elif not isinstance(name, str):
                 problems.append(f"models: {name} is a number; a name is text: write '{name}' in quotes, or another")
-            elif not name.strip():
-                problems.append("models: a name is empty; it names the runs")
             else:
                 named[name] = dict(flatten(settings))
     else:
@@ -118,12 +113,6 @@ def find_variants(
             axes |= read_axes({key: values})
     problems += check_keys(named, axes, dict(flatten(study["tune"])))
     axes.pop("model", None)
-    count = len(named) * math.prod(map(len, axes.values()))
-    if count > MOST_VARIANTS:
-        problems.append(
-            f"grid: {count:,} variants; give at most {MOST_VARIANTS:,}, models and values of axes multiplied"
-        )
-        return {}
     labels = {key: key.rpartition(".")[2] for key in axes}
     labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}
     variants: list[tuple[str, Settings]] = []
@@ -163,11 +152,6 @@ def find_variants(
             problems.append(f"models, grid: {alike}; name variants, for example {EXAMPLE}")
             break
         folders[folder] = label
-    problems += [
-        f"grid: '{label}' is longer than {LONGEST_NAME} characters; name variants, for example {EXAMPLE}"
-        for label, _ in variants
-        if len(label) > LONGEST_NAME
-    ]
     if is_whole and (unused := axes.keys() - used):  # with the nearest key that the first model has
         node = structured(compose_variant(study, "", next(iter(named.values()))))
         reasons = [next(iter(assign(node, key, None))) for key in axes if key in unused]
@@ -303,7 +287,7 @@ def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
 
 
 class Spec(NamedTuple):
-    """A run of a study: its cell, where a trial is a variant, and its resolved configuration as plain containers.
+    """A run of a study: variant or trial, size and seed, and its resolved configuration as plain containers.
 
     Runs of a variant share the containers below the top level: copy them before you change one.
     """
@@ -356,7 +340,14 @@ def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None)
     study = study if isinstance(study, dict) else resolved(study)
     if COMPOSED and COMPOSED[0][0] == study:
         return dict(COMPOSED[0][1])
-    problems, known, composed = [*check_set(study["set"])], {}, {}
+    problems, known, composed = [], {}, {}
+    for text in study["set"]:
+        key = ""
+        with suppress(UserError):  # composing the runs says so
+            key = parse_override(text)[0]
+        top = key.partition(".")[0]
+        if top in (*FIXED, "budget") or key == "model":
+            problems.append(f"set: {text}: {top} is the same for all runs of a study; give {text} without set")
     for name, settings in islice(find_variants(study, problems, known, most).items(), most):
         with collecting(problems):
             variant = known[name] if name in known else compose_variant(study, name, settings)
@@ -365,17 +356,6 @@ def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None)
     if most is None:
         COMPOSED[:] = [(study, composed)]
     return dict(composed)
-
-
-def check_set(words: Sequence[str]) -> Iterator[str]:
-    for text in words:
-        try:
-            key = parse_override(text)[0]
-        except UserError:
-            continue  # composing the runs says so
-        top = key.partition(".")[0]
-        if top in (*FIXED, "budget") or key == "model":
-            yield f"set: {text}: {top} is the same for all runs of a study; give {text} without set"
 
 
 def expand(study: StudyConfig, sizes: Sequence[int]) -> list[Spec]:

@@ -227,8 +227,6 @@ def check_slurm(config: ExecutorConfig) -> None:
     """Raise UserError for needs that SLURM cannot allocate, and where SLURM is missing."""
     import submitit
 
-    if config.gpus != int(config.gpus):
-        raise UserError(f"executor.gpus={config.gpus}: SLURM allocates whole GPUs; give 0, 1 or more")
     if submitit.SlurmExecutor.affinity() < 0:
         raise UserError(
             "executor=slurm: srun cannot be found here; start the study where jobs of a cluster are submitted, or "

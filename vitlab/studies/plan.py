@@ -23,6 +23,7 @@ from vitlab.config.groups import affecting, select
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, TrainerConfig
 from vitlab.config.schema.fields import COST
+from vitlab.data.base import Show
 from vitlab.data.opening import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import duration, plural
@@ -256,7 +257,7 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
 
 
 @keep_process_settings()
-def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict[str, Times]:
+def time_variants(plan: Plan, progress: Show) -> dict[str, Times]:
     """Time each variant of a study on this machine, by variant, one after another in this process.
 
     Of variants that cost the same only one is timed. Raises UserError for a variant that fails.

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vitlab.config import UserError, first_line, read_yaml
-from vitlab.files import read_json
+from vitlab.config import UserError, read_yaml
+from vitlab.files import read_json, reading
 from vitlab.formatting import finite
 from vitlab.studies.crossover import StudyFits
 from vitlab.studies.stats import (
@@ -56,7 +56,7 @@ FAMILY_NAMES = {
 }
 
 COMPUTE = ("train_flops", "tune_flops", "finetune_flops")  # columns
-Rows = list[dict[str, Any]]
+Rows = list[dict[str, Any]]  # of a table, by column
 LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdicts
 
 
@@ -548,13 +548,10 @@ class RunResults:
         path = self.find_file(f"{MAPS}.npz")
         if path is None:
             return None
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                found = SimpleNamespace(**{key: arrays[key] for key in ("maps", "rollout", "pictures", "names")})
-                found.class_token = bool(arrays["class_token"])
-        except Exception as error:  # a damaged file fails in zip, zlib, the header or the shape
-            again = f"delete it, then vitlab analyze {self.files.folder} {MAPS}"
-            raise UserError(f"{path}: cannot read it: {first_line(error)}; {again}") from None
+        again = f"delete it, then vitlab analyze {self.files.folder} {MAPS}"
+        with reading(str(path), again), np.load(path, allow_pickle=False) as arrays:
+            found = SimpleNamespace(**{key: arrays[key] for key in ("maps", "rollout", "pictures", "names")})
+            found.class_token = bool(arrays["class_token"])
         found.maps, found.rollout = found.maps.astype(np.float32), found.rollout.astype(np.float32)
         found.names = found.names.tolist()
         return found

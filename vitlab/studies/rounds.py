@@ -15,7 +15,7 @@ from vitlab.formatting import plural, whole
 from vitlab.studies.grid import name_trial
 from vitlab.studies.results import Results
 from vitlab.studies.stats import quantile
-from vitlab.studies.store import Cell
+from vitlab.studies.store import RunKey
 
 MOST_SEEDS = 1000  # of a cell
 
@@ -39,12 +39,12 @@ class WideCell(NamedTuple):
     name: str
     half_width: float  # of the 95% interval, in `Metric.compared`; infinite with one seed and no spread to borrow
     line: str
-    runs: list[Cell]
+    runs: list[RunKey]
 
 
 def plan_round(
     rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()
-) -> tuple[list[Cell], str]:
+) -> tuple[list[RunKey], str]:
     """Plan the runs that the next round adds to the finished ones, none where it stops; return them and a text.
 
     `stopped` are cells, (variant, size), that get no more; a cell without a result gets none, and is named.

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vitlab.config import UserError
-from vitlab.files import replacing
+from vitlab.files import reading, replacing
 from vitlab.tasks.metrics import Metric
 
 CONFIDENCE = 0.95
@@ -308,32 +307,18 @@ class Outcomes:
 
 
 def write_outcomes(path: Path, outcomes: Outcomes) -> None:
-    if outcomes.key != "loss" and (outcomes.counts == 1).all():
-        arrays = {"right": np.packbits(outcomes.means > 0.5), "count": np.int64(len(outcomes.means))}
-        arrays |= {} if outcomes.key == "accuracy" else {"key": np.str_(outcomes.key)}
-    else:
-        arrays = {outcomes.key: outcomes.means.astype(np.float32), "tokens": outcomes.counts.astype(np.int32)}
+    arrays = {"means": outcomes.means.astype(np.float32), "counts": outcomes.counts.astype(np.int32)}
     with replacing(path) as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, allow_pickle=False, key=np.str_(outcomes.key), **arrays)
 
 
 def read_outcomes(path: Path) -> Outcomes | None:
     """Read outcomes; None where there is no file. Raises UserError for a damaged file."""
     if not path.is_file():
         return None
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            if "right" in arrays:
-                right = np.unpackbits(arrays["right"], count=int(arrays["count"])).astype(np.float32)
-                key = str(arrays["key"]) if "key" in arrays else "accuracy"
-                return Outcomes(key, right, np.ones(len(right), dtype=np.int32))
-            key = "loss" if "loss" in arrays else "accuracy"
-            return Outcomes(key, arrays[key], arrays["tokens"])
-    except Exception:  # a damaged file fails in zip, zlib, the header or the shape
-        raise UserError(
-            f"{path}: is damaged, so its run is compared by its result alone; delete the run's folder and start again "
-            "to have it back"
-        ) from None
+    advice = "its run is compared by its result alone; delete the run's folder and start again to have it back"
+    with reading(str(path), advice), np.load(path, allow_pickle=False) as arrays:
+        return Outcomes(str(arrays["key"]), arrays["means"], arrays["counts"])
 
 
 # ---- compute at equal accuracy

@@ -19,12 +19,12 @@ from rich.text import Text
 from vitlab.config import resolved
 from vitlab.config.schema import StudyConfig
 from vitlab.console import Console
-from vitlab.data.opening import contents, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.files import read_stamp
 from vitlab.formatting import duration, finite, plural
 from vitlab.studies.claims import DEAD_AFTER, Claim, read_claim
 from vitlab.studies.grid import compose_models, make_spec, name_run
-from vitlab.studies.store import StudyFiles, describe_asked, find_missing_parts
+from vitlab.studies.store import StudyFiles, describe_asked, list_missing
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import Progress, RunFiles
 
@@ -144,7 +144,7 @@ class StatusReader:
     def read(self) -> StudyStatus:
         """Read the state of the study. Raises UserError for a folder that is not a study."""
         config = self.files.config()
-        runs = [self.read_run(*cell) for cell in self.files.cells()]
+        runs = [self.read_run(*key) for key in self.files.run_keys()]
         before, self.working = self.working, sum(run.state == "running" for run in runs)
         return StudyStatus(runs, before, config["task"].get("metric"))
 
@@ -161,7 +161,7 @@ class StatusReader:
             return RunState(name, variant, size, "running", read_progress(files), claim)
         result, damage = files.read_result()
         asked = self.variants.get(variant)  # without it nothing is missing of a result, which was read just now
-        if result is not None and not (asked and find_missing_parts(files, asked)):
+        if result is not None and not (asked and list_missing(files, asked)):
             self.finished[name] = stamp, RunState(name, variant, size, "finished", result=result)
             return self.finished[name][1]
         progress = read_progress(files)
@@ -289,11 +289,11 @@ def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> boo
         return False
     if not (files.report_path.is_file() and files.results_path.is_file()):
         return False
-    data, drawn = contents(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
+    data, drawn = hash_data(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
     asked = {variant: resolved(model) for variant, model in compose_models(config).items()}
-    for variant, size, seed in files.cells():
+    for variant, size, seed in files.run_keys():
         run = files.run(name_run(variant, size, seed))
-        if variant not in asked or find_missing_parts(run, make_spec(asked[variant], size, seed).config, data):
+        if variant not in asked or list_missing(run, make_spec(asked[variant], size, seed).config, data):
             return False
         paths = (run.result_path, run.analysis_folder)
         if any(path.exists() and path.stat().st_mtime > drawn for path in paths):

@@ -66,7 +66,7 @@ def limit_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
 # ---- files
 
 
-Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
+RunKey = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that no two texts become the same
 
 
@@ -76,7 +76,7 @@ class StudyFiles:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.config_path = self.folder / "study.yaml"
-        self.cells_path = self.folder / "cells.json"
+        self.runs_path = self.folder / "runs.json"
         self.start_path = self.folder / "start.json"
         self.results_path = self.folder / "results.csv"
         self.report_path = self.folder / "report.html"
@@ -110,27 +110,27 @@ class StudyFiles:
     def write_config(self, config: dict[str, Any]) -> None:
         write_text(self.config_path, dump_yaml(config))
 
-    def cells(self) -> list[Cell]:
+    def run_keys(self) -> list[RunKey]:
         """Read (variant, training-set size, seed) of every run that was ever asked for in this folder, finished or not.
 
         Raises UserError.
         """
-        return read_json(self.cells_path, lambda found: [(variant, size, seed) for variant, size, seed in found]) or []
+        return read_json(self.runs_path, lambda found: [(variant, size, seed) for variant, size, seed in found]) or []
 
-    def add_start(self, config: dict[str, Any], cells: Iterable[Cell], headline: str = "") -> dict[str, Any]:
-        """Write what a start asks for, beside the earlier starts' runs: study.yaml and the list of cells.
+    def add_start(self, config: dict[str, Any], keys: Iterable[RunKey], headline: str = "") -> dict[str, Any]:
+        """Write what a start asks for, beside the earlier starts' runs: study.yaml and the list of runs.
 
         Returns the configuration with the models, axes, sizes and seeds of all starts.
         """
         start = {"folder": os.path.relpath(Path.cwd(), self.folder.resolve()), "asked": describe_asked(config)}
         old = self.config() if self.config_path.is_file() else {}
-        cells = list(dict.fromkeys([*(self.cells() if old else []), *cells]))
-        config = {**config, "sizes": sorted({size for _, size, _ in cells})}
+        keys = list(dict.fromkeys([*(self.run_keys() if old else []), *keys]))
+        config = {**config, "sizes": sorted({size for _, size, _ in keys})}
         config["seeds"] = list(dict.fromkeys([*(old.get("seeds") or []), *config["seeds"]]))
         config |= merge_variants(old, config) if old else {}
         config["settled"] = {**config.get("settled", {}), **(old.get("settled") or {})}
         self.write_config(config)
-        write_json(self.cells_path, cells)
+        write_json(self.runs_path, keys)
         write_json(self.start_path, {**start, "headline": headline})
         return config
 
@@ -151,10 +151,6 @@ class StudyFiles:
         """Return the study's folder, or a run's, as it is written on a command line in `start_folder`."""
         return os.path.relpath(self.folder.resolve() / run, self.start_folder())
 
-    def add_cells(self, cells: Iterable[Cell]) -> None:
-        """Write the runs that a round of `--until` asks for: before it begins, so that a later start repeats it."""
-        write_json(self.cells_path, list(dict.fromkeys([*self.cells(), *cells])))
-
     def run(self, name: str) -> RunFiles:
         return RunFiles(self.folder / name)
 
@@ -167,7 +163,7 @@ class StudyFiles:
         write_text(self.results_path, "".join(lines))
 
     def finished_rows(self) -> list[Row]:
-        """List the row of every finished run from its result.json, by model, size and seed.
+        """List the row of every finished run from its result.json, by model, size, seed and trial.
 
         A result that is damaged has no row, but a line in `damaged`. Raises UserError.
         """
@@ -180,7 +176,11 @@ class StudyFiles:
                 rows[entry.name] = row
         copies = {name for name, row in rows.items() if row["run"] != name and row["run"] in rows}
         # a copy of a run that is here too is left out, for one seed must not count twice; one renamed is a run
-        return self.sort_rows([{**row, "run": name} for name, row in rows.items() if name not in copies])
+        rows = [{**row, "run": name} for name, row in rows.items() if name not in copies]
+        variants = dict.fromkeys(key[0].partition(TRIAL)[0] for key in self.run_keys())
+        places = {variant: place for place, variant in enumerate(variants)}
+        by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
+        return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"], row.get("trial") or 0))
 
     def read_row(self, study: dict[str, Any], run: RunFiles) -> Row | None:
         """Read a finished run's row, under the name that it was trained as; None for a folder of something else."""
@@ -196,18 +196,11 @@ class StudyFiles:
         keys = [key for key in list_varied_keys(study) if key not in columns]
         return round_numbers({**columns, **(read_varied(run.config(), keys) if keys else {})})
 
-    def sort_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Sort rows by the study's variants, then size, seed and trial."""
-        variants = dict.fromkeys(cell[0].partition(TRIAL)[0] for cell in self.cells())
-        places = {variant: place for place, variant in enumerate(variants)}
-        by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
-        return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"], row.get("trial") or 0))
 
+def list_missing(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
+    """List what a run lacks of its resolved configuration: `training` (with its test), analyses, probes.
 
-def find_missing_parts(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
-    """List the parts of its resolved configuration that a run lacks: `training` (with its test), analyses, probes.
-
-    Nothing is missing of a finished run. `data` are the contents of its data set; without them any result counts.
+    Nothing is missing of a finished run. `data` is the hash of its data set; without it any result counts.
     """
     result, asked = run.read_result()[0], [*config["analyses"], *config["probes"]]
     is_other = result is None or (data and result.get("id") != identity(config, data))

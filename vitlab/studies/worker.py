@@ -1,6 +1,6 @@
 """A worker takes free runs of a study, one after another, until none is left: the same loop on any machine.
 
-It needs the study's folder alone. `study.yaml` and `cells.json` say which runs were asked for, each run's folder says
+It needs the study's folder alone. `study.yaml` and `runs.json` say which runs were asked for, each run's folder says
 what it still lacks, a claim there (vitlab/studies/claims.py) keeps other workers away, `log.txt` holds what it printed.
 """
 
@@ -21,13 +21,13 @@ from typing import Any
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, first_line, printable, read_yaml, resolved
 from vitlab.config.schema import ExecutorConfig
-from vitlab.data.opening import contents, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
 from vitlab.studies.experiment import run_experiment
 from vitlab.studies.grid import compose_models, make_spec, name_run
-from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
+from vitlab.studies.store import StudyFiles, list_missing, summarize_error
 from vitlab.training.distributed import ALONE, Ranks, is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
 from vitlab.training.launch import KILLED, DeviceLost, Stopping
@@ -40,7 +40,7 @@ GRACE = 10.0  # seconds that rank 0 has to say why a run has failed
 
 
 @dataclass(frozen=True)
-class Run:
+class Training:
     """A run that was asked for."""
 
     files: RunFiles
@@ -62,15 +62,15 @@ class Study:
             self.config = self.files.config()
             study = compose(StudyConfig, base=self.config)
             self.variants = {name: resolved(model) for name, model in compose_models(study).items()}
-            self.contents = contents(study.data, open_data(study.data))
+            self.data_hash = hash_data(study.data, open_data(study.data))
             self.ended = {}
             executor = read_yaml(self.files.config_path).get("executor") or {}
             self.retries = executor.get("retries", ExecutorConfig.retries)
 
-    def list_missing(self, run: Run) -> list[str]:
-        return find_missing_parts(run.files, run.config, self.contents)
+    def list_missing(self, run: Training) -> list[str]:
+        return list_missing(run.files, run.config, self.data_hash)
 
-    def find_free(self, stop: Callable[[], bool]) -> Run | None:
+    def find_free(self, stop: Callable[[], bool]) -> Training | None:
         """Find the smallest run that lacks something, has not failed and has no other worker.
 
         If there is none but a run of another host that gives no sign of life, wait: it is free once it is dead.
@@ -78,14 +78,14 @@ class Study:
         while True:
             self.read()
             silent = False
-            for cell in sorted(self.files.cells(), key=lambda cell: cell[1]):
-                files = self.files.run(name_run(*cell))
+            for key in sorted(self.files.run_keys(), key=lambda key: key[1]):
+                files = self.files.run(name_run(*key))
                 stamp = read_stamp(files.result_path)
                 if files.error_path.exists() or (stamp is not None and stamp == self.ended.get(files.folder.name)):
                     continue
-                variant, size, seed = cell
+                variant, size, seed = key
                 config = make_spec(self.variants[variant], size, seed).config
-                run = Run(files, config, self.config["settled"].get(variant, {}))
+                run = Training(files, config, self.config["settled"].get(variant, {}))
                 if stamp is not None and not self.list_missing(run):
                     self.ended[files.folder.name] = stamp
                     continue
@@ -133,7 +133,7 @@ def work(
                     run.files.write_error(summarize_error(error))
 
 
-def train(run: Run, claim: Hold, cores: int | None, stop: Callable[[], bool], ranks: Ranks = ALONE) -> None:
+def train(run: Training, claim: Hold, cores: int | None, stop: Callable[[], bool], ranks: Ranks = ALONE) -> None:
     """Train or complete a claimed run in this process, which is rank 0 where there are several."""
     doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
     if run.files.read_result()[0] is not None:
@@ -154,7 +154,7 @@ def train(run: Run, claim: Hold, cores: int | None, stop: Callable[[], bool], ra
         raise
 
 
-def launch_ranks(run: Run, claim: Hold, retries: int, cores: int | None, stop: Callable[[], bool]) -> None:
+def launch_ranks(run: Training, claim: Hold, retries: int, cores: int | None, stop: Callable[[], bool]) -> None:
     """Train a claimed run with a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
     command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
     about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled}
@@ -181,7 +181,7 @@ def launch_ranks(run: Run, claim: Hold, retries: int, cores: int | None, stop: C
 def run_rank(text: str) -> int:
     """Run a rank of a run under torchrun; return the exit code. The worker that launched the ranks holds the folder."""
     about, launched = json.loads(text), find_launched()
-    run = Run(RunFiles(about["folder"]), about["config"], about["settled"])
+    run = Training(RunFiles(about["folder"]), about["config"], about["settled"])
     if launched.rank:
         config, placement = compose(TrainConfig, base=run.config), Placement(about["cores"], run.settled)
         return follow(config, run.files.folder, launched, placement=placement)

@@ -3,7 +3,7 @@
 An `Objective` says what a `TargetTask` predicts for each item, of images or of texts: classes, labels or numbers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.data.base import NO_TAG, Split
+from vitlab.data.base import NO_TAG, Show, Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.tasks.metrics import CHOICES, IMAGES, LABELS, MEASURES, METRICS, TABLES, TEXTS
@@ -276,7 +276,7 @@ def evaluate(
     *,
     detailed: bool = False,
     indices: np.ndarray | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Show | None = None,
 ) -> "torchmetrics.MetricCollection":
     """Measure the task's metrics on a split, without augmentation: scalars, and with `detailed` its tables and texts.
 

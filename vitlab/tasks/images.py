@@ -5,7 +5,6 @@ Shapes: B batch, C channels, Y x X pixels.
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
@@ -21,16 +20,11 @@ Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X); labels (B,) or (B, classes
 
 
 class ImagePreparation:
-    """A preparation of images uint8 (B, C, Y, X): normalised, the same shape, augmented if a generator is given.
+    """A preparation of images uint8 (B, C, Y, X): normalised, the same shape, augmented if a generator is given."""
 
-    Raises UserError for operations that do not suit the data's images.
-    """
-
-    def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
+    def __init__(self, recipe: RecipeConfig, data_config: DataConfig):
         self.recipe, self.config = recipe, data_config.augment
         self.mean, self.std = list(data_config.mean), list(data_config.std)
-        checks = [check for augmentation in list_augmentations() if (check := getattr(augmentation, "check", None))]
-        raise_all(line for check in checks for line in check(recipe, data))
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         if generator is not None:
@@ -45,7 +39,7 @@ class ImageTask(TargetTask):
     item = "image"
 
     def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig, objective: Objective):
-        self.images, self.mixing = ImagePreparation(recipe, data, data_config), Mixing(recipe, objective.outputs)
+        self.images, self.mixing = ImagePreparation(recipe, data_config), Mixing(recipe, objective.outputs)
         self.shape = {**data.shape, "num_classes": objective.outputs}
         super().__init__(objective, data, data.train, data.validation, data.test)
 
@@ -82,8 +76,6 @@ def list_problems(kind: str, data: ImageData, data_config: DataConfig) -> Iterat
         yield f"data={data.name}: has no images with several labels; {instead}"
     if kind == "regression" and (targets is None or targets.ndim != 1):
         yield f"data={data.name}: has no number for each image; {instead}"
-    elif kind == "regression" and np.ptp(targets) == 0:
-        yield f"data={data.name}: all training targets are {targets[0]:g}: nothing to learn"
 
 
 def build(config: TaskConfig, *, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> ImageTask:

@@ -18,7 +18,7 @@ from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split, TextData
 from vitlab.data.masking import Random, RowGenerators, choose_spans, choose_tokens, corrupt, gather_chosen
-from vitlab.data.sequences import IGNORE_INDEX, LEAST_PAIR, pack_texts, pair_segments
+from vitlab.data.sequences import IGNORE_INDEX, pack_texts, pair_segments
 from vitlab.models.text import LONGEST_SPAN
 from vitlab.tasks.base import (
     Measured,
@@ -143,8 +143,6 @@ class MaskedLM(SequenceTask):
         super().__init__(config, recipe, data, data_config)
         if data.tokenizer.mask is None:
             raise UserError("data.tokenizer: has no mask token; give a tokenizer of a masked language model")
-        if config.sequences == "pairs" and data.length < LEAST_PAIR:
-            raise UserError(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
         self.share, self.dynamic = config.share, config.masking == "dynamic"
         self.pairs = config.sequences == "pairs"
         self.of = PAIRS if self.pairs else self.of

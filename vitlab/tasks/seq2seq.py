@@ -333,7 +333,7 @@ class Captioning(SequenceToSequence):
         if not isinstance(data, CaptionData):
             raise UserError(f"data={data.name}: has no captions; give data=captioned_glyphs, or data=captions")
         self.set_options(config, recipe, data)
-        self.images = ImagePreparation(recipe, data, data_config)
+        self.images = ImagePreparation(recipe, data_config)
         self.train, self.validation, self.test = data.train, data.validation, data.test
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:

@@ -142,9 +142,9 @@ class RunFiles:
                 f"{before}, or another --out, or delete that folder"
             )
 
-    def refuse_other_data(self, name: str, contents: str) -> None:
-        """Raise UserError if the data set `name`, now of these contents, has changed since the folder's run began."""
-        if self.contents() not in (None, contents):
+    def refuse_other_data(self, name: str, data_hash: str) -> None:
+        """Raise UserError if the data set `name`, now of this hash, has changed since the folder's run began."""
+        if self.data_hash() not in (None, data_hash):
             raise UserError(
                 f"--out {self.folder}: data={name} has changed since its run began; restore the files, give another "
                 "--out, or delete that folder"
@@ -153,7 +153,7 @@ class RunFiles:
     def changes(self, config: dict[str, Any]) -> list[str]:
         """List as `key old -> new` the settings that change the final weights, between the folder's run and `config`.
 
-        The data are compared by their contents (`contents`), not by their path, where the run has recorded them.
+        The data are compared by their contents (`data_hash`), not by their path, where the run has recorded them.
         """
         old, contents_known = self.config(), self.data_path.is_file()
         if old == config:
@@ -224,7 +224,7 @@ class RunFiles:
         """Read the report on the weights that the run began with, and their SHA-256; None without such weights."""
         return read_json(self.init_path, dict)
 
-    def contents(self) -> str | None:
+    def data_hash(self) -> str | None:
         """Read the SHA-256 of the data that the run began with; None where it is not known. Raises UserError."""
         return read_json(self.data_path, lambda data: data["sha256"])
 

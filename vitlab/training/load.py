@@ -22,13 +22,14 @@ from vitlab.config.schema.models import is_folder
 from vitlab.data.opening import open_data
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import check_regular
+from vitlab.formatting import cut_names
 from vitlab.models import counting
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import read_huggingface, rename_from_huggingface
 from vitlab.models.layers import merge_low_rank
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
-from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, fit, options_of, shorten, unwrap
+from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, fill, options_of, unwrap
 from vitlab.tasks.base import Task
 from vitlab.training.checkpoints import (
     LoadedRun,
@@ -56,13 +57,13 @@ def load_weights(
     source: `timm:NAME`, a run's folder, a Hugging Face folder with a ViT, BERT, GPT-2 or T5, a file
     (.safetensors; .pt, .pth, .bin or .ckpt, read without unpickling), or a state dict in this project's or timm's
     names. `head` and `classes` (the names of the model's classes) decide what happens to the classifier, see
-    `vitlab.models.weights.fit`. `mean` and `std` normalise the model's images: the report says where timm's
+    `vitlab.models.weights.fill`. `mean` and `std` normalise the model's images: the report says where timm's
     weights were trained with others. Raises UserError, with the model unchanged, for weights of another model.
     """
     if not isinstance(source, (str, Path, Mapping)) or source == "":
         raise UserError(f"source: {type(source).__name__}: give timm:NAME, a run's folder, a file, or a state dict")
     weights = Weights(source, "state dict") if isinstance(source, Mapping) else read_weights(str(source))
-    report = fit(model, weights, head, classes)
+    report = fill(model, weights, head, classes)
     if None not in (mean, std, weights.mean, weights.std):
         pairs = ((mean, weights.mean), (std, weights.std))  # one value stands for all channels
         fit_together = all(1 in (len(one), len(other)) or len(one) == len(other) for one, other in pairs)
@@ -96,7 +97,7 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     place = "model.encoder" if name == "image" else "model"  # a captioner's own options are those of its decoder
     named = replace(weights, state=state, advice=advice, label="init.encoder", place=place)
     check_options({key: options[key] for key in ("heads", "mixer", "mlp") if key in options}, named, with_head=False)
-    report = fit(encoder, replace(named, options={}), head="keep")
+    report = fill(encoder, replace(named, options={}), head="keep")
     report.loaded = [f"{name}.{key}" for key in report.loaded]
     return report
 
@@ -176,7 +177,7 @@ def read_weights(source: str) -> Weights:
     state, left_out = unwrap(content)
     if not state:
         raise UserError(
-            f"init={path}: contains no weights but {shorten([*map(str, content)], 6) or 'nothing'}; save the weights "
+            f"init={path}: contains no weights but {cut_names([*map(str, content)], 6) or 'nothing'}; save the weights "
             "among them as a file: torch.save(torch.load(FILE)[KEY], 'weights.pth')"
         )
     renamed = rename_from_huggingface(state, f"init={path}")

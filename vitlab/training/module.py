@@ -67,7 +67,7 @@ class TrainingModule(L.LightningModule):
 
     def find_seed(self, use: Literal["dropout", "augmentation"], number: int) -> int:
         """Compute the seed of a use of random numbers at this step, for the `number`-th part of this process."""
-        return stream(self.seed, self.global_step, use, part=self.part.number * self.accumulate + number)
+        return step_seed(self.seed, self.global_step, use, part=self.part.number * self.accumulate + number)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self.accumulate > 1:
@@ -162,12 +162,12 @@ def seed_dropout(seed: int, device: torch.device) -> None:
 
 
 # each use of random numbers has a stream of its own, so that no use moves another's: first weights torch's generator
-# with the run's seed, the subset `subset_seed`, the order of items the seed and the epoch, the steps `stream`
+# with the run's seed, the subset `subset_seed`, the order of items the seed and the epoch, the steps `step_seed`
 SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
 PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator takes 32 bits of a seed
 
 
-def stream(seed: int, step: int, use: Literal["dropout", "augmentation"], part: int = 0) -> int:
+def step_seed(seed: int, step: int, use: Literal["dropout", "augmentation"], part: int = 0) -> int:
     """Return the seed of a use at a step, for the batch's `part`-th part; stochastic depth uses the dropout seed."""
     number = seed * SEED_STRIDE + step + part * PART_STRIDE
     return ~number if use == "augmentation" else number

@@ -13,10 +13,10 @@ import torch
 
 from vitlab.config import UserError
 from vitlab.data.augment import normalize
-from vitlab.data.base import Examples, Split, Texts
+from vitlab.data.base import Examples, Show, Split, Texts
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
-from vitlab.data.opening import contents, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.data.sequences import frame_texts
 from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
@@ -33,8 +33,6 @@ MASK, FILLED = "[MASK]", 5  # how a text leaves a token open; how many tokens fo
 SEPARATOR = "[SEP]"  # between a question and the text that answers it
 FILE = "calibration.json"
 CHUNK = 1024  # items that are decoded and predicted at a time
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class Predictor:
         if found is None:
             try:  # its own data may be gone, or have changed
                 data = open_data(self.run.config.data)
-                self.files.refuse_other_data(data.name, contents(self.run.config.data, data))
+                self.files.refuse_other_data(data.name, hash_data(self.run.config.data, data))
             except UserError as error:
                 self.not_calibrated = error.problems[0]
                 return
@@ -123,7 +121,7 @@ class Predictor:
             write_json(path, {"temperature": found, "validation_items": len(labels), "before": before, "after": after})
         self.temperature = found
 
-    def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
+    def predict(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> list[Prediction]:
         """Predict for files of pictures, or for texts, in their order; an input that cannot be read has an error."""
         if self.fills:
             find = self.find_answers if self.run.config.task.kind == "span_extraction" else self.fill

@@ -26,7 +26,7 @@ from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.models import ModelConfig
 from vitlab.data.loader import CPU
-from vitlab.data.opening import contents
+from vitlab.data.opening import hash_data
 from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
@@ -163,7 +163,7 @@ class Run:
         self.indices = training_items(split, self.train_size, subset_seed(resolved(config)))
         self.task.train_on(self.indices)
         self.steps = self.prepared.count_steps(len(self.indices))
-        self.contents = contents(config.data, data)
+        self.data_hash = hash_data(config.data, data)
         refuse_tokenizer(
             self.files,
             self.task.tokenizer,
@@ -171,7 +171,7 @@ class Run:
             "data.tokenizer have changed since; give another --out, or delete that folder",
         )
         self.files.refuse_other_parts(resolved(config))
-        self.files.refuse_other_data(data.name, self.contents)
+        self.files.refuse_other_data(data.name, self.data_hash)
         torch.set_num_threads(self.settings.threads)
         keep_freed_memory()
         if self.settings.accelerator == "gpu":
@@ -211,7 +211,7 @@ class Run:
     def write_steps(self) -> None:
         """Write the SHA-256 of the data set, and the run's steps including the fine-tuning of its probes."""
         steps = self.steps + count_finetuning_steps(self.config)
-        write_json(self.files.data_path, {"sha256": self.contents, "steps": steps})
+        write_json(self.files.data_path, {"sha256": self.data_hash, "steps": steps})
 
     @property
     def device(self) -> torch.device:
@@ -288,7 +288,7 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         **({"mfu": mfu} if mfu else {}),
         "precision": run.settings.precision,
         "status": "finished",
-        "id": identity(resolved(config), run.contents),
+        "id": identity(resolved(config), run.data_hash),
         "settings": {key: vars(run.settings)[key] for key in SETTINGS},
         "environment": about,
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),

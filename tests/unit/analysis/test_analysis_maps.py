@@ -12,7 +12,7 @@ from tests.learning import randomized
 from vitlab.analysis import capture, pictures
 from vitlab.analysis.capture import attention_maps
 from vitlab.analysis.maps import extend_rollout, rollout, run_attention_maps, run_rollout
-from vitlab.config import UserError
+from vitlab.config import UserError, load
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention
@@ -81,6 +81,11 @@ def test_a_model_that_attends_to_other_tokens_has_no_rollout():
 
     with pytest.raises(UserError, match="layer 1 attends to other tokens than its own"):
         rollout(Crossed(), torch.randn(B, 5, D))
+
+
+@pytest.mark.parametrize("name", ["rollout", "attention_maps"])
+def test_half_of_each_layer_is_its_residual_path_unless_the_user_asks(name):
+    assert load("analysis", name).identity
 
 
 # ---- maps of all layers

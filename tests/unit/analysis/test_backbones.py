@@ -93,9 +93,3 @@ def test_color_histograms_are_shares():
     np.testing.assert_allclose((found**2).sum(axis=1), 1)
     assert found[0].argmax() == 0
     assert found[1].argmax() == 48
-
-
-def test_the_time_of_a_call_is_the_least_for_other_programs_only_add_to_it(monkeypatch):
-    clock = iter([n for k in range(25) for n in (0.0, 9.0 if k < 5 or k % 3 else 0.25 + k / 1000)])
-    monkeypatch.setattr(backbones.time, "perf_counter", lambda: next(clock))
-    assert backbones.time_calls(lambda: None) == pytest.approx(256)

@@ -11,8 +11,9 @@ from tests.learning import randomized
 from tests.unit.reports.few_runs import FOUR, RESNET
 from vitlab.analysis import layers as module
 from vitlab.analysis.capture import find_layers
-from vitlab.analysis.layers import compute_gram, hsic, minibatch_cka, run_cka
+from vitlab.analysis.layers import compute_gram, hsic, load_other, minibatch_cka, run_cka
 from vitlab.cli import main
+from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.training.checkpoints import load_run
 
@@ -106,6 +107,14 @@ def test_a_runs_layers_are_compared_with_another_runs(few_runs, tmp_path):
     turned = {(row["other"], row["layer"]): row["value"] for row in other}
     assert [turned[row["layer"], row["other"]] for row in one] == pytest.approx([row["value"] for row in one], abs=1e-4)
     assert f"layer of {RESNET}" in (tmp_path / "one" / "cka.svg").read_text()
+
+
+@pytest.mark.parametrize(("channels", "side"), [(1, 0), (0, 1)])
+def test_another_run_was_trained_for_such_images(channels, side, few_runs):
+    folder, shape = few_runs.run(FOUR).folder, load_run(few_runs.run(FOUR).folder).shape
+    height, width = shape["image_size"]
+    with pytest.raises(UserError, match="was trained for"):
+        load_other(str(folder), torch.zeros(4, shape["channels"] + channels, height, width + side))
 
 
 def test_a_models_layers_are_compared_with_those_of_timms_pretrained_one(monkeypatch):

@@ -12,11 +12,10 @@ from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.commands.inference import SLACK, report_difference
 from vitlab.config import UserError
-from vitlab.console import Console
+from vitlab.console import Console, ShownControls, shown_controls
 from vitlab.files import write_json
 from vitlab.studies.status import Display, RunState, StudyStatus
 from vitlab.studies.store import StudyFiles
-from vitlab.terminal import ShownControls, shown_controls
 
 STEERS = "\x1b[2J\x07\x00\x9b\u202e\u2066"
 SHOWN = r"\u001b[2J\u0007\u0000\u009b\u202e\u2066"
@@ -30,7 +29,7 @@ def deep(tmp_path, monkeypatch):
         raise RecursionError("too deep")
 
     study = make_study(tmp_path / "study", models={"a": "vit"}, sizes=(100,), seeds=(0,), failed=0)
-    monkeypatch.setattr(StudyFiles, "cells", fail)
+    monkeypatch.setattr(StudyFiles, "run_keys", fail)
     return str(study.folder)
 
 
@@ -67,8 +66,8 @@ def test_control_characters_of_names_and_texts_are_shown_not_obeyed(tmp_path, ca
     # by Rich, which leaves out a bell
     assert f"no class {SHOWN}".replace(r"\u0007", "") in "\n".join(rest)
     assert main(["status", str(study.folder), "--json"]) == 0
-    cells = json.loads(capsys.readouterr().out)["cells"]
-    assert cells[1]["error"] == f"no class {STEERS}", "a document keeps what it holds"
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert runs[1]["error"] == f"no class {STEERS}", "a document keeps what it holds"
 
 
 def test_a_live_table_moves_the_cursor_and_an_error_in_it_does_not(monkeypatch):

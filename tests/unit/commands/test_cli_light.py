@@ -13,7 +13,7 @@ from tests.unit.reports.written_study import write_run
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.describe import GROUPS
 from vitlab.config import TrainConfig, compose, identity, names, resolved
-from vitlab.data.opening import contents, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.files import write_json
 from vitlab.studies.grid import compose_models, compose_study, make_spec
 from vitlab.studies.store import StudyFiles
@@ -118,7 +118,7 @@ def test_commands_that_only_print_import_nothing_heavy(there):
 def test_neither_does_a_study_that_has_finished(tmp_path):
     words = ["data.train_images=720", "data.test_images=72", "sizes=[500]", "seeds=[0]"]
     config = compose_study("quick", words)
-    data = contents(config.data, open_data(config.data))
+    data = hash_data(config.data, open_data(config.data))
     files = StudyFiles(tmp_path / "study")
     cells = [(variant, 500, 0) for variant in ("vit_nano", "resnet_nano")]
     files.add_start(resolved(config), cells, "quick: 2 runs")

@@ -99,8 +99,10 @@ def test_neither_torch_nor_what_draws_charts_is_imported(folder):
 def test_a_name_with_a_line_break_is_one_line_and_a_pipe_is_counted(folder, capsys):
     (folder / "train" / "dog").rename(folder / "train" / "do\ng")
     (folder / "test" / "dog").rename(folder / "test" / "do\ng")
+    (folder / "train" / "em\npty").mkdir()
     os.mkfifo(folder / "train" / "[red]" / "pipe.png")
-    assert main(["data", str(folder)]) == 0
+    assert main(["data", str(folder), "--out", str(folder.parent / "look")]) == 0
+    assert "class 'em\\npty' has no images" in Page((folder.parent / "look" / "data.html").read_text()).text
     out = capsys.readouterr().out
     assert any(line.split()[1:] == ["6", "1"] and line.startswith("do") for line in out.splitlines())
     assert "skipped pipes, sockets and devices: 1: train/[red]/pipe.png" in out

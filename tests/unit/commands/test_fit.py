@@ -72,7 +72,10 @@ def test_sizes_above_the_limit_are_predicted(table, capsys):
 
 def test_the_folder_gets_the_document_and_a_figure(table, capsys, tmp_path):
     assert main(["fit", str(table), "--group", "task,model", "--up-to", "8000", "--out", str(tmp_path / "fits")]) == 0
-    assert "steep passes easy, flat at " in capsys.readouterr().out
+    output = capsys.readouterr()
+    assert "steep passes easy, flat at " in output.out
+    assert "fits.json" in output.err
+    assert "fits.json" not in output.out, "a pipe reads the results alone"
     assert sorted(path.name for path in (tmp_path / "fits").iterdir()) == ["fits.json", "fits.png", "fits.svg"]
     picture = (tmp_path / "fits" / "fits.svg").read_text()
     assert all(f">{text}</text>" in picture for text in ("easy", "hard", "steep", "flat"))

@@ -72,11 +72,9 @@ model.heads=5 model.width=64 -> model.heads=5: does not divide model.width=64; n
 model.patch_size=5 data.image_size=24 -> 5 does not divide the image height of 24 & data.image_size & do: 3, 4, 6
 model.patch_size=[6,6] data.image_size=[24,35] -> 6 does not divide the image width of 35 & nearest that do: 1, 5, 7
 model.patch_size=4 data.image_size=[20,30] -> 4 does not divide the image width of 30 & nearest that do: 1, 2, 5
-recipe=resnet recipe.momentum=0 -> recipe.nesterov=True
 recipe.lr=fast -> recipe.lr=fast: expected a number
 recipe.lr=0 -> recipe.lr=0.0: must be above 0
 recipe.lr=nan -> recipe.lr=nan: must be a finite number
-recipe.betas=[0.9] -> recipe.betas=[0.9]: give two
 recipe.betas=0.9 -> recipe.betas & expected a list, for example recipe.betas=[0.9]
 recipe.kind=adamw -> recipe.kind=adamw: is fixed by the choice; give recipe=NAME
 budget.steps=0 -> budget.steps=0: must be at least 1
@@ -90,7 +88,6 @@ wandb.mode=on -> wandb.mode=on & did you mean 'online'? choices: auto, offline, 
 wandb=off -> wandb & set one of its keys instead
 analyses=[rollouts] -> analyses=rollouts: unknown analysis; did you mean 'rollout'? choices:
 data.mean=[nan] -> data.mean=nan: must be a finite number
-data.mean=[[1]] -> data.mean & expected a list of single values
 data.sizes=[0.5,-1] -> data.sizes=-1: a size is a whole number
 data.sizes=[3,4,3] -> data.sizes=[3, 4, 3]: '3' is given twice
 data.image_size=[24] -> data.image_size & give one number or [height,width]
@@ -107,7 +104,7 @@ model.width=-64 model.heads=5 model.patch_size=5 -> model.patch_size || model.wi
 data.image_size=abc model.patch_size=5 seed=-1 -> data.image_size || seed
 model.width=abc model.heads=5 -> model.width
 recipe.repeats=999 recipe.batch_size=0 -> recipe.batch_size
-recipe.betas=[0.9] foo=1 data=glyphss model.heads=5 -> data || foo || model.heads || recipe.betas
+recipe.betas=0.9 foo=1 data=glyphss model.heads=5 -> data || foo || model.heads || recipe.betas
 data=imagefolder data.root=nowhere recipe.lr=-1 model.patch_size=5 -> data.root || model.patch_size || recipe.lr
 data=csv data.path=a.csv data.test_path=b.csv data.length=1 -> data.length || data.path || data.test_path
 """,

@@ -88,10 +88,3 @@ def test_of_devices_nodes_and_accumulate_the_product_counts():
     two, four = "trainer.accumulate=2", "trainer.accumulate=4"
     assert identify("trainer.devices=2") == identify("trainer.nodes=2") == identify(two) != identify()
     assert identify("trainer.devices=2", two) == identify(four) != identify(two)
-
-
-def test_a_run_from_before_data_bits_is_the_same_run():
-    old = resolved(train("data=imagefolder", "data.root=photos"))
-    assert old["data"].pop("bits") == 16
-    assert identity(old, CONTENTS) == identify("data=imagefolder", "data.root=photos")
-    assert identity(old, CONTENTS) != identify("data=imagefolder", "data.root=photos", "data.bits=12")

@@ -9,7 +9,7 @@ from PIL import Image
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.base import Corpus, Examples
-from vitlab.data.opening import hash_contents
+from vitlab.data.opening import compute_hash
 from vitlab.data.split import MAX_VAL_ITEMS, carve_texts, choose_held_out, choose_validation, name_groups
 
 
@@ -72,7 +72,7 @@ def test_glyphs_draw_their_own_so_that_their_training_images_and_their_identity_
     assert [len(found.train), len(found.validation), len(found.test)] == [72, 36, 36]
     assert len(pixels(found.train) | pixels(found.validation) | pixels(found.test)) == 144
     known = "6a8fb0cf789cea87"
-    assert hash_contents(config.load("data", {"name": "glyphs", **settings}), found).startswith(known), "as in 0.3"
+    assert compute_hash(config.load("data", {"name": "glyphs", **settings}), found).startswith(known), "as in 0.3"
 
 
 def save(path, level):
@@ -89,10 +89,10 @@ def test_three_folders_are_taken_as_they_are(tmp_path):
     for number, (split, count) in enumerate(zip(found.splits.values(), (10, 6, 4), strict=True)):
         assert split.read(np.arange(len(split)))[:, 0, 0, 0].tolist() == (80 * number + split.labels).tolist()
         assert len(split) == count
-    hashed = hash_contents(config.load("data", {"name": "imagefolder", "root": str(tmp_path)}), found)
+    hashed = compute_hash(config.load("data", {"name": "imagefolder", "root": str(tmp_path)}), found)
     (tmp_path / "val" / "a" / "0.png").unlink()
     found = load("imagefolder", root=str(tmp_path), image_size=12)
-    assert hash_contents(config.load("data", {"name": "imagefolder", "root": str(tmp_path)}), found) != hashed
+    assert compute_hash(config.load("data", {"name": "imagefolder", "root": str(tmp_path)}), found) != hashed
     for part in ("val", "test", "train/a", "train/b"):
         shutil.rmtree(tmp_path / part)
     for i in range(4):

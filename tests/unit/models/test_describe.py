@@ -80,12 +80,17 @@ def test_layers_and_what_is_outside_them_make_up_the_whole(name, layers):
 def test_operations_by_part_are_their_formulas(pool):
     model = vit("meta", pool=pool)
     tokens = TOKENS if pool == "token" else TOKENS - 1
-    assert counting.forward_flops_by_part(model, IMAGES) == {
+    assert counting.flops(model, IMAGES)[0] == {
         "embedding": 2 * 6 * 5 * 7 * CHANNELS * WIDTH,
         "attention": DEPTH * (2 * tokens * 4 * WIDTH * WIDTH + 2 * 2 * tokens * tokens * WIDTH),
         "mlp": DEPTH * 2 * tokens * 2 * WIDTH * HIDDEN,
         "head": 2 * WIDTH * CLASSES,
     }
+
+
+def test_norms_of_queries_and_keys_count_as_norms():
+    plain, normed = (counting.parts(vit("meta", mixer={"name": "attention", "qk_norm": on})) for on in (False, True))
+    assert normed == {**plain, "norms": plain["norms"] + DEPTH * 2 * 2 * (WIDTH // HEADS)}
 
 
 def described(*words, capsys):

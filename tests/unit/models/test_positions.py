@@ -7,7 +7,7 @@ import torch
 from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vitlab.models.positions import RelativePositions, rotary1d, rotary2d, rotate, sincos1d
+from vitlab.models.layers import RelativePositions, rotary1d, rotary2d, rotate, sincos1d
 
 N, K = 7, 12
 

@@ -6,7 +6,7 @@ import torch
 from tests.learning import randomized
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
-from vitlab.models.positions import sincos2d
+from vitlab.models.layers import sincos2d
 
 
 def test_sincos2d_is_its_formula():

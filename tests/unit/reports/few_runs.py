@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from tests.runs import train_run
 from vitlab.config import TrainConfig, compose
 from vitlab.files import write_json
 from vitlab.reports.figures.images import SHADES
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.wandb import RunReporter
-from vitlab.studies.experiment import train_run
 from vitlab.studies.results import load_results
 from vitlab.studies.store import StudyFiles
 
@@ -33,7 +33,7 @@ def train_few(folder):
         train_run(config, study.folder / run, observer=RunReporter())
     evil = study.run(EVIL_RUN)
     write_json(evil.result_path, evil.result() | {"model": EVIL_MODEL})
-    write_json(study.cells_path, [(model, 60, 0) for model in ("vit_nano", EVIL_MODEL, "resnet_nano")])
+    write_json(study.runs_path, [(model, 60, 0) for model in ("vit_nano", EVIL_MODEL, "resnet_nano")])
     write_report(load_results(study.folder))
 
 

@@ -31,7 +31,7 @@ def make_study(folder, *, name="quick", models=MODELS, sizes=SIZES, seeds=SEEDS,
     config = {"name": name, "models": list(models), "data": {"name": "glyphs", "image_size": 24}}
     config |= {"sizes": list(sizes), "seeds": list(seeds), "set": [], "task": {"name": "classification"}}
     study.write_config(config | {"budget": {"steps": STEPS, "epochs": None, "examples": None, "flops": None}})
-    write_json(study.cells_path, [(model, size, seed) for model in models for size in sizes for seed in seeds])
+    write_json(study.runs_path, [(model, size, seed) for model in models for size in sizes for seed in seeds])
     grid = [(model, place, seed) for seed in seeds for place in range(len(sizes)) for model in models]
     for seed in seeds:
         write_json(study.subsets / f"glyphs-seed{seed}.json", {"data": "glyphs", "seed": seed, "sizes": list(sizes)})

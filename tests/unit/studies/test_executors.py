@@ -76,8 +76,6 @@ def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submit
     assert wanted.items() <= asked.items()
     assert "module load cuda" in script
     assert asked["output"].startswith(f"{tmp_path}/study/slurm/")
-    with pytest.raises(UserError, match=r"executor\.gpus=0\.5: SLURM allocates whole GPUs"):
-        launch.check_executor(ExecutorConfig("slurm", gpus=0.5))
     workers.stop()
     assert "'scancel 7' ends them" in capsys.readouterr().err
 

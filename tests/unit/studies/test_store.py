@@ -16,7 +16,7 @@ from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
 from vitlab.files import replacing, write_text
 from vitlab.formatting import round_numbers
 from vitlab.studies.results import load_results
-from vitlab.studies.store import COLUMNS, StudyFiles, find_missing_parts
+from vitlab.studies.store import COLUMNS, StudyFiles, list_missing
 from vitlab.training.files import RunFiles, write_analysis
 
 NASTY = ["comma, quote \" and '", "two\nlines", "both\r\n", "ünï 模型 💥", "1e5x", "18", "007", "1e3"]
@@ -43,6 +43,8 @@ def test_a_file_is_replaced_only_when_its_writer_ends_well(tmp_path):
         file.write(b"new")
     assert path.read_text() == "new"
     assert os.listdir(path.parent) == ["file.txt"]
+    (plain := path.with_name("plain.txt")).touch()
+    assert path.stat().st_mode == plain.stat().st_mode, "others may read it as far as the umask lets them"
 
 
 def fail_to_write(path):
@@ -100,32 +102,29 @@ def test_the_fixed_columns_come_first_then_the_tasks_metrics(tmp_path):
     assert [(r["f1"], r["bleu"]) for r in read_csv(files)] == [("0.5", ""), ("", "3.5")]
 
 
-# ---- study.yaml and cells.json
+# ---- study.yaml and runs.json
 
 
 def start(models, sizes, seeds, **config):
-    """What a start of a study writes: its configuration and its cells."""
+    """What a start of a study writes: its configuration and its runs."""
     grid = {"name": "s", "models": models, "sizes": sizes, "seeds": seeds, "grid": {}}
     return grid | config, itertools.product(models, sizes, seeds)
 
 
-def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
+def test_a_study_lists_the_runs_of_all_starts_and_no_product_of_them(tmp_path):
     files = StudyFiles(tmp_path)
     files.add_start(*start(["a"], [1, 20], [0]))
     files.add_start(*start(["b"], [3], [1]))
     files.add_start(*start(["a"], [20], [0]))
-    assert files.cells() == [("a", 1, 0), ("a", 20, 0), ("b", 3, 1)]
+    assert files.run_keys() == [("a", 1, 0), ("a", 20, 0), ("b", 3, 1)]
     assert [files.config()[key] for key in ("sizes", "seeds", "models")] == [[1, 3, 20], [0, 1], ["a", "b"]]
 
 
-def test_a_study_that_was_cut_is_said_to_be(tmp_path):
+def test_an_empty_study_is_said_to_be_damaged(tmp_path):
     files = StudyFiles(tmp_path)
-    files.write_config(resolved(compose(StudyConfig, ["name=s", "data=digits", "sizes=[500,2000]"])))
-    whole = files.config_path.read_bytes()
-    for end in (0, whole.index(b"sizes"), whole.index(b"seeds"), whole.index(b"margin") - 3):
-        files.config_path.write_bytes(whole[:end])
-        with pytest.raises(UserError, match=r"study\.yaml: is damaged or was cut.*; restore it from a copy, or"):
-            files.config()
+    files.config_path.write_text("")
+    with pytest.raises(UserError, match=r"study\.yaml: is damaged or was cut.*; restore it from a copy, or"):
+        files.config()
 
 
 # ---- a run's files
@@ -153,7 +152,7 @@ def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
 @pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"3", b'"x"', b"[" * 10**5])
 def test_a_file_of_a_run_that_does_not_parse_says_what_to_do(content, tmp_path):
     files = RunFiles(tmp_path)
-    readers = {files.init_path: files.init, files.data_path: files.contents}
+    readers = {files.init_path: files.init, files.data_path: files.data_hash}
     readers[files.analysis_folder / "cka.json"] = lambda: files.analysis("cka")
     files.analysis_folder.mkdir()
     for path, read in readers.items():
@@ -181,7 +180,7 @@ def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, 
     run.write_config({"seed": 0})
     run.result_path.write_bytes(content)
     assert files.finished_rows() == []
-    assert find_missing_parts(run, {"analyses": [], "probes": [], "task": {}}) == ["training"]
+    assert list_missing(run, {"analyses": [], "probes": [], "task": {}}) == ["training"]
     with pytest.raises(
         UserError, match=rf"result\.json: cannot read it \({says}.*\); the run counts as not finished"
     ) as one:

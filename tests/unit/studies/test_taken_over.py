@@ -9,12 +9,12 @@ import time
 
 import pytest
 
+from tests.runs import train_run
 from vitlab.commands.scale import find_missing
 from vitlab.config import TrainConfig, compose
 from vitlab.console import Console
 from vitlab.studies import claims
 from vitlab.studies.claims import hold, path_of
-from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
 from vitlab.studies.store import StudyFiles
@@ -28,7 +28,7 @@ import sys, time
 from vitlab.commands.scale import find_missing
 from vitlab.config import TrainConfig, compose
 from vitlab.studies.claims import ClaimLost
-from vitlab.studies.experiment import train_run
+from tests.runs import train_run
 
 try:
     train_run(compose(TrainConfig, {WORDS}), sys.argv[1], stop=lambda: time.sleep(0.1))

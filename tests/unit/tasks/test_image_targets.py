@@ -119,7 +119,6 @@ def test_outcomes_of_numbers_have_the_metric_as_their_mean_and_its_slope():
         ("regression", several(), (), "has no number for each image"),
         ("classification", several(), (), "has several labels for an image; give task=multilabel"),
         ("multilabel", several(), ("recipe.mixup=0.2",), "recipe.mixup=0.2: is for images of one class each"),
-        ("regression", data(np.full(9, 3.0, dtype=np.float32)), (), "all training targets are 3"),
     ],
 )
 def test_data_and_recipes_that_do_not_fit(name, of, overrides, says):

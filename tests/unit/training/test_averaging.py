@@ -9,8 +9,8 @@ from rich.console import Console
 
 import vitlab as api
 from tests.integration.commands import TINY, vitlab
+from tests.runs import train_run
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
 from vitlab.training import optim

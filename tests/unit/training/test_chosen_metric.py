@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from tests.runs import train_run
 from vitlab.config import TrainConfig, compose, identity, resolved
 from vitlab.data.base import ImageData, Split
-from vitlab.studies.experiment import train_run
 from vitlab.tasks.metrics import find_metric
 from vitlab.training.files import RunFiles
 

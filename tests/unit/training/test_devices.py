@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from tests.integration.commands import Program, succeed, vitlab
+from tests.runs import train_run
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.models import counting
-from vitlab.studies.experiment import train_run
 from vitlab.studies.stats import read_outcomes
 from vitlab.studies.store import StudyFiles
 from vitlab.training.checkpoints import read_checkpoint

@@ -46,6 +46,13 @@ def prepare_run(folder, *words):
     return Run(config, open_data(config.data), folder)
 
 
+def test_with_a_rate_for_each_layer_the_last_layers_is_logged(tmp_path):
+    words = ["recipe=adamw", "recipe.lr=0.004", "recipe.layer_decay=0.5", "recipe.schedule=constant", "recipe.warmup=0"]
+    run = prepare_run(tmp_path / "run", *words, "trainer.log_every=1")
+    train(run)
+    assert {row["train/lr"] for row in run.files.metrics() if "train/lr" in row} == {0.004}
+
+
 def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):
     def judge(objective, logits, labels, judge=Classes.judge):
         return judge(objective, logits.index_fill(0, torch.tensor([1]), torch.nan), labels)

@@ -116,10 +116,6 @@ def test_layers_that_a_model_does_not_have_are_refused(name, option, says):
         ("recipe.lora.rank=2 recipe.freeze=body recipe.optimizer=adamw", "trains the head only; give one of them"),
         ("recipe.lora.on=[qkv]", "recipe.lora.on=[qkv]: has no effect without recipe.lora.rank; give for example 8"),
         ("recipe.freeze=body recipe.optimizer=muon", "which recipe.optimizer=muon cannot; give adamw"),
-        (
-            "recipe.freeze=body recipe.optimizer=adamw recipe.layer_decay=0.9",
-            "recipe.freeze=body trains the head only; give null",
-        ),
     ],
 )
 def test_what_freezing_does_not_go_with_is_refused(words, says):

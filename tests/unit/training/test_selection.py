@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import vitlab as api
+from tests.runs import train_run
 from vitlab.config import TrainConfig, compose
-from vitlab.studies.experiment import train_run
 from vitlab.training.files import RunFiles
 from vitlab.training.loop import Interrupted
 from vitlab.training.module import TrainingModule

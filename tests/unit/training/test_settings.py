@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from tests.runs import train_run
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.hardware import count_cores
 from vitlab.models import build_model
-from vitlab.studies.experiment import train_run
 from vitlab.training import settings
 from vitlab.training.loop import Interrupted
 from vitlab.training.settings import LARGE, Placement, evaluation_context, resolve

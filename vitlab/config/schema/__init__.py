@@ -193,7 +193,6 @@ class WandbConfig:
 
     mode: Literal["auto", "offline", "online", "off"] = "auto"  # auto: online when logged in, else offline
     project: str = "vitlab"
-    log_model: bool = False  # the final weights as an artifact
 
 
 @dataclass(frozen=True)

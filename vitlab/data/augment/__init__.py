@@ -6,8 +6,7 @@ all chance is drawn from `generator`. `ORDER` is its place in the sequence (geom
 dataclass `Config` holds its keys below `data.augment`, with ranges by `vitlab.config.schema.fields.setting` and a
 comment that `vitlab list data.keys` shows. An augmentation that is off returns the very tensor and draws nothing, so
 the draws of all further ones stay. The generator may be on the CPU where the images are not. torch is imported inside
-the functions, because commands that only print read the keys. A module may have `check(recipe, data)`, which yields a
-line for each setting that does not fit.
+the functions, because commands that only print read the keys.
 """
 
 import random

@@ -5,7 +5,6 @@ in it comes from a counter-based generator keyed by (seed, i). So the number of 
 batch in which they are drawn change nothing. Angles are in radians; configs/data/<kind>.yaml says what each key means.
 """
 
-import math
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,13 +44,6 @@ def load(config: ImageDataConfig) -> ImageData:
         for key in ("train_images", "test_images")
         if vars(config)[key] < classes
     ]
-    problems += [
-        f"data.{key}={vars(config)[key]}: must be 0 or more"
-        for key in ("seed", "rotation", "shift", "noise")
-        if not 0 <= vars(config)[key] < math.inf
-    ]
-    if len(config.scale) != 2 or not 0 < config.scale[0] <= config.scale[1] < math.inf:
-        problems.append(f"data.scale={list(config.scale)}: give [smallest, largest], both above 0")
     raise_all([*problems, *drawing.problems(config)])
     splits = {}
     for part, count in counts.items():
@@ -157,12 +149,6 @@ class Pointer(Drawing):
     @staticmethod
     def problems(config: ImageDataConfig) -> Iterator[str]:
         size, cell, reach = extent(config.image_size), config.cell, config.reach
-        small = [
-            f"data.{key}={value}: must be at least 1" for key, value in (("cell", cell), ("reach", reach)) if value < 1
-        ]
-        yield from small
-        if small:
-            return
         if any(side % (2 * cell) != cell for side in size):
             near = min(2 * round((side / cell - 1) / 2) + 1 for side in size) * cell
             needs = f"needs an odd number of cells of {cell} pixels, the arrow's in the middle"
@@ -170,7 +156,6 @@ class Pointer(Drawing):
         elif min(size) < (2 * reach + 1) * cell:
             whole = (2 * reach + 1) * cell
             yield f"data.reach={reach}: no digit is {reach} cells from the arrow; give data.image_size={whole}"
-        yield from check_rotation(config, np.pi / len(DIRECTIONS))
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         config, size = self.config, extent(self.config.image_size)
@@ -202,10 +187,6 @@ class Arrow(Drawing):
             yield f"data.image_size={config.image_size}: needs a row of 3 square cells or more, such as [8, 72]"
         elif not 1 <= config.reach < width // height:
             yield f"data.reach={config.reach}: give 1 to {width // height - 1} cells"
-        else:
-            yield from check_rotation(config, np.pi / (2 * config.reach - 1) / 2)
-        if not 0 <= config.alone <= 1:
-            yield f"data.alone={config.alone}: a share of the pictures; give 0 to 1"
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         config, reach = self.config, self.config.reach
@@ -240,21 +221,6 @@ class CaptionedGlyphs(Drawing):
     """
 
     classes = ()
-
-    @staticmethod
-    def problems(config: ImageDataConfig) -> Iterator[str]:
-        counts = list(config.glyphs)
-        if not counts or not all(isinstance(count, int) and count >= 1 for count in counts):
-            yield f"data.glyphs={counts}: give how many characters a picture may have, for example [2,3]"
-            return
-        small, large = list(config.scale), list(config.large)
-        if len(large) != 2 or not 0 < large[0] <= large[1]:
-            yield f"data.large={large}: give [smallest, largest], both above 0"
-        elif large[1] * max(counts) > 1:
-            room = f"{max(counts)} such characters are larger than the picture"
-            yield f"data.large={large}: {room}; give at most {1 / max(counts):.2f}"
-        elif len(small) == 2 and small[1] >= large[0]:
-            yield f"data.large={large}: a large character must be larger than small ones, data.scale={small}"
 
     def draw_scenes(
         self, indices: np.ndarray, size: tuple[int, int], noise: float
@@ -304,11 +270,6 @@ class CaptionedGlyphs(Drawing):
 
 
 DRAWINGS = {"glyphs": Glyphs, "pointer": Pointer, "arrow": Arrow, "captioned_glyphs": CaptionedGlyphs}
-
-
-def check_rotation(config: ImageDataConfig, most: float) -> Iterator[str]:
-    if config.rotation > most:
-        yield f"data.rotation={config.rotation}: above {most:.2f} an arrow points to other digits"
 
 
 def choose(share: np.ndarray, count: int | np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from unicodedata import normalize
 
@@ -19,12 +19,11 @@ from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import SYSTEM, is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import divide_by_hash
-from vitlab.formatting import cut_names, plural
 
 VERSION = 4  # of the decoding, and of which folders are splits and classes
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 KINDS = " ".join(extension.removeprefix(".") for extension in EXTENSIONS)
-PARTS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")
 SPLIT = re.compile(  # names of splits, in any case; a fold of cross-validation is of no use, but no class either
     r"[\W\d_]*(?:(?P<train>trn|train(?:ing|val)?)|(?P<validation>val|valid(?:at(?:e|ion))?|dev(?:elopment)?)"
     r"|(?P<test>tst|test(?:ing)?|h[eo]ld[\W_]*out)|(?P<eval>eval(?:uat(?:e|ion))?)|(?P<fold>fold))"
@@ -114,7 +113,7 @@ def check_splits(root: Path) -> Iterator[str]:
     words = {name: name_splits(re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)) for name in inside}
     parts = name_splits(inside) or {name: min(found.values(), default="") for name, found in words.items()}
     found, deep = {*parts.values()}, [name for name in parts if inside[name]]
-    fits = name_splits(deep) == parts and len(found) == len(parts) and {"train", "test"} <= found <= {*PARTS}
+    fits = name_splits(deep) == parts and len(found) == len(parts) and {"train", "test"} <= found <= {*SPLITS}
     if "" not in found and (deep or len(found) > 1) and not fits:
         names = ", ".join(f"{name}/" for name in parts)
         advice = "give one train/ and one val/, one test/ or both, each with class folders; rename what is a class"
@@ -128,7 +127,7 @@ def check_splits(root: Path) -> Iterator[str]:
 def find_splits(root: Path) -> dict[str, str]:
     """Find the folder of each split; empty unless there are a train/ and a held-out folder with class folders."""
     named = name_splits(name for name in name_splits(class_names(root)) if class_names(root / name))
-    parts = PARTS if {"train", "test"} <= {*named.values()} else ()
+    parts = SPLITS if {"train", "test"} <= {*named.values()} else ()
     return {part: name for part in parts for name in named if named[name] == part}
 
 
@@ -148,7 +147,7 @@ def list_splits(root: Path) -> dict[str, Listing]:
 
 
 def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
-    """List problems of the names, counts and links of the files of `list_splits`."""
+    """List problems of the names and counts of the files of `list_splits`."""
     source, problems = f"data.root={root}:", []
     for folder, listing in folders.items():
         for name, paths in listing.items():
@@ -167,15 +166,6 @@ def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
     ]
     if len(classes) == 1:
         problems.append(f"{source} only one class, '{min(classes)}'; give two or more, each a folder of images")
-    real, homes, twice = cache(os.path.realpath), {}, []  # by links: in another class, or on another side of a split
-    for path in (path for listing in folders.values() for paths in listing.values() for path in paths):
-        folder, name = os.path.split(full := os.path.join(root, path))
-        home = os.path.realpath(full) if os.path.islink(full) else f"{real(folder)}/{name}"
-        if homes.setdefault(home, path) != path:
-            twice.append(f"{path} is {homes[home]}")
-    if twice:
-        advice = "remove the links, a picture has one class and one split"
-        problems.append(f"{source} {plural(len(twice), 'picture')} twice, by links: {cut_names(twice, 1)}; {advice}")
     return list(dict.fromkeys(problems))
 
 

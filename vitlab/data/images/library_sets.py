@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import inspect
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ SPLITS = {  # the values of split= where they are not train and test
     "OxfordIIITPet": ("trainval", "test"),
     "Places365": ("train-standard", "val"),
 }
-OPTIONS = ("annotation_level", "folds", "size", "small", "split")  # of a constructor that are the user's to choose
 LABELS = ("targets", "labels", "_labels", "y")  # where the sets keep them
 PROPERTIES = {"even": (0, 2, 4, 6, 8), "prime": (2, 3, 5, 7), "above 4": (5, 6, 7, 8, 9), "loop": (0, 6, 8, 9)}
 DIGIT_LEVELS = 16  # the white of scikit-learn's digits
@@ -93,11 +91,14 @@ def load_torchvision(config: ImageDataConfig) -> ImageData:
 
     EpsImagePlugin.gs_binary = False  # the sets open any format by themselves, and no file may start Ghostscript
     constructor = getattr(datasets, name)
-    raise_all(check_options(config, constructor))
     sets = [open_part(config, constructor, part) for part in list_parts(constructor)]
     classes, labels = name_classes(sets[0], [read_labels(dataset) for dataset in sets])
     arrays = [get_array(dataset) for dataset in sets]
-    channels = count_channels(sets[0]) if arrays[0] is None else arrays[0].shape[1]
+    modes = set()  # of a few images; a broken file is reported by whoever reads it
+    for index in np.linspace(0, len(sets[0]) - 1, 8) if arrays[0] is None else ():
+        with contextlib.suppress(Exception):
+            modes.add(sets[0][int(index)][0].mode)
+    channels = (1 if modes and modes <= {"1", "L"} else 3) if arrays[0] is None else arrays[0].shape[1]
     train, *test = (
         Split(of_set, ItemImages(dataset, name, config.root, size, channels) if array is None else Resized(array, size))
         for dataset, array, of_set in zip(sets, arrays, labels, strict=True)
@@ -121,20 +122,6 @@ def list_parts(constructor: type) -> list[dict[str, Any]]:
     return [{}]
 
 
-def check_options(config: ImageDataConfig, constructor: type) -> Iterator[str]:
-    """Yield problems of `data.options`."""
-    name, accepted = config.dataset, inspect.signature(constructor).parameters
-    free = [key for key in OPTIONS if key in accepted and (key != "split" or name == "EMNIST")]
-    for key, value in config.options.items():
-        if key not in free:
-            choices = choices_text(key, free) if free else "it takes none"
-            yield f"data.options.{key}={value}: not an option of {name}; {choices}"
-    for key in free:
-        if accepted[key].default is inspect.Parameter.empty and key not in config.options:
-            values = ", ".join(find_attribute(constructor, f"{key}s") or ())
-            yield f"data.options.{key} is missing: {name} needs it; give data.options.{key}=X, one of {values}"
-
-
 def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) -> Any:
     """Open one part of the set: as it is on disk, else unpacked or downloaded by torchvision if that is allowed.
 
@@ -147,37 +134,21 @@ def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) 
         return constructor(root, **options, **downloading(constructor, False))
     except Exception as error:  # the sets raise RuntimeError, OSError, ValueError, and their parsers' errors
         missing = error
-    if isinstance(missing, ValueError) and config.options:
+    if isinstance(missing, TypeError) or (isinstance(missing, ValueError) and config.options):
         raise UserError(f"data.options={config.options}: {shorten(missing)}") from None
     if not downloading(constructor, True):
         advice = f"torchvision cannot download it: put its files in {place}"
         raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}") from None
     if not config.download:
-        advice = note_repacked(root, constructor) or (
-            f"put its files or archives in {place} and give data.download=true, which fetches only what is missing"
-        )
+        advice = f"put its files or archives in {place} and give data.download=true, which fetches only what is missing"
         raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}")
     try:
         root.mkdir(parents=True, exist_ok=True)
         with alone(root / f".{name}.lock", f"downloading or unpacking data.dataset={name}"):
             return constructor(root, **options, **downloading(constructor, True))
     except Exception as error:  # as above, and those of urllib, tarfile and zipfile
-        advice = note_repacked(root, constructor) or f"put its archives into {place}, they are unpacked there"
+        advice = f"put its archives into {place}, they are unpacked there"
         raise UserError(f"data.dataset={name}: cannot download or unpack it: {shorten(error)}; {advice}") from None
-
-
-def note_repacked(root: Path, constructor: type) -> str:
-    """Advise on archives of the MNIST family with another MD5, such as Debian's; "" if there are none.
-
-    torchvision checks the MD5 of such an archive, and takes its unpacked file as it is.
-    """
-    raw, resources = root / constructor.__name__ / "raw", getattr(constructor, "resources", ())
-    for name, md5 in resources if isinstance(resources, list) else ():  # QMNIST has a mapping of addresses
-        for path in (raw / name, root / name):
-            if path.is_file() and hashlib.md5(path.read_bytes()).hexdigest() != md5:
-                wrong = f"the MD5 of {path} is not the published one, so it was packed again or is damaged"
-                return f"{wrong}: unpack such archives into {raw}/, whose files are taken as they are"
-    return ""
 
 
 def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
@@ -219,15 +190,6 @@ def name_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str,
         names, labels = names[1:], [part - 1 for part in labels]
     unique = [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names)]
     return tuple(unique), list(labels)
-
-
-def count_channels(dataset: Any) -> int:
-    """Count the channels of a set by a few of its images: 1 if all are grey, else 3."""
-    modes = set()
-    for index in np.linspace(0, len(dataset) - 1, 8):
-        with contextlib.suppress(Exception):  # a broken file is reported by whoever reads it
-            modes.add(dataset[int(index)][0].mode)
-    return 1 if modes and modes <= {"1", "L"} else 3
 
 
 def get_array(dataset: Any) -> np.ndarray | None:

@@ -21,13 +21,13 @@ from vitlab.config import UserError, choices_text, extent, raise_all
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
 from vitlab.data.base import CaptionData, ImageData, Split, take_items
 from vitlab.data.cache import stat_files
-from vitlab.data.images.imagefolder import EXTENSIONS, PARTS, FileImages, name_splits, to_names
+from vitlab.data.images.imagefolder import EXTENSIONS, SPLITS, FileImages, name_splits, to_names
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_held_out, divide_by_hash
 from vitlab.data.text import tokenization
 from vitlab.data.text.texts import LARGEST, check_column, read_cells, read_number
 from vitlab.files import read_utf8
-from vitlab.formatting import cut_lines, cut_names
+from vitlab.formatting import cut_lines
 
 VERSIONS = {"imagetable": 3, "captions": 4}  # of the reading
 SHOWN = 5  # rows named in an error
@@ -82,10 +82,6 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
     delimiter = max(parts, key=lambda each: (len(parts[each] & {*columns.values()}), len(parts[each])))
     table = read_cells(path, "data.path", [*columns.values()], delimiter, quoting=True, header=True, advice=advice)
     problems = [line for key, name in columns.items() for line in check_column(table, key, name)]
-    hot = [name for name, cells in table.columns.items() if {*map(str.strip, cells)} <= {"0", "1", "True", "False"}]
-    if len(hot) > 1 and columns.get("label") not in (None, *table.columns):
-        advice = "are not read; write the names of a picture's labels into one column, with ';' between"
-        problems.append(f"{table.source}: one-hot columns ({cut_names(hot, SHOWN)}) {advice}")
     raise_all(problems)
     rows = zip(*table.columns.values(), strict=True)
     cells = [dict(zip(table.columns, (normalize("NFC", cell.strip()) for cell in row), strict=True)) for row in rows]
@@ -106,8 +102,6 @@ def find_pictures(root: Path, cells: Iterable[str]) -> tuple[dict[str, str], dic
             wrong[cell] = f"no picture '{cell}' in data.root={root}; correct the name, or delete the row"
             continue
         found[cell] = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
-        if found[cell].split(os.sep)[0] == os.pardir:
-            wrong[cell] = f"the picture '{cell}' lies outside data.root={root}; copy it there, or delete the row"
     return found, wrong
 
 
@@ -168,7 +162,7 @@ def read_pictures(config: ImageTableConfig) -> list[Row]:
         elif config.target == "number" and read_number(label) is None:
             what = f"is not a number below {LARGEST:g}"
             problems.append((number, f"{config.label}={label}: {what}; correct it, or delete the row"))
-        if config.split and parts.get(split) not in PARTS:
+        if config.split and parts.get(split) not in SPLITS:
             problems.append((number, f"{config.split}={split}: {choices_text(split, ('train', 'val', 'test'))}"))
     raise_problems(config, problems)
     return [row for _, row in rows]
@@ -251,7 +245,7 @@ def divide(
         if home.setdefault(name, part) != part:
             problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
     raise_all([*problems][:SHOWN])
-    return {part: np.flatnonzero(parts == part) for part in PARTS if part in parts}
+    return {part: np.flatnonzero(parts == part) for part in SPLITS if part in parts}
 
 
 def encode_captions(config: ImageDataConfig, data: ImageData) -> CaptionData:
@@ -277,10 +271,6 @@ def encode_captions(config: ImageDataConfig, data: ImageData) -> CaptionData:
         raise UserError(
             f"data.target_length={length}: {(lengths > length).sum()} of {len(lengths)} captions are longer, the "
             f"longest has {longest} tokens with its end; give data.target_length={longest}, or shorten them"
-        )
-    if lengths.min() == 1:
-        raise UserError(
-            f"data={config.name}: a caption has no tokens with data.tokenizer={config.tokenizer}; write another"
         )
     for part, rows in encoded.items():
         targets = np.full((len(rows), max(map(len, rows)), length + 1), IGNORE_INDEX, dtype=np.int64)

@@ -27,8 +27,8 @@ from pydantic_core import from_json
 
 from vitlab.config import UserError, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
-from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import SYSTEM, Entry, Progress, cache_root, cached, stat_files
+from vitlab.data.base import ImageData, Show, Split
+from vitlab.data.cache import SYSTEM, Entry, cache_root, cached, stat_files
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, draw, hash_key
 from vitlab.files import read_utf8, reading, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
@@ -59,7 +59,7 @@ def contents(config: ImageDataConfig) -> str:
     return digest.hexdigest()
 
 
-def load(config: ImageDataConfig, progress: Progress) -> ImageData:
+def load(config: ImageDataConfig, progress: Show) -> ImageData:
     """Load the images of `data.train`, RGB, resized to cover `image_size`, cropped. Raises UserError, a line a fault.
 
     If `data.validation` or `data.test` is not given, training samples are held out by a hash of their keys.
@@ -72,7 +72,7 @@ def load(config: ImageDataConfig, progress: Progress) -> ImageData:
     return ImageData(config.name, tuple(about["classes"]), size, 3, **splits)
 
 
-def open_index(config: ImageDataConfig, progress: Progress = lambda *_: None) -> tuple[list[tuple[str, list]], Entry]:
+def open_index(config: ImageDataConfig, progress: Show = lambda *_: None) -> tuple[list[tuple[str, list]], Entry]:
     """Open the index: the shards as (path, stat_files), and an entry: classes, and each split's samples, arrays of
     SAMPLE, whose `shards` are places in the list. A split without shards takes a part of the training samples.
     """
@@ -102,10 +102,6 @@ def list_shards(config: ImageDataConfig) -> dict[str, dict[str, str | None]]:
     for part, shards in listed.items():
         given = vars(config)[part]
         for pattern in given if given and isinstance(given, list) else [given]:
-            if not isinstance(pattern, str) or not pattern:
-                raise UserError(
-                    f"data.{part}={given}: give the name of a shard, a pattern, or a list of them, in quotes"
-                )
             with reading(f"data.{part}={pattern}", "mend the pattern"):
                 sources = expand_urls(pattern)
             for source in sources:
@@ -119,13 +115,11 @@ def list_shards(config: ImageDataConfig) -> dict[str, dict[str, str | None]]:
                     found = sorted(glob(path)) if has_magic(path) and not os.path.exists(path) else [path]
                 if not found:
                     raise UserError(f"data.{part}={pattern}: no shard matches")
-                if twice := [path for path in found if path in shards]:
-                    raise UserError(f"data.{part}={given}: names {address or twice[0]} twice")
                 shards |= dict.fromkeys(found, address)
     return listed
 
 
-def fetch_shards(config: ImageDataConfig, progress: Progress) -> dict[str, dict[str, str | None]]:
+def fetch_shards(config: ImageDataConfig, progress: Show) -> dict[str, dict[str, str | None]]:
     """Download shards at addresses and return `list_shards`. Raises UserError for missing ones."""
 
     def download(path: str) -> None:
@@ -151,7 +145,7 @@ def fetch_shards(config: ImageDataConfig, progress: Progress) -> dict[str, dict[
     return listed
 
 
-def index_shards(config: ImageDataConfig, listed: Mapping[str, Iterable[str]], progress: Progress) -> Entry:
+def index_shards(config: ImageDataConfig, listed: Mapping[str, Iterable[str]], progress: Show) -> Entry:
     """Index the shards of each split. Raises UserError, a line a problem."""
     texts, problems, splits, names = {}, {}, {}, []
     paths = [path for shards in listed.values() for path in shards]
@@ -178,16 +172,8 @@ def index_shards(config: ImageDataConfig, listed: Mapping[str, Iterable[str]], p
         for problem, (first, *others) in problems.items()
     ]
     raise_all(cut_lines(lines, SHOWN))
-    for part, samples in splits.items():
+    for samples in splits.values():
         samples["labels"] = np.array(labels)[samples["labels"]]
-        keys, counts = np.unique(samples["keys"], return_counts=True)
-        if len(doubled := keys[counts > 1]):
-            first, second, *_ = (paths[k] for k in samples["shards"][samples["keys"] == doubled[0]])
-            with tarfile.open(first, "r:") as archive:
-                key = next(key for key, _ in list_samples(archive) if hash_key(key) == doubled[0])
-            where = f"twice in {first}" if first == second else f"in {first} and in {second}"
-            several = f" (and {len(doubled) - 1} other keys)" if len(doubled) > 1 else ""
-            raise UserError(f"data.{part}: sample {key} is {where}{several}; give each sample a key of its own")
     train = splits.pop("train")
     if len(train) < LEAST:
         raise UserError(f"data.train: {plural(len(train), 'sample')}; give {LEAST} or more")

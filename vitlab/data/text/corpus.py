@@ -14,8 +14,8 @@ import numpy as np
 
 from vitlab.config import UserError, raise_all
 from vitlab.config.schema.data import TextDataConfig
-from vitlab.data.base import Corpus, Examples, Ragged, TextData, Texts, list_arrays
-from vitlab.data.cache import Entry, Progress, cached, key_of
+from vitlab.data.base import Corpus, Examples, Ragged, Show, TextData, Texts, list_arrays
+from vitlab.data.cache import Entry, cached, key_of
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
 
@@ -24,7 +24,7 @@ SPLITS = {"train": "training", "validation": "validation", "test": "held-out"}  
 T = TypeVar("T")
 
 
-def load_texts(config: TextDataConfig, module: Any, progress: Progress) -> TextData:
+def load_texts(config: TextDataConfig, module: Any, progress: Show) -> TextData:
     """Load a data set of text, by the cache. A tokenizer's file counts by its content."""
     is_path = tokenization.is_path(config.tokenizer)
 
@@ -50,7 +50,7 @@ def load_texts(config: TextDataConfig, module: Any, progress: Progress) -> TextD
     return TextData(config.name, tuple(about["classes"]), tokenizer=tokenizer, **splits, **lengths, exact=config.exact)
 
 
-def read_texts(config: TextDataConfig, module: Any, progress: Progress) -> Entry:
+def read_texts(config: TextDataConfig, module: Any, progress: Show) -> Entry:
     """Read and encode a data set. Texts without a token are left out, with the rest of their example.
 
     A tokenizer is trained on the training texts alone, of all parts.

@@ -21,7 +21,7 @@ from vitlab.data.base import Corpus, Examples, module_of
 from vitlab.data.cache import key_of, named_files, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import carve_texts, cut_text, divide_by_hash, name_groups
 from vitlab.data.text.corpus import SPLITS, check_texts
-from vitlab.files import check_regular, read_utf8
+from vitlab.files import check_regular, read_utf8, reading
 from vitlab.formatting import plural
 
 VERSION = 6  # of the reading
@@ -160,17 +160,11 @@ def read_tables(config: TextDataConfig) -> Corpus:
     if unseen:
         problem = f"{(test or train).source}: the held-out label '{unseen[0]}' is not among the training labels"
         raise UserError(f"{problem}; {choices_text('', classes)}")
-    choices = len(rows[0][0]) - 1 if rows else 0
-    if wanted.target == "class" and classes and choices > 1 and len(classes) != choices:
-        problem = f"{len(classes)} different values for {choices} choices"
-        raise UserError(f"data.label={wanted.label}: {problem}; it must name the right choice")
     return Corpus(make_examples(wanted, rows, classes), make_examples(wanted, held, classes), tuple(classes))
 
 
 def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
     """Read the columns of a file: by the names in its first row, else numbered from 0."""
-    if len(config.delimiter) != 1 or config.delimiter in '\r\n"':
-        raise UserError(f"data.delimiter={config.delimiter!r}: give a single character, for example ',' or '\\t'")
     path, used = Path(vars(config)[key]).expanduser(), (*wanted.text, wanted.label)
     advice = "quote a cell that holds the delimiter; for a file without quotes give data.quoting=false"
     return read_cells(path, f"data.{key}", used, config.delimiter, config.quoting, config.header, advice)
@@ -186,14 +180,11 @@ def read_cells(
     """
     text, source = read_utf8(path, key), f"{key}={path}"
     delimiter = delimiter or ("\t" if "\t" in text.partition("\n")[0] else ",")
-    rows = (line.split(delimiter) for line in text.split("\n"))
-    if quoting:
-        csv.field_size_limit(LARGEST_FIELD)
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
+    csv.field_size_limit(LARGEST_FIELD)
+    with reading(source, advice):
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        rows = lines if quoting else (line.split(delimiter) for line in text.split("\n"))
         numbered = [(number, row) for number, row in enumerate(rows, 1) if any(row)]
-    except csv.Error as error:
-        raise UserError(f"{source}: {error}; {advice}") from None
     if len(numbered) <= header:
         raise UserError(f"{source}: no rows{' below the names of the columns' if numbered else ''}")
     names = [name.strip() for name in numbered.pop(0)[1]] if header else list(map(str, range(len(numbered[0][1]))))
@@ -292,8 +283,6 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
 
     def read_split(split: str) -> Table:
         rows = splits[split]
-        if "__index_level_0__" in rows.column_names:  # pandas took all first cells for an index
-            raise UserError(f"{source} ({split}): its rows have more cells than the first line has columns; correct it")
         cells = {name: rows[name][:] if name in (*wanted.text, wanted.label) else () for name in rows.column_names}
         feature = rows.features.get(wanted.label)
         classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # of tags it is one level down
@@ -313,8 +302,6 @@ def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
         yield f"data.target={wanted.target}: unknown; {choices_text(wanted.target, TARGETS)}"
     elif wanted.target != "class" and wanted.label is None:
         yield f"data.target={wanted.target}: give data.label=COLUMN"
-    if wanted.target == "tags" and len(wanted.text) != 1:
-        yield f"data.text={wanted.text}: tags are of the words of one column"
 
 
 def check_column(table: Table, key: str, name: str | None) -> Iterator[str]:

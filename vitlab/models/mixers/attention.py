@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.config.schema.fields import Choice
+from vitlab.models.layers import rotate
 from vitlab.models.mixers import Mixer, MixerSpec
-from vitlab.models.positions import rotate
 
 
 class KeyValueCache:

@@ -329,24 +329,14 @@ def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]
     A point covers neighboring steps: each seed's mean over its logged steps, then mean, lowest and highest
     of these means. Where a seed has a gap, the point is a gap.
     """
-    if len(curves) == 1 and len(curves[0]) <= most:
-        means = [(step, None if value is None else float(f"{value:.4g}")) for step, value in curves[0]]
-        return [(step, value, value, value) for step, value in means]
-    steps = sorted({step for curve in curves for step, _ in curve})
-    if not steps:
-        return []
-    places, table = {step: place for place, step in enumerate(steps)}, np.full((len(curves), len(steps)), np.nan)
-    for values, curve in zip(table, curves, strict=True):
-        values[[places[step] for step, _ in curve]] = [np.inf if value is None else value for _, value in curve]
-    starts = np.arange(0, len(steps), -(-len(steps) // most))
-    counts = np.add.reduceat(~np.isnan(table), starts, axis=1, dtype=int)
-    sums = np.add.reduceat(np.where(np.isnan(table), 0.0, table), starts, axis=1)
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    last = [steps[end - 1] for end in (*starts[1:], len(steps))]
-    ends = zip(last, np.nanmean(means, axis=0), np.nanmin(means, axis=0), np.nanmax(means, axis=0), strict=True)
+    by_seed = {n: {step: math.inf if y is None else y for step, y in curve} for n, curve in enumerate(curves)}
+    table = pd.DataFrame(by_seed, dtype=float).sort_index()
+    neighbors = np.arange(len(table)) // max(1, math.ceil(len(table) / most))
+    means = table.groupby(neighbors).mean()
+    ends = zip(means.mean(axis=1), means.min(axis=1), means.max(axis=1), strict=True)
     return [
-        (step, *(float(f"{value:.4g}") if np.isfinite(mean) else None for value in (mean, low, high)))
-        for step, mean, low, high in ends
+        (int(step), *(float(f"{value:.4g}") if np.isfinite(of_point[0]) else None for value in of_point))
+        for step, of_point in zip(table.index.to_series().groupby(neighbors).last(), ends, strict=True)
     ]
 
 

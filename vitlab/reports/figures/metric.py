@@ -151,7 +151,9 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
     log = as_error or not metric.percent
     cells, runs = find_points(results, y, log=log)
     sizes = sorted(set(results.runs.train_size))
-    lines = pd.concat([find_bands(cells, y), *find_laws(found, as_error, metric.percent, sizes[-1])])
+    ends = np.sort(np.stack([y(cells.low), y(cells.high)]), axis=0)  # of the intervals of means, where something tells
+    means = cells[["model", "x", "y", "text"]].assign(beyond=False, low=ends[0], high=ends[1])
+    lines = pd.concat([means, *find_laws(found, as_error, metric.percent, sizes[-1])])
     crossings, ends = find_crossovers(found, sizes[-1]), find_ends(results, y)
     crossings = (
         crossings if log else crossings[:0]
@@ -190,19 +192,15 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
 
 def find_laws(found: StudyFits, as_error: bool, percent: bool, largest: float) -> Iterator[pd.DataFrame]:
     """Yield the law of each model whose law holds, beyond the sizes of its fit."""
-    for model, fit in found.holding.items():
+    for model, fit in found.by_model.items():
+        if not fit.holds:
+            continue
         sizes = np.geomspace(fit.largest, max(BEYOND * fit.largest, largest), LAW_POINTS)
         heights = fit.predict(sizes) if as_error else found.to_metric(fit.predict(sizes))
         if percent:
             heights = np.clip(heights, 1e-6 if as_error else 0.0, 1.0)
         text = f"{model}: {found.describe_law(model)}"
         yield pd.DataFrame({"model": model, "beyond": True, "x": sizes, "y": heights, "text": text})
-
-
-def find_bands(cells: pd.DataFrame, y: Callable[[float], float]) -> pd.DataFrame:
-    """Make the rows of the means, with the ends of their 95% intervals where something tells them."""
-    ends = np.sort(np.stack([y(cells.low), y(cells.high)]), axis=0)
-    return cells[["model", "x", "y", "text"]].assign(beyond=False, low=ends[0], high=ends[1])
 
 
 def find_crossovers(found: StudyFits, largest: float) -> pd.DataFrame:

@@ -23,16 +23,15 @@ from vitlab.reports import ACCENTS, encode_picture
 from vitlab.reports.figures import save_figure
 from vitlab.reports.figures.images import SHADES, plot_positions
 from vitlab.reports.pages import render
-from vitlab.studies.results import MAPS, Results
+from vitlab.studies.results import MAPS, Results, Rows
 
 if TYPE_CHECKING:  # pages of pictures do without torch, which takes 2 s to import
     from torch import nn
 
-    from vitlab.analysis.texts import TextInput
+    from vitlab.analysis.alignment import TextInput
     from vitlab.data.text.tokenization import Tokenizer
     from vitlab.tasks.base import Task
 
-Rows = list[dict[str, Any]]
 MEASURES = {  # analyses with a number per head -> the title of their column
     "attention_distance": "distance",
     "attention_entropy": "entropy",
@@ -225,9 +224,9 @@ def write_views(
 
     `texts` are shown, by default some of validation; `heads` are rows of the analysis head_patterns.
     """
+    from vitlab.analysis.alignment import measure_attention, read_validation
     from vitlab.analysis.capture import find_attention_layers
     from vitlab.analysis.pictures import position_distances, position_similarities
-    from vitlab.analysis.texts import measure_attention, read_validation
     from vitlab.models.recurrent import RecurrentEncoderDecoder
 
     paths = []

@@ -20,7 +20,7 @@ from vitlab.reports.figures.curves import read_curve, thin_curves
 from vitlab.reports.pages import render
 from vitlab.reports.words import cell_text, compare_sizes, describe_numbers, join_names
 from vitlab.studies.grid import format_value
-from vitlab.studies.results import Results, RunResults
+from vitlab.studies.results import Results, Rows, RunResults
 from vitlab.tasks.metrics import METRICS, find_metric, main_metric
 
 SCRIPTS = ("charts.js", "table.js", "compare.js")
@@ -38,7 +38,6 @@ MOST_POINTS, LEAST_POINTS, ALL_POINTS = 200, 20, 120_000  # of a curve, of a cur
 MOST_MODELS = 24  # at a size, the best ones, whose differences the page holds
 MOST_SHOWN = 12  # runs that are chosen where the address chooses none
 
-Rows = list[dict[str, Any]]
 Studies = Mapping[str, Results]  # by their names
 
 
@@ -236,10 +235,10 @@ def list_comparable(studies: Studies) -> list[tuple[str, str]]:
     """List pairs of studies that are known to measure the same metric on the same data and test items."""
     tested = {}
     for name, results in studies.items() if len(studies) > 1 else ():
-        contents = {run.files.contents() for run in results.run_files.values()}
+        hashes = {run.files.data_hash() for run in results.run_files.values()}
         items = {(row.get("holdout"), row.get("test_items")) for row in results.rows}
-        if len(contents) == len(items) == 1 and None not in contents:
-            tested[name] = (results.metric.key, contents, items)
+        if len(hashes) == len(items) == 1 and None not in hashes:
+            tested[name] = (results.metric.key, hashes, items)
     return [(a, b) for a, b in combinations(tested, 2) if tested[a] == tested[b]]
 
 

@@ -25,7 +25,6 @@ from vitlab.studies.grid import TRIAL, list_varied_keys
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
 
-Rows = list[dict[str, Any]]
 MOST_MANIFESTS = 10  # that are linked one by one
 GENERATED = 8  # test items for which it shows what the models write
 SCRIPTS = ("charts.js", "report.js", "table.js")
@@ -118,8 +117,8 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
 
 def make_tiles(results: Results) -> list[dict[str, Any]]:
     """Make the four tiles: runs, each family's result with most data, time, compute."""
-    rows, metric, cells = results.all_rows, results.metric, results.files.cells()
-    cells = [(*variant.partition(TRIAL)[::2], *rest) for variant, *rest in cells]
+    rows, metric = results.all_rows, results.metric
+    runs = [(*variant.partition(TRIAL)[::2], *rest) for variant, *rest in results.files.run_keys()]
     axes = ("variant" if list_varied_keys(results.config) else "model", "trial", "size", "seed")
     reached = {}
     for name, by_size in results.contenders.items():
@@ -128,8 +127,8 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     keys = ("wall_s", "train_flops", "finetune_flops")
     time, *spent = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in keys)
     summed = "summed over runs, with fine-tuning" if spent[1] else "summed over runs"
-    planned = f" of {len(cells)}" if len(cells) > len(rows) else ""
-    counts = [len({cell[place] for cell in cells} - {""}) for place in range(len(axes))]
+    planned = f" of {len(runs)}" if len(runs) > len(rows) else ""
+    counts = [len({run[place] for run in runs} - {""}) for place in range(len(axes))]
     asked = ", ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
     return [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},

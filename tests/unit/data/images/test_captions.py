@@ -6,7 +6,7 @@ from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.opening import contents
+from vitlab.data.opening import hash_data
 from vitlab.data.sequences import IGNORE_INDEX
 
 
@@ -57,10 +57,10 @@ def test_tabs_and_other_names_of_columns_are_read(folder):
 
 
 def test_a_changed_caption_is_other_data(folder):
-    before = contents(*reversed(load(folder)))
+    before = hash_data(*reversed(load(folder)))
     text = (folder / "captions.txt").read_text()
     (folder / "captions.txt").write_text(text.replace("grey number 5", "dark number 5"))
-    assert contents(*reversed(load(folder))) != before
+    assert hash_data(*reversed(load(folder))) != before
 
 
 def test_mistakes_are_one_line_each(folder):

@@ -77,6 +77,9 @@ def test_several_labels_and_numbers_are_targets(tmp_path):
     assert found.classes == ("cat", "dog", "red")
     wanted = {0: [0, 1, 1], 1: [1, 0, 0], 2: [0, 0, 0], 3: [1, 0, 1]}
     assert found.test.targets.tolist() == [wanted[level % 4] for level in levels(found.test)]
+    write(tmp_path, ["file", "label"], [(f"{i}.png", ["cat;rat", "cat", "", "cow"][i % 4]) for i in range(40)])
+    rarest, found = {0: 2, 1: 0, 2: 3, 3: 1}, load(tmp_path, "imagelabels")
+    assert found.test.labels.tolist() == [rarest[level % 4] for level in levels(found.test)]
     write(tmp_path, ["file", "label"], [(f"{i}.png", i / 4) for i in range(40)])
     found = load(tmp_path, "imagenumbers")
     assert found.train.targets.tolist() == [level / 4 for level in levels(found.train)]

@@ -14,7 +14,7 @@ import pytest
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.images import webdataset as shard_files
-from vitlab.data.opening import contents
+from vitlab.data.opening import hash_data
 
 webdataset = pytest.importorskip("webdataset")
 from PIL import Image  # noqa: E402
@@ -141,7 +141,7 @@ def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
     calls = []
     scan = shard_files.scan_shard
     monkeypatch.setattr(shard_files, "scan_shard", lambda config, *rest: calls.append(rest) or scan(config, *rest))
-    first = contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), load(shards))
+    first = hash_data(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), load(shards))
     load(shards, image_size=5)
     assert len(calls) == SHARDS
     before, last = load(shards), f"{os.path.dirname(shards)}/train-004.tar"
@@ -152,7 +152,7 @@ def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
     after = load(shards)
     assert len(calls) == 2 * SHARDS
     assert after.train.labels.tolist() == before.train.labels.tolist()
-    assert contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), after) != first
+    assert hash_data(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), after) != first
     os.unlink(last)
     with pytest.raises(UserError, match=r"train-004\.tar: .* No such file .*; restore the shard"):
         after.train.read(rows)
@@ -200,8 +200,11 @@ def test_what_is_wrong_with_a_sample_is_one_line_with_its_name(tmp_path, shards)
         [
             ({"__key__": "x", "cls": 1}, {}, "sample x: has no image (.jpg .jpeg .png .webp), only .cls"),
             ({"__key__": "x", "png": picture(1)}, {}, "sample x: has no label (.cls), only .png; give data.label="),
-            (sample(3), {}, "sample part/0003 is twice"),
-            (sample(7, cls=12), {"classes": 10}, "sample part/0007: label 12 is none of the 10 classes, 0 to 9; "),
+            (
+                sample(7, cls=12),
+                {"classes": 10},
+                "sample part/0007: label 12 is none of the 10 classes, 0 to 9; give data.classes=13",
+            ),
             (sample(7, cls=-1), {}, "a label is -1"),
             (sample(7, cls="7" * 5000), {}, "a label is 777777"),
         ]

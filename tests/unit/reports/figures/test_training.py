@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tests.unit.reports.figures.charts import read_column, read_points
-from tests.unit.reports.written_study import make_study
+from tests.unit.reports.written_study import change_results, make_study
 from vitlab.files import write_json, write_text
 from vitlab.reports.figures import curves
 from vitlab.studies.results import Results, RunResults, load_results
@@ -114,3 +114,9 @@ def test_exact_matches_are_counted_by_the_words_of_the_source(tmp_path):
     (figure,) = curves.draw_lengths(Results(rows, run_files=files))
     shares = [(point["words"], point["share"]) for point in read_points(figure, "lines")]
     assert shares == [(1, 1.0), (2, 0.625)], "too few have three words"
+
+
+def test_of_classes_those_with_the_lowest_recall_come_first(study):
+    change_results(study, lambda row: {"by_class": {"ant": [9, 10], "bee": [2, 10], "cat": [5, 10]}})
+    (figure,) = curves.draw_classes(load_results(study.folder))
+    assert figure.alt == "Lowest with most data: bee 20%, cat 50%, ant 90%."

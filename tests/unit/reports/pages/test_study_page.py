@@ -9,6 +9,7 @@ from tests.unit.reports.written_study import change_results, make_study
 from vitlab.config import UserError
 from vitlab.reports.figures import metric
 from vitlab.reports.pages.study import write_report
+from vitlab.reports.provenance import describe_passes
 from vitlab.studies.results import load_results
 
 
@@ -40,6 +41,11 @@ def test_the_page_says_what_the_study_found(page):
         "AMD EPYC 9R14",
     ):
         assert text in page.text
+
+
+def test_passes_are_over_items_also_where_sizes_are_in_tokens():
+    row = {"train_size": 1000, "train_items": 10, "examples_seen": 40, "unit": "token", "loss": 0.5}
+    assert describe_passes([row]) == ": 4 passes over 1,000 tokens"
 
 
 def test_every_link_leads_to_a_file(study, page):

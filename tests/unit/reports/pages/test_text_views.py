@@ -8,7 +8,7 @@ from tests.texts import text_data, texts
 from tests.unit.reports.html_page import read_script_data
 from tests.unit.reports.pages.test_token_attention import unpacked
 from tests.unit.tasks.test_text_tasks import built, task_of
-from vitlab.analysis.texts import encode_text, measure_attention
+from vitlab.analysis.alignment import encode_text, measure_attention
 from vitlab.data.text.tokenization import train
 from vitlab.models import build_model
 from vitlab.reports.pages.attention import pack_text, write_views
