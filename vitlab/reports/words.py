@@ -4,10 +4,11 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from vitlab.files import write_text
-from vitlab.formatting import DASH, finite, plural, whole
+from vitlab.formatting import DASH, finite, plural, whole, with_prefix
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.studies.store import LIMITS
@@ -152,7 +153,7 @@ def say_result(results: Results) -> list[str]:
     crossing, *more = results.fits.describe_headline(), describe_end(results, comparisons), describe_leads(comparisons)
     sure = results.fits.between is not None and results.fits.between[1].claim == "sure"
     written = [crossing, *more] if sure else [*more, crossing]
-    first = written[0]
+    first = describe_unequal_effort(results) + written[0]
     if metric.key != "accuracy":
         lower = first.startswith(("Undecided", "No model", "With this budget"))
         first = f"In {metric.name}, {first[0].lower() if lower else first[0]}{first[1:]}"
@@ -168,6 +169,15 @@ def say_result(results: Results) -> list[str]:
         items = "test items, which flatters a family of several" if results.chosen_on_test else "validation"
         said = [*said, f"Each family is shown by its best model on {items}."]
     return said
+
+
+def describe_unequal_effort(results: Results) -> str:
+    """Say before a sentence how many trials each model had, `With unequal trials, 16 of a and 8 of b: `; else ""."""
+    trials = results.effort.trials
+    if trials.nunique() == 1:
+        return ""
+    of_each = [f"{number} of {model}" for model, number in trials.items()]
+    return f"With unequal trials, {join_names(of_each) if len(of_each) < 4 else f'{trials.min()} to {trials.max()}'}: "
 
 
 def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
@@ -315,6 +325,12 @@ def make_size_table(results: Results) -> SizeTable:
         + [compared[size].lead if size in compared else DASH] * bool(compared)
         for size in sizes
     ]
+    if any(row.get("trial") for row in rows):
+        flops = partial(with_prefix, unit="")
+        formats = {"trials": whole, "steps": whole, "train_flops": flops, "hours": lambda hours: f"{hours:.2g}"}
+        for name, text in formats.items():
+            spent = [text(float(results.effort.loc[model, name])) for model in by_model]
+            body.append([name.replace("train_flops", "FLOPs"), *spent, *[DASH] * bool(compared)])
     note = describe_numbers(results, list(compared.values()))
     if any(cell.limit for cell in cells):
         note += " In brackets: what would lower the error more."
@@ -335,7 +351,10 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
     fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
     seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
-    texts = ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
+    counts = sorted({*results.effort.trials})
+    of_trials = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    texts = [f"Of the {of_trials} trials of each seed the best on validation items."] if counts[-1] > 1 else []
+    texts += ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
     gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]
     of_other_data = "@" in metric.key  # `fewshot_5@digits`: the items of the study's own data are not tested
     items = 0 if of_other_data else max((int(finite(row.get("test_items")) or 0) for row in rows), default=0)

@@ -18,7 +18,7 @@ from vitlab.config import (
     resolved,
     to_text,
 )
-from vitlab.config.checks import apply_factors, list_settings
+from vitlab.config.checks import TRIALS, apply_factors, list_settings
 from vitlab.config.errors import key_of
 from vitlab.config.groups import assign, keys_per_study, read, structured
 from vitlab.config.identity import flatten, get_value, list_changes, weight_settings
@@ -216,7 +216,7 @@ def list_varied_keys(study: Mapping[str, Any]) -> list[str]:
     named = models.values() if isinstance(models, Mapping) else ()
     keys = [key for settings in named if isinstance(settings, Mapping) for key, _ in flatten(settings)]
     keys += [key for part in ("grid", "tune") for key, _ in flatten(study.get(part) or {})]
-    return [key for key in dict.fromkeys(keys) if key != "model" and key.partition(".")[0] != "budget"]
+    return [key for key in dict.fromkeys(keys) if key.partition(".")[0] not in ("budget", TRIALS) and key != "model"]
 
 
 def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:

@@ -144,6 +144,14 @@ class Results:
         found = frame(rows, columns=["train_size", "best", "other", "difference", "low", "high", "verdict", "seeds"])
         return found.replace({"low": -math.inf, "high": math.inf}, math.nan)
 
+    @cached_property
+    def effort(self) -> "pd.DataFrame":
+        """The table `steps, train_flops, hours, trials` of each model: of all its runs, the last of a size and seed."""
+        spent = ["steps", "train_flops", "wall_s"]
+        sums = self.runs.reindex(columns=["model", *spent]).groupby("model", sort=False)[spent].sum()
+        trials = self.runs.groupby(["model", "train_size", "seed"]).size().groupby("model").min()
+        return sums.assign(hours=sums.pop("wall_s") / 3600).assign(trials=trials)
+
     # ---- one home of every comparison
 
     @cached_property

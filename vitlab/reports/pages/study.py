@@ -76,7 +76,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         log = link(run, "log.txt") if (folder / "log.txt").is_file() else None
         failed.append({**failure, "href": folder_link(run) if folder.is_dir() else None, "log": log})
     conclusion, details = headline(results)
-    fixed = [provenance.describe_budget(config, rows), provenance.describe_tuning(config, rows)]
+    fixed = [provenance.describe_budget(config, rows), provenance.describe_tuning(config)]
     fixed.append(provenance.advise_tuning(results))
     ends = [text for run_result in run_results if isinstance(text := run_result.get("finished_at"), str)]
     written = datetime.fromtimestamp(study.config_path.stat().st_mtime)
