@@ -153,6 +153,8 @@ def say_result(results: Results) -> list[str]:
     crossing, *more = results.fits.describe_headline(), describe_end(results, comparisons), describe_leads(comparisons)
     sure = results.fits.between is not None and results.fits.between[1].claim == "sure"
     written = [crossing, *more] if sure else [*more, crossing]
+    if effort := describe_effort(results, contenders):
+        written = [effort, *(text for text in written if text is not crossing or not sure)]
     first = describe_unequal_effort(results) + written[0]
     if metric.key != "accuracy":
         lower = first.startswith(("Undecided", "No model", "With this budget"))
@@ -171,10 +173,42 @@ def say_result(results: Results) -> list[str]:
     return said
 
 
+def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]]) -> str:
+    """Describe how trials change the result of two contenders: `A passes B at 2,000 ... with 4 trials each or more.`
+
+    Else who leads with few and who with many; "" where nothing is sure.
+    """
+    if not results.efforts or len(contenders) != 2:
+        return ""
+    metric, found = results.metric, {count: results.expect_best(count) for count in results.efforts}
+    leads = [find_leads([*compare_sizes(one, contenders).values()]) for one in found.values()]
+    for size, ahead in reversed(leads[0].items()):
+        if (later := leads[-1].get(size, ahead)) != ahead:
+            model = contenders[ahead][size], contenders[later][size]
+            means = results.best_of[results.best_of.train_size == size].pivot(
+                index="trials", columns="model", values="mean"
+            )
+            few = plural(int(means.index[metric.lead(means[model[0]], means[model[1]]) > 0].max()), "trial")
+            return (
+                f"Who leads at {whole(size)} depends on the tuning: {ahead} with up to {few} each, {later} with more."
+            )
+    crossings = {count: one.fits.between[1] for count, one in found.items() if one.fits.between}
+    last = crossings.get(results.trials)
+    if last is None or last.claim != "sure":
+        return ""
+    since = results.trials
+    for count, one in reversed(crossings.items()):
+        if one.claim != "sure" or one.ahead != last.ahead or not last.low <= one.size <= (last.high or math.inf):
+            break
+        since = count
+    which = f"with {plural(since, 'trial')} each{' or more' if since < results.trials else ''}"
+    which = "with any number of trials" if since == results.efforts[0] else which
+    return f"{results.fits.describe_headline()[:-1]}, {which}."
+
+
 def describe_unequal_effort(results: Results) -> str:
     """Say before a sentence how many trials each model had, `With unequal trials, 16 of a and 8 of b: `; else ""."""
-    trials = results.effort.trials
-    if trials.nunique() == 1:
+    if not results.tuned or (trials := results.effort.trials).nunique() == 1:
         return ""
     of_each = [f"{number} of {model}" for model, number in trials.items()]
     return f"With unequal trials, {join_names(of_each) if len(of_each) < 4 else f'{trials.min()} to {trials.max()}'}: "
@@ -319,22 +353,26 @@ def make_size_table(results: Results) -> SizeTable:
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
     cells = [cell for by_size in by_model.values() for cell in by_size.values()]
     several = len({len(cell.rows) for cell in cells}) > 1
+    fewer = {count: results.expect_best(count).by_model for count in results.efforts[:-1]}
     body = [
         [whole(size)]
+        + [metric.text(cell and cell.mean) for of in fewer.values() for m in by_model for cell in [of[m].get(size)]]
         + [cell_text(of.get(size), metric, several) for of in by_model.values()]
         + [compared[size].lead if size in compared else DASH] * bool(compared)
         for size in sizes
     ]
-    if any(row.get("trial") for row in rows):
+    if results.tuned:
         flops = partial(with_prefix, unit="")
         formats = {"trials": whole, "steps": whole, "train_flops": flops, "hours": lambda hours: f"{hours:.2g}"}
         for name, text in formats.items():
             spent = [text(float(results.effort.loc[model, name])) for model in by_model]
-            body.append([name.replace("train_flops", "FLOPs"), *spent, *[DASH] * bool(compared)])
+            empty = [DASH] * (len(fewer) * len(by_model))
+            body.append([name.replace("train_flops", "FLOPs"), *empty, *spent, *[DASH] * bool(compared)])
     note = describe_numbers(results, list(compared.values()))
     if any(cell.limit for cell in cells):
         note += " In brackets: what would lower the error more."
-    return SizeTable([f"training {metric.sized_by}s", *by_model, *[AGAINST] * bool(compared)], body, note)
+    expected = [f"{model} {plural(count, 'trial')}" for count in fewer for model in by_model]
+    return SizeTable([f"training {metric.sized_by}s", *expected, *by_model, *[AGAINST] * bool(compared)], body, note)
 
 
 def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
@@ -351,9 +389,13 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
     fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
     seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
-    counts = sorted({*results.effort.trials})
-    of_trials = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    texts = [f"Of the {of_trials} trials of each seed the best on validation items."] if counts[-1] > 1 else []
+    texts = []
+    if results.tuned:
+        most = results.effort.trials.max()
+        of_trials = " to ".join(map(str, dict.fromkeys((results.trials, most))))
+        texts = [
+            f"Of the {of_trials} trials of each seed the best on validation items; with fewer trials its expectation."
+        ]
     texts += ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
     gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]
     of_other_data = "@" in metric.key  # `fewshot_5@digits`: the items of the study's own data are not tested

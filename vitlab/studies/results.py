@@ -24,12 +24,19 @@ from vitlab.studies.crossover import StudyFits
 from vitlab.studies.stats import (
     Estimate,
     Outcomes,
+    Rows,
     Spread,
+    add_variance,
+    choose_trials,
     compare_costs,
+    draw_luck,
     estimate_mean,
+    group_trials,
     moderated_spreads,
     paired_difference,
+    rank_trials,
     read_outcomes,
+    weigh_ranks,
 )
 from vitlab.studies.status import StatusReader, StudyStatus
 from vitlab.studies.store import StudyFiles, limit_of
@@ -56,7 +63,7 @@ FAMILY_NAMES = {
 }
 
 COMPUTE = ("train_flops", "tune_flops", "finetune_flops")  # columns
-Rows = list[dict[str, Any]]  # of a table, by column
+EFFORTS = (1, 4, 16)  # trials of a model
 LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdicts
 
 
@@ -91,6 +98,7 @@ class Results:
     """A study: its tables, its configuration and the files of each run (`run_files`, by the run's name).
 
     `rows` are what is compared: of each model, size and seed the best of its trials, or the run; `all_rows` every run.
+    `luck` has by model and size what other trials from the same ranges would change, in `Metric.compared` (DRAWS,).
     """
 
     def __init__(
@@ -103,7 +111,7 @@ class Results:
     ):
         self.all_rows, self.rows = rows, choose_trials(rows)
         self.config, self.files, self.run_files = dict(config or {}), files, dict(run_files or {})
-        self.gap, self.find_spreads = cache(self.gap), cache(self.find_spreads)
+        self.gap, self.find_spreads, self.expect_best = map(cache, (self.gap, self.find_spreads, self.expect_best))
         if outcomes is not None:
             self.outcomes = dict(outcomes)
 
@@ -151,6 +159,29 @@ class Results:
         sums = self.runs.reindex(columns=["model", *spent]).groupby("model", sort=False)[spent].sum()
         trials = self.runs.groupby(["model", "train_size", "seed"]).size().groupby("model").min()
         return sums.assign(hours=sums.pop("wall_s") / 3600).assign(trials=trials)
+
+    @cached_property
+    def trials(self) -> int:
+        """The fewest trials that a model has at a size and seed; 1 in a study that does not tune."""
+        return min(map(len, group_trials(self.all_rows).values()), default=1) if self.tuned else 1
+
+    @property
+    def tuned(self) -> bool:
+        """Whether the runs are trials."""
+        return any(row.get("trial") for row in self.all_rows)
+
+    @property
+    def efforts(self) -> list[int]:
+        """The numbers of trials that tables and sentences name: 1, 4, 16 and all; [] in a study that does not tune."""
+        return [*(count for count in EFFORTS if count < self.trials), self.trials] if self.trials > 1 else []
+
+    @cached_property
+    def best_of(self) -> "pd.DataFrame":
+        """The table `trials` and the columns of `cells`: what the best of 1, 2, ... trials is expected to reach."""
+        import pandas as pd
+
+        tables = [self.expect_best(count).cells.assign(trials=count) for count in range(1, self.trials + 1)]
+        return pd.concat(tables, ignore_index=True)
 
     # ---- one home of every comparison
 
@@ -206,12 +237,34 @@ class Results:
         if any(row.get("holdout") == "repeated" for row in self.rows):
             return {}  # no two seeds have the same test items
         found = {}
-        for row in self.rows:
+        for row in self.all_rows:
             kept, value = self.run_files[row["run"]].outcomes, self.metric.value(row)
             items = kept.of_metric(self.metric, value) if kept and value is not None else None
             if items is not None:
                 found[row["run"]] = items
         return found
+
+    def expect_best(self, count: int) -> "Results":
+        """Expect what the best of `count` trials reaches: each row is the mean over all choices of as many."""
+        rows, outcomes, metric = [], {}, self.metric
+        for trials in group_trials(self.all_rows).values():
+            ranked = rank_trials(trials, metric)
+            if not ranked:
+                continue
+            weights = weigh_ranks(len(ranked), len(trials), min(count, len(trials)))
+            keys = [key for key in (metric.key, metric.on_validation) if finite(ranked[0].get(key)) is not None]
+            means = {key: float(weights @ [row.get(key) or math.nan for row in ranked]) for key in keys}
+            rows.append({**ranked[0], **means})
+            items = [self.outcomes.get(row["run"]) for row in ranked]
+            if all(one is not None for one in items):
+                outcomes[ranked[0]["run"]] = weights @ np.stack(items)
+        found = Results(rows, self.config, self.files, self.run_files, outcomes)
+        found.trials, found.luck = self.trials, draw_luck(self.all_rows, metric, count)
+        return found
+
+    @cached_property
+    def luck(self) -> dict[tuple[str, int], np.ndarray]:
+        return draw_luck(self.all_rows, self.metric, self.trials) if self.trials > 1 else {}
 
     @cached_property
     def by_model(self) -> dict[str, dict[int, Cell]]:
@@ -234,6 +287,8 @@ class Results:
         table = np.array(self.compared(rows) if whole else items)
         known = self.floor_spread(spread, rows) if whole else spread  # items of their own tell more than a binomial
         interval = estimate_mean(table, known, self.overlap(rows), self.floor(rows))
+        luck = self.luck.get((rows[0]["model"], rows[0]["train_size"]), np.zeros(1))
+        interval = add_variance(interval, float(luck.var()), self.trials - 1)
         chance = max(filter(None, (finite(row.get("chance")) for row in rows)), default=None)
         chance = chance if metric.key == "accuracy" else None
         seen = [value for row in rows if (value := finite(row.get(metric.on_validation))) is not None]
@@ -261,6 +316,8 @@ class Results:
         spreads = [*(cells[model].spread for model in pair), self.find_spreads(first, second).get(size)]
         fewer = min(rows, key=len)
         gap = paired_difference(*map(self.values_of, rows), spreads, self.overlap(fewer), self.floor(fewer))
+        luck = [self.luck[model, size] for model in pair if (model, size) in self.luck]
+        gap = add_variance(gap, float(sum(one.var() for one in luck)), self.trials - 1)
         # who is best of several is told from each other one
         gap = replace(gap, comparisons=sum(size in of for of in self.by_model.values()) - 1)
         verdict = UNDECIDED
@@ -410,28 +467,6 @@ class Results:
         return [
             {**items[place], "by": {model: texts[model][place]["generated"] for model in texts}} for place in places
         ]
-
-
-def choose_trials(rows: Rows) -> Rows:
-    """Choose of the trials of each model, size and seed the best on validation; of equal ones the lower loss counts.
-
-    Its `tune_flops` are the training FLOPs of the others. A run that is no trial stays.
-    """
-    metric, groups = main_metric(rows), dict[tuple[Any, ...], Rows]()
-    for row in rows:
-        groups.setdefault((row["model"], row["train_size"], row["seed"]), []).append(row)
-    chosen = []
-    for trials in groups.values():
-        best = max(trials, key=lambda row: score_trial(row, metric))
-        spent = sum(finite(row.get("train_flops")) or 0.0 for row in trials if row is not best)
-        chosen += [{**best, "tune_flops": spent}] if len(trials) > 1 and best.get("trial") else trials
-    return chosen
-
-
-def score_trial(row: Mapping[str, Any], metric: Metric) -> tuple[float, float]:
-    """Score a trial on validation items, larger is better: the metric where it is known there, then the lower loss."""
-    value, loss = (finite(row.get(key)) for key in (metric.on_validation, "validation_loss"))
-    return -math.inf if value is None else metric.lead(value, 0.0), -math.inf if loss is None else -loss
 
 
 def frame(rows: Sequence[Any], columns: Sequence[str] | None = None) -> "pd.DataFrame":
