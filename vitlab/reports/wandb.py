@@ -262,7 +262,8 @@ def log_study(results: Results) -> None:
     try:
         resume = "allow" if mode == "online" else None
         run = wandb.init(mode=mode, resume=resume, reinit="create_new", **options)
-        frames = {name: getattr(results, name) for name in ("cells", "gaps", "laws")}
+        names = ("cells", "gaps", "laws", *(["best_of"] if results.efforts else []))
+        frames = {name: getattr(results, name) for name in names}
         shown = {f"study/{name}": wandb.Table(dataframe=frame) for name, frame in frames.items() if len(frame)}
         shown |= {f"study/{path.stem}": wandb.Image(str(path)) for path in sorted(files.figures.glob("*.png"))}
         run.log(shown)
