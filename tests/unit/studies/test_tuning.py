@@ -1,8 +1,12 @@
 """Trials of a study that tunes: runs like others, of which the best on validation counts."""
 
+from itertools import combinations, product
+
+import numpy as np
 import pytest
 
 from vitlab.config import UserError, resolved
+from vitlab.config.checks import list_settings
 from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, merge_variants
 from vitlab.studies.results import Results, choose_trials, load_results
 from vitlab.studies.store import StudyFiles
@@ -79,3 +83,70 @@ def test_trials_of_version_0_8_are_refused_in_one_line(tmp_path):
     (tmp_path / "resnet_nano-n200-s0" / "tune" / "recipe.lr-1").mkdir(parents=True)
     with pytest.raises(UserError, match=r"has trials as vitlab 0\.8 kept them, below runs; give another --out$"):
         StudyFiles(tmp_path).config()
+
+
+def draw_trials(rng, missing):
+    """Eight trials of two seeds at a size; on validation some tie, some of these with the same loss; some are missing."""
+    rows = []
+    for seed, trial in product(range(2), range(1, 9)):
+        value, loss = rng.integers(0, 3) / 10, rng.integers(0, 2) / 10
+        row = {"run": f"s{seed}-t{trial}", "model": "m", "train_size": 10, "seed": seed, "trial": trial}
+        row |= {"accuracy": rng.random(), "validation_accuracy": value, "validation_loss": loss, "test_items": 50}
+        rows.append(row | ({"accuracy": None} if trial in missing else {}))
+    return rows
+
+
+@pytest.mark.parametrize("missing", [(), (1,), (2, 3, 7), range(2, 9)])
+@pytest.mark.parametrize("best_of", range(1, 9))
+def test_the_best_of_k_is_expected_as_the_mean_over_all_choices_of_k(best_of, missing):
+    rows = draw_trials(np.random.default_rng(best_of), missing)
+    means = []
+    for seed in range(2):
+        trials = combinations([row for row in rows if row["seed"] == seed], best_of)
+        finished = [[row for row in some if row["accuracy"] is not None] for some in trials]
+        order = lambda row: (-row["validation_accuracy"], row["validation_loss"])  # noqa: E731
+        best = [min(some, key=order) for some in finished if some]
+        means.append(np.mean([row["accuracy"] for row in best]))
+    items = {row["run"]: np.full(50, row["accuracy"]) for row in rows if row["accuracy"] is not None}
+    results = Results(rows, outcomes=items)
+    found = results.expect_best(best_of)
+    assert [row["accuracy"] for row in found.rows] == pytest.approx(means, abs=1e-12)
+    assert [found.outcomes[row["run"]].mean() for row in found.rows] == pytest.approx(means)
+    assert results.best_of.query("trials == @best_of")["mean"].tolist() == pytest.approx([np.mean(means)])
+    if best_of == 8:
+        assert [row["accuracy"] for row in results.rows] == pytest.approx(means)
+
+
+def test_the_luck_of_the_recipes_widens_intervals_and_is_the_same_at_all_sizes():
+    rng, rows = np.random.default_rng(0), []
+    for model, size, seed, trial in product("ab", (10, 20), range(3), range(1, 9)):
+        value = 0.7 + 0.02 * trial + 0.001 * rng.standard_normal()
+        row = {"run": f"{model}{size}{seed}{trial}", "model": model, "train_size": size, "seed": seed, "trial": trial}
+        rows.append(row | {"accuracy": value, "validation_accuracy": value})
+    one, alone = Results(rows, outcomes={}).expect_best(2), Results(rows, outcomes={}).expect_best(2)
+    alone.luck = {}
+    assert np.corrcoef(one.luck["a", 10], one.luck["a", 20])[0, 1] > 0.99
+    assert abs(np.corrcoef(one.luck["a", 10], one.luck["b", 10])[0, 1]) < 0.1
+    for size in (10, 20):
+        wide, narrow = (some.by_model["a"][size].interval.half_width for some in (one, alone))
+        assert wide > 5 * narrow
+        assert one.gap("a", "b", size).estimate.error > 5 * alone.gap("a", "b", size).estimate.error
+    spread = np.std([0.02 * trial for trial in range(1, 9)])
+    assert Results(rows, outcomes={}).expect_best(1).luck["a", 10].std() == pytest.approx(spread / 8**0.5, rel=0.05)
+
+
+def test_ranges_are_drawn_by_one_sequence_whose_first_points_are_a_design_of_their_own():
+    tune = {"recipe.lr": "log(1e-3, 3e-2)", "recipe.weight_decay": "uniform(0, .3)", "recipe.warmup": [0, 0.05, 0.2]}
+    drawn = list_settings({**tune, "trials": 64})
+    assert list_settings({**tune, "trials": 11}) == drawn[:11]
+    rates, decays, warmups = (np.array([values[key] for values in drawn]) for key in tune)
+    shares = np.log(rates / 1e-3) / np.log(30), decays / 0.3
+    for share in shares:
+        assert np.histogram(share, 8, (0, 1))[0].tolist() == [8] * 8
+    assert {*warmups} == {0, 0.05, 0.2}
+    assert all(17 <= (warmups == value).sum() <= 26 for value in (0, 0.05, 0.2))
+    own = compose_models(study("tune.recipe.lr=log(x0.1,x10)", "tune.trials=4"))
+    other = compose_models(study("tune.recipe.lr=log(x0.1,x10)", "tune.trials=4", "set=[recipe.lr=1e-3]"))
+    times = [one.recipe.lr / 1e-3 for one in other.values()]
+    base = compose_models(study())["resnet_nano"].recipe.lr
+    assert [one.recipe.lr / base for one in own.values()] == pytest.approx(times, rel=1e-4)
