@@ -96,7 +96,7 @@ SIDES = {"dinov2_s14": 518, "dinov2_b14": 518}  # that they were trained at
 
 
 def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 256, parts: str = "body *") -> None:
-    """The parts of a page once its plots are drawn, or their top; few colours, so that the file stays small."""
+    """Picture the parts of a page once its plots are drawn, or their top, in few colours: the file stays small."""
     sys.path.insert(0, str(ROOT))
     from tests.unit.reports.chromium import CHROMIUM, Browser, launch_chromium
 

@@ -27,7 +27,7 @@ CURVE, SAID = ["openmlid", "learner"], ["agree", "interval", "stays"]
 
 
 def read_curves(path):
-    """Of each drawn data set its curves: tables by size of the errors of outer splits 0 to 3, and the mean of all."""
+    """Read the curves of each drawn data set: tables by size of the errors of outer splits 0 to 3, their mean."""
     with tarfile.open(path) as archive:
         database = next(one for one in archive if one.name.endswith("lcdb/database-accuracy.csv"))
         runs = pd.read_csv(archive.extractfile(database))
@@ -45,7 +45,7 @@ def read_curves(path):
 
 
 def judge(curves):
-    """What the laws say of the curves of one data set, and crossovers of its pairs, beside what became of them."""
+    """Compare laws of one data set's curves, and crossovers of its pairs, with the measured continuation."""
     laws, pairs, fits = [], [], {}
     for (k, curve), cut, (seeds, law) in product(enumerate(curves), CUTS, FITS):
         known, end, truth = curve.iloc[:-cut, :seeds], curve.index[-1], curve["mean"].iloc[-1]

@@ -124,7 +124,7 @@ def mean(ratio, seeds, rng):
 
 
 def rounds(points, rng):
-    """Which share of the intervals of six means hold the truth after the rounds of `--until`, from 3 seeds on."""
+    """Measure the share of six means' intervals that hold the truth after the rounds of `--until`, from 3 seeds on."""
     spreads = dict(zip(product("ab", (250, 1000, 4000)), (0.03, 0.011, 0.004, 0.01, 0.0055, 0.003), strict=True))
     added, rows = [(*cell, seed) for cell in spreads for seed in range(3)], []
     while added:

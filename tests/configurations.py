@@ -34,7 +34,7 @@ def roundtrip(config):
 
 
 def composed(compose_it):
-    """What it gives, or None where it raised a well-formed UserError."""
+    """Return its result, or None where it raised a well-formed UserError."""
     try:
         return compose_it()
     except UserError as error:

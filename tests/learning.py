@@ -22,7 +22,7 @@ def randomized(model, std=0.4):
 
 
 def mean_loss(task, model, batch):
-    """What a step on one device makes small, a scalar."""
+    """Compute the scalar that a step on one device minimizes."""
     return (task.loss(model, batch) / task.count_targets(batch).clamp(min=1)).sum()
 
 

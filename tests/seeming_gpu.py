@@ -51,7 +51,7 @@ PLACES = {}  # of a storage; kept, as caches of the program are
 
 
 def tensors(values):
-    """Those on the CPU's memory; others are on the meta device."""
+    """Yield the tensors in the CPU's memory; others are on the meta device."""
     for value in values if isinstance(values, (list, tuple)) else [values]:
         if isinstance(value, Tensor):
             yield from [value] if value.device == CPU else []

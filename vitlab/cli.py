@@ -1,6 +1,5 @@
 """The command line `vitlab COMMAND ...`: imports vitlab.commands.COMMAND and runs it."""
 
-import contextlib
 import errno
 import os
 import shlex
@@ -10,7 +9,7 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 from vitlab.config.errors import UserError, choices_text, first_line, printable
@@ -57,8 +56,7 @@ def handle(words: list[str]) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     warnings.formatwarning = lambda message, *_, **__: f"vitlab: warning: {printable(str(message))}\n"  # no source code
     try:
-        with report_full_disk():
-            code = run(words)
+        code = run(words)
         sys.stdout.flush()
         return code
     except UserError as error:
@@ -72,8 +70,12 @@ def handle(words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        print(f"vitlab: {printable(describe_unexpected(error, words))}", file=sys.stderr)
-        return 1
+        code, text = 1, ""
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # no file has lost its content
+            where = f"{error.filename}: " if error.filename else ""
+            code, text = 2, f"{where}{error.strerror}; free some space, then run the same command again"
+        print(f"vitlab: {printable(text or describe_unexpected(error, words))}", file=sys.stderr)
+        return code
 
 
 def describe_unexpected(error: Exception, words: Sequence[str]) -> str:
@@ -105,18 +107,6 @@ def run(words: list[str]) -> int:
         raise UserError(f"unknown command '{words[0]}'; {choices_text(words[0], COMMANDS)}")
     module, _, function = COMMANDS[words[0]][0].partition(":")
     return getattr(import_module(f"vitlab.commands.{module}"), function)(words[1:])
-
-
-@contextlib.contextmanager
-def report_full_disk() -> Iterator[None]:
-    """Raise UserError when the disk is full. Files are replaced whole, so their old content is still there."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        raise UserError(f"{where}{error.strerror}; free some space, then run the same command again") from None
 
 
 if __name__ == "__main__":

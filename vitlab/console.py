@@ -67,7 +67,7 @@ UNLIMITED = 1000  # characters of a line
 
 
 class Console(console.Console):
-    """A console of Rich that shows the control characters of texts, and obeys those of styles, bars and live tables.
+    """A Rich console that shows control characters of texts, and obeys control characters of styles, bars and tables.
 
     A file or a pipe has no width that would cut a table.
     """

@@ -19,7 +19,7 @@ def count_cores() -> int:
 
 
 def keep_freed_memory() -> bool:
-    """Have the C library keep what this process frees, up to 2 GiB, for later arrays; tell whether it could.
+    """Have the C library keep freed memory, up to 2 GiB, for later arrays; tell whether it could.
 
     glibc gives arrays above 32 MB back at once, so that each new one, such as a batch of images, costs page faults,
     which take longer than filling it. Processes that are forked later do the same. Other C libraries stay as they are.

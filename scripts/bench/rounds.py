@@ -1,4 +1,4 @@
-"""What the benchmarks of this folder share: alternating rounds of two sides, a table of ratios, its options.
+"""Shared by the benchmarks of this folder: alternating rounds of two sides, a table of ratios, its options.
 
 Each prints, and with --json writes, rows of `name, ours, peer, ratio, spread, floor`. Both sides do the same work, one
 after the other in each round and in turn first, so that a disturbance hits both alike. The ratio is the median over the
@@ -62,7 +62,7 @@ def make_row(name: str, pairs: list[tuple[float, float]], floor: float | None = 
 
 
 def run(*words: str) -> float:
-    """The seconds of a command of Python, from cached bytecode."""
+    """Time a command of Python, from cached bytecode, in seconds."""
     began = time.perf_counter()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.run([sys.executable, *words], env=ENVIRONMENT, check=True, **quiet)
@@ -70,7 +70,7 @@ def run(*words: str) -> float:
 
 
 def main(about: str, measure: Callable[[bool], Iterator[Row]]) -> None:
-    """The command: `measure(quick)` yields its rows as they come."""
+    """Run the command; `measure(quick)` yields its rows as they come."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds: under five minutes on two cores")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file, too")

@@ -99,7 +99,7 @@ def step_peer(number: int, side: str) -> float:
 
 @cache
 def step_plainly(number: int, side: str) -> Iterator[float]:
-    """The loop that timm's users write, in the peer's process; gives the seconds of each step."""
+    """Run the loop that timm's users write, in the peer's process; return the seconds of each step."""
     torch.set_num_threads(1)
     _, _, make_model, pixels, batch, *_ = MODELS[number]
     model, (images, labels) = make_model().train(), draw_batch(pixels, batch)

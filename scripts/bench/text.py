@@ -45,7 +45,7 @@ def make_models() -> tuple[nn.Module, nn.Module]:
 
 
 def rate(work: Callable[[], object], tokens: int) -> Callable[[], float]:
-    """What measures the tokens per second of the processor."""
+    """Make a function that measures the processor's tokens per second."""
 
     def measure() -> float:
         started = time.process_time()

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from vitlab.cli import main
-from vitlab.data.opening import OPENED
-from vitlab.studies.launch import start_server
+from vitlab.commands.executors import start_server
+from vitlab.data.cache import OPENED
 from vitlab.training.checkpoints import read_checkpoint
 
 TINY = ["data=digits", "trainer.evaluations=2", "trainer.log_every=3"]

@@ -12,7 +12,7 @@ from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.analysis import examine
 from vitlab.config import TrainConfig, compose, load
-from vitlab.data.opening import open_data
+from vitlab.data.cache import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies import experiment
 from vitlab.training import loop

@@ -10,9 +10,9 @@ import pytest
 from tests.conftest import ROOT
 from tests.integration import commands
 from tests.integration.test_scale import table
+from vitlab.commands import executors
 from vitlab.config import UserError
 from vitlab.config.schema import ExecutorConfig, RayConfig
-from vitlab.studies import launch
 from vitlab.studies.status import StatusReader
 from vitlab.studies.store import StudyFiles
 
@@ -76,18 +76,18 @@ def test_what_no_node_has_is_refused_and_variables_reach_the_workers(cluster, tm
 
     config = ExecutorConfig("ray", cpus=9, memory=0.5, ray=RayConfig(cluster.address))
     with pytest.raises(UserError, match=r"executor\.cpus=9, executor\.memory=0\.5: no node"):
-        launch.check_executor(config)
-    launch.check_executor(replace(config, ray=RayConfig(cluster.address, autoscaling=True)))
+        executors.check_executor(config)
+    executors.check_executor(replace(config, ray=RayConfig(cluster.address, autoscaling=True)))
 
     def look(*given):
-        launch.run_worker = lambda folder, *_: Path(folder, "seen").write_text(" ".join(os.environ))
-        launch.run_task(*given)  # of the worker's process
+        executors.run_worker = lambda folder, *_: Path(folder, "seen").write_text(" ".join(os.environ))
+        executors.run_task(*given)  # of the worker's process
 
-    monkeypatch.setattr(launch, "run_task", look)
+    monkeypatch.setattr(executors, "run_task", look)
     monkeypatch.setenv("HF_TOKEN", "secret")
     monkeypatch.setenv("OTHERS", "1")
     (tmp_path / "study.yaml").touch()
-    workers = launch.RayWorkers(tmp_path, 1, ExecutorConfig("ray"))
+    workers = executors.RayWorkers(tmp_path, 1, ExecutorConfig("ray"))
     ray.get(workers.tasks)
     ray.shutdown()
     seen = (tmp_path / "seen").read_text().split()

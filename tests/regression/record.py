@@ -18,7 +18,7 @@ from tests.integration.commands import vitlab
 from tests.runs import train_run
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.identity import identity
-from vitlab.data.opening import open_data
+from vitlab.data.cache import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies.grid import compose_study, name_run
 from vitlab.studies.store import StudyFiles, collect
@@ -89,7 +89,7 @@ OTHERS = (
 
 
 def record_identities() -> dict[str, str]:
-    """Of a run of some recipes, of every task and nano model, and of some with other keys."""
+    """Record identities of some recipes, of every task and nano model, and of some with other keys."""
     runs = [[f"recipe={name}"] for name in RECIPES]
     runs += [[f"task={name}"] for name in ("span_lm", "summarization", "captioning")]
     runs += [[f"task={task}", f"model={model}"] for task, models in TASKS.items() for model in models]

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from types import SimpleNamespace
 
 import torch
 
@@ -11,7 +12,7 @@ from vitlab import build_model, tasks
 from vitlab.analysis.probes import measure
 from vitlab.config import groups
 from vitlab.data import augment
-from vitlab.data.opening import open_data
+from vitlab.data.cache import open_data
 from vitlab.reports import figures
 from vitlab.studies.results import load_results
 
@@ -27,11 +28,7 @@ def build(config, spec):
     return Roll(config.by)
 """
 AUGMENTATION = """
-from dataclasses import dataclass
 ORDER = 20
-@dataclass(frozen=True)
-class Config:
-    darker: int = 0
 def apply(images, config, recipe, generator):
     return images - config.darker if config.darker else images
 """
@@ -77,8 +74,8 @@ def test_an_augmentation_is_one_module_in_its_folder(tmp_path, monkeypatch):
     own = sys.modules["vitlab.data.augment.darker"]
     assert [one.__name__.rpartition(".")[2] for one in found] == ["geometry", "darker", "rand_augment"], "by ORDER"
     images = torch.full((2, 1, 3, 3), 9, dtype=torch.uint8)
-    assert own.apply(images, own.Config(darker=2), None, None).unique().tolist() == [7]
-    assert own.apply(images, own.Config(), None, None) is images
+    assert own.apply(images, SimpleNamespace(darker=2), None, None).unique().tolist() == [7]
+    assert own.apply(images, SimpleNamespace(darker=0), None, None) is images
 
 
 def test_a_figure_is_one_module_in_its_folder_and_comes_after_the_others(tmp_path, monkeypatch):

@@ -198,7 +198,7 @@ def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) ->
     For an encoder-decoder they are a source and its target; the model writes a target that is not given.
     """
 
-    def fit(tokens: Sequence[int], most: int, text: str) -> Tensor:
+    def check_length(tokens: Sequence[int], most: int, text: str) -> Tensor:
         if len(tokens) > most:
             raise UserError(f"--text '{text}': has {len(tokens)} tokens, the model takes up to {most}")
         return torch.tensor(tokens)
@@ -207,13 +207,13 @@ def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) ->
     if not all(encoded):
         raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: the text has no tokens; give some words")
     if isinstance(model, (EncoderDecoder, RecurrentEncoderDecoder)):
-        source = fit([*encoded[0], tokenizer.end], model.text.embed.length, parts[0])
+        source = check_length([*encoded[0], tokenizer.end], model.text.embed.length, parts[0])
         if len(parts) == 1:
             writer = TextGenerator(model.eval(), tokenizer)
             (following,) = write_rows(writer, [source.tolist()], model.target_length, {})
             following = following.cpu()
         else:
-            following = fit([*encoded[1], tokenizer.end], model.target_length, parts[1])
+            following = check_length([*encoded[1], tokenizer.end], model.target_length, parts[1])
         start = torch.tensor([tokenizer.decoder_start])
         return TextInput(source, None, torch.cat([start, following[:-1]]), following)
     causal = model.text.causal
@@ -222,7 +222,7 @@ def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) ->
         ends = [] if causal else [tokenizer.end if number == len(encoded) - 1 else tokenizer.separator]
         tokens += [*part, *ends]
         segments += [number] * len([*part, *ends])
-    text = fit(tokens, model.text.embed.length, parts[0])
+    text = check_length(tokens, model.text.embed.length, parts[0])
     return TextInput(text, torch.tensor(segments) if len(parts) > 1 else None)
 
 

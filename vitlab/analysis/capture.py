@@ -108,7 +108,7 @@ class AttentionCall:
         return replace(self, q=torch.zeros_like(self.q[:, :1]), k=self.k[:, :1], mask=mask)
 
     def copy(self, dtype: torch.dtype | None = None) -> "AttentionCall":
-        """Return the call with copies of q and k, contiguous: views would keep the values in memory too."""
+        """Copy the call with its own contiguous q and k: views would keep the values in memory too."""
         q, k = (part.to(dtype or part.dtype).clone(memory_format=torch.contiguous_format) for part in (self.q, self.k))
         return replace(self, q=q, k=k)
 
@@ -139,7 +139,7 @@ def attention_maps(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield (layer, weights (B, H, N, M)) of the asked layers (0 is the first; default: all), one at a time.
 
-    Own models and timm's; `forward` is what the model's forward takes beside its inputs, such as a padding mask. It
+    Own models and timm's; `forward` holds further arguments of the model's forward, such as a padding mask. It
     keeps the queries and keys of the asked layers: for many images call it with a few at a time, or call
     `visit_attention`, which keeps neither. Raises UserError for a model without attention and for a layer that does
     not exist.

@@ -121,7 +121,7 @@ def run_cka(
 ) -> list[dict[str, Any]]:
     """Return one row {"layer", "other", "value", "name", "other_name"} per pair of layers, by `config.batch` images.
 
-    Layers are counted from 1, the names are those of their modules. The layers of "other" are the model's own, or
+    Layers are counted from 1 and named by their modules. The layers of "other" are the model's own, or
     those of the run or the model of timm `config.other`. "value" is None for a layer that is the same for all images.
     Raises UserError as `cka` does, and for an other model that does not take the images.
     """

@@ -99,7 +99,7 @@ def average_heads(layer: int, call: AttentionCall) -> Tensor:
 
 
 def extend_rollout(mean: Tensor, joint: Tensor | None, identity: bool) -> Tensor:
-    """Extend a rollout by a layer: from its mean attention and the earlier layers' rollout to (B, N, N)."""
+    """Extend the rollout of earlier layers by a layer's mean attention; both are (B, N, N)."""
     if identity:
         mean = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)) / 2
     return mean if joint is None else mean @ joint

@@ -33,11 +33,8 @@ def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> 
     """Place features (B, D) as points float32 (B, 2), starting from their first two principal components: t-SNE.
 
     Van der Maaten and Hinton, 2008. Neither the axes nor the distances between clusters mean anything.
-    `perplexity` is about how many neighbours each has; of few images at most a third of the others. Raises UserError
-    for features that are not finite.
+    `perplexity` is about how many neighbours each has; of few images at most a third of the others.
     """
-    if not np.isfinite(features).all():
-        raise UserError("the model's features of these images are not finite")
     from sklearn.manifold import TSNE
 
     tsne = TSNE(2, perplexity=min(perplexity, (len(features) - 1) / 3), init="pca", random_state=seed)
@@ -50,7 +47,7 @@ def run_embedding(
 ) -> dict[str, np.ndarray]:
     """Return {"points": float32 (B, 2)} in the order of the images; `config.perplexity`, `config.seed`.
 
-    Raises UserError as `embedding` does, and for a model that does not say what its head reads.
+    Raises UserError for a model that does not say what its head reads.
     """
     features = before_head(model)
     with evaluating(model):

@@ -69,7 +69,7 @@ def describe(words: Sequence[str]) -> int:
 
 def find_shape(config: DescribeConfig) -> dict[str, Any]:
     """Find the arguments that the model is built with: the data's shape where there are data."""
-    from vitlab.data.opening import open_data
+    from vitlab.data.cache import open_data
     from vitlab.models import described_shape
 
     shape = described_shape(config)
@@ -97,7 +97,7 @@ def check_shape(overrides: Sequence[str], config: dict[str, Any], _: bool) -> No
 
 
 def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
-    """Draw the table of position embeddings, position by dimension, and how far apart and how alike they are.
+    """Draw a model's position embeddings: the table, position by dimension, their distances and their similarities.
 
     Returns the paths. Raises UserError for a model that adds none.
     """

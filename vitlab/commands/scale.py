@@ -14,17 +14,17 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
+from vitlab.commands.executors import check_executor, find_start, start_server
 from vitlab.config import UserError, collecting, raise_all, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console, tabulate
-from vitlab.data.opening import hash_data, open_data, progress_bar
+from vitlab.data.cache import hash_data, open_data, progress_bar
 from vitlab.data.split import write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run, name_trial
-from vitlab.studies.launch import check_executor, find_start, start_server
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
 from vitlab.studies.store import RunKey, StudyFiles, collect, list_missing
@@ -288,7 +288,7 @@ def pause_after(took: float, least: float, most: float) -> float:
 
 
 def watch(files: StudyFiles, plan: "Plan", live: LiveReport) -> dict[str, str]:
-    """Start workers, and watch the folder until every run has ended, also those of other starts.
+    """Start workers, and watch the folder until every run has ended, other starts' runs too.
 
     While runs are free, workers that have died are replaced. results.csv and the report grow with each run that ends.
     Returns the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
@@ -335,7 +335,7 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
 
 
 def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
-    """Print what a study has found, why runs of this start have failed, and where the files are."""
+    """Print a study's findings, why runs of this start failed, and where the files are."""
     from vitlab.reports.provenance import advise_tuning
     from vitlab.reports.wandb import WAITING, list_uploads
     from vitlab.reports.words import headline, make_size_table

@@ -123,6 +123,11 @@ of any scheduler. Ctrl-C or SIGTERM writes a checkpoint; any worker continues th
 
 
 def worker(words: Sequence[str]) -> int:
+    if words[:1] == ["--rank"]:  # a device of a run that a worker launched
+        from vitlab.reports.wandb import RunReporter
+        from vitlab.studies.worker import run_rank
+
+        return run_rank(words[1], RunReporter())
     parser = CommandParser("work", WORK)
     parser.add_argument("study", metavar="STUDY_DIR", type=non_empty_path)
     about = "of each run (default: all of this machine)"
@@ -131,8 +136,9 @@ def worker(words: Sequence[str]) -> int:
     StudyFiles(args.study).config()
     with Stopping() as stopping:
         with status_line("loading torch, lightning and timm"):
+            from vitlab.reports.wandb import RunReporter
             from vitlab.studies.worker import work
-        work(args.study, args.cores, stopping.asked, partial(print, file=sys.stderr, flush=True))
+        work(args.study, args.cores, stopping.asked, RunReporter, partial(print, file=sys.stderr, flush=True))
     if stopping.requested:
         raise KeyboardInterrupt
     print(f"no run is free; vitlab status {args.study} says how it goes, vitlab report {args.study} writes the report")

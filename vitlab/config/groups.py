@@ -368,7 +368,7 @@ def kinds() -> dict[tuple[str, str], type[Choice]]:
 
 @cache
 def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
-    """Find the dataclass of a kind: the entry of `kinds` or that of all others; `Config` of a user's module, if any.
+    """Find the dataclass of a kind: its entry in `kinds`, else the group's default; `Config` of a user's module.
 
     Such a module may import what it likes; its `Config` is a frozen dataclass with the group's class as a base.
     """

@@ -28,7 +28,7 @@ def load(config: DataConfig, progress: Show | None = None) -> ImageData | TextDa
     The module of `config.kind` may have `fingerprint(config)`: JSON of all that its data depends on besides the
     configuration, by default the module's source, and the files at the configuration's `root` or `path`. A module of
     images may have `contents(config)` too, a text that differs when its images differ, so that no run goes on with
-    other ones (vitlab.data.opening).
+    other ones (vitlab.data.cache).
 
     progress(what, done, total) is called while the cache is being built, and handed to a `load` of images that takes
     `progress` too. Raises UserError.
@@ -39,7 +39,7 @@ def load(config: DataConfig, progress: Show | None = None) -> ImageData | TextDa
         raise UserError(f"kind={config.kind}: {module.__name__} is not a data set, it has no {function}(config)")
     progress = progress or (lambda *_: None)
     if config.modality == "text":
-        from vitlab.data.text.corpus import load_texts
+        from vitlab.data.text import load_texts
 
         return load_texts(config, module, progress)
     from vitlab.data.cache import load_images

@@ -138,7 +138,7 @@ class Selected:
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """A reader that joins several: `starts` says in which of them item i of the whole lies."""
+    """A reader that joins several readers, whose first items are at `starts`."""
 
     parts: tuple[Callable[[np.ndarray], np.ndarray], ...]
     starts: np.ndarray  # (parts + 1,)

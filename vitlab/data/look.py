@@ -298,7 +298,7 @@ def suggest(facts: Mapping[str, Any]) -> str:
 
 
 def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of those facts of `summarize` that take a line each."""
+    """Yield (name, value) of the facts of `summarize` that fit on a line."""
     if len(facts["splits"]) == 1:
         yield "split", "none: no train/ with val/ or test/, so a share of each class is held out (data.test_share)"
     if facts["imbalance"] is not None:

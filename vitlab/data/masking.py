@@ -248,17 +248,17 @@ def choose_corrupted(lengths: Tensor, longest: int, share: float, mean: float, g
     """
     corrupted, spans = count_spans(lengths, share, mean)
     # what is kept lies before, between and behind the spans, and the first and the last of these may be empty
-    gaps = compose(lengths - corrupted + 2, spans + 1, longest + 1, generator)
+    gaps = draw_lengths(lengths - corrupted + 2, spans + 1, longest + 1, generator)
     gaps[:, 0] -= 1
     gaps = gaps.scatter_add(1, spans[:, None], torch.full_like(spans, -1)[:, None])[:, :-1]
-    lost = compose(corrupted, spans, longest, generator)
+    lost = draw_lengths(corrupted, spans, longest, generator)
     ends = (gaps + lost).cumsum(1)
     steps = torch.zeros(len(lengths), longest + 1, dtype=torch.int64, device=lengths.device)
     steps = steps.scatter_add(1, ends - lost, torch.ones_like(ends)).scatter_add(1, ends, -torch.ones_like(ends))
     return steps.cumsum(1)[:, :-1] > 0
 
 
-def compose(total: Tensor, parts: Tensor, longest: int, generator: Random) -> Tensor:
+def draw_lengths(total: Tensor, parts: Tensor, longest: int, generator: Random) -> Tensor:
     """Draw positive lengths (B, longest) that add up to `total` (B,), `parts` (B,) of them, then zeros; all such
     compositions are equally likely.
     """

@@ -333,6 +333,6 @@ def take(examples: Examples, rows: Sequence[int]) -> Examples:
 
 
 def cut_text(text: str, share: float) -> tuple[str, str] | None:
-    """Cut a text's last share off, from the next line on: (start, end); None if it has too few lines."""
+    """Split a text at the line break before its last share: (start, end); None if it has too few lines."""
     cut = text.find("\n", int(len(text) * (1 - share))) + 1
     return (text[:cut], text[cut:]) if cut and text[:cut].strip() and text[cut:].strip() else None

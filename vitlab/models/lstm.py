@@ -101,9 +101,9 @@ def recurrent_layers(
 
 
 def run_layers(layers: nn.RNNBase, x: Any, states: States | None) -> tuple[Any, States]:
-    """Run layers on x (B, N, D) or a PackedSequence; return their hidden states, and the states after it.
+    """Run layers on x (B, N, D) or a PackedSequence; return the hidden states and the last states.
 
-    On a CPU in float32 under autocast, too: oneDNN has no LSTM in bf16 for most processors and raises there.
+    A CPU runs them in float32 also under autocast: oneDNN has no LSTM in bf16 for most processors and raises.
     """
     with torch.autocast("cpu", enabled=False):
         return layers(x.float(), tree_map_only(Tensor, Tensor.float, states))

@@ -155,7 +155,7 @@ class RecurrentEncoderDecoder(DecoderModel, TextModel):
         return self.decoder.begin(self.features(inputs, mask), mask)
 
     def decode(self, target: Tensor, state: DecoderState, mask: Tensor | None = None) -> Tensor:
-        """Decode tokens (B, N) after those that the state has seen -> logits (B, N, V). The state has the mask."""
+        """Decode tokens (B, N) that follow the state's tokens -> logits (B, N, V). The state holds the mask."""
         return self.output(self.drop(self.decoder(target, state)[0]))
 
     def alignment(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -167,7 +167,7 @@ class RecurrentEncoderDecoder(DecoderModel, TextModel):
         return Decoding(self, [self.encode(inputs, mask)], self.target_length)
 
     def next_logits(self, tokens: Tensor, caches: Sequence[DecoderState]) -> Tensor:
-        """Read tokens (B, N) after those that the state has seen and return logits (B, V) of the next token."""
+        """Read tokens (B, N) that follow the state's tokens; return logits (B, V) of the next token."""
         return self.decode(tokens, caches[0])[:, -1]
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
 
 
 def check_options(options: Mapping[str, Any], weights: Weights, *, with_head: bool) -> None:
-    """Raise UserError if a model's options differ from those of the weights' model.
+    """Raise UserError if a model's options differ from the options of the weights' model.
 
     A new head need not be read as the source's head was.
     """
@@ -384,7 +384,7 @@ def fit_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: G
 
 
 def infer_square(length: int, tokens: int) -> Grid:
-    """Infer the square grid of positions, with or without those of the source's prefix tokens. Raises UserError."""
+    """Infer the square grid of positions, with or without the source's prefix tokens. Raises UserError."""
     for prefix in (tokens, 0):
         side = math.isqrt(max(length - prefix, 0))
         if side and side * side == length - prefix:

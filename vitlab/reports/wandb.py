@@ -243,9 +243,9 @@ class RunReporter:
 
 
 def log_study(results: Results) -> None:
-    """Log a W&B run of a study, job type `summary`: its figures, tables, sentences, and a number for each model.
+    """Log a study as a W&B run of job type `summary`: figures, tables, sentences, and a number for each model.
 
-    Nothing is logged with wandb.mode=off, or again while results.csv is the same; what goes wrong is a warning.
+    Logs nothing with wandb.mode=off or while results.csv is unchanged; turns errors into warnings.
     """
     files, config = results.files, {**asdict(WandbConfig()), **(results.config.get("wandb") or {})}
     mode = default_mode() if config["mode"] == "auto" else config["mode"]

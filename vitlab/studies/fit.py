@@ -293,7 +293,7 @@ def minimise(
 def minimise_from_starts(
     laws: Sequence[Law], log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray
 ) -> list[np.ndarray]:
-    """Find the best theta (P) from the starts of each law, by its weights (laws, N); only the best few go to the end.
+    """Find each law's best theta (P), by weights (laws, N), from several starts; search only the best few to the end.
 
     All laws are of one form. They are searched in one batch, since the arrays of one law are too small to fill a call.
     """

@@ -24,7 +24,7 @@ from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, TrainerConfig
 from vitlab.config.schema.fields import COST
 from vitlab.data.base import Show
-from vitlab.data.opening import open_data
+from vitlab.data.cache import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
@@ -83,7 +83,7 @@ class Plan:
         return self.model_of(spec).count_steps(self.count_items(spec))
 
     def evaluations(self, spec: Spec) -> int:
-        """Count the evaluations of a run on the validation data: evenly spaced, the last at its end."""
+        """Count a run's evaluations on validation data: evenly spaced, the last at the end of training."""
         steps = self.steps(spec)
         return math.ceil(steps / math.ceil(steps / self.model_of(spec).config.trainer.evaluations))
 
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def cores(self) -> int:
-        """The cores that a run has."""
+        """The cores that one run gets."""
         executor = self.config.executor
         return max(1, count_cores() // self.jobs) if executor.kind == "local" else executor.cpus
 
@@ -202,7 +202,7 @@ def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, se
 
 
 def plan_model(config: TrainConfig, data: Any, placement: Placement) -> Prepared:
-    """Prepare what runs of a variant share; check their analyses and first weights too. Raises UserError."""
+    """Prepare the shared parts of a variant's runs; check their analyses and first weights too. Raises UserError."""
     prepared = prepare(config, data, placement)
     for name in config.analyses:
         module_of(load("analysis", name))  # raises UserError for a module that is not an analysis
@@ -260,7 +260,7 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
 def time_variants(plan: Plan, progress: Show) -> dict[str, Times]:
     """Time each variant of a study on this machine, by variant, one after another in this process.
 
-    Of variants that cost the same only one is timed. Raises UserError for a variant that fails.
+    Times one variant of each cost. Raises UserError for a variant that fails.
     """
     firsts = {spec.variant: spec for spec in reversed(plan.specs)}
     costs = {variant: describe_costs(spec.config) for variant, spec in firsts.items()}

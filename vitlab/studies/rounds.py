@@ -28,7 +28,7 @@ class Target:
     max_runs: int | None = None
 
     def describe(self) -> str:
-        """Describe what follows the runs of a plan."""
+        """Describe the rounds that follow a plan's runs."""
         most = "" if self.max_runs is None else f", up to {plural(self.max_runs, 'run')} in all"
         return f"then more seeds, in rounds, until every mean is within ± {self.points:g}{most} (not counted above)"
 

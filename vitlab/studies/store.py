@@ -219,7 +219,7 @@ def summarize_error(error: BaseException) -> str:
 
 
 def describe_asked(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a start's configuration as JSON holds it: without what it settles by itself."""
+    """Return a start's configuration as JSON holds it: without the values that it settles by itself."""
     return json.loads(json.dumps({key: value for key, value in config.items() if key != "settled"}))
 
 

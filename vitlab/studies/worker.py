@@ -15,20 +15,19 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, first_line, printable, read_yaml, resolved
 from vitlab.config.schema import ExecutorConfig
-from vitlab.data.opening import hash_data, open_data
+from vitlab.data.cache import hash_data, open_data
 from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
 from vitlab.studies.experiment import run_experiment
 from vitlab.studies.grid import compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles, list_missing, summarize_error
-from vitlab.training.distributed import ALONE, Ranks, is_lost_rank, join_ranks
+from vitlab.training.distributed import is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
 from vitlab.training.launch import KILLED, DeviceLost, Stopping
 from vitlab.training.loop import Diverged, Interrupted
@@ -98,13 +97,18 @@ class Study:
 
 
 def work(
-    folder: str | Path, cores: int | None, stop: Callable[[], bool], tell: Callable[[str], None] = lambda _: None
+    folder: str | Path,
+    cores: int | None,
+    stop: Callable[[], bool],
+    observe: Callable[[], Any] = lambda: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Train free runs of a study until none is left or `stop()`, asked at each step, is true.
 
-    `cores` are a run's cores, by default all of this machine; `tell` hears of each run that is taken. A run whose
-    process has died is continued from its last checkpoint, `executor.retries` times. Another error is written to
-    error.json, and the run is left alone until the next start of the study. Raises UserError if there is no study.
+    `cores` are a run's cores, by default all of this machine; `observe` makes a run's observer (experiment.py), and
+    `tell` hears of each run that is taken. A run whose process has died is continued from its last checkpoint,
+    `executor.retries` times. Another error is written to error.json, and the run is left alone until the next start of
+    the study. Raises UserError if there is no study.
     """
     study = Study(Path(folder).absolute())
     study.files.config()
@@ -123,7 +127,7 @@ def work(
                     launch_ranks(run, claim, study.retries - died, cores, stop)
                 else:
                     with log_to(run.files.folder / LOG):
-                        train(run, claim, cores, stop)
+                        train(run, claim, cores, stop=stop, observer=observe())
             except Interrupted:
                 return
             except (Held, ClaimLost):
@@ -133,16 +137,15 @@ def work(
                     run.files.write_error(summarize_error(error))
 
 
-def train(run: Training, claim: Hold, cores: int | None, stop: Callable[[], bool], ranks: Ranks = ALONE) -> None:
-    """Train or complete a claimed run in this process, which is rank 0 where there are several."""
+def train(run: Training, claim: Hold, cores: int | None, **options: Any) -> None:
+    """Train or complete a claimed run in this process, rank 0 of several, with `run_experiment`'s options."""
     doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
     if run.files.read_result()[0] is not None:
         doing, done = "completing", "completed"
     log(doing)
-    observer = import_module("vitlab.reports.wandb").RunReporter()  # which is above this package
-    options = {"placement": Placement(cores or count_cores(), run.settled), "observer": observer, "stop": stop}
+    placement = Placement(cores or count_cores(), run.settled)
     try:
-        run_experiment(compose(TrainConfig, base=run.config), claim, ranks=ranks, **options)
+        run_experiment(compose(TrainConfig, base=run.config), claim, placement=placement, **options)
         log(done)
     except (ClaimLost, Interrupted) as error:
         log(str(error) or "stopped; to be continued")
@@ -155,11 +158,11 @@ def train(run: Training, claim: Hold, cores: int | None, stop: Callable[[], bool
 
 
 def launch_ranks(run: Training, claim: Hold, retries: int, cores: int | None, stop: Callable[[], bool]) -> None:
-    """Train a claimed run with a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
+    """Train a claimed run with a process for each device, as `vitlab work --rank ...` under torchrun."""
     command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
     about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled}
     about |= {"cores": cores or count_cores(), "number": claim.number}
-    command += ["vitlab.studies.worker", json.dumps(about)]
+    command += ["vitlab", "work", "--rank", json.dumps(about)]
     log_path = run.files.folder / LOG
     while True:
         with log_path.open("a") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
@@ -178,7 +181,7 @@ def launch_ranks(run: Training, claim: Hold, retries: int, cores: int | None, st
         retries -= 1
 
 
-def run_rank(text: str) -> int:
+def run_rank(text: str, observer: Any) -> int:
     """Run a rank of a run under torchrun; return the exit code. The worker that launched the ranks holds the folder."""
     about, launched = json.loads(text), find_launched()
     run = Training(RunFiles(about["folder"]), about["config"], about["settled"])
@@ -187,7 +190,8 @@ def run_rank(text: str) -> int:
         return follow(config, run.files.folder, launched, placement=placement)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
-            train(run, Hold(run.files.folder, about["number"]), about["cores"], stopping.asked, ranks)
+            claim, options = Hold(run.files.folder, about["number"]), {"stop": stopping.asked, "observer": observer}
+            train(run, claim, about["cores"], ranks=ranks, **options)
     except Exception:  # `train` has said so
         return 1
     return 0
@@ -222,7 +226,3 @@ def log_to(path: Path) -> Iterator[None]:
 def log(what: str) -> None:
     """Print a line for log.txt: when, who and what."""
     print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {find_own()}: {what}")
-
-
-if __name__ == "__main__":
-    sys.exit(run_rank(*sys.argv[1:]))

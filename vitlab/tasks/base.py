@@ -77,7 +77,7 @@ class Task(Protocol):
         return make_metrics(self.of, self.outputs, detailed, self.metric)
 
     def measure(self, model: nn.Module, batch: Any) -> Measured:
-        """Return what metrics take of a prepared held-out batch, by their names; "" stands for all others."""
+        """Compute the metrics' inputs from a prepared held-out batch, by their names; "" stands for all others."""
 
     def update(self, metrics: "torchmetrics.MetricCollection", model: nn.Module, batch: Any) -> None:
         """Add a prepared held-out batch to the metrics."""
@@ -95,7 +95,7 @@ def make_metrics(
 
 
 def fill(metrics: "torchmetrics.MetricCollection", measured: Measured) -> None:
-    """Update each metric with what is measured under its name, or else under ""."""
+    """Update each metric with the measurement of its name, or else of ""."""
     for name, metric in metrics.items():
         metric.update(*measured[name if name in measured else ""])
 
@@ -168,7 +168,7 @@ class Objective:
         return self.losses(logits, targets).sum()
 
     def judge(self, logits: Tensor, targets: Tensor) -> Measured:
-        """Return what metrics take: losses for loss and outcomes, predictions and targets for all others."""
+        """Return the metrics' inputs: losses for loss and outcomes, predictions and targets for all others."""
         losses = [self.losses(logits, targets)]
         return {"loss": losses, "outcomes": losses, "": (logits, targets)}
 
@@ -205,7 +205,7 @@ class Classes(Objective):
 
 
 class Labels(Objective):
-    """Several labels for each item, targets (B, outputs): binary cross-entropy, the mean over the labels."""
+    """The objective of several labels an item, targets (B, outputs): binary cross-entropy, averaged over labels."""
 
     def __init__(self, outputs: int):
         super().__init__(LABELS, outputs)

@@ -70,7 +70,7 @@ def refuse_unwritable(folder: Path, key: str = "--out") -> None:
 
 
 def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
-    """Raise UserError for settings (`key old -> new`) that differ from those of the results in a folder."""
+    """Raise UserError for settings (`key old -> new`) that differ from the settings of a folder's results."""
     if changes:
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         raise UserError(

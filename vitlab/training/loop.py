@@ -62,7 +62,7 @@ STATE += ("average", "averaged")
 
 
 def list_averaged(module: nn.Module) -> list[torch.Tensor]:
-    """List what is averaged: parameters, and floating-point buffers (BatchNorm's statistics)."""
+    """List the averaged tensors: parameters, and floating-point buffers (BatchNorm's statistics)."""
     return [each for each in (*module.parameters(), *module.buffers()) if each.is_floating_point()]
 
 

@@ -76,7 +76,7 @@ class TrainingModule(L.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Compute the loss of the last part, after the backward passes of the parts before it.
 
-        Each sum over targets is divided by the number of these in the whole batch, on all devices.
+        Divides each sum over targets by their number in the whole batch, on all devices.
         """
         parts = [self.prepare(batch, number) for number in range(self.accumulate)]
         counts = self.add_devices(sum(self.task.count_targets(part) for part in parts)).clamp(min=1)

@@ -169,7 +169,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
 
 
 def freeze(model: nn.Module, recipe: RecipeConfig) -> None:
-    """Freeze what the recipe does not train, in place: no gradients.
+    """Freeze the parameters that the recipe does not train, in place: no gradients.
 
     The head trains: the classifier, in a text model all outside the body `text`, so BERT's pooler too. With
     `recipe.lora` so do products of low rank, which are added here to linear layers of the blocks (but not to

@@ -25,8 +25,8 @@ from vitlab.config.groups import keys_per_study
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.models import ModelConfig
+from vitlab.data.cache import hash_data
 from vitlab.data.loader import CPU
-from vitlab.data.opening import hash_data
 from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
@@ -139,7 +139,7 @@ def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prep
 
 
 class Run:
-    """A run on open data in a folder. Writes nothing before `write_start`. Raises UserError for what does not fit.
+    """A run on open data in a folder. Writes nothing before `write_start`. Raises UserError for parts that do not fit.
 
     The model has its first weights, by the run's seed or from the source that the configuration names. `ranks` are the
     processes that train it.

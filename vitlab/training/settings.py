@@ -57,7 +57,7 @@ HERE = Placement()
 def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement: Placement = HERE) -> TrainerConfig:
     """Replace each `auto` of the trainer's configuration, for a model and the place where it trains.
 
-    Raises UserError for what this machine does not have.
+    Raises UserError for devices and kernels that this machine lacks.
     """
     try:
         config = change(config, placement.settled)
@@ -94,7 +94,7 @@ def choose_accelerator(accelerator: str) -> str:
 
 
 def evaluation_context(precision: str, accelerator: str = "auto") -> tuple[torch.device, AbstractContextManager]:
-    """Return the device and the autocast context in which a trained model gives the numbers of its result.json.
+    """Return the device and the autocast context that give a trained model's numbers in result.json.
 
     `precision` is the result's, `accelerator` is trainer.accelerator. A CPU evaluates a 16-mixed model in float32.
     Raises UserError for `gpu` without one.

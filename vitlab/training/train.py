@@ -31,7 +31,7 @@ from vitlab.training.settings import evaluation_context
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes whole files or none: no move across file systems, as Lightning does it. Loads what the run has read.
+    """Writes whole files or none, with no move across file systems; loads the run's checkpoint.
 
     `check_claim` is called before a file takes the place of another, and raises where it must not.
     """

@@ -163,7 +163,7 @@ def test_of_strengths_that_are_right_as_often_the_linear_probe_takes_that_of_the
     train, test = clusters((31, 17, 13), spread=0.5, seed=1), clusters((211, 97, 101), spread=6.0, seed=2)
     weak, strong, both = (
         run_linear(train, test, load("probe", {"name": "linear", "strengths": strengths}))
-        for strengths in ([1e-4], [10.0], [1e-4, 10.0])
+        for strengths in ([0.01], [10.0], [0.01, 10.0])
     )
     assert both == strong != weak
 

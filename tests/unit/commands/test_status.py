@@ -10,6 +10,7 @@ import pytest
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.commands.scale import print_table
+from vitlab.console import tabulate
 from vitlab.files import write_json
 from vitlab.reports.words import SizeTable
 from vitlab.studies.claims import hold, path_of
@@ -108,6 +109,11 @@ def test_a_file_of_something_else_is_one_line(study, capsys, name, text):
 VERDICT = "undecided: a_model_with_a_long_name ahead by 6.4 points (-2.1 to 14.9)"
 NAMES = ["a_model_with_a_long_name", "another_model_with_a_long_name", "a_third_model"]
 TABLE = SizeTable(["training examples", *NAMES, "best vs. runner-up"], [["250", "73.6%", "79.9%", "1.0%", VERDICT]], "")
+
+
+def test_columns_of_numbers_are_aligned_to_the_right():
+    columns = tabulate(("model", "runs", "error"), [], numbers=2).columns
+    assert [column.justify for column in columns] == ["left", "right", "right"]
 
 
 @pytest.mark.parametrize("columns", [200, 60])

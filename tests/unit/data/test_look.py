@@ -131,7 +131,6 @@ def test_several_processes_read_the_same_in_the_same_order(root, monkeypatch):
     paths = [str(path.relative_to(root)) for path in sorted(root.rglob("*.jpg"))]
     alone = read_pictures(root, paths)
     monkeypatch.setattr(looking, "ALONE", 0)
-    monkeypatch.setattr(looking, "BATCH", 7)
     monkeypatch.setattr(looking, "count_cores", lambda: 2)
     together = read_pictures(root, paths)
     assert [(p.path, p.digest, p.error) for p in together] == [(p.path, p.digest, p.error) for p in alone]

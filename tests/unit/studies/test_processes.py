@@ -9,7 +9,7 @@ import pytest
 PRELOADED = """
 import os
 import torch
-from vitlab.studies.launch import PRELOADED
+from vitlab.commands.executors import PRELOADED
 
 def fail(*args):
     raise AssertionError("CUDA is touched")
@@ -32,7 +32,7 @@ def test_what_the_server_imports_can_be_forked():
 
 SERVER = """
 from multiprocessing import forkserver
-from vitlab.studies.launch import start_server
+from vitlab.commands.executors import start_server
 
 start_server()
 status = open(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read()

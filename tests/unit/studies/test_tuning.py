@@ -86,7 +86,7 @@ def test_trials_of_version_0_8_are_refused_in_one_line(tmp_path):
 
 
 def draw_trials(rng, missing):
-    """Eight trials of two seeds at a size; on validation some tie, some of these with the same loss; some are missing."""
+    """Eight trials of two seeds; on validation some tie, some of these with the same loss; some are missing."""
     rows = []
     for seed, trial in product(range(2), range(1, 9)):
         value, loss = rng.integers(0, 3) / 10, rng.integers(0, 2) / 10

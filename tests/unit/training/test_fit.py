@@ -1,20 +1,22 @@
 """Training itself: with one's own Trainer, and what ends a run."""
 
+import random
 import re
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import vitlab
 from vitlab.config import TrainConfig, compose
-from vitlab.data.opening import open_data
+from vitlab.data.cache import open_data
 from vitlab.tasks.base import Classes
 from vitlab.training.launch import Stopping
 from vitlab.training.loop import Diverged
 from vitlab.training.run import Run
-from vitlab.training.train import train
+from vitlab.training.train import keep_process_settings, train
 
 DOCS = Path(__file__).parents[3] / "docs" / "training.md"
 
@@ -51,6 +53,12 @@ def test_with_a_rate_for_each_layer_the_last_layers_is_logged(tmp_path):
     run = prepare_run(tmp_path / "run", *words, "trainer.log_every=1")
     train(run)
     assert {row["train/lr"] for row in run.files.metrics() if "train/lr" in row} == {0.004}
+
+
+def test_a_run_leaves_the_random_numbers_of_its_process_alone():
+    with keep_process_settings():
+        first = torch.rand(1), np.random.random(), random.random()
+    assert (torch.rand(1), np.random.random(), random.random()) == first
 
 
 def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):

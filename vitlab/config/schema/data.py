@@ -1,7 +1,6 @@
 """The dataclasses of data sets. The shipped ones have more keys, in their YAML files, typed by their values there."""
 
-from dataclasses import dataclass, make_dataclass
-from importlib import import_module
+from dataclasses import dataclass
 from typing import Any, Literal, Optional, Union
 
 from vitlab.config.schema.fields import (
@@ -22,10 +21,15 @@ from vitlab.config.schema.fields import (
 TRAINING = f"{WEIGHTS} {COST}"  # but not what the cache holds
 
 
-AUGMENTATIONS = import_module("vitlab.data.augment").list_augmentations()  # each declares keys of `data.augment`
-AugmentConfig = make_dataclass(
-    "AugmentConfig", [], bases=tuple(vars(one)["Config"] for one in AUGMENTATIONS if "Config" in vars(one)), frozen=True
-)
+@dataclass(frozen=True)
+class AugmentConfig:
+    """The keys of the augmentations (vitlab.data.augment)."""
+
+    flip: bool = False  # mirror half of the images
+    shift: int = setting(0, least=0)  # pad by this many pixels, crop at random
+    # [least, most]: cut out a random share of the area, of some aspect (width / height), resize it to the whole image
+    crop_scale: Optional[list[float]] = setting(None, above=0, most=1)
+    crop_aspect: list[float] = setting([0.75, 1.3333], above=0, most=100)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 The augmentations of uint8 images are the modules of this folder, found by listing. A module has `apply(images, config,
 recipe, generator)`, uint8 (B, C, H, W) -> uint8 (B, C, H, W), where `config` is `data.augment` and `recipe` the recipe;
-all chance is drawn from `generator`. `ORDER` is its place in the sequence (geometry 10, rand_augment 30), and a
-dataclass `Config` holds its keys below `data.augment`, with ranges by `vitlab.config.schema.fields.setting` and a
-comment that `vitlab list data.keys` shows. An augmentation that is off returns the very tensor and draws nothing, so
-the draws of all further ones stay. The generator may be on the CPU where the images are not. torch is imported inside
-the functions, because commands that only print read the keys.
+all chance is drawn from `generator`. `ORDER` is its place in the sequence (geometry 10, rand_augment 30); its keys are
+fields of `AugmentConfig` (vitlab.config.schema.data). An augmentation that is off returns the very tensor and draws
+nothing, so the draws of all further ones stay. The generator may be on the CPU where the images are not. A module may
+have `check(recipe, data)`, which yields a line for each setting that does not fit.
 """
 
 import random
@@ -14,12 +13,12 @@ from collections.abc import Sequence
 from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
 
 from vitlab.registry import list_modules
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 IN_CACHE = 2**20  # values that are normalised together on a CPU
 
@@ -31,10 +30,8 @@ def list_augmentations() -> tuple[ModuleType, ...]:
     return tuple(sorted((m for m in modules if getattr(m, "apply", None)), key=lambda module: module.ORDER))
 
 
-def normalize(images: "Tensor", mean: Sequence[float], std: Sequence[float]) -> "Tensor":
+def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Turn uint8 (B, C, H, W) into float32 (B, C, H, W): (x / 255 - mean) / std, of 1 or C means and deviations."""
-    import torch
-
     factor, offset = normalization(tuple(mean), tuple(std), images.device)
     out = torch.empty(images.shape, device=images.device)
     together = IN_CACHE // images.shape[1:].numel() if images.device.type == "cpu" else len(images)
@@ -45,10 +42,8 @@ def normalize(images: "Tensor", mean: Sequence[float], std: Sequence[float]) -> 
 
 
 @lru_cache(maxsize=16)  # making them takes as long as a small batch, and on a GPU waits for it
-def normalization(mean: Sequence[float], std: Sequence[float], device: Any) -> tuple["Tensor", "Tensor"]:
+def normalization(mean: Sequence[float], std: Sequence[float], device: Any) -> tuple[Tensor, Tensor]:
     """Compute the factor and the offset that `normalize` multiplies by and subtracts: each (1, C or 1, 1, 1)."""
-    import torch
-
     with torch.inference_mode(False):  # else those of an evaluation could not be used in training
         mean, std = (torch.tensor(v, dtype=torch.float32, device=device).view(1, -1, 1, 1) for v in (mean, std))
         return 1 / (255 * std), mean / std
@@ -79,15 +74,13 @@ class Mixing:
         on = [transform(alpha=alpha, num_classes=self.classes) for transform, alpha in choices if alpha]
         return on[0] if len(on) == 1 else v2.RandomChoice(on)
 
-    def __call__(self, images: "Tensor", labels: "Tensor", generator: "Generator") -> tuple["Tensor", "Tensor"]:
+    def __call__(self, images: Tensor, labels: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
         """Mix images (B, C, Y, X), perhaps in place, and labels (B,) -> images (B, C, Y, X) and labels (B,), or
         (B, classes) of shares that sum to 1 if a batch is mixed; the very tensors if nothing is on.
         """
         erases, mixes = self.recipe.random_erasing > 0, self.recipe.mixup > 0 or self.recipe.cutmix > 0
         if not (erases or mixes):
             return images, labels
-        import torch
-
         # these transforms draw from the global generators, and a batch is to be a function of the step's own alone
         seed = int(torch.randint(0, 2**62, (), generator=generator, device=generator.device))
         state = random.getstate()

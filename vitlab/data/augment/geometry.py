@@ -6,38 +6,26 @@ random crops of a padded image, as for CIFAR (He et al., 2016, section 4.2).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any
 
 import numpy as np
-
-from vitlab.config.schema.fields import setting
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
 
 ORDER = 10
 ATTEMPTS = 10  # to find a crop that fits, as in torchvision
 LARGE = 48 * 48  # pixels of images that a CPU crops faster one by one
 
 
-@dataclass(frozen=True)
-class Config:
-    flip: bool = False  # mirror half of the images
-    shift: int = setting(0, least=0)  # pad by this many pixels, crop at random
-    # [least, most]: cut out a random share of the area, of some aspect (width / height), resize it to the whole image
-    crop_scale: Optional[list[float]] = setting(None, above=0, most=1)
-    crop_aspect: list[float] = setting([0.75, 1.3333], above=0, most=100)
-
-
-def apply(images: "Tensor", config: Any, recipe: Any, generator: "Generator") -> "Tensor":
+def apply(images: Tensor, config: Any, recipe: Any, generator: Generator) -> Tensor:
     images = crop(images, config.crop_scale, generator, config.crop_aspect)
     return augment(images, config.flip, config.shift, generator)
 
 
 def crop(
-    images: "Tensor", scale: Sequence[float] | None, generator: "Generator", aspect: Sequence[float] = (3 / 4, 4 / 3)
-) -> "Tensor":
+    images: Tensor, scale: Sequence[float] | None, generator: Generator, aspect: Sequence[float] = (3 / 4, 4 / 3)
+) -> Tensor:
     """Cut out of each image a random share of its area, of some aspect, and resize it bilinearly to the whole.
 
     uint8 (B, C, H, W) -> uint8 (B, C, H, W); the very tensor without a `scale`, [least, most] of the area; `aspect` is
@@ -52,11 +40,9 @@ def crop(
 
 
 def crop_boxes(
-    shape: tuple[int, int, int], scale: Sequence[float], aspect: Sequence[float], generator: "Generator"
-) -> "Tensor":
+    shape: tuple[int, int, int], scale: Sequence[float], aspect: Sequence[float], generator: Generator
+) -> Tensor:
     """Draw a random box for each of B images of H x W: float32 (4, B), top, left, height, width in whole pixels."""
-    import torch
-
     B, H, W = shape
     area, tilt, x, y = torch.rand(4, ATTEMPTS, B, generator=generator, device=generator.device)
     area = (scale[0] + (scale[1] - scale[0]) * area) * (H * W)
@@ -77,12 +63,10 @@ def crop_boxes(
     return torch.where(fits.any(0), boxes, central[:, None])
 
 
-def sample_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
+def sample_boxes(images: Tensor, boxes: Tensor) -> Tensor:
     """Enlarge the box of each image, of `crop_boxes`, to the whole, uint8 (B, C, H, W), all at a time."""
-    import torch
-    import torch.nn.functional as F
 
-    def sample(start: "Tensor", size: "Tensor", pixels: int) -> "Tensor":
+    def sample(start: Tensor, size: Tensor, pixels: int) -> Tensor:
         """Place samples along a side, (B, pixels), -1 to 1, none beyond the centres of a box's outermost pixels."""
         steps = (torch.arange(pixels, device=start.device) + 0.5) / pixels
         inside = (steps * size[:, None] - 0.5).clamp(min=0).minimum(size[:, None] - 1)
@@ -96,15 +80,12 @@ def sample_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
     return out.round_().to(images.dtype)
 
 
-def resize_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
+def resize_boxes(images: Tensor, boxes: Tensor) -> Tensor:
     """Enlarge boxes as `sample_boxes` does, within a grey level, by torch's byte kernel: 6x as fast on a CPU core.
 
     That kernel uses one thread, so as many as torch has take a part of the images each.
     """
     from concurrent.futures import ThreadPoolExecutor
-
-    import torch
-    import torch.nn.functional as F
 
     with torch.inference_mode(False):  # else the threads, which are in no such mode, could not write to it
         out = torch.empty(images.shape, dtype=torch.uint8)
@@ -121,7 +102,7 @@ def resize_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
     return out
 
 
-def augment(images: "Tensor", flip: bool, shift: int, generator: "Generator") -> "Tensor":
+def augment(images: Tensor, flip: bool, shift: int, generator: Generator) -> Tensor:
     """Mirror half of the images left to right, and move each by up to `shift` pixels either way, zeros coming in.
 
     images (B, C, H, W) keep their shape; the very tensor when both are off. Each image draws its own flip and its own
@@ -129,8 +110,6 @@ def augment(images: "Tensor", flip: bool, shift: int, generator: "Generator") ->
     """
     if not flip and not shift:
         return images
-    import torch
-
     drawn = {"generator": generator, "device": generator.device}
     B, C, H, W = images.shape
     moves, mirrored = torch.zeros(2, B, 1, dtype=torch.int64), torch.zeros(B, 1)

@@ -12,18 +12,18 @@ Shapes: B batch, C channels, Y x X pixels.
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
+import torch
+from torch import Generator, Tensor
 
 ORDER = 30
 GREY = 128
 BILINEAR = 2  # as Pillow numbers it, which torchvision takes too
-Operation = Callable[["Tensor", float, bool], "Tensor"]  # images, level from 0 to 1 with its sign, increasing
+Operation = Callable[[Tensor, float, bool], Tensor]  # images, level from 0 to 1 with its sign, increasing
 
 
-def apply(images: "Tensor", config: Any, recipe: Any, generator: "Generator") -> "Tensor":
+def apply(images: Tensor, config: Any, recipe: Any, generator: Generator) -> Tensor:
     return rand_augment(images, recipe.rand_augment, generator) if recipe.rand_augment.layers else images
 
 
@@ -34,21 +34,19 @@ def v2() -> ModuleType:
     return functional
 
 
-def affine(images: "Tensor", **changed: list[float]) -> "Tensor":
+def affine(images: Tensor, **changed: list[float]) -> Tensor:
     """Shift images by whole pixels, or shear them about the upper left corner."""
     options = {"angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0], **changed}
     return v2().affine(images, **options, interpolation=BILINEAR, fill=[GREY], center=[0, 0])
 
 
-def shear(images: "Tensor", x: float, y: float) -> "Tensor":
+def shear(images: Tensor, x: float, y: float) -> Tensor:
     """Shear images by shares of the other side: torchvision wants the angles."""
-    import torch
-
     angles = torch.atan(torch.tensor([x, y])).rad2deg().tolist()
     return affine(images, shear=angles)
 
 
-def translate(images: "Tensor", x: float, y: float) -> "Tensor":
+def translate(images: Tensor, x: float, y: float) -> Tensor:
     """Shift images by shares of the sides."""
     return affine(images, translate=[round(x * images.shape[3]), round(y * images.shape[2])])
 
@@ -58,23 +56,21 @@ def strength(level: float, increasing: bool) -> float:
     return max(0.1, 1 + 0.9 * level) if increasing else 0.1 + 1.8 * abs(level)
 
 
-def posterize(images: "Tensor", level: float, increasing: bool) -> "Tensor":
+def posterize(images: Tensor, level: float, increasing: bool) -> Tensor:
     """Keep the 4 - 4 * level highest bits, else 4 * level of them; at least one, which is the least Pillow takes."""
     bits = int(4 * level)
     return v2().posterize(images, max(1, 4 - bits if increasing else bits))
 
 
-def solarize(images: "Tensor", level: float, increasing: bool) -> "Tensor":
+def solarize(images: Tensor, level: float, increasing: bool) -> Tensor:
     """Invert the pixels from a threshold up."""
     threshold = min(256, int(256 * level))
     threshold = 256 - threshold if increasing else threshold
     return v2().solarize(images, threshold) if threshold < 256 else images
 
 
-def solarize_add(images: "Tensor", level: float, increasing: bool) -> "Tensor":
+def solarize_add(images: Tensor, level: float, increasing: bool) -> Tensor:
     """Brighten the darker half of the pixels."""
-    import torch
-
     added = (images.int() + min(128, int(110 * level))).clamp_(max=255).to(images.dtype)
     return torch.where(images < 128, added, images)
 
@@ -102,13 +98,11 @@ OPERATIONS = {**UNSIGNED, **SIGNED}
 NAMES = tuple(OPERATIONS)
 
 
-def rand_augment(images: "Tensor", config: Any, generator: "Generator") -> "Tensor":
+def rand_augment(images: Tensor, config: Any, generator: Generator) -> Tensor:
     """Apply RandAugment to uint8 (B, C, Y, X) with 1 or 3 channels; return a changed copy.
 
     In each layer every image draws one operation, its sign, and whether it is applied.
     """
-    import torch
-
     where = {"generator": generator, "device": generator.device}
     size = (config.layers, len(images))
     drawn = torch.randint(0, len(NAMES), size, **where)

@@ -41,7 +41,7 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def scan_files(config: ImageDataConfig) -> list[tuple[str, int, int]]:
-    """List (path below the root, bytes, modification time in ns) of all images; warn of links that lead nowhere."""
+    """List (path below the root, bytes, modification time in ns) of all images; warn of broken links."""
     root, broken = Path(config.root).expanduser(), []
     files = stat_files(root, EXTENSIONS, broken)
     warn_of_broken_links(f"data.root={config.root}", root, broken)

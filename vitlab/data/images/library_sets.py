@@ -152,7 +152,7 @@ def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) 
 
 
 def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
-    """Return the argument that allows or forbids a set's download, if it has one: some download unless told not to."""
+    """Return the `download` argument of a set's constructor, {} if it takes none: some download by default."""
     accepted = inspect.signature(constructor).parameters
     return {"download": allowed} if "download" in accepted or constructor.__name__ in ("EMNIST", "QMNIST") else {}
 

@@ -42,7 +42,7 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def contents(config: ImageDataConfig) -> str:
-    """List the pictures' names and sizes, and their groups, as a text; labels and targets hold what they show."""
+    """List the pictures' names and sizes, and their groups, as a text; labels and targets are hashed elsewhere."""
     root = Path(config.root).expanduser()
     if config.kind == "captions":
         return "\n".join(f"{os.path.getsize(root / name)} {name}" for name in read_captions(config))
@@ -171,7 +171,7 @@ def read_pictures(config: ImageTableConfig) -> list[Row]:
 def read_targets(
     config: ImageTableConfig, rows: Sequence[Row]
 ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
-    """Read (classes, labels int64 (N,), targets): 0 and 1 float32 (N, C) for several labels, or numbers (N,), or None.
+    """Read classes, labels int64 (N,) and targets: float32 (N, C) of 0 and 1 for several labels, numbers (N,), or None.
 
     If a picture has several labels, its rarest one is in `labels`, so that splits share out the rare ones.
     """

@@ -46,7 +46,7 @@ BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Tokenizer:
-    """A tokenizer of texts, which decodes tokens too; it knows the special tokens by their roles, as ids.
+    """A tokenizer: it encodes texts, decodes tokens and knows the ids of special tokens by their roles.
 
     pad, start, separator, end, document_end: a role without its own token in the file takes another role's token, in
         GPT-2's file the only one. In BERT's [SEP] is the separator and both ends.
@@ -155,7 +155,7 @@ class Tokenizer:
     def with_sentinels(self, wanted: int) -> "Tokenizer":
         """Return a tokenizer that has T5's special tokens <extra_id_0>, <extra_id_1>, ..., at least `wanted` of them.
 
-        A tokenizer that has as many, such as T5's own, is returned as it is.
+        Returns this tokenizer if it has as many, such as T5's own.
         """
         if len(self.sentinels) >= wanted:
             return self

@@ -405,7 +405,7 @@ def draw_lengths(results: Results) -> Iterator[Figure]:
 
 
 def draw_token_reach(results: Results) -> Iterator[Figure]:
-    """Draw how far away lies what a last state depends on, with most data: means over seeds, and their range."""
+    """Draw how far back a text's last state depends on tokens, with most data: means over seeds, and their range."""
     largest, rows = max((row["train_size"] for row in results.rows), default=0), []
     for row in results.rows:
         measured = results.run_files[row["run"]].files.analysis("token_reach") if row["train_size"] == largest else None

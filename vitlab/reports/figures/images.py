@@ -65,7 +65,7 @@ def draw_cells(
     ends: tuple[float, float] | None = None,
     texts: Sequence[Sequence[str]] = (),
 ) -> alt.LayerChart:
-    """Draw square cells, named as far as the labels have room, with `texts` in them where they are large.
+    """Draw square cells, with as many labels as there is room for, and `texts` in large ones.
 
     Shares in 0..1, whose shade goes with their square root, unless `ends` are the values of the lightest and the
     darkest shade. None has no shade. `scale` says what a shade means.
@@ -174,12 +174,12 @@ def draw_tiles(
 
 
 def is_wide(images: np.ndarray) -> bool:
-    """Tell whether pictures (..., Y, X, 3) have more room below each other."""
+    """Tell whether pictures (..., Y, X, 3) are so wide that they fit better one below the other."""
     return images.shape[-2] > 3 * images.shape[-3]
 
 
 def shade_values(values: np.ndarray, ends: tuple[float, float] | None = None) -> np.ndarray:
-    """Shade values (Y, X) or more as uint8 (..., 3); without `ends` from their least to their largest."""
+    """Shade values (..., Y, X) as uint8 (..., Y, X, 3), between `ends`, by default the least and largest value."""
     low, high = (float(values.min()), float(values.max())) if ends is None else ends
     shares = np.clip((values - low) / (high - low), 0, 1) if high > low else np.zeros_like(values, dtype=float)
     return SHADES[(255 * shares).round().astype(int)].round().astype(np.uint8)
@@ -258,7 +258,7 @@ def attention_overlay(found: "Findings", config: "AnalysisConfig", title: str) -
 
 
 def filters(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Draw filters, an array (n, C, Y, X), each between its largest value's two signs: 0 is a middle grey."""
+    """Draw filters (n, C, Y, X), each scaled by its largest absolute value: 0 is a middle grey."""
     largest = np.abs(found.array).max(axis=(1, 2, 3), keepdims=True)
     shown = (127.5 + 127.5 * found.array / np.where(largest > 0, largest, 1)).round().astype(np.uint8)
     tiles = [to_pixels(component) for component in shown]

@@ -267,7 +267,7 @@ def render_page(
 
 
 def quantize(values: ArrayLike) -> dict[str, str]:
-    """Quantize values >= 0 (..., N) to 255ths of each row's largest, a float32; the error is at most 1/510 of it."""
+    """Quantize values >= 0 (..., N) to 255ths of each row's largest value; the error is at most 1/510 of it."""
     values = np.asarray(values, np.float64)
     largest = values.max(axis=-1)
     levels = np.rint(LEVELS * (values / np.where(largest > 0, largest, 1)[..., None]))

@@ -95,7 +95,6 @@ def test_several_labels_and_numbers_are_targets(tmp_path):
         ("file,label a.png,", {}, "row 2: no label of 'a.png'"),
         ("file,label a.png,1 b.png,one", {"target": "number"}, "label=one: is not a number"),
         ("file,label a.png,1 b.png,1e29", {"target": "number"}, "row 3: label=1e29: is not a num"),
-        ("file,cat,dog a.png,1,0 b.png,0,1", {}, r"one-hot columns \(cat, dog\) are not read"),
         ("file,label,s a.png,x,tset", {"split": "s"}, "s=tset: .*test"),
         ("file,label,s,g a.png,x,train,p b.png,y,test,p", {"split": "s", "group": "g"}, "'p' is in train and in test"),
     ],
@@ -107,22 +106,13 @@ def test_mistakes_are_named_with_their_row(tmp_path, table, settings, says):
         load(tmp_path, **settings)
 
 
-def test_a_picture_that_is_not_there_or_lies_outside(tmp_path):
-    folder, outside = tmp_path / "in", tmp_path / "out.png"
+def test_a_picture_that_is_not_there_and_a_folder_behind_a_link(tmp_path):
+    folder = tmp_path / "in"
     folder.mkdir()
-    for path in (outside, folder / "a.png"):
-        Image.new("RGB", (4, 4)).save(path)
-    (folder / "link.png").symlink_to(outside)
-    names = ["missing.png", "../out.png", str(outside), "link.png"]
-    (folder / "table.csv").write_text("file,label\n../in/a.png,a\n" + "".join(f"{name},b\n" for name in names))
-    with pytest.raises(UserError) as caught:
+    Image.new("RGB", (4, 4)).save(folder / "a.png")
+    (folder / "table.csv").write_text("file,label\n../in/a.png,a\nmissing.png,b\n")
+    with pytest.raises(UserError, match=r"row 3: no picture 'missing\.png'"):
         load(folder)
-    wrong = [
-        f"no picture '{names[0]}'",
-        *(f"the picture '{name}' lies outside data.root={folder}" for name in names[1:]),
-    ]
-    for row, (line, said) in enumerate(zip(caught.value.problems, wrong, strict=True), start=3):
-        assert f"row {row}: {said}" in line
     (tmp_path / "linked").symlink_to(folder)
     grouped(folder)
     load(tmp_path / "linked")

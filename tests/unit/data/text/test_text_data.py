@@ -147,8 +147,9 @@ def library(tmp_path_factory):
     source, folder = Path(sysconfig.get_paths()["stdlib"]), tmp_path_factory.mktemp("library")
     for name in ("asyncio", "email", "http", "logging", "xml"):
         shutil.copytree(source / name, folder / name)
-    (folder / "test").mkdir()
-    (folder / "test" / "some.py").write_text('"""What a test says is left out."""')
+    for tests in (folder / "test", folder / "email" / "test"):
+        tests.mkdir()
+        (tests / "some.py").write_text('"""What a test says is left out."""')
     corpora.read_docstrings.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pydoc_data.topics.topics", {name: topics[name] for name in sorted(topics)[:30]})

@@ -211,10 +211,12 @@ def test_csv_with_quotes_and_a_held_out_share(tmp_path):
 
 
 def test_a_group_is_held_out_with_its_rarest_class(tmp_path):
-    rows = [f"passage {n // 2},question {n},{'rare' if n < 16 and n % 2 else 'common'}" for n in range(80)]
+    rows = [f"passage {n // 2},question {n},{'rare' if n < 24 and n % 2 else 'common'}" for n in range(80)]
     path = write(tmp_path / "a.csv", "passage,question,kind", *rows)
     found = load("csv", path=path, text=["passage", "question"], label="kind", test_share=0.25)
-    assert np.bincount(found.test.labels).tolist() == [18, 2], "2 of the 8 groups with a rare row, 8 of the others"
+    assert np.bincount(found.test.labels).tolist() == [17, 3], (
+        "of the 12 groups with a rare row 3, of the other 28 groups 7"
+    )
 
 
 def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):
@@ -255,9 +257,7 @@ ROWS = ["text,label", "a,1", "", "b,", "c,x"]
         (ROWS, {"label": "label"}, ["WHERE: row 4: no label; add it, or skip such rows by data.skip=['']"]),
         (ROWS, {"label": "label", "target": "number", "skip": [""]}, ["WHERE: row 5: 'x' is not a number"]),
         (ROWS, {"target": "number"}, ["data.target=number: give data.label=COLUMN"]),
-        (ROWS, {"text": ["text", "label"], "label": "label", "target": "tags"}, ["data.text=['text', 'label']: tags"]),
         (ROWS, {"text": []}, ["data.text=[]: give at least one column"]),
-        (ROWS, {"delimiter": ";;"}, ["data.delimiter=';;': give a single character"]),
     ],
 )
 def test_bad_tables(tmp_path, rows, options, said):

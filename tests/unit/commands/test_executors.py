@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from vitlab.commands import scale
+from vitlab.commands import executors, scale
 from vitlab.config import UserError, resolved
 from vitlab.config.schema import ExecutorConfig, SlurmConfig
-from vitlab.studies import launch
 from vitlab.studies.grid import compose_study, expand
 from vitlab.studies.store import StudyFiles
 
@@ -49,7 +48,7 @@ def test_a_module_of_ones_own_starts_the_workers(tmp_path, monkeypatch):
     started = sys.modules["ownexecutors.cluster"].STARTED
     assert started == [(files.folder, 1, 2, {"queue": "long"})], "one run, one worker"
     with pytest.raises(UserError, match=r"ownexecutors\.empty has no function 'start'"):
-        launch.find_start("ownexecutors.empty")
+        executors.find_start("ownexecutors.empty")
 
 
 def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submitit(tmp_path, monkeypatch, capsys):
@@ -62,8 +61,8 @@ def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submit
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     options = {"setup": ["module load cuda"], "additional_parameters": {"constraint": "a100"}}
     config = ExecutorConfig("slurm", 4, 1, 32, slurm=SlurmConfig(partition="gpu", hours=12), options=options)
-    launch.check_executor(config)
-    workers = launch.find_start("slurm")(tmp_path / "study", 3, config)
+    executors.check_executor(config)
+    workers = executors.find_start("slurm")(tmp_path / "study", 3, config)
     assert workers.job == "7"
     script = (tmp_path / "script").read_text().splitlines()
     asked = dict(
@@ -82,13 +81,13 @@ def test_slurm_gets_an_array_of_workers_with_a_warning_and_the_options_of_submit
 
 JOB = """
 import os, signal, sys, time
-from vitlab.studies import launch
+from vitlab.commands import executors
 def work(folder, cores, stop):
     os.kill(os.getpid(), int(sys.argv[1]))
     while not stop():
         time.sleep(0.01)
-launch.run_worker = work
-launch.run_job("study", 1)
+executors.run_worker = work
+executors.run_job("study", 1)
 """
 
 

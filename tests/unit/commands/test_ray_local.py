@@ -12,7 +12,7 @@ import pytest
 START = """
 import sys
 from vitlab.config.schema import ExecutorConfig
-from vitlab.studies.launch import connect_ray
+from vitlab.commands.executors import connect_ray
 connect_ray(ExecutorConfig())
 import ray
 ray.get(ray.remote(lambda: None).remote())

@@ -1,6 +1,6 @@
 """Does a study survive kills? One of 12 runs, with a worker killed -9 at a random moment, against an undisturbed one.
 
-python scripts/kill_cells.py [key=value ...] [--times 5] [--seed 0] [--steps 150]
+python scripts/kill_runs.py [key=value ...] [--times 5] [--seed 0] [--steps 150]
 
 `key=value` and options like `--until=2` are given to `vitlab scale`, such as "tune={recipe.lr: [0.001, 0.01]}". The
 study must come to its end all the same: results.csv must be that of the undisturbed study on this machine, but for
@@ -44,7 +44,7 @@ def finish(process: subprocess.Popen, folder: Path) -> None:
 
 
 def wait_for_claims(folder: Path, process: subprocess.Popen) -> list[Claim]:
-    """The claims of the runs that train, once there are some; none when the study has ended."""
+    """Wait for runs that train, and return their claims; none when the study has ended."""
     while process.poll() is None:
         claims = map(read_claim, folder.glob("*-n*-s*"))
         if training := [claim for claim in claims if claim and claim.owner and not claim.is_dead]:
@@ -54,20 +54,20 @@ def wait_for_claims(folder: Path, process: subprocess.Popen) -> list[Claim]:
 
 
 def read_table(folder: Path) -> list[dict[str, Any]]:
-    """The results of all runs without times."""
+    """Read the results of all runs, without times."""
     return [
         {key: value for key, value in row.items() if key not in TIMES} for row in StudyFiles(folder).finished_rows()
     ]
 
 
 def list_logged(folder: Path, what: str | tuple[str, ...]) -> dict[str, int]:
-    """How often each run was begun or continued, or trained to its end, by its log."""
+    """Count how often each run was begun or continued, or trained to its end, by its log."""
     logs = sorted(folder.glob("*-n*-s*/log.txt"))
     return {log.parent.name: sum(line.endswith(what) for line in log.read_text().splitlines()) for log in logs}
 
 
 def differences(folder: Path, expected: list[dict[str, Any]]) -> Iterator[str]:
-    """What is not as it must be in a study that has ended."""
+    """Yield the differences of a study that has ended from the expected one."""
     table = read_table(folder)
     if len(table) != len(expected):
         yield f"{len(table)} rows in results.csv, not {len(expected)}"
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/kill_cells"))
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/kill_runs"))
     args, options = parser.parse_known_intermixed_args()
     random.seed(args.seed)
     words = [*args.words, *options, f"budget.steps={args.steps}", "--jobs", "2"]

@@ -58,16 +58,17 @@ def check_executor(config: ExecutorConfig) -> None:
 
 def run_worker(folder: str | Path, cores: int, stop: Callable[[], bool]) -> None:
     """Run a worker; importing it takes seconds."""
+    from vitlab.reports.wandb import RunReporter
     from vitlab.studies.worker import work
 
-    work(folder, cores, stop)
+    work(folder, cores, stop, RunReporter)
 
 
 # ---- this machine
 
 
 def start_server(*modules: str) -> BaseContext:
-    """Start the process that workers are forked from, unless it runs; it imports what runs need, and `modules`.
+    """Start the process that workers are forked from, unless it runs; it imports PRELOADED and `modules`.
 
     Importing torch takes seconds: this returns at once, so that this process and the server do it at the same time. The
     modules must not start threads or touch CUDA when they are imported. Returns the context of the workers.
