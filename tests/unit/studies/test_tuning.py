@@ -13,7 +13,15 @@ from vitlab.studies.store import StudyFiles
 from vitlab.studies.worker import work
 
 RATES = [1e-6, 0.05, 1e25]
-TINY = ["data=digits", "sizes=[200]", "set=[recipe.batch_size=32]", "wandb.mode=off", "analyses=[]", "budget.steps=16"]
+TINY = [
+    "data=digits",
+    "sizes=[200]",
+    "seeds=[0]",
+    "set=[recipe.batch_size=32]",
+    "wandb.mode=off",
+    "analyses=[]",
+    "budget.steps=16",
+]
 
 
 def study(*words, models="resnet_nano"):
