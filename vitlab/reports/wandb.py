@@ -262,9 +262,7 @@ def log_study(results: Results) -> None:
     try:
         resume = "allow" if mode == "online" else None
         run = wandb.init(mode=mode, resume=resume, reinit="create_new", **options)
-        names = ("cells", "gaps", "laws", *(["best_of"] if results.efforts else []))
-        frames = {name: getattr(results, name) for name in names}
-        shown = {f"study/{name}": wandb.Table(dataframe=frame) for name, frame in frames.items() if len(frame)}
+        shown = {f"study/{name}": wandb.Table(dataframe=frame) for name, frame in results.tables.items() if len(frame)}
         shown |= {f"study/{path.stem}": wandb.Image(str(path)) for path in sorted(files.figures.glob("*.png"))}
         run.log(shown)
         run.define_metric("by_size/*", step_metric="train_size")
@@ -272,7 +270,7 @@ def log_study(results: Results) -> None:
             run.log({"train_size": size, **numbers})
         first, details = headline(results)
         numbers = {"headline": first, "details": details, "runs": len(results.all_rows)}
-        largest = frames["cells"].sort_values("train_size").groupby("model").last()
+        largest = results.cells.sort_values("train_size").groupby("model").last()
         numbers |= {f"{model}/{results.metric.key}": mean for model, mean in largest["mean"].items()}
         for pair, crossing in results.fits.crossovers.items():
             ends = {"size": crossing.size, "low": crossing.low, "high": crossing.high}

@@ -4,7 +4,6 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 from vitlab.files import write_text
@@ -180,18 +179,16 @@ def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]
     """
     if not results.efforts or len(contenders) != 2:
         return ""
-    metric, found = results.metric, {count: results.expect_best(count) for count in results.efforts}
+    found = {count: results.expect_best(count) for count in results.efforts}
     leads = [find_leads([*compare_sizes(one, contenders).values()]) for one in found.values()]
     for size, ahead in reversed(leads[0].items()):
         if (later := leads[-1].get(size, ahead)) != ahead:
-            model = contenders[ahead][size], contenders[later][size]
-            means = results.best_of[results.best_of.train_size == size].pivot(
-                index="trials", columns="model", values="mean"
-            )
-            few = plural(int(means.index[metric.lead(means[model[0]], means[model[1]]) > 0].max()), "trial")
-            return (
-                f"Who leads at {whole(size)} depends on the tuning: {ahead} with up to {few} each, {later} with more."
-            )
+            orders = {
+                k: compare_sizes(results.expect_best(k), contenders)[size].order for k in range(1, results.trials)
+            }
+            few = plural(max(count for count, order in orders.items() if order[0] == ahead), "trial")
+            start = f"Who leads at {whole(size)} depends on the tuning"
+            return f"{start}: {ahead} with up to {few} each, {later} with more."
     crossings = {count: one.fits.between[1] for count, one in found.items() if one.fits.between}
     last = crossings.get(results.trials)
     if last is None or last.claim != "sure":
@@ -362,12 +359,10 @@ def make_size_table(results: Results) -> SizeTable:
         for size in sizes
     ]
     if results.tuned:
-        flops = partial(with_prefix, unit="")
-        formats = {"trials": whole, "steps": whole, "train_flops": flops, "hours": lambda hours: f"{hours:.2g}"}
-        for name, text in formats.items():
+        flops, hours = (lambda value: with_prefix(value, "")), "{:.2g}".format
+        for name, text in (("trials", whole), ("steps", whole), ("FLOPs", flops), ("hours", hours)):
             spent = [text(float(results.effort.loc[model, name])) for model in by_model]
-            empty = [DASH] * (len(fewer) * len(by_model))
-            body.append([name.replace("train_flops", "FLOPs"), *empty, *spent, *[DASH] * bool(compared)])
+            body.append([name, *[DASH] * (len(fewer) * len(by_model)), *spent, *[DASH] * bool(compared)])
     note = describe_numbers(results, list(compared.values()))
     if any(cell.limit for cell in cells):
         note += " In brackets: what would lower the error more."
@@ -389,13 +384,10 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
     fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
     seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
-    texts = []
-    if results.tuned:
-        most = results.effort.trials.max()
-        of_trials = " to ".join(map(str, dict.fromkeys((results.trials, most))))
-        texts = [
-            f"Of the {of_trials} trials of each seed the best on validation items; with fewer trials its expectation."
-        ]
+    of_trials = (
+        f"Of each seed the best of {results.trials} trials on validation items; of fewer trials the expectation."
+    )
+    texts = [of_trials] if results.efforts else []
     texts += ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
     gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]
     of_other_data = "@" in metric.key  # `fewshot_5@digits`: the items of the study's own data are not tested

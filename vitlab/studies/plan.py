@@ -101,7 +101,7 @@ class Plan:
         """Warn in a line if models see the examples of the largest size less than twice; "" if none does."""
         size, seen, needed = max(self.sizes), {}, 0
         for spec in self.specs:
-            if spec.size == size and (name := spec.variant) not in seen:
+            if spec.size == size and (name := spec.config["variant"]) not in seen:
                 items, batch = self.count_items(spec), self.model_of(spec).config.recipe.batch_size
                 if (times := self.steps(spec) * batch / items) < ENOUGH:
                     seen[name] = f"{math.floor(100 * times) / 100:g}"

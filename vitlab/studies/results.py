@@ -154,11 +154,14 @@ class Results:
 
     @cached_property
     def effort(self) -> "pd.DataFrame":
-        """The table `steps, train_flops, hours, trials` of each model: of all its runs, the last of a size and seed."""
-        spent = ["steps", "train_flops", "wall_s"]
-        sums = self.runs.reindex(columns=["model", *spent]).groupby("model", sort=False)[spent].sum()
+        """The table `steps, FLOPs, hours, trials` by model: of all its runs; the fewest trials of a size and seed."""
+        runs = self.runs.reindex(columns=["model", "steps", "train_flops", "wall_s"]).groupby("model", sort=False)
         trials = self.runs.groupby(["model", "train_size", "seed"]).size().groupby("model").min()
-        return sums.assign(hours=sums.pop("wall_s") / 3600).assign(trials=trials)
+        return (
+            runs.sum()
+            .set_axis(["steps", "FLOPs", "hours"], axis=1)
+            .assign(hours=lambda sums: sums.hours / 3600, trials=trials)
+        )
 
     @cached_property
     def trials(self) -> int:
@@ -252,15 +255,20 @@ class Results:
             if not ranked:
                 continue
             weights = weigh_ranks(len(ranked), len(trials), min(count, len(trials)))
-            keys = [key for key in (metric.key, metric.on_validation) if finite(ranked[0].get(key)) is not None]
-            means = {key: float(weights @ [row.get(key) or math.nan for row in ranked]) for key in keys}
-            rows.append({**ranked[0], **means})
+            keys = (metric.key, metric.on_validation)
+            values = {key: np.array([row.get(key) for row in ranked], dtype=float) for key in keys}
+            rows.append(ranked[0] | {key: float(weights @ of_trials) for key, of_trials in values.items()})
             items = [self.outcomes.get(row["run"]) for row in ranked]
             if all(one is not None for one in items):
                 outcomes[ranked[0]["run"]] = weights @ np.stack(items)
         found = Results(rows, self.config, self.files, self.run_files, outcomes)
         found.trials, found.luck = self.trials, draw_luck(self.all_rows, metric, count)
         return found
+
+    @property
+    def tables(self) -> "dict[str, pd.DataFrame]":
+        """The tables that rest on the runs, by name; `best_of` of a study with several trials."""
+        return {name: getattr(self, name) for name in ("cells", "gaps", "laws", *["best_of"] * bool(self.efforts))}
 
     @cached_property
     def luck(self) -> dict[tuple[str, int], np.ndarray]:

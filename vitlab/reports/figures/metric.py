@@ -356,8 +356,7 @@ def draw_efforts(results: Results) -> Figure:
     frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
     up = axis(alt.Y, "mean", f"held-out {metric.name}", domain, log=log, percent=metric.percent)
     base = alt.Chart().encode(x=across, y=up, color=by_look("model", style)["color"])
-    tooltip = ["model", "trials", *(alt.Tooltip(key, format=".4~g") for key in ("mean", "low", "high"))]
-    layers = [mark_band(base, up, len(style)), base.mark_line(point=True).encode(tooltip=tooltip)]
+    layers = [mark_band(base, up, len(style)), base.mark_line(point=True).encode(tooltip=["model", "trials", "mean"])]
     shown = frame[["model", "trials", "mean", "low", "high", "panel"]]
     ends = frame[(frame.train_size == frame.train_size.max()) & frame.trials.isin(results.efforts)]
     return Figure(
@@ -366,9 +365,7 @@ def draw_efforts(results: Results) -> Figure:
         chart=panels(alt.layer(*with_legend("model", style, layers), data=shown), "panel", [*shown.panel.unique()]),
         caption="Means over all choices of as many trials, of which the best on validation items counts. Bands: 95% "
         "intervals over seeds, held-out examples and trials.",
-        alt=" ".join(
-            f"{one.model}: {metric.text(one.mean)} with {plural(one.trials, 'trial')}." for one in ends.itertuples()
-        ),
+        alt=" ".join(f"{e.model}: {metric.text(e.mean)} with {plural(e.trials, 'trial')}." for e in ends.itertuples()),
         files=FILES,
         choice="trials",
     )
