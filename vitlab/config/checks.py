@@ -291,18 +291,18 @@ def check_excluded(config: DictConfig) -> Iterator[str]:
                 yield f"recipe.{key}={to_text(value)}: {reason}; give recipe.{key}={shown}"
 
 
-FACTOR = re.compile(r"x\d*\.?\d+(e[-+]\d+)?")
-RANGE = re.compile(r"(log|uniform)\( *(x?)([-+.\de]+) *, *\2([-+.\de]+) *\)")
+NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
+FACTOR = re.compile(f"x{NUMBER}")
+RANGE = re.compile(rf"(log|uniform)\( *(x?)(-?{NUMBER}) *, *\2(-?{NUMBER}) *\)")
 TUNED = ("recipe", "model")  # whose keys can be
-TRIALS = "trials"  # the key of `tune` that says how many are drawn from ranges
-MOST_TRIALS = 1024
+TRIALS, MOST_TRIALS = "trials", 1024  # the key of `tune` that says how many are drawn from ranges
 
 
 def list_settings(tune: Mapping[str, Any]) -> list[dict[str, Any]]:
     """List the settings of each trial, a value for each dotted key; a single empty one if nothing is tuned.
 
-    They are every combination of values. Where there are ranges they are drawn by one scrambled Sobol sequence, so that
-    the first k of any number are the same k; values of a list then have equal shares.
+    They are every combination of values, or points of a scrambled Sobol sequence, of which the first k of any number
+    are the same k.
     """
     if TRIALS not in tune:
         return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
@@ -324,22 +324,18 @@ def draw(values: Any, share: float) -> Any:
 
 def read_range(text: Any) -> tuple[str, str, float, float] | None:
     """Read a range as (kind, "x" if its ends are factors, low, high); None if it is none, or empty."""
-    found = RANGE.fullmatch(str(text))
-    try:
-        kind, factor, low, high = found[1], found[2], *map(float, found.groups()[2:])
-    except (TypeError, ValueError):
-        return None
-    return (kind, factor, low, high) if (0 < low < high or (low < high and kind + factor == "uniform")) else None
+    if found := RANGE.fullmatch(str(text)):
+        kind, factor, low, high = found[1], found[2], float(found[3]), float(found[4])
+        if low < high and (low > 0 or kind + factor == "uniform"):
+            return kind, factor, low, high
+    return None
 
 
 def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:
     """Yield problems of keys that cannot be tuned, of their values, and of the number of trials."""
-    ranges = [key for key, values in tune.items() if key != TRIALS and read_range(values)]
-    count = tune.get(TRIALS)
-    if TRIALS in tune and not (isinstance(count, int) and 0 < count <= MOST_TRIALS):
-        yield f"tune.trials={count}: expected how many to draw from the ranges, 1 to {MOST_TRIALS}"
-    elif TRIALS in tune and all(isinstance(values, list) for key, values in tune.items() if key != TRIALS):
-        yield f"tune.trials={count}: is for ranges, and every combination of lists is tried; leave it out"
+    ranges, count = [key for key, values in tune.items() if read_range(values)], tune.get(TRIALS)
+    if TRIALS in tune and not (isinstance(count, int) and 0 < count <= MOST_TRIALS and len(tune) > 1):
+        yield f"tune.trials={count}: expected how many to draw from the ranges of other keys, 1 to {MOST_TRIALS}"
     elif ranges and TRIALS not in tune:
         yield f"tune.{ranges[0]}={tune[ranges[0]]}: is a range; say how many trials to draw, for example tune.trials=16"
     for key, values in tune.items():

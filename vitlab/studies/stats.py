@@ -312,7 +312,7 @@ def draw_luck(rows: Rows, metric: Metric, best_of: int) -> dict[tuple[str, int],
     for model in dict.fromkeys(row["model"] for row in rows):
         count = max(row["trial"] for row in rows if row["model"] == model)
         shares[model] = np.random.default_rng([*model.encode()]).multinomial(count, np.full(count, 1 / count), DRAWS)
-    for (model, size, _), trials in group_trials(rows).items():
+    for (model, size, *_), trials in group_trials(rows).items():
         if ranked := rank_trials(trials, metric):
             places = np.array([row["trial"] - 1 for row in ranked])
             values = np.array([metric.compared(metric.value(row)) for row in ranked])
@@ -339,15 +339,16 @@ def choose_trials(rows: Rows) -> Rows:
     for trials in group_trials(rows).values():
         best = (rank_trials(trials, metric) or trials)[0]
         spent = sum(finite(row.get("train_flops")) or 0.0 for row in trials if row is not best)
-        chosen += [{**best, "tune_flops": spent}] if len(trials) > 1 and best.get("trial") else trials
+        chosen += [{**best, "tune_flops": spent}] if len(trials) > 1 else trials
     return chosen
 
 
-def group_trials(rows: Rows) -> dict[tuple[str, int, int], Rows]:
-    """Group rows by model, size and seed."""
-    groups = dict[tuple[str, int, int], Rows]()
+def group_trials(rows: Rows) -> dict[tuple[Any, ...], Rows]:
+    """Group trials by model, size and seed; a run that is no trial is a group of its own."""
+    groups = dict[tuple[Any, ...], Rows]()
     for row in rows:
-        groups.setdefault((row["model"], row["train_size"], row["seed"]), []).append(row)
+        alone = () if row.get("trial") else (len(groups),)
+        groups.setdefault((row["model"], row["train_size"], row["seed"], *alone), []).append(row)
     return groups
 
 

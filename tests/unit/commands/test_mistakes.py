@@ -141,8 +141,8 @@ tune.recipe.lr=log(3,1) tune.trials=4 -> tune.recipe.lr=log(3,1): expected & or 
 tune.recipe.lr=uniform(2,x2) tune.trials=4 -> tune.recipe.lr=uniform(2,x2): expected & LOW < HIGH
 tune.recipe.lr=log(x1,3) tune.trials=4 -> tune.recipe.lr=log(x1,3): expected
 tune.recipe.lr=log(1,3) -> tune.recipe.lr=log(1,3): is a range; say how many trials to draw & tune.trials=16
-tune.recipe.lr=log(1,3) tune.trials=0 -> tune.trials=0: expected how many to draw from the ranges, 1 to 1024
-tune.recipe.lr=[1,3] tune.trials=4 -> tune.trials=4: is for ranges, and every combination of lists is tried
+tune.recipe.lr=log(1,3) tune.trials=0 -> tune.trials=0: expected how many to draw from the ranges
+tune.trials=4 -> tune.trials=4: expected how many to draw from the ranges of other keys
 tune.recipe.weight_decay=uniform(-1,1) tune.trials=8 sizes=[0] -> sizes || tune.recipe.weight_decay=-
 tune.recipe.lr=[1,1] -> tune.recipe.lr=[1, 1]: '1' is given twice
 tune.data.noise=[1] -> tune.data.noise: cannot be tuned; give keys of recipe or model
