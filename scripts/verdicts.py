@@ -54,7 +54,7 @@ def simulate(skills, sizes, seeds, items, rng, spread=SEED_SPREAD, last=(), reci
                 row = {"run": run, "model": name, "family": name, "train_size": size, "seed": seed, "test_items": items}
                 row |= {"trial": trial, "validation_accuracy": 1 - true_error(level, 0)} if recipes else {}
                 rows.append({**row, "accuracy": float(right.mean()), "error": float(1 - right.mean())})
-    return Results(rows, outcomes=outcomes)
+    return Results(rows, {"tune": {"trials": 0} if recipes else {}}, outcomes=outcomes)
 
 
 def draw_recipes(count, rng):
@@ -182,7 +182,9 @@ def expected_best(trials, best_of, lost, rng):
     results = simulate({"a": curve(0.2, 0.6)}, [1000], 3, 2000, rng, recipes={"a": draw_recipes(trials, rng)})
     for row in [row for row in results.all_rows if rng.random() < lost]:
         row["accuracy"] = None  # it diverged
-    found = Results(results.all_rows, outcomes=results.outcomes).expect_best(best_of).by_model["a"][1000]
+    found = (
+        Results(results.all_rows, results.config, outcomes=results.outcomes).expect_best(best_of).by_model["a"][1000]
+    )
     width = quantile(found.interval.degrees, 0.9) * found.interval.error
     return abs(found.mean - true_best(trials, best_of)) <= width
 

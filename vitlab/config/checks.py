@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import product
 from operator import attrgetter
@@ -308,27 +308,21 @@ def list_settings(tune: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
     from scipy.stats.qmc import Sobol  # 1 s
 
-    ranges = {key: values for key, values in tune.items() if key != TRIALS}
-    points = Sobol(len(ranges), rng=0).random_base2(math.ceil(math.log2(tune[TRIALS])))[: tune[TRIALS]]
-    return [{key: draw(of, at) for (key, of), at in zip(ranges.items(), point, strict=True)} for point in points]
+    points = Sobol(len(tune) - 1, rng=0).random_base2(math.ceil(math.log2(tune[TRIALS])))[: tune[TRIALS]]
+    drawn = {key: values if isinstance(values, list) else read_range(values) for key, values in tune.items()}
+    del drawn[TRIALS]
+    pick = lambda of, share: of[int(share * len(of))] if isinstance(of, list) else of(share)  # noqa: E731
+    return [{key: pick(of, share) for (key, of), share in zip(drawn.items(), at, strict=True)} for at in points]
 
 
-def draw(values: Any, share: float) -> Any:
-    """Return the value at a share, from 0 to 1, of a list or of a range such as `log(0.001, 0.1)`."""
-    if isinstance(values, list):
-        return values[int(share * len(values))]
-    kind, factor, low, high = read_range(values)
-    value = low * (high / low) ** share if kind == "log" else low + (high - low) * share
-    return f"x{value:.4g}" if factor else float(f"{value:.4g}")
-
-
-def read_range(text: Any) -> tuple[str, str, float, float] | None:
-    """Read a range as (kind, "x" if its ends are factors, low, high); None if it is none, or empty."""
-    if found := RANGE.fullmatch(str(text)):
-        kind, factor, low, high = found[1], found[2], float(found[3]), float(found[4])
-        if low < high and (low > 0 or kind + factor == "uniform"):
-            return kind, factor, low, high
-    return None
+def read_range(text: Any) -> Callable[[float], Any] | None:
+    """Read a range such as `log(0.001, 0.1)` as its value at a share from 0 to 1; None if it is none, or empty."""
+    found = RANGE.fullmatch(str(text))
+    kind, factor, low, high = (found[1], found[2], float(found[3]), float(found[4])) if found else ("", "", 0.0, 0.0)
+    if not (low < high and (low > 0 or kind + factor == "uniform")):
+        return None
+    at = lambda share: low * (high / low) ** share if kind == "log" else low + (high - low) * share  # noqa: E731
+    return lambda share: f"x{at(share):.4g}" if factor else float(f"{at(share):.4g}")
 
 
 def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:

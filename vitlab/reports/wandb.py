@@ -88,8 +88,7 @@ class Tracker:
         if self.fresh:  # one run in W&B however often training was interrupted
             write_text(id_path, secrets.token_hex(4))
         tags = [config.variant, family, config.data.name, f"n={config.train_size}"]
-        tags += [f"trial={config.trial}"] * bool(config.trial)
-        tags += os.environ.get("WANDB_TAGS", "").split(",")
+        tags += [f"trial={config.trial}"] * bool(config.trial) + os.environ.get("WANDB_TAGS", "").split(",")
         name = [os.environ.get("WANDB_NAME"), self.files.folder.resolve().name]
         if name[0] and not config.study:  # a study's runs need names of their own
             name = name[:1]

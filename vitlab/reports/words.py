@@ -4,6 +4,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 from vitlab.files import write_text
@@ -154,7 +155,10 @@ def say_result(results: Results) -> list[str]:
     written = [crossing, *more] if sure else [*more, crossing]
     if effort := describe_effort(results, contenders):
         written = [effort, *(text for text in written if text is not crossing or not sure)]
-    first = describe_unequal_effort(results) + written[0]
+    if len({*results.trials_of.values()}) > 1:
+        of_each = join_names([f"{count} of {model}" for model, count in results.trials_of.items()])
+        written[0] = f"With unequal trials, {of_each}: {written[0]}"
+    first = written[0]
     if metric.key != "accuracy":
         lower = first.startswith(("Undecided", "No model", "With this budget"))
         first = f"In {metric.name}, {first[0].lower() if lower else first[0]}{first[1:]}"
@@ -180,9 +184,9 @@ def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]
     if not results.efforts or len(contenders) != 2:
         return ""
     found = {count: results.expect_best(count) for count in results.efforts}
-    leads = [find_leads([*compare_sizes(one, contenders).values()]) for one in found.values()]
-    for size, ahead in reversed(leads[0].items()):
-        if (later := leads[-1].get(size, ahead)) != ahead:
+    few, *_, all_trials = [find_leads([*compare_sizes(one, contenders).values()]) for one in found.values()]
+    for size, ahead in reversed(few.items()):
+        if (later := all_trials.get(size, ahead)) != ahead:
             orders = {
                 k: compare_sizes(results.expect_best(k), contenders)[size].order for k in range(1, results.trials)
             }
@@ -193,22 +197,12 @@ def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]
     last = crossings.get(results.trials)
     if last is None or last.claim != "sure":
         return ""
-    since = results.trials
-    for count, one in reversed(crossings.items()):
-        if one.claim != "sure" or one.ahead != last.ahead or not last.low <= one.size <= (last.high or math.inf):
-            break
-        since = count
+    sure = [count for count, one in crossings.items() if (one.claim, one.ahead) == ("sure", last.ahead)]
+    alike = [count for count in sure if last.low <= crossings[count].size <= (last.high or math.inf)]
+    *_, since = takewhile(alike.__contains__, reversed(results.efforts))
     which = f"with {plural(since, 'trial')} each{' or more' if since < results.trials else ''}"
     which = "with any number of trials" if since == results.efforts[0] else which
     return f"{results.fits.describe_headline()[:-1]}, {which}."
-
-
-def describe_unequal_effort(results: Results) -> str:
-    """Say before a sentence how many trials each model had, `With unequal trials, 16 of a and 8 of b: `; else ""."""
-    if not results.tuned or (trials := results.effort.trials).nunique() == 1:
-        return ""
-    of_each = [f"{number} of {model}" for model, number in trials.items()]
-    return f"With unequal trials, {join_names(of_each) if len(of_each) < 4 else f'{trials.min()} to {trials.max()}'}: "
 
 
 def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
@@ -358,7 +352,7 @@ def make_size_table(results: Results) -> SizeTable:
         + [compared[size].lead if size in compared else DASH] * bool(compared)
         for size in sizes
     ]
-    if results.tuned:
+    if max(results.trials_of.values(), default=1) > 1:
         flops, hours = (lambda value: with_prefix(value, "")), "{:.2g}".format
         for name, text in (("trials", whole), ("steps", whole), ("FLOPs", flops), ("hours", hours)):
             spent = [text(float(results.effort.loc[model, name])) for model in by_model]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vitlab.config import UserError, read_yaml
+from vitlab.config.checks import TRIALS
 from vitlab.files import read_json, reading
 from vitlab.formatting import finite
 from vitlab.studies.crossover import StudyFits
@@ -154,24 +155,22 @@ class Results:
 
     @cached_property
     def effort(self) -> "pd.DataFrame":
-        """The table `steps, FLOPs, hours, trials` by model: of all its runs; the fewest trials of a size and seed."""
-        runs = self.runs.reindex(columns=["model", "steps", "train_flops", "wall_s"]).groupby("model", sort=False)
-        trials = self.runs.groupby(["model", "train_size", "seed"]).size().groupby("model").min()
-        return (
-            runs.sum()
-            .set_axis(["steps", "FLOPs", "hours"], axis=1)
-            .assign(hours=lambda sums: sums.hours / 3600, trials=trials)
-        )
+        """The table `steps, FLOPs, hours, trials` by model, of all its runs."""
+        runs = self.runs.reindex(columns=["model", "steps", "train_flops", "wall_s"]).groupby("model").sum()
+        runs.columns = ["steps", "FLOPs", "hours"]
+        return runs.assign(hours=runs.hours / 3600, trials=self.trials_of)
 
     @cached_property
-    def trials(self) -> int:
-        """The fewest trials that a model has at a size and seed; 1 in a study that does not tune."""
-        return min(map(len, group_trials(self.all_rows).values()), default=1) if self.tuned else 1
+    def trials_of(self) -> dict[str, int]:
+        """The trials of each model, the fewest of a size and seed; 1 in a study that does not tune."""
+        counts = dict[str, int]()
+        for (model, *_), trials in group_trials(self.all_rows).items():
+            counts[model] = min(len(trials), counts.get(model, len(trials)))
+        return counts
 
     @property
-    def tuned(self) -> bool:
-        """Whether the runs are trials."""
-        return any(row.get("trial") for row in self.all_rows)
+    def trials(self) -> int:
+        return min(self.trials_of.values(), default=1)
 
     @property
     def efforts(self) -> list[int]:
@@ -262,7 +261,7 @@ class Results:
             if all(one is not None for one in items):
                 outcomes[ranked[0]["run"]] = weights @ np.stack(items)
         found = Results(rows, self.config, self.files, self.run_files, outcomes)
-        found.trials, found.luck = self.trials, draw_luck(self.all_rows, metric, count)
+        found.trials_of, found.luck = self.trials_of, self.draw_luck(count)
         return found
 
     @property
@@ -272,7 +271,13 @@ class Results:
 
     @cached_property
     def luck(self) -> dict[tuple[str, int], np.ndarray]:
-        return draw_luck(self.all_rows, self.metric, self.trials) if self.trials > 1 else {}
+        return self.draw_luck(self.trials)
+
+    def draw_luck(self, count: int) -> dict[tuple[str, int], np.ndarray]:
+        drawn = self.trials > 1 and TRIALS in (
+            self.config.get("tune") or ()
+        )  # not the values of a grid, which are given
+        return draw_luck(self.all_rows, self.metric, count) if drawn else {}
 
     @cached_property
     def by_model(self) -> dict[str, dict[int, Cell]]:

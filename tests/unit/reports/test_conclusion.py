@@ -202,6 +202,7 @@ def tuned(models, sizes=SIZES[:2]):
 
 
 def test_a_study_with_trials_says_first_whether_they_change_who_leads():
+    told = lambda rows: all_told(rows, tune={"trials": 16})[0]  # noqa: E731
     few_are_good, alike = [(0.5, 0.7)] * 12 + [(0.5, 0.9)] * 4, [(0.6, 0.815)] * 16
     assert told(tuned({"vit": few_are_good, "resnet": alike})) == (
         "Who leads at 2,000 depends on the tuning: ResNet with up to 2 trials each, ViT with more."

@@ -131,8 +131,9 @@ def test_the_luck_of_the_recipes_widens_intervals_and_is_the_same_at_all_sizes()
         value = 0.7 + 0.02 * trial + 0.001 * rng.standard_normal()
         row = {"run": f"{model}{size}{seed}{trial}", "model": model, "train_size": size, "seed": seed, "trial": trial}
         rows.append(row | {"accuracy": value, "validation_accuracy": value})
-    one, alone = Results(rows, outcomes={}).expect_best(2), Results(rows, outcomes={}).expect_best(2)
-    alone.luck = {}
+    drawn, given = (Results(rows, {"tune": tune}, outcomes={}) for tune in ({"a": "log(1,2)", "trials": 8}, {"a": []}))
+    one, alone = drawn.expect_best(2), given.expect_best(2)
+    assert alone.luck == {}, "the values of a grid are no luck"
     assert np.corrcoef(one.luck["a", 10], one.luck["a", 20])[0, 1] > 0.99
     assert abs(np.corrcoef(one.luck["a", 10], one.luck["b", 10])[0, 1]) < 0.1
     for size in (10, 20):
@@ -140,7 +141,7 @@ def test_the_luck_of_the_recipes_widens_intervals_and_is_the_same_at_all_sizes()
         assert wide > 5 * narrow
         assert one.gap("a", "b", size).estimate.error > 5 * alone.gap("a", "b", size).estimate.error
     spread = np.std([0.02 * trial for trial in range(1, 9)])
-    assert Results(rows, outcomes={}).expect_best(1).luck["a", 10].std() == pytest.approx(spread / 8**0.5, rel=0.05)
+    assert drawn.expect_best(1).luck["a", 10].std() == pytest.approx(spread / 8**0.5, rel=0.05)
 
 
 def test_ranges_are_drawn_by_one_sequence_whose_first_points_are_a_design_of_their_own():

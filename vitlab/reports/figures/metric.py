@@ -350,11 +350,11 @@ def draw_efforts(results: Results) -> Figure:
     """Draw what the best of 1, 2, ... trials is expected to reach, a panel per training-set size."""
     metric, cells = results.metric, results.best_of
     frame = cells.assign(panel=[plural(size, metric.sized_by) for size in cells.train_size]).dropna(subset="mean")
-    style, log = looks(results.families), not metric.percent
+    style, kind = looks(results.families), {"log": not metric.percent, "percent": metric.percent}
     across = axis(alt.X, "trials", "trials of each model", ticks=[*results.efforts])
-    domain = find_domain(frame["mean"], [*frame.low, *frame.high], log=log, percent=metric.percent)
+    domain = find_domain(frame["mean"], [*frame.low, *frame.high], **kind)
     frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
-    up = axis(alt.Y, "mean", f"held-out {metric.name}", domain, log=log, percent=metric.percent)
+    up = axis(alt.Y, "mean", f"held-out {metric.name}", domain, **kind)
     base = alt.Chart().encode(x=across, y=up, color=by_look("model", style)["color"])
     layers = [mark_band(base, up, len(style)), base.mark_line(point=True).encode(tooltip=["model", "trials", "mean"])]
     shown = frame[["model", "trials", "mean", "low", "high", "panel"]]

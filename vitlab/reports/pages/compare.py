@@ -121,7 +121,9 @@ def merge_studies(studies: Studies) -> Results:
         prefix = f"{name}/" if results.files else ""
         rows += [row | {key: f"{prefix}{row[key]}" for key in ("run", "model")} for row in results.all_rows]
         files |= {f"{prefix}{run}": found for run, found in results.run_files.items()}
-    return Results(rows, {"margin": min(results.margin for results in studies.values())}, run_files=files)
+    tune = {key: values for results in studies.values() for key, values in (results.config.get("tune") or {}).items()}
+    margin = min(results.margin for results in studies.values())
+    return Results(rows, {"margin": margin, "tune": tune}, run_files=files)
 
 
 def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = ()) -> Path | None:
