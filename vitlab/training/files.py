@@ -255,7 +255,7 @@ class RunFiles:
             except (ValueError, TypeError, KeyError, RecursionError):
                 if finished or number < len(lines):  # else a crash has cut the last one
                     damaged.append(number)
-        if damaged or (finished and not rows):
+        if damaged or (finished and not rows and self.result()["status"] != "diverged"):
             what = f"line {damaged[0]} is damaged and was skipped" if damaged else "is empty"
             more = f", like {len(damaged) - 1:,} more" if damaged[1:] else ""
             again = "delete the run's folder and start again to have its curves back"
