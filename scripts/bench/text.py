@@ -99,11 +99,11 @@ def compare_writing(quick: bool) -> Iterator[Row]:
 
     for batch in (1, 32):
         write, write_theirs = both(batch)
-        own, theirs = write(), write_theirs()
-        assert own.shape == theirs.shape == (batch, NEW), (own.shape, theirs.shape)
-        same = (own == theirs).all(dim=1).float().mean()
+        ours, wanted = write(), write_theirs()
+        assert ours.shape == wanted.shape == (batch, NEW), (ours.shape, wanted.shape)
+        same = (ours == wanted).all(dim=1).float().mean()
         assert same > 0.9, f"{same:.0%} of the texts are the same"  # a tie by rounding changes all that follows
-        assert len(own.unique()) > batch
+        assert len(ours.unique()) > batch
         rounds = 3 if quick or batch > 1 else 9
         sides = [rate(work, batch * NEW) for work in (write, write_theirs)]
         yield compare(f"{name}, batch {batch}", *sides, rounds, floor=1.1, unit="tokens/s")

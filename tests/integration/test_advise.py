@@ -4,7 +4,9 @@ import json
 import re
 import shlex
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -217,7 +219,28 @@ def test_a_frozen_network_that_fails_is_a_line_of_the_answer(photos, tmp_path, m
     broken = backbones.Backbone("broken", "broken", (32, 32), 3, embed)
     monkeypatch.setattr(backbones, "open_backbone", lambda *_: broken)
     done = succeed("advise", photos, "--backbones", "timm:broken", "--out", tmp_path / "out")
-    assert "broken has failed: too little memory\n" in done.stdout
+    assert "without broken: too little memory\n" in done.stdout
+
+
+def test_a_network_whose_features_leave_no_time_to_compare_is_left_out(monkeypatch):
+    """Of 960 pictures, ten seconds each 32, three quarters of the time are too few for five minutes."""
+    for hours, fits in ((0.2, True), (0.1, False)):
+        clock = iter((10, 20, 30))
+        monkeypatch.setattr(advise, "time", SimpleNamespace(monotonic=clock.__next__))
+        show = advise.within(3600 * hours, hours, lambda *_: None)
+        show("features", 32, 960), show("features", 64, 960)
+        with nullcontext() if fits else pytest.raises(RuntimeError, match="4 min 30 s more, too long"):
+            show("features", 96, 960)
+
+
+def test_without_a_network_the_default_names_the_ways_out(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))
+    done = vitlab("advise", photos, "--out", tmp_path / "out")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("vitlab: ")]
+    assert done.returncode == 2
+    for text in ("`hf download timm/vit_small_patch14_dinov2.lvd142m`", "give timm:NAME=FILE", "--backbones none"):
+        assert text in line
 
 
 @pytest.mark.slow

@@ -36,6 +36,10 @@ RUNS = {  # words of the run, and the analyses that look at it
         ["model=resnet_nano", *IMAGES, "recipe.average=3", "init={folder}/source.safetensors"],
         ["receptive_field"],
     ),
+    "resnet_nano on kept features of a source that is gone, averaged": (
+        ["model=resnet_nano", *IMAGES, "recipe=linear_probe", "recipe.ema=0.7", "init={folder}/source.safetensors"],
+        ["receptive_field"],
+    ),
     "gpt_nano, products of low rank, averaged": (
         [*GPT, "data.path={folder}/text.txt", "data.length=16", "data.vocabulary=300"],
         ["attention_entropy"],

@@ -1,28 +1,25 @@
 """Frozen features of pictures in files: each picture goes through each network once, and its features are kept.
 
-They lie under a folder as safetensors, by the hash of each file's content, so a renamed or moved picture keeps its own.
+They go by the hash of each file's content, so a renamed or moved picture keeps its own.
 
 Shapes: N pictures, D width.
 """
 
 import re
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import timm
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from vitlab.config import UserError, first_line
-from vitlab.data.base import Show
+from vitlab.data.base import Show, Split
+from vitlab.data.cache import keep_features
 from vitlab.data.images import decode
-from vitlab.files import replacing
 from vitlab.models.base import before_head
 from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
 from vitlab.training.checkpoints import load_run, place_run
@@ -33,8 +30,7 @@ DEFAULT = (  # features for few labels: self-supervised, supervised, convolution
     "timm:vit_small_patch16_224.augreg_in21k_ft_in1k",
     "timm:convnext_tiny.in12k_ft_in1k",
 )
-BATCH = 32  # pictures a forward pass; so many at most are computed again after a crash
-SMALLEST, LARGEST = 96, 224  # pixels a side that a network of timm is given, whatever the pictures have
+SMALLEST, LARGEST = 96, 224  # pixels a side that `vitlab advise` gives a network of timm unless told otherwise
 STEP = 32
 FLOOR_SIDE = 32  # pixels a side of what classifiers without a network see
 
@@ -57,11 +53,10 @@ class Backbone:
 PIXELS = Backbone("pixels", f"pixels-{FLOOR_SIDE}", (FLOOR_SIDE, FLOOR_SIDE), 3, lambda pictures: pictures)
 
 
-def open_backbone(source: str, picture_side: int) -> Backbone:
-    """Open a network for pictures of about `picture_side` pixels: `timm:NAME`, `timm:NAME=FILE` or a finished run.
+def open_backbone(source: str, side: int) -> Backbone:
+    """Open a frozen network: `timm:NAME`, `timm:NAME=FILE` (FILE holds weights in timm's names) or a finished run.
 
-    FILE holds weights in timm's names. A network of timm sees each picture at SMALLEST to LARGEST pixels a side.
-    Raises UserError.
+    A network of timm sees each picture at about `side` pixels a side, in whole patches. Raises UserError.
     """
     if not source.startswith("timm:"):
         if timm.is_model(source.partition("=")[0]):
@@ -69,11 +64,11 @@ def open_backbone(source: str, picture_side: int) -> Backbone:
         return open_run(source)
     name, _, file = source.removeprefix("timm:").partition("=")
     cfg, setting = pretrained_cfg(name), f"--backbones {source}"
-    options: dict = {"num_classes": 0}
-    side = min(max(STEP * round(picture_side / STEP), SMALLEST), LARGEST)
-    if cfg is not None and cfg.fixed_input_size:
-        patch = int(match[1]) if (match := re.search(r"patch(\d+)", name)) else STEP
-        options["img_size"] = side = patch * round(side / patch)
+    is_fixed = cfg is not None and cfg.fixed_input_size
+    patch = re.search(r"patch(\d+)", name) if is_fixed else None
+    step = int(patch[1]) if patch else STEP
+    side = step * max(1, round(side / step))
+    options = {"num_classes": 0} | ({"img_size": side} if is_fixed else {})
     if file:
         if not Path(file).is_file():
             raise UserError(f"{setting}: no such file '{file}'; give the weights of {name}")
@@ -115,7 +110,10 @@ def freeze(
     def embed(pictures: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
             images = torch.from_numpy(pictures).to(device).float().div(255).sub(shift).div(scale)
-            return features(images.contiguous(memory_format=torch.channels_last)).float().cpu().numpy()
+            rows = features(images.contiguous(memory_format=torch.channels_last)).float().cpu()
+        if not rows.isfinite().all():
+            raise UserError(f"--backbones {name}: its features of these pictures are not finite")
+        return rows.numpy()
 
     return Backbone(name, key, size, len(mean), embed, sum(value.nbytes for value in model.state_dict().values()) / 1e6)
 
@@ -131,54 +129,14 @@ def compute_features(
 ) -> np.ndarray:
     """Return features (N, D) of the files: read those kept in `folder`, compute the rest and keep them there.
 
-    `bits` is `data.bits`. Raises UserError for a network whose features are not finite.
+    `bits` is `data.bits`. Raises UserError for features that are not finite.
     """
-    place = folder / backbone.key
-    kept = read_kept(place)
-    lacking = {digest: path for path, digest in zip(paths, digests, strict=True) if digest not in kept}
 
-    def read(batch: Sequence[tuple[str, str]]) -> np.ndarray:
-        return np.stack([decode.read(root / path, backbone.size, backbone.channels, bits) for _, path in batch])
+    def read(rows: np.ndarray) -> np.ndarray:
+        return np.stack([decode.read(root / paths[row], backbone.size, backbone.channels, bits) for row in rows])
 
-    files = list(lacking.items())
-    batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
-    with ThreadPoolExecutor(1) as reader:  # the next batch is decoded while the network is busy
-        ahead = [reader.submit(read, batch) for batch in batches[:1]]
-        for done, batch in enumerate(batches):
-            pictures = ahead.pop().result()
-            ahead += [reader.submit(read, following) for following in batches[done + 1 : done + 2]]
-            rows = backbone.embed(pictures)
-            if not np.isfinite(rows).all():
-                raise UserError(f"--backbones {backbone.name}: its features of these pictures are not finite")
-            found = {digest: row for (digest, _), row in zip(batch, rows, strict=True)}
-            write_kept(place / f"{time.time_ns()}.safetensors", found)
-            kept |= found
-            progress(f"features of {backbone.name}", min((done + 1) * BATCH, len(lacking)), len(lacking))
-    parts = sorted(place.glob("*.safetensors"))
-    if len(parts) > 1:  # one file in place of one for each batch
-        write_kept(place / f"{time.time_ns()}.safetensors", kept)
-        for part in parts:
-            part.unlink(missing_ok=True)
-    return np.stack([kept[digest] for digest in digests])
-
-
-def read_kept(place: Path) -> dict[str, np.ndarray]:
-    """Read the kept features by digest; delete damaged files."""
-    kept: dict[str, np.ndarray] = {}
-    for path in sorted(place.glob("*.safetensors")):
-        try:
-            arrays = load_file(path)
-            kept |= dict(zip(map(bytes.hex, map(bytes, arrays["digests"])), arrays["features"], strict=True))
-        except (SafetensorError, KeyError, ValueError, OSError):
-            path.unlink(missing_ok=True)
-    return kept
-
-
-def write_kept(path: Path, found: dict[str, np.ndarray]) -> None:
-    digests = np.array([list(bytes.fromhex(digest)) for digest in found], dtype=np.uint8)
-    features = np.ascontiguousarray(np.stack(list(found.values())))  # safetensors writes the memory as it lies
-    with replacing(path) as file:
-        file.write(save({"digests": digests, "features": features}))
+    path, show = folder / f"{backbone.key}.safetensors", partial(progress, f"features of {backbone.name}")
+    return keep_features(path, Split(np.zeros(len(paths)), read), backbone.embed, show, digests)
 
 
 def count_colors(pixels: np.ndarray, levels: int = 4) -> np.ndarray:

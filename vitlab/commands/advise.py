@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitlab.commands.arguments import number_between, status_line, typed
-from vitlab.config import TrainConfig, compose, first_line, load
+from vitlab.config import TrainConfig, collecting, compose, first_line, load
 from vitlab.config.groups import dump_yaml
 from vitlab.data.cache import open_data, progress_bar
 from vitlab.data.images import imagefolder
@@ -38,6 +38,7 @@ from vitlab.formatting import duration, whole
 
 if TYPE_CHECKING:
     from vitlab.analysis.backbones import Backbone
+    from vitlab.data.base import Show
     from vitlab.data.look import Picture
     from vitlab.studies.advice import Network, Outcome
 
@@ -139,6 +140,7 @@ FEWEST = 20  # pictures
 STEPS, SEEDS = 1000, [0, 1, 2]  # of networks; the steps are doubled while they limit one
 SCRATCH = ("vit_nano", "resnet_nano")
 TIMED = 25  # predictions
+FOR_COMPARING = 0.25  # of --hours, which features of networks leave
 SIDES = 32, 64  # pixels a side of networks from scratch, at least and at most
 
 
@@ -188,11 +190,13 @@ def advise(words: Sequence[str]) -> int:
     begun = time.monotonic()
     parser = CommandParser("advise", DESCRIPTION)
     parser.add_argument("words", nargs="+", metavar="FOLDER | key=value", help="the pictures")
-    about = "repetitions of the comparison begin for so long (default: 1)"
+    about = "take so long: networks whose features take too long are left out (default: 1)"
     parser.add_argument("--hours", type=number_between(1 / 60, 1000), default=1.0, metavar="H", help=about)
     parser.add_argument("--target", type=parse_share, metavar="SHARE", help="such as 95%%: the labels that it takes")
     about = "timm:NAME, timm:NAME=FILE or a run, with commas between; none for no network (default: three of timm)"
     parser.add_argument("--backbones", metavar="A,B", help=about)
+    about = "pixels a side that these networks see (default: the pictures' own, 96 to 224)"
+    parser.add_argument("--image-size", type=number_between(16, 1024, int), metavar="N", help=about)
     parser.add_out("the folder of the advice (default: runs/advice-FOLDER)")
     args = parser.parse_intermixed_args(words)
     keys = [word for word in args.words if "=" in word]
@@ -281,34 +285,37 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
     given = None if args.backbones is None else [one for one in args.backbones.split(",") if one not in ("", "none")]
     networks: dict[str, Backbone] = {}
     opened: dict[str, str] = {}  # name -> source
+    problems: list[str] = []
+    side = args.image_size or min(max(pictures.side, frozen.SMALLEST), frozen.LARGEST)
     for source in frozen.DEFAULT if given is None else given:
-        try:
-            one = frozen.open_backbone(source, pictures.side)
-        except UserError as error:
-            if given is not None:
-                raise
-            console.say(f"without pretrained networks ({error.problems[0]}); --backbones takes weights that are here")
-            if "not reachable" in error.problems[0]:
-                break  # without a network the others fail as slowly
-        else:
+        with collecting(problems):
+            one = frozen.open_backbone(source, side)
             networks[one.name], opened[one.name] = one, source
-    known = f" and frozen features of {', '.join(networks)}" if networks else ""
+    if problems and (given or not networks):
+        raise UserError(problems if given else f"{problems[0]}; --backbones none compares without networks")
+    for problem in problems:
+        console.say(problem)
+    seen = [f"{one.name} at {' x '.join(map(str, one.size))} pixels" for one in networks.values()]
+    known = f" and frozen features of {', '.join(seen)}" if seen else ""
     count = plural(len(pictures.paths), "picture")
     console.say(f"{count}: classifiers on pixels and colors{known}, repeated for up to {duration(3600 * args.hours)}")
     features: dict[str, np.ndarray] = {}
     failed = []  # of networks: one does not take the others' work with it
+    deadline = begun + 3600 * args.hours
     kept = "features" if pictures.bits == 16 else f"features-{pictures.bits}-bit"
     with progress_bar(console) as progress:
         for backbone in (frozen.PIXELS, *networks.values()):
             place = out / kept, backbone, pictures.root, pictures.paths, pictures.digests
+            shown = progress if backbone is frozen.PIXELS else within(deadline, args.hours, progress)
             try:
-                features[backbone.name] = frozen.compute_features(*place, pictures.bits, progress)
+                features[backbone.name] = frozen.compute_features(*place, pictures.bits, shown)
             except RuntimeError as error:  # torch's, such as too little memory
-                failed.append(f"{backbone.name} has failed: {first_line(error)}")
+                failed.append(f"without {backbone.name}: {first_line(error)}")
+                console.say(failed[-1])
         small = features[PIXELS]
         features |= {PIXELS: frozen.scale_pixels(small), COLORS: frozen.count_colors(small)}
         splits = make_splits(pictures.labels, pictures.groups, pictures.held_out)
-        outcomes = compare_candidates(features, pictures.labels, splits, progress, begun + 3600 * args.hours)
+        outcomes = compare_candidates(features, pictures.labels, splits, progress, deadline)
     write_text(out / "pictures.csv", pictures.to_table())
     trained, steps = read_networks(pictures, out)
     answer = judge(outcomes, [*trained.values()], pictures.labels, pictures.groups, pictures.held_out)
@@ -324,7 +331,7 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
         facts["predictor"] = {"run": os.path.relpath(answer.chosen.network.folder, out)}
     else:
         kind, name = outcome.candidate.kind, outcome.candidate.features
-        facts["predictor"] = {"kind": kind, "features": name, "source": opened.get(name), "side": pictures.side}
+        facts["predictor"] = {"kind": kind, "features": name, "source": opened.get(name), "side": side}
         facts["predictor"] |= {"classes": list(pictures.classes), "temperature": mistakes.temperature}
         facts["predictor"] |= {"bits": pictures.bits, "kept": kept}
     write_json(
@@ -335,6 +342,23 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
     for text in [*sentences, costs, f"verdict  {page}", *use]:
         Console().say(text)
     return 0
+
+
+def within(deadline: float, hours: float, progress: "Show") -> "Show":
+    """Return a `progress` of a network's features that raises RuntimeError if they would leave no time to compare."""
+    first: list[tuple[float, int]] = []  # after the first batch, in which the network warms up
+
+    def show(what: str, done: int, total: int) -> None:
+        progress(what, done, total)
+        now = time.monotonic()
+        first.append((now, done))
+        if len(first) > 2 and done < total / 2:  # later, little is to be won
+            left = (total - done) * (now - first[0][0]) / (done - first[0][1])
+            if now + left > deadline - FOR_COMPARING * 3600 * hours:
+                more = f"its features take {duration(left)} more, too long for --hours {hours:g}"
+                raise RuntimeError(f"{more}; give more hours, or a smaller --image-size")
+
+    return show
 
 
 def describe_costs(

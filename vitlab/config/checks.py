@@ -243,11 +243,11 @@ SCHEDULES = {  # that use a key, and what the key is where none does
 def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
     """Yield problems of a recipe's keys that contradict, have no effect, or do not fit its model or its batch."""
     if node.freeze and node.optimizer == "muon":
-        yield "recipe.freeze=body: trains the head only, which recipe.optimizer=muon cannot; give adamw or sgd"
+        yield f"recipe.freeze={node.freeze}: trains the head alone, which recipe.optimizer=muon cannot; give adamw, sgd"
     if node.lora.rank and node.optimizer == "muon":
         yield f"recipe.lora.rank={node.lora.rank}: recipe.optimizer=muon trains whole matrices; give adamw or sgd"
     if node.lora.rank and node.freeze:
-        yield f"recipe.lora.rank={node.lora.rank}: recipe.freeze=body trains the head only; give one of them"
+        yield f"recipe.lora.rank={node.lora.rank}: recipe.freeze={node.freeze} trains the head only; give one of them"
     if node.lora.on and not node.lora.rank:
         yield f"recipe.lora.on=[{','.join(node.lora.on)}]: has no effect without recipe.lora.rank; give for example 8"
     name = node.schedule
@@ -272,8 +272,10 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
 
 MIXES = ("class_weights", "mixup", "cutmix", "random_erasing")
 TARGETS = ("is for images of one class each", (*MIXES, "label_smoothing"))
-EXCLUDED = {  # the keys of a recipe that do not go with a modality of data or a task, and why
-    "text": ("is only for images", (*MIXES, "repeats", "rand_augment.layers")),
+AUGMENTS = ("mixup", "cutmix", "random_erasing", "repeats", "rand_augment.layers")
+EXCLUDED = {  # the keys of a recipe that do not go with a modality of data, a task or what is frozen, and why
+    "text": ("is only for images", ("class_weights", *AUGMENTS)),
+    "features": ("needs recipe.freeze=body, since recipe.freeze=features computes each picture once", AUGMENTS),
     "captioning": ("a caption does not say what it makes of a picture", MIXES),
     "multilabel": TARGETS,
     "regression": TARGETS,
@@ -282,7 +284,7 @@ EXCLUDED = {  # the keys of a recipe that do not go with a modality of data or a
 
 def check_excluded(config: DictConfig) -> Iterator[str]:
     """Yield a line for each key of the recipe that EXCLUDED rules out, unless it has its default."""
-    for place in ("data.modality", "task.kind"):
+    for place in ("data.modality", "task.kind", "recipe.freeze"):
         reason, keys = EXCLUDED.get(OmegaConf.select(config, place), ("", ()))
         for key in keys:
             value, default = attrgetter(key)(config.recipe), attrgetter(key)(RecipeConfig())

@@ -15,7 +15,7 @@ import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, replace
@@ -29,13 +29,15 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from vitlab.config import UserError, raise_all, resolved
 from vitlab.config.groups import affecting, select
 from vitlab.config.schema.data import DataConfig
 from vitlab.config.schema.fields import CACHE
 from vitlab.data import load
-from vitlab.data.base import BESIDE, ImageData, Show, Split, list_arrays, module_of
+from vitlab.data.base import BESIDE, ImageData, Show, Split, list_arrays, module_of, take_items
 from vitlab.files import replacing, write_json
 from vitlab.formatting import cut_lines, cut_names, duration, plural, whole
 from vitlab.hardware import count_cores
@@ -44,6 +46,8 @@ PATIENCE = 3.0  # seconds of waiting for another process before a line says so
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 5  # of the files of an entry
 CHUNK = 128  # images decoded at a time by one thread
+BATCH = 32  # pictures whose features are computed at a time
+EVERY = 20.0  # seconds of computing features that a crash loses at most
 LISTED = 5  # images that cannot be decoded, named in an error; broken links, named in a warning
 SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and network storage add
     r"\..*|__macosx|\$recycle\.bin|system volume information|found\.\d+|lost\+found|__pycache__"
@@ -196,7 +200,7 @@ def cached(
             cache_root().mkdir(parents=True, exist_ok=True)
             stack.enter_context(alone(Path(f"{locate(name, key()[0])}.lock"), f"preparing data={name}"))
         except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
-            warn_of_no_cache(name, error)
+            warn_of_no_cache(f"data={name}", error)
             return build()
         if entry := open_entry(locate(name, *key())):  # another process was first
             return entry
@@ -213,7 +217,7 @@ def cached(
             shutil.rmtree(path, ignore_errors=True)  # a damaged one
             os.replace(begun, path)
         except OSError as error:
-            warn_of_no_cache(name, error)
+            warn_of_no_cache(f"data={name}", error)
         finally:
             shutil.rmtree(begun, ignore_errors=True)
         return open_entry(path) or (about, arrays)
@@ -229,8 +233,8 @@ def open_entry(path: Path) -> Entry | None:
         return None
 
 
-def warn_of_no_cache(name: str, error: Exception) -> None:
-    again = f"data={name} will be prepared again each time, which is slower; set VITLAB_CACHE to a folder that can be"
+def warn_of_no_cache(what: str, error: Exception) -> None:
+    again = f"{what} will be prepared again each time, which is slower; set VITLAB_CACHE to a folder that can be"
     warnings.warn(f"cannot write the cache in {cache_root()} ({error}): {again} written", stacklevel=4)
 
 
@@ -276,12 +280,12 @@ def write_arrays(name: str, about: dict[str, Any], arrays: dict[str, Any], folde
     raise_all(cut_lines(problems, LISTED, " images that cannot be read"))
 
 
-def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
+def decode_ahead(split: Split, chunk: int = CHUNK) -> Iterator[tuple[int, Future]]:
     """Yield (number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
     cores, ahead = count_cores(), deque()
     with ThreadPoolExecutor(cores) as pool:
-        for start in range(0, len(split), CHUNK):
-            indices = np.arange(start, min(start + CHUNK, len(split)))
+        for start in range(0, len(split), chunk):
+            indices = np.arange(start, min(start + chunk, len(split)))
             ahead.append((len(indices), pool.submit(split.read, indices)))
             if len(ahead) > 2 * cores:
                 yield ahead.popleft()
@@ -408,3 +412,55 @@ def compute_hash(config: DataConfig, data: Any) -> str:
         for path in named_files(config).values():
             digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
     return digest.hexdigest()
+
+
+# -- features of pictures, by the hash of each picture: sets that share pictures share their features
+
+
+def keep_features(
+    path: Path, split: Split, compute: Callable[..., Any], progress: Callable[..., None], digests: Sequence[str] = ()
+) -> np.ndarray:
+    """Return features (N, ...) of a split's N pictures: read the kept ones from a file, compute the rest and keep it.
+
+    compute: at most BATCH pictures uint8 (B, C, H, W) -> features float32 (B, ...). One process at a time computes;
+    `progress(done, total)` hears of each batch. digests: of the pictures, else their pixels are hashed.
+    """
+    batches = () if digests else (np.ascontiguousarray(future.result()) for _, future in decode_ahead(split))
+    digests = digests or [hashlib.blake2b(item, digest_size=16).hexdigest() for batch in batches for item in batch]
+    kept = read_kept(path)
+    with ExitStack() as stack:
+        if not kept.keys() >= set(digests):
+            with suppress(OSError, NotImplementedError):  # as `cached`; what cannot be written is a warning below
+                path.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(alone(path.with_suffix(".lock"), f"computing {path.stem}"))
+                kept = read_kept(path)  # another process may have been first
+        rows = {digest: row for row, digest in enumerate(digests) if digest not in kept}
+        lacking, done, due = list(rows), 0, time.monotonic() + EVERY
+        for count, future in decode_ahead(take_items(split, np.array([*rows.values()], dtype=np.int64)), BATCH):
+            kept |= zip(lacking[done : done + count], compute(future.result()), strict=True)
+            done += count
+            progress(done, len(lacking))
+            if done == len(lacking) or time.monotonic() > due:
+                due = time.monotonic() + EVERY
+                write_kept(path, kept)
+    return np.stack([kept[digest] for digest in digests])
+
+
+def read_kept(path: Path) -> dict[str, np.ndarray]:
+    """Read the kept features by digest; none from a damaged file."""
+    try:
+        arrays = load_file(path)
+        return dict(zip(map(bytes.hex, map(bytes, arrays["digests"])), arrays["features"], strict=True))
+    except (SafetensorError, KeyError, ValueError, OSError):
+        return {}
+
+
+def write_kept(path: Path, kept: dict[str, np.ndarray]) -> None:
+    """Write the features; warn if they cannot be written."""
+    digests = np.array([list(bytes.fromhex(digest)) for digest in kept], dtype=np.uint8)
+    features = np.ascontiguousarray(np.stack([*kept.values()]))  # safetensors writes the memory as it lies
+    try:
+        with replacing(path) as file:
+            file.write(save({"digests": digests, "features": features}))
+    except OSError as error:
+        warn_of_no_cache("features", error)

@@ -135,6 +135,14 @@ def before_head(model: nn.Module) -> Callable[..., Tensor]:
     return features
 
 
+def read_by_head(model: nn.Module, head: str, inputs: Tensor) -> tuple[Tensor, bool]:
+    """Run a model; return what its module `head` reads, and whether the model's output is that module's."""
+    calls = []
+    with model.get_submodule(head).register_forward_hook(lambda _, given, output: calls.append((given[0], output))):
+        output = model.forward(inputs)  # not a compiled call, which would not see the hook
+    return calls[-1][0], len(calls) == 1 and calls[0][1] is output
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Set the model to eval mode in the block; then give each module its mode back: some may be frozen in eval mode."""

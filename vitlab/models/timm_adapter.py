@@ -60,7 +60,8 @@ def create_pretrained(name: str, setting: str, instead: str, **options: Any) -> 
             raise
         raise UserError(
             f"{setting}: cannot download the weights of {name}: {constants.ENDPOINT} is not reachable, and they are "
-            f"not in the local cache {constants.HF_HUB_CACHE}; give {instead}"
+            f"not in the local cache {constants.HF_HUB_CACHE}; `hf download {cfg.hf_hub_id}` fetches them where there "
+            f"is a network; give {instead}"
         ) from error
     finally:
         constants.HF_HUB_OFFLINE = was_offline

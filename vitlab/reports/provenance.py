@@ -127,6 +127,7 @@ def compare_settings(results: Results) -> list[list[str]]:
             texts = [", ".join(dict.fromkeys(of_run.get(key, "none") for of_run in of_model)) for of_model in values]
             in_use = "." not in key and key != "kind" and texts[0] not in OFF
             if in_use or any(text != defaults.get(key) for text in texts):
+                texts = [f"{text}, not augmented" if (key, text) == ("freeze", "features") else text for text in texts]
                 lines.append(["recipe" if key == "name" else key.replace("_", " "), *texts])
     return lines
 

@@ -388,12 +388,12 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     items = 0 if of_other_data else max((int(finite(row.get("test_items")) or 0) for row in rows), default=0)
     if gaps:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
-        over = " and ".join(["seeds"] * over_seeds + ["held-out examples"] * over_items)
+        over = [*["seeds"] * over_seeds, *["held-out examples"] * over_items, *["trials"] * bool(results.luck)]
         alone = "" if over_seeds else "; other seeds are not covered"
         several = max(gap.comparisons for gap in gaps) + 1
         at_once = f", for {several} models at once" if several > 2 else ""
         of = f"in percent of the higher {metric.name}, " if metric.relative else ""
-        texts.append(f"Differences: {of}with their 95% intervals over {over}{at_once}{alone}.")
+        texts.append(f"Differences: {of}with their 95% intervals over {join_names(over)}{at_once}{alone}.")
     if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:
         share = metric.text(chance)
         texts.append(f"Always choosing the largest class gives {share} on {items:,} held-out examples.")

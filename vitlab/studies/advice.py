@@ -26,9 +26,10 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import SVC
 
 from vitlab.analysis.backbones import PIXELS as PICTURES
-from vitlab.analysis.backbones import count_colors, open_backbone, read_kept, scale_pixels
+from vitlab.analysis.backbones import count_colors, open_backbone, scale_pixels
 from vitlab.config import UserError
 from vitlab.data.base import Show
+from vitlab.data.cache import read_kept
 from vitlab.data.split import nested_order
 from vitlab.formatting import plural, whole
 from vitlab.training.predict import Prediction, fit_temperature, read_pictures, soften
@@ -166,19 +167,16 @@ def compare_candidates(
 ) -> list[Outcome]:
     """Rank all candidates at the largest training set, the best first; measure the best CURVES of them at all sizes.
 
-    After `deadline` (of time.monotonic) no further repetition begins.
+    One repetition of each is always made, a further one only if it ends before `deadline` (of time.monotonic) at the
+    pace so far; the ranking leaves a third of the time to the smaller sizes.
     """
 
-    def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str) -> list[Outcome]:
+    def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str, end: float) -> list[Outcome]:
         hits = np.zeros((len(candidates), len(sizes), len(labels)), dtype=np.float32)
         scores = np.zeros((len(candidates), len(labels), labels.max() + 1), dtype=np.float32)
         tested, repeats, done, begun = np.zeros(len(labels), dtype=int), 0, 0, time.monotonic()
-        each = FOLDS * len(candidates) * len(sizes)
-        jobs = each * (1 if np.isfinite(deadline) else REPEATS)
-        while repeats < REPEATS and (not repeats or (left := deadline - time.monotonic()) > 0):
-            if repeats and np.isfinite(left):  # a repetition that has begun is ended
-                more = int(np.ceil(left * repeats / (time.monotonic() - begun)))
-                jobs = each * min(REPEATS, repeats + more)
+        each, planned = FOLDS * len(candidates) * len(sizes), REPEATS if np.isinf(end) else 1
+        while repeats < planned:
             folds = splits[FOLDS * repeats : FOLDS * (repeats + 1)]
             cases = list(product(folds, range(len(candidates)), range(len(sizes))))
             fits = []
@@ -190,10 +188,12 @@ def compare_candidates(
                 if which == 0:
                     scores[place, test] += found
                 done += 1
-                progress(what, done, jobs)
+                progress(what, done, each * planned)
             for _, test in folds:
                 tested[test] += 1
             repeats += 1
+            now = time.monotonic()
+            planned = int(min(REPEATS, repeats + max(0.0, (end - now) * repeats / (now - begun))))
         with np.errstate(invalid="ignore"):
             hits /= np.where(tested, tested, np.nan)
         means = scores / np.maximum(tested, 1)[:, None]
@@ -202,16 +202,17 @@ def compare_candidates(
         ]
 
     size = min(len(train) for train, _ in splits)
+    first = (time.monotonic() + 2 * deadline) / 3
     kinds = {name: FLOOR if name in (PIXELS, COLORS) else FROZEN for name in features}
     left_out = ["SVM (RBF)"] if len(labels) > LARGEST_KERNEL else []
     all_of_them = [Candidate(kind, name) for name, of in kinds.items() for kind in of if kind not in left_out]
-    ranked = evaluate(all_of_them, [size], "comparing classifiers")
+    ranked = evaluate(all_of_them, [size], "comparing classifiers", first)
     ranked.sort(key=lambda one: -np.nanmean(one.hits[0]))
     chosen = [one for one in ranked if not one.candidate.is_floor][: CURVES[0]]
     chosen += [one for one in ranked if one.candidate.is_floor][: CURVES[1]]
     least = max(FEWEST, 2 * len(np.unique(labels)))
     smaller = [size >> power for power in range(1, SIZES) if size >> power >= least]
-    followed = evaluate([one.candidate for one in chosen], smaller, "with fewer labels") if smaller else []
+    followed = evaluate([one.candidate for one in chosen], smaller, "with fewer labels", deadline) if smaller else []
     for one, more in zip(chosen, followed, strict=False):
         sizes, hits = np.append(one.sizes, more.sizes), np.concatenate([one.hits, more.hits])
         ranked[ranked.index(one)] = replace(one, sizes=sizes, hits=hits)
@@ -461,7 +462,7 @@ class AdvisedClassifier:
         self.classes, self.temperature, self.features = facts["classes"], facts["temperature"], facts["features"]
         self.backbone = open_backbone(facts["source"], facts["side"]) if facts["source"] else PICTURES
         self.bits = facts["bits"]
-        kept = read_kept(folder / facts["kept"] / self.backbone.key)
+        kept = read_kept(folder / facts["kept"] / f"{self.backbone.key}.safetensors")
         train = table[table["split"] != "test"] if "split" in table else table
         if lacking := len(set(train["digest"]) - kept.keys()):
             raise UserError(f"{folder}: lacks the features of {plural(lacking, 'picture')}; run vitlab advise again")

@@ -31,7 +31,7 @@ from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
 from vitlab.training.loop import Diverged, Hooks, Interrupted
-from vitlab.training.run import Run, count_finetuning_steps, make_result, prepare
+from vitlab.training.run import ON_FEATURES, Run, count_finetuning_steps, make_result, prepare
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.train import compare_splits, keep_process_settings, test, train
 
@@ -140,6 +140,8 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
                 prepare(child, open_data(child.data)).count_steps(child.train_size)
     if run.init is not None:
         print(run.init, file=sys.stderr)
+    if run.prepared.head:
+        print(ON_FEATURES, file=sys.stderr)
     hooks = replace(hooks, log=observer.on_start(run) if observer else None)
     try:
         try:

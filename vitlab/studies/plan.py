@@ -37,7 +37,7 @@ from vitlab.training.files import source_of, source_problems
 from vitlab.training.launch import Stopping
 from vitlab.training.load import initialise
 from vitlab.training.loop import Hooks, Interrupted
-from vitlab.training.run import Prepared, Run, count_finetuning_steps, format_budget, prepare
+from vitlab.training.run import ON_FEATURES, Prepared, Run, count_finetuning_steps, format_budget, prepare
 from vitlab.training.settings import Placement, evaluation_context
 from vitlab.training.train import keep_process_settings, train
 
@@ -234,12 +234,14 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
         model = plan.model_of(spec)
         steps = plan.steps(spec)
         examples = steps * model.config.recipe.batch_size
-        flops += examples * model.flops_per_example
-        cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.flops_per_example:.2e}")
+        flops += (spent := model.count_flops(examples, plan.count_items(spec)))
+        cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{spent:.2e}")
         rows.append([spec.name, *cells, *([duration(seconds[place])] if times else [])])
     console, said = consoles.Console(), "how long they take says --dry-run on a machine where they train"
     console.say(plan.headline(len(plan.specs)))
     console.print(consoles.tabulate(header, rows, numbers=len(header) - 1))
+    if frozen := [name for name, model in plan.by_variant.items() if model.head]:
+        console.say(f"{', '.join(frozen)}: {ON_FEATURES}")
     if times:
         wall = startup + pack(seconds, [0.0] * plan.jobs) + REPORT
         around = f"{duration(startup + REPORT)} before and after the runs"
@@ -248,10 +250,16 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
 
 
 def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
-    """Estimate the seconds of a run. Several devices are taken to share the steps and evaluations."""
+    """Estimate the seconds of a run.
+
+    Several devices are taken to share the steps and evaluations, runs on kept features to find none of them.
+    """
     model, task = plan.model_of(spec), plan.task
     devices = model.config.trainer.devices * model.config.trainer.nodes
-    trained = plan.steps(spec) * times.step + plan.evaluations(spec) * len(task.validation) * times.validation
+    evaluated = plan.evaluations(spec) * len(task.validation)
+    if model.head:
+        devices, evaluated = 1, len(task.validation) + plan.count_items(spec)
+    trained = plan.steps(spec) * times.step + evaluated * times.validation
     tested = (len(task.test) + task.writes_texts * len(task.validation)) * times.test
     return times.start + trained / devices + tested + count_finetuning_steps(model.config) * times.step
 

@@ -3,8 +3,11 @@
 Shapes: B batch, C channels, Y x X pixels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache, partial
 
+import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
@@ -12,7 +15,7 @@ from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.augment import Mixing, list_augmentations, normalize
-from vitlab.data.base import ImageData
+from vitlab.data.base import ImageData, Split, take_items
 from vitlab.tasks.base import Classes, Labels, Numbers, Objective, TargetTask
 from vitlab.tasks.metrics import IMAGES, MEASURES
 
@@ -61,6 +64,29 @@ class ImageTask(TargetTask):
 
     def count_targets(self, batch: Batch) -> Tensor:
         return torch.full((1,), len(batch[0]), device=batch[0].device)
+
+
+class HeadTask(ImageTask):
+    """An ImageTask for the module `head` of a model: its batches are features, all computed when one is first read."""
+
+    def __init__(self, task: ImageTask, head: str, compute: Callable[[Split], np.ndarray]):
+        vars(self).update(vars(task))
+        self.head = head
+        for part in ("train", "validation", "test"):
+            split = vars(task)[part]
+            rows = np.unique(task.training_indices) if part == "train" else np.arange(len(split))
+            features = cache(partial(compute, take_items(split, rows)))
+            vars(self)[part] = replace(split, read=partial(self.read, features, rows))
+
+    @staticmethod
+    def read(features: Callable[[], np.ndarray], rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        return features()[np.searchsorted(rows, indices)]
+
+    def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
+        return batch
+
+    def answer(self, model: nn.Module, batch: Batch) -> Batch:
+        return super().answer(model.get_submodule(self.head), batch)
 
 
 def list_problems(kind: str, data: ImageData, data_config: DataConfig) -> Iterator[str]:

@@ -183,7 +183,7 @@ def freeze(model: nn.Module, recipe: RecipeConfig) -> None:
     names = [name for name, _ in model.named_parameters()]
     head = {name for name in names if not name.startswith("text.")} if is_text else {*head_names(model)} & {*names}
     if not (head or rank):
-        raise UserError(f"recipe.freeze=body: {type(model).__name__} has no head to train; give recipe.freeze=null")
+        raise UserError(f"recipe.freeze={recipe.freeze}: {type(model).__name__} has no head to train; give null")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in head)
     if not rank:

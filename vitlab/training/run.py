@@ -4,19 +4,22 @@
 """
 
 import contextlib
+import hashlib
 import math
 import platform
 import re
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as L
+import numpy as np
 import torch
+from rich.console import Console
 from torch import nn
 
 from vitlab import models, tasks
@@ -25,26 +28,29 @@ from vitlab.config.groups import keys_per_study
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.models import ModelConfig
-from vitlab.data.cache import hash_data
+from vitlab.data.base import Split
+from vitlab.data.cache import BATCH, hash_data, keep_features, locate, write_lines
 from vitlab.data.loader import CPU
 from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
 from vitlab.hardware import count_cores, keep_freed_memory
 from vitlab.models import counting
-from vitlab.models.base import before_head
+from vitlab.models.base import before_head, read_by_head
 from vitlab.models.layers import merge_low_rank
 from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task
+from vitlab.tasks.images import HeadTask, ImageTask
 from vitlab.tasks.metrics import METRICS
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.load import fingerprint, initialise, refuse_tokenizer
 from vitlab.training.optim import build_optimizer, freeze, refuse_endless_warmup, refuse_stale_average
-from vitlab.training.settings import HERE, Placement, resolve
+from vitlab.training.settings import HERE, Placement, evaluation_context, resolve
 
 LARGEST_STEPS = 2**40  # as budget.steps
+ON_FEATURES = "the head alone trains, on features computed once a picture, without augmentation"
 
 
 def count_finetuning_steps(config: TrainConfig) -> int:
@@ -93,6 +99,14 @@ def leaves_unused(config: ModelConfig, task: Task) -> bool:
     return any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
 
 
+def find_head(model: nn.Module, task: Task) -> str:
+    """Find the one module that trains and ends the model, for recipe.freeze=features. Raises UserError without one."""
+    heads = {name.rpartition(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if type(task) is ImageTask and len(heads) == 1 and read_by_head(model.eval(), *heads, task.example()[0])[1]:
+        return heads.pop()
+    raise UserError("recipe.freeze=features: is for models of images that end with one head; give recipe.freeze=body")
+
+
 @dataclass(frozen=True)
 class Prepared:
     """The task, settings and costs that runs of a configuration share, for every train_size and seed."""
@@ -103,11 +117,16 @@ class Prepared:
     family: str
     params: int
     flops_per_example: int  # of a training step; of a frozen body there is no backward pass
+    flops_per_item: int = 0  # beside that, once for each training item: of kept features
+    head: str = ""  # the module that trains on kept features
 
     @property
     def settled(self) -> dict[str, Any]:
         """The settings that have one value in all runs of a study."""
         return {key: vars(self.settings)[key] for key in keys_per_study(TrainerConfig)}
+
+    def count_flops(self, examples: int, train_items: int) -> int:
+        return self.flops_per_example * examples + self.flops_per_item * train_items
 
     def count_steps(self, train_items: int) -> int:
         """Count the optimizer steps of a run on `train_items` items. Raises UserError if the recipe needs more."""
@@ -134,8 +153,15 @@ def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prep
     build_optimizer(model, config.recipe)  # raises UserError for a model that it is not for
     family, params = models.family(config.model, model), counting.parameters(model)
     example = task.example()
-    flops = counting.flops(model, task.shape, lambda model: task.loss(model, example))[1]
-    return Prepared(config, task, chosen, family, params, flops)
+    by_part, flops = counting.flops(model, task.shape, lambda model: task.loss(model, example))
+    if config.recipe.freeze != "features":
+        return Prepared(config, task, chosen, family, params, flops)
+    if config.budget.flops is not None:
+        raise UserError("budget.flops: steps on kept features cost next to nothing; give budget.steps")
+    forward = sum(by_part.values())
+    head = flops - forward  # of its backward pass, as much as of its forward pass: its inputs need no gradients
+    settings = replace(chosen, workers=0)  # features lie in memory
+    return Prepared(config, task, settings, family, params, 2 * head, forward - head, find_head(model, task))
 
 
 class Run:
@@ -183,6 +209,11 @@ class Run:
         last = self.files.checkpoint_path
         self.checkpoint = read_checkpoint(last) if last.exists() else None  # until training resumes from it
         self.resumed_step = self.checkpoint["global_step"] if self.checkpoint else 0
+        self.trained = self.task  # what training, its evaluations and the test read
+        if head := self.prepared.head:
+            self.trained = HeadTask(self.task, head, self.compute_features)
+            if self.checkpoint:
+                self.load_state(self.checkpoint["state_dict"])
         # fewer steps than the budget's once it has stopped early
         stopped_early = self.checkpoint and self.checkpoint.get("callbacks", {}).get("Loop", {}).get("stopped")
         self.last_step = self.resumed_step if stopped_early else self.steps
@@ -230,9 +261,33 @@ class Run:
         """Build the finished run's model again, with its weights. Raises UserError."""
         self.model = models.build(self.config.model, **self.task.shape)
         path, last = self.files.weights_path, self.checkpoint
-        state = (last if last and path == self.files.checkpoint_path else read_checkpoint(path))["state_dict"]
-        self.model.load_state_dict(merge_low_rank({name.removeprefix("model."): each for name, each in state.items()}))
+        self.load_state((last if last and path == self.files.checkpoint_path else read_checkpoint(path))["state_dict"])
         self.set_memory_format()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(merge_low_rank({name.removeprefix("model."): each for name, each in state.items()}))
+
+    @cached_property
+    def features_path(self) -> Path:
+        """The file of the body's features: other weights, normalisation or precision have another."""
+        digest, config = hashlib.sha256(), self.config
+        for name, value in self.model.state_dict().items():
+            if not name.startswith(f"{self.prepared.head}."):
+                digest.update(value.cpu().contiguous().numpy().tobytes())
+        key = self.settings.precision, self.device.type, config.data.mean, config.data.std, digest.hexdigest()
+        return Path(f"{locate(f'features-{config.model.name}', resolved(config.model), *key)}.safetensors")
+
+    def compute_features(self, split: Split) -> np.ndarray:
+        """Return what the head reads of each picture (N, ...): as kept, or computed, always in batches of one size."""
+        _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
+
+        def compute(pictures: np.ndarray) -> np.ndarray:
+            batch = torch.from_numpy(np.resize(pictures, (BATCH, *pictures.shape[1:]))).to(self.device)
+            with torch.inference_mode(), autocast:
+                features, _ = read_by_head(self.placed_model(), self.prepared.head, self.task.prepare((batch, None))[0])
+            return features[: len(pictures)].float().cpu().numpy()
+
+        return keep_features(self.features_path, split, compute, partial(write_lines(Console(stderr=True)), "features"))
 
 
 SETTINGS = (  # of a result
@@ -282,7 +337,7 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "steps": run.last_step,
         "examples_seen": examples,
         "params": run.prepared.params,
-        "train_flops": run.prepared.flops_per_example * examples,
+        "train_flops": run.prepared.count_flops(examples, len(run.indices)),
         "error": find_error(metrics),
         **metrics,
         **({"mfu": mfu} if mfu else {}),

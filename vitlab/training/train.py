@@ -144,6 +144,8 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
         run.model.compile()
     module = build_module(run)
     loop = Loop(run, hooks)
+    if run.prepared.head:
+        run.trained.train.read(run.indices[:1])  # computes the features of all, before the steps are timed
     trainer = build_trainer(run, loop)
     batches, validation = build_loaders(run)
     resumed_from = run.files.checkpoint_path if run.checkpoint else None
@@ -174,7 +176,7 @@ def build_module(run: Run) -> TrainingModule:
     """Build the LightningModule of a run."""
     return TrainingModule(
         run.model,
-        run.task,
+        run.trained,
         run.config.recipe,
         steps=run.steps,
         seed=run.config.seed,
@@ -194,7 +196,7 @@ def build_loaders(run: Run) -> tuple[Generator[Any], DataLoader]:
     recipe = run.config.recipe
     shared = {"workers": run.settings.workers, "device": run.device, "part": run.ranks.part}
     batches = train_loader(
-        run.task.train,
+        run.trained.train,
         run.indices,
         batch_size=recipe.batch_size,
         steps=run.steps,
@@ -204,7 +206,7 @@ def build_loaders(run: Run) -> tuple[Generator[Any], DataLoader]:
         **shared,
     )
     together = run.task.eval_batch_size or max(recipe.batch_size, 256)
-    return iter(batches), eval_loader(run.task.validation, batch_size=together, **shared)
+    return iter(batches), eval_loader(run.trained.validation, batch_size=together, **shared)
 
 
 def test(run: Run) -> Tested:
@@ -214,7 +216,7 @@ def test(run: Run) -> Tested:
     """
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
     collected = evaluate(
-        run.placed_model().eval(), run.task, run.task.test, autocast, run.settings.workers, detailed=True
+        run.placed_model().eval(), run.trained, run.trained.test, autocast, run.settings.workers, detailed=True
     )
     values, texts = collected.compute(), dict(collected).get("texts")
     metrics = {name: float(value) for name, value in values.items() if not value.ndim}
@@ -236,19 +238,19 @@ def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
     doubling of the steps, over the last quarter.
     """
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
-    split, indices = run.task.train, run.indices
-    sample = indices[subset(split.labels[indices], min(SAMPLE, len(run.task.validation)), seed=0)]
+    task, split, indices = run.trained, run.trained.train, run.indices
+    sample = indices[subset(split.labels[indices], min(SAMPLE, len(task.validation)), seed=0)]
     model = run.placed_model().eval()
-    fitted = evaluate(model, run.task, split, autocast, run.settings.workers, indices=sample).compute()
-    if run.task.writes_texts:  # at the end alone: to write takes longer than to train
-        found = evaluate(model, run.task, run.task.validation, autocast, run.settings.workers, detailed=True).compute()
+    fitted = evaluate(model, task, split, autocast, run.settings.workers, indices=sample).compute()
+    if task.writes_texts:  # at the end alone: to write takes longer than to train
+        found = evaluate(model, task, task.validation, autocast, run.settings.workers, detailed=True).compute()
         validation = {name: float(value) for name, value in found.items() if not value.ndim} | validation
     columns = {f"validation_{name}": value for name, value in validation.items()}
     columns |= {f"train_sample_{name}": float(value) for name, value in fitted.items()}
     key = "validation/accuracy" if "accuracy" in validation else "validation/loss"
     late = [row for row in run.files.metrics() if row.get(key) is not None and row["step"] >= 0.75 * run.last_step]
     if len(late) > 1:
-        lowest = 0.5 / len(run.task.validation)
+        lowest = 0.5 / len(task.validation)
         first, last = (
             math.log(max(1 - row[key] if key == "validation/accuracy" else row[key], lowest))
             for row in (late[0], late[-1])

@@ -32,7 +32,8 @@ scale quick other -> 'other' is not key=value, and the study is 'quick' already
 scale text_quick recipe.batch_size=4 -> recipe.batch_size: 'recipe' has no keys &\
  "set=[model.dropout=0.2,recipe.batch_size=4]"
 scale model.depth=4 -> model.depth: no key 'model' in a study & "set=[model.depth=4]"
-scale models=[vit_nano, resnet_nano] -> models=[vit_nano,: the list has no ']'; quote || 'resnet_nano]' & quote a list
+scale models=[vit_nano, mixer_nano, resnet_nano] -> models=[vit_nano,: the list has no ']'; quote ||\
+ 'mixer_nano,' & quote a list || 'resnet_nano]' & quote a list
 list -> the following arguments are required: what
 list modles -> unknown 'modles'; did you mean 'models'? choices: models, data
 eval nowhere -> nowhere: not a run, it holds no config.yaml

@@ -1,6 +1,8 @@
 """Which classifier is best, from arrays alone."""
 
+import itertools
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,3 +166,14 @@ def test_after_the_deadline_one_repetition_is_finished():
     outcomes = advice.compare_candidates({"pixels": x}, labels, splits, deadline=time.monotonic() - 1)
     assert not np.isnan(outcomes[0].hits).any()
     assert set(np.unique(outcomes[0].hits)) <= {0.0, 1.0}
+
+
+def test_a_repetition_begins_only_if_it_ends_before_the_deadline(monkeypatch):
+    """Each takes a second by this clock, which a look moves on; the ranking has four of the six."""
+    monkeypatch.setattr(advice, "REPEATS", 4)
+    monkeypatch.setattr(advice, "time", SimpleNamespace(monotonic=itertools.count().__next__))
+    labels, x = draw(120)
+    outcomes = advice.compare_candidates(
+        {"pixels": x}, labels, advice.make_splits(labels, np.arange(120), None), deadline=6
+    )
+    assert [one.repeats for one in outcomes] == [3] * 3

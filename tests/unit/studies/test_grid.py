@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitlab.config import TrainConfig, UserError, compose, identity, load, resolved
+from vitlab.config import TrainConfig, compose, identity, load, resolved
 from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, name_run
 
 
@@ -39,12 +39,6 @@ def test_a_run_does_not_depend_on_the_rest_of_the_grid():
         for spec in expand(study("models=[resnet18,vit_nano,resnet_nano]", "seeds=[1,0]"), [5, 7, 31])
     }
     assert before.items() <= after.items()
-
-
-def test_the_name_of_a_variant_has_so_many_characters_at_most():
-    study(f"models={{{120 * 'm'}: vit_nano}}")
-    with pytest.raises(UserError, match="is longer than 120 characters"):
-        study(f"models={{{121 * 'm'}: vit_nano}}")
 
 
 def test_set_goes_to_every_run_and_a_variants_keys_to_its_own():

@@ -167,6 +167,11 @@ def test_a_crossover_that_half_of_the_draws_have_is_likely():
     )
 
 
+def test_the_interval_of_a_sure_crossover_may_have_no_end():
+    found = crossover(*(fit_scaling_law(*measure(law, start=s)) for s, law in enumerate(crossing(70_000))))
+    assert (found.claim, found.high) == ("sure", None)
+
+
 def test_models_that_never_cross_have_none_and_a_reason():
     first, second = (fit_scaling_law(*measure(lambda x, b=b: b * x**-0.4, start=b)) for b in (3, 6))
     crossing_place = crossover(first, second)

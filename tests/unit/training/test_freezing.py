@@ -1,4 +1,7 @@
-"""recipe.freeze and lora: what does not train does not move, is in no optimizer, and has no dropout or statistics."""
+"""recipe.freeze and lora: what does not train does not move, is in no optimizer, and has no dropout or statistics.
+
+On kept features the head trains as on those of the body, and each picture is computed once.
+"""
 
 import copy
 import re
@@ -6,12 +9,18 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import nn
 
+from tests.runs import train_run
 from vitlab import models
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
+from vitlab.data.cache import open_data, read_kept
 from vitlab.models.base import before_head, evaluating
+from vitlab.models.export import export_weights
 from vitlab.models.layers import merge_low_rank
+from vitlab.training import run as running
+from vitlab.training.checkpoints import load_run
 from vitlab.training.optim import build_optimizer, freeze
 
 IMAGES = {"image_size": (16, 24), "channels": 3, "num_classes": 5}
@@ -116,6 +125,7 @@ def test_layers_that_a_model_does_not_have_are_refused(name, option, says):
         ("recipe.lora.rank=2 recipe.freeze=body recipe.optimizer=adamw", "trains the head only; give one of them"),
         ("recipe.lora.on=[qkv]", "recipe.lora.on=[qkv]: has no effect without recipe.lora.rank; give for example 8"),
         ("recipe.freeze=body recipe.optimizer=muon", "which recipe.optimizer=muon cannot; give adamw"),
+        ("recipe=linear_probe recipe.repeats=2", "recipe.repeats=2: needs recipe.freeze=body, since"),
     ],
 )
 def test_what_freezing_does_not_go_with_is_refused(words, says):
@@ -123,3 +133,52 @@ def test_what_freezing_does_not_go_with_is_refused(words, says):
         compose(TrainConfig, words.split())
     (line,) = caught.value.problems
     assert says in line
+
+
+@pytest.mark.parametrize("name", ["vit_nano", "resnet_nano"])
+def test_on_kept_features_a_head_trains_as_on_the_body_and_each_picture_is_computed_once(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+    computed, read_by_head = [], running.read_by_head
+
+    def count(model, head, images):
+        computed.append(len(images) if images.device.type == "cpu" else 0)
+        return read_by_head(model, head, images)
+
+    monkeypatch.setattr(running, "read_by_head", count)
+    source = models.build_model(name, num_classes=10, image_size=8, channels=1)
+    save_file(export_weights(source), tmp_path / "source.safetensors")
+    words = [f"model={name}", "data=digits", f"init={tmp_path / 'source.safetensors'}", "init.head=new", "analyses=[]"]
+    words += ["recipe=linear_probe", "budget.steps=12", "recipe.ema=0.5", "trainer.evaluations=2", "wandb.mode=off"]
+
+    def run(folder, *more):
+        return train_run(compose(TrainConfig, [*words, *more]), tmp_path / folder)
+
+    fast = run("fast", "data.augment.shift=2", "train_size=60")
+    before, pictures = sum(computed), 60 + len(open_data(compose(TrainConfig, words).data).validation)
+    slow = run("slow", "data.augment.shift=0", "data.augment.flip=false", "train_size=60", "recipe.freeze=body")
+    assert sum(computed) == before
+    for key in ("loss", "accuracy", "validation_loss", "train_loss", "train_sample_loss"):
+        assert fast[key] == pytest.approx(slow[key], rel=1e-4), key
+    mine, other = (load_run(tmp_path / folder).model.state_dict() for folder in ("fast", "slow"))
+    for key, value in mine.items():
+        torch.testing.assert_close(value, other[key], rtol=1e-4, atol=1e-5, msg=key)
+    assert fast["train_flops"] < slow["train_flops"] / 2
+    run("again", "train_size=60", "recipe.lr=0.02")
+    assert sum(computed) == before, "of other rates, sizes and seeds too"
+    run("larger", "train_size=100")
+    (place,) = (tmp_path / "cache").glob("features-*.safetensors")
+    assert len(read_kept(place)) == pictures + 40 + fast["test_items"]
+    assert sum(computed) - before == 64
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model=deit_ti16_distilled", "data=digits", "data.image_size=32"],  # two heads read two tokens
+        ["task=text_classification", "model=gpt_nano", "data=docstrings"],
+    ],
+)
+def test_models_that_do_not_end_with_one_head_on_pictures_have_no_kept_features(words):
+    config = compose(TrainConfig, [*words, "recipe=linear_probe"])
+    with pytest.raises(UserError, match="is for models of images that end with one head"):
+        running.prepare(config, open_data(config.data))

@@ -126,7 +126,8 @@ class RecipeConfig(Choice):
     weight_decay: float = setting(0.05, least=0, affects=WEIGHTS)
     # rate of each layer against that of the next
     layer_decay: Optional[float] = setting(None, above=0, most=1, affects=WEIGHTS)
-    freeze: Optional[Literal["body"]] = None  # what does not train: all but the head
+    # what does not train: all but the head; features: those of each picture are computed once, without augmentation
+    freeze: Optional[Literal["body", "features"]] = None
     lora: LoraConfig = setting(LoraConfig)
     betas: list[float] = setting([0.9, 0.999], least=0, below=1, affects=WEIGHTS)
     eps: float = setting(1e-8, above=0, affects=WEIGHTS)

@@ -119,7 +119,7 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     """Make the four tiles: runs, each family's result with most data, time, compute."""
     rows, metric = results.all_rows, results.metric
     runs = [(*variant.partition(TRIAL)[::2], *rest) for variant, *rest in results.files.run_keys()]
-    axes = ("variant" if list_varied_keys(results.config) else "model", "trial", "size", "seed")
+    axes = ("variant" if list_varied_keys({**results.config, "tune": {}}) else "model", "trial", "size", "seed")
     reached = {}
     for name, by_size in results.contenders.items():
         cell = results.by_model[by_size[max(by_size)]][max(by_size)]

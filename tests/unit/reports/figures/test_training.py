@@ -114,6 +114,7 @@ def test_exact_matches_are_counted_by_the_words_of_the_source(tmp_path):
     (figure,) = curves.draw_lengths(Results(rows, run_files=files))
     shares = [(point["words"], point["share"]) for point in read_points(figure, "lines")]
     assert shares == [(1, 1.0), (2, 0.625)], "too few have three words"
+    assert figure.alt == "rnn: 100% to 62%."
 
 
 def test_of_classes_those_with_the_lowest_recall_come_first(study):
