@@ -240,7 +240,7 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     console, said = consoles.Console(), "how long they take says --dry-run on a machine where they train"
     console.say(plan.headline(len(plan.specs)))
     console.print(consoles.tabulate(header, rows, numbers=len(header) - 1))
-    if frozen := [name for name, model in plan.by_variant.items() if model.head]:
+    if frozen := dict.fromkeys(model.config.variant for model in plan.by_variant.values() if model.head):
         console.say(f"{', '.join(frozen)}: {ON_FEATURES}")
     if times:
         wall = startup + pack(seconds, [0.0] * plan.jobs) + REPORT

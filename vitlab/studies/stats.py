@@ -291,32 +291,23 @@ def weigh_ranks(finished: int, trials: int, best_of: int) -> np.ndarray:
     return np.array([math.comb(trials - rank, best_of - 1) / choices for rank in range(1, finished + 1)])
 
 
-def draw_best(shares: np.ndarray, ranked: np.ndarray, values: np.ndarray, best_of: int) -> np.ndarray:
-    """Draw what the best of `best_of` trials reaches if others had been drawn from the same recipes: (DRAWS,).
-
-    `shares` (DRAWS, trials) are bootstrap shares of the trials; `ranked` the places there of those that finished, the
-    best first, with `values`. Of a draw without any of these the value is NaN.
-    """
-    worse = 1 - shares[:, ranked].cumsum(axis=1).clip(0, 1)
-    weights = -np.diff(worse**best_of, axis=1, prepend=1.0)
-    with np.errstate(invalid="ignore"):
-        return weights @ values / weights.sum(axis=1)
-
-
 def draw_luck(rows: Rows, metric: Metric, best_of: int) -> dict[tuple[str, int], np.ndarray]:
     """Draw what other recipes would change for each model and size, in `Metric.compared`: mean 0, (DRAWS,).
 
-    A draw has the same trials of a model at all sizes and seeds, as the study has.
+    Trials are drawn with replacement, of a model the same at all sizes and seeds, as the study has. A draw in which none
+    has finished changes nothing.
     """
     shares, found = dict[str, np.ndarray](), dict[tuple[str, int], list[np.ndarray]]()
     for model in dict.fromkeys(row["model"] for row in rows):
         count = max(row["trial"] for row in rows if row["model"] == model)
-        shares[model] = np.random.default_rng([*model.encode()]).multinomial(count, np.full(count, 1 / count), DRAWS)
+        drawn = np.random.default_rng([*model.encode()]).multinomial(count, np.full(count, 1 / count), DRAWS)
+        shares[model] = drawn / count
     for (model, size, *_), trials in group_trials(rows).items():
         if ranked := rank_trials(trials, metric):
-            places = np.array([row["trial"] - 1 for row in ranked])
-            values = np.array([metric.compared(metric.value(row)) for row in ranked])
-            drawn = draw_best(shares[model] / shares[model][0].sum(), places, values, best_of)
+            worse = 1 - shares[model][:, [row["trial"] - 1 for row in ranked]].cumsum(axis=1).clip(0, 1)
+            weights = -np.diff(worse**best_of, axis=1, prepend=1.0)
+            with np.errstate(invalid="ignore"):
+                drawn = weights @ [metric.compared(metric.value(row)) for row in ranked] / weights.sum(axis=1)
             found.setdefault((model, size), []).append(np.nan_to_num(drawn - np.nanmean(drawn)))
     return {cell: np.mean(of_seeds, axis=0) for cell, of_seeds in found.items()}
 
