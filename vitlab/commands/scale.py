@@ -153,8 +153,8 @@ def scale(
     with LiveReport(files) as live:
         failed = watch(files, plan, live)
         while target:
-            rows = [row for row in files.finished_rows() if row["train_size"] in plan.sizes]
-            rows = [row for row in rows if name_trial(row["model"], row.get("trial")) in plan.by_variant]
+            rows = [r for r in files.finished_rows() if name_trial(r["model"], r.get("trial")) in plan.by_variant]
+            rows = [r for r in rows if r["train_size"] in plan.sizes]
             stopped = {(spec.config["variant"], spec.size) for spec in plan.specs if spec.name in failed}
             added, text = plan_round(rows, target, stopped)
             console.say(text)

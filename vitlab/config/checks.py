@@ -311,8 +311,7 @@ def list_settings(tune: Mapping[str, Any]) -> list[dict[str, Any]]:
     from scipy.stats.qmc import Sobol  # 1 s
 
     points = Sobol(len(tune) - 1, rng=0).random_base2(math.ceil(math.log2(tune[TRIALS])))[: tune[TRIALS]]
-    drawn = {key: values if isinstance(values, list) else read_range(values) for key, values in tune.items()}
-    del drawn[TRIALS]
+    drawn = {k: v if isinstance(v, list) else read_range(v) for k, v in tune.items() if k != TRIALS}
     pick = lambda of, share: of[int(share * len(of))] if isinstance(of, list) else of(share)  # noqa: E731
     return [{key: pick(of, share) for (key, of), share in zip(drawn.items(), at, strict=True)} for at in points]
 

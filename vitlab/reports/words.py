@@ -115,7 +115,21 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 def headline(results: Results) -> tuple[str, str]:
     """Say in at most WIDTH characters what the study found, then the rest: numbers, crossover, limits of the cells."""
     first, *rest = say_result(results)
-    return first, " ".join(filter(None, [*rest, describe_compute(results), describe_limits(results)]))
+    details = describe_overturn(results), describe_compute(results), describe_limits(results)
+    return first, " ".join(filter(None, [*rest, *details]))
+
+
+def describe_overturn(results: Results) -> str:
+    """Describe the recipe that would overturn a lead without trials: `B would lead at 4,000 with a recipe that ...`"""
+    *_, last = (None, *compare_sizes(results, results.contenders).values())
+    metric = results.metric
+    if results.efforts or last is None or last.verdict != LEAD or metric.percent != metric.higher_is_better:
+        return ""
+    cells = [results.by_model[results.contenders[name][last.size]][last.size] for name in last.order]
+    ahead, behind = (metric.to_error(cell.mean) for cell in cells)
+    who = f"{results.name_of(last.order[1])} would lead at {whole(last.size)}"
+    what = f"{'error' if metric.percent else metric.name} by {1 - ahead / behind:.0%}"
+    return f"{who} with a recipe that lowers its {what}."
 
 
 def describe_compute(results: Results) -> str:

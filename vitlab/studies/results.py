@@ -1,8 +1,7 @@
 """A study's results as pandas tables, read once: the source of every table, sentence, figure, page and dashboard.
 
 `runs`, a row per finished run; `cells`, a row per model and training-set size; `gaps`, a row per pair of models at a
-size. Of a study that tunes, `cells` and `gaps` have the best trials. Statistics: vitlab/studies/stats.py, their rules:
-docs/rules.md.
+size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
 """
 
 import math
@@ -63,7 +62,7 @@ FAMILY_NAMES = {
     "histogram": "Color histogram",
 }
 
-COMPUTE = ("train_flops", "tune_flops", "finetune_flops")  # columns
+COMPUTE = ("train_flops", "finetune_flops")  # columns
 EFFORTS = (1, 4, 16)  # trials of a model
 LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdicts
 
@@ -180,10 +179,8 @@ class Results:
     @cached_property
     def best_of(self) -> "pd.DataFrame":
         """The table `trials` and the columns of `cells`: what the best of 1, 2, ... trials is expected to reach."""
-        import pandas as pd
-
-        tables = [self.expect_best(count).cells.assign(trials=count) for count in range(1, self.trials + 1)]
-        return pd.concat(tables, ignore_index=True)
+        found = {count: self.expect_best(count).cells.to_dict("records") for count in range(1, self.trials + 1)}
+        return frame([{"trials": count, **cell} for count, cells in found.items() for cell in cells])
 
     # ---- one home of every comparison
 
@@ -207,7 +204,7 @@ class Results:
 
     @cached_property
     def compute(self) -> tuple[str, str, float, float, float, float] | None:
-        """Two families, and `compare_costs` of their compute for training, tuning and fine-tuning.
+        """Two families, and `compare_costs` of their compute for training and fine-tuning.
 
         None unless the metric is a share and two families have several costs.
         """

@@ -294,8 +294,8 @@ def weigh_ranks(finished: int, trials: int, best_of: int) -> np.ndarray:
 def draw_luck(rows: Rows, metric: Metric, best_of: int) -> dict[tuple[str, int], np.ndarray]:
     """Draw what other recipes would change for each model and size, in `Metric.compared`: mean 0, (DRAWS,).
 
-    Trials are drawn with replacement, of a model the same at all sizes and seeds, as the study has. A draw in which none
-    has finished changes nothing.
+    Trials are drawn with replacement, of a model the same at all sizes and seeds. Without one that finished, nothing
+    changes.
     """
     shares, found = dict[str, np.ndarray](), dict[tuple[str, int], list[np.ndarray]]()
     for model in dict.fromkeys(row["model"] for row in rows):
@@ -322,16 +322,9 @@ def add_variance(estimate: Estimate, variance: float, degrees: float) -> Estimat
 
 
 def choose_trials(rows: Rows) -> Rows:
-    """Choose of the trials of each model, size and seed the best on validation; of equal ones the lower loss counts.
-
-    Its `tune_flops` are the training FLOPs of the others. A run that is no trial stays.
-    """
-    metric, chosen = main_metric(rows), []
-    for trials in group_trials(rows).values():
-        best = (rank_trials(trials, metric) or trials)[0]
-        spent = sum(finite(row.get("train_flops")) or 0.0 for row in trials if row is not best)
-        chosen += [{**best, "tune_flops": spent}] if len(trials) > 1 else trials
-    return chosen
+    """Choose the trial of each model, size and seed that is best on validation; a run that is no trial stays."""
+    metric = main_metric(rows)
+    return [(rank_trials(trials, metric) or trials)[0] for trials in group_trials(rows).values()]
 
 
 def group_trials(rows: Rows) -> dict[tuple[Any, ...], Rows]:

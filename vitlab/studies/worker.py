@@ -82,9 +82,8 @@ class Study:
                 stamp = read_stamp(files.result_path)
                 if files.error_path.exists() or (stamp is not None and stamp == self.ended.get(files.folder.name)):
                     continue
-                variant, size, seed = key
-                config = make_spec(self.variants[variant], size, seed).config
-                run = Training(files, config, self.config["settled"].get(variant, {}))
+                spec = make_spec(self.variants[key[0]], *key[1:])
+                run = Training(files, spec.config, self.config["settled"].get(spec.variant, {}))
                 if stamp is not None and not self.list_missing(run):
                     self.ended[files.folder.name] = stamp
                     continue

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.unit.reports.few_runs import losses
-from vitlab.reports.words import WIDTH, describe_limits, say_result
+from vitlab.reports.words import WIDTH, describe_limits, headline, say_result
 from vitlab.studies.results import Results
 
 ONE_SEED = "One seed each: no interval."
@@ -186,6 +186,19 @@ def test_more_steps_are_named_where_they_should_help():
     assert describe_limits(with_limits({"vit": ["budget"] * 4, "resnet": ["data"] * 4})) == f"At every size vit {gain}."
     assert not describe_limits(with_limits({"vit": ["data"] * 4, "resnet": ["undecided"] * 4}))
     assert not describe_limits(Results(rows_of({"vit": (0.4,)}), outcomes={})), "runs from before"
+
+
+def test_a_lead_without_trials_says_which_recipe_would_overturn_it():
+    rows = rows_of({"vit": near(0.5, 0.72), "resnet": near(0.6, 0.79)})
+    overturn = "ViT would lead at 2,000 with a recipe that lowers its error by 25%."
+    assert overturn in headline(Results(rows, outcomes={}))[1]
+    losses = rows_of({"gpt": near(30.0, spread=0.1), "lstm": near(40.0, spread=0.1)}, key="perplexity")
+    assert (
+        "LSTM would lead at 500 with a recipe that lowers its perplexity by 25%."
+        in headline(Results(losses, outcomes={}))[1]
+    )
+    even = rows_of({"vit": near(0.7, 0.79), "resnet": near(0.6, 0.79)})
+    assert "would lead" not in headline(Results(even, outcomes={}))[1]
 
 
 def tuned(models, sizes=SIZES[:2]):

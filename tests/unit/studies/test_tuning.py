@@ -49,21 +49,24 @@ def test_a_trial_is_a_run_with_its_number_and_values_and_the_best_on_validation_
     assert {row["model"] for row in rows} == {"resnet_nano"}
     assert rows[1]["validation_accuracy"] > rows[0]["validation_accuracy"]
     (chosen,) = results.rows
-    assert (chosen["run"], chosen["tune_flops"]) == (
-        "resnet_nano-trial-2-n200-s0",
-        rows[0]["train_flops"] + rows[2]["train_flops"],
-    )
+    assert chosen["run"] == "resnet_nano-trial-2-n200-s0"
+    assert results.effort.loc["resnet_nano"].to_dict() == {
+        "steps": sum(row["steps"] for row in rows),
+        "FLOPs": sum(row["train_flops"] for row in rows),
+        "hours": pytest.approx(sum(row.get("wall_s") or 0 for row in rows) / 3600),
+        "trials": 3,
+    }
     assert len(results.runs) == 3
     assert results.cells["mean"].tolist() == [rows[1]["accuracy"]]
     assert {path.name for path in trained.run(rows[0]["run"]).folder.iterdir()} >= {"heldout.npz", "log.txt"}
 
 
 def test_a_choice_reads_validation_alone_and_of_equal_trials_the_lower_loss_counts():
-    row = {"model": "m", "train_size": 10, "seed": 0, "train_flops": 1.0}
+    row = {"model": "m", "train_size": 10, "seed": 0}
     found = [(0.8, 0.5, 0.1), (0.9, 0.5, 0.1), (0.7, 0.6, 0.3), (0.6, 0.6, 0.2), (None, None, None)]
     keys = ("accuracy", "validation_accuracy", "validation_loss")
     rows = [row | {"trial": k} | dict(zip(keys, values, strict=True)) for k, values in enumerate(found, 1)]
-    assert [(one["trial"], one["tune_flops"]) for one in choose_trials(rows)] == [(4, 4.0)]
+    assert [one["trial"] for one in choose_trials(rows)] == [4]
     assert Results(rows, outcomes={}).cells["mean"].tolist() == [0.6]
     assert choose_trials(rows[4:]) == rows[4:]
 

@@ -32,8 +32,7 @@ FILES = (
     ("log", "log.txt"),
 )
 MOST_LINKED = 200  # runs up to which their files are linked one by one; a run's name links its folder
-# what the table can be narrowed down to
-CHOICES = {"model": "model", "train_size": "size", "seed": "seed", "trial": "trial"}
+CHOICES = {"model": "model", "train_size": "size", "seed": "seed", "trial": "trial"}  # that narrow the table down
 MOST_POINTS, LEAST_POINTS, ALL_POINTS = 200, 20, 120_000  # of a curve, of a curve of very many, and of the page
 MOST_MODELS = 24  # at a size, the best ones, whose differences the page holds
 MOST_SHOWN = 12  # runs that are chosen where the address chooses none
