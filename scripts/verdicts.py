@@ -204,7 +204,8 @@ def halves(luck, rng):
     if STUDY:
         whole = load_results(STUDY)
     else:
-        skills, recipes = {"a": curve(0.15, 0.6), "b": curve(0.35, 0.4)}, {name: draw_recipes(16, rng) for name in "ab"}
+        skills = {"a": curve(0.15, 0.8), "b": curve(0.55, 0.2)}
+        recipes = {name: draw_recipes(16, rng) / 2 for name in skills}
         whole = simulate(skills, [1000 * 2**k for k in range(4)], 3, 2000, rng, recipes=recipes)
     order = rng.permutation(max(row["trial"] for row in whole.all_rows)) + 1
     found = []
