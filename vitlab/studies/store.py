@@ -206,7 +206,7 @@ def list_missing(run: RunFiles, config: Mapping[str, Any], data: str | None = No
     is_other = result is None or (data and result.get("id") != identity(config, data))
     if is_other or not run.config_path.is_file():
         return ["training", *asked]
-    if result["status"] == "diverged":
+    if result.get("status") == "diverged":
         return []
     before = run.config()
     return [name for name in asked if name not in (*before["analyses"], *before["probes"])]

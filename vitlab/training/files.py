@@ -255,7 +255,10 @@ class RunFiles:
             except (ValueError, TypeError, KeyError, RecursionError):
                 if finished or number < len(lines):  # else a crash has cut the last one
                     damaged.append(number)
-        if damaged or (finished and not rows and self.result()["status"] != "diverged"):
+        diverged = (self.read_result()[0] or {}).get(
+            "status"
+        ) == "diverged"  # a trial, which may have ended before a row
+        if damaged or (finished and not rows and not diverged):
             what = f"line {damaged[0]} is damaged and was skipped" if damaged else "is empty"
             more = f", like {len(damaged) - 1:,} more" if damaged[1:] else ""
             again = "delete the run's folder and start again to have its curves back"
