@@ -44,9 +44,9 @@ def finish(process: subprocess.Popen, folder: Path) -> None:
 
 
 def wait_for_claims(folder: Path, process: subprocess.Popen) -> list[Claim]:
-    """Wait for runs or trials that train, and return their claims; none when the study has ended."""
+    """Wait for runs that train, and return their claims; none when the study has ended."""
     while process.poll() is None:
-        claims = [read_claim(path) for pattern in ("*-n*-s*", "*-n*-s*/tune/*") for path in folder.glob(pattern)]
+        claims = map(read_claim, folder.glob("*-n*-s*"))
         if training := [claim for claim in claims if claim and claim.owner and not claim.is_dead]:
             return training
         time.sleep(0.02)

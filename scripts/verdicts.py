@@ -1,6 +1,8 @@
 """How often the sentences of a study are right, on simulated ones: tables of docs/rules.md.
 
     python scripts/verdicts.py leads best equal crossovers compute gaps means rounds own_sizes multipliers
+    python scripts/verdicts.py best_of null_trials halves --trials 500    # of docs/tuning.md
+    python scripts/verdicts.py halves --trials 200 --study runs/trials    # of a study of 16 recipes that was trained
 
 Each trial draws new test items and seeds: item i is right in a run with `skill + seed + item + rest > 0`, all but the
 skill normal. Truth is the error over all items and seeds. Of laws it draws errors with normal noise in their logs.
@@ -9,6 +11,7 @@ skill normal. Truth is the error over all items and seeds. Of laws it draws erro
 import argparse
 import math
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -19,10 +22,11 @@ from vitlab.reports.words import compare_sizes, find_leads
 from vitlab.studies.crossover import crossover as find_crossover
 from vitlab.studies.crossover import data_multiplier
 from vitlab.studies.fit import fit_scaling_law
-from vitlab.studies.results import Results
+from vitlab.studies.results import Results, load_results
 from vitlab.studies.rounds import Target, plan_round
-from vitlab.studies.stats import compare_costs, estimate_mean, moderated_spreads
+from vitlab.studies.stats import compare_costs, estimate_mean, moderated_spreads, quantile
 
+STUDY = ""  # the folder of --study; worker processes are forked
 SEED_SPREAD, REST = 0.05, 0.5  # standard deviations, of items 1; an error of 10% then varies by 0.8 points over seeds
 
 
@@ -30,21 +34,32 @@ def true_error(skill, spread=SEED_SPREAD):
     return ndtr(-skill / math.sqrt(1 + spread**2 + REST**2))
 
 
-def simulate(skills, sizes, seeds, items, rng, spread=SEED_SPREAD, last=()):
-    """A study of models (name -> skill at a size) that kept its test items; `last` are seeds at the last size."""
+def simulate(skills, sizes, seeds, items, rng, spread=SEED_SPREAD, last=(), recipes=None):
+    """A study of models (name -> skill at a size) that kept its test items; `last` are seeds at the last size.
+
+    `recipes` are by name what each trial's recipe takes from the skill.
+    """
     rows, outcomes = [], {}
     ease = rng.standard_normal(items)
     for size, seed in product(sizes, range(seeds)):
         for name, skill in skills.items():
             if size == sizes[-1] and seed >= dict(last).get(name, seeds):
                 continue
-            noise = spread * rng.standard_normal() + REST * rng.standard_normal(items)
-            right = (skill(size) + ease + noise > 0).astype(np.float32)
-            run = f"{name}-n{size}-s{seed}"
-            outcomes[run] = right
-            row = {"run": run, "model": name, "family": name, "train_size": size, "seed": seed, "test_items": items}
-            rows.append({**row, "accuracy": float(right.mean()), "error": float(1 - right.mean())})
-    return Results(rows, outcomes=outcomes)
+            shared = spread * rng.standard_normal() if recipes else 0.0  # as of the training subset
+            for trial, loss in enumerate(recipes[name] if recipes else [0.0], 1):
+                level = skill(size) - loss + shared + spread * rng.standard_normal()
+                right = (level + ease + REST * rng.standard_normal(items) > 0).astype(np.float32)
+                run = f"{name}-n{size}-s{seed}" + (f"-t{trial}" if recipes else "")
+                outcomes[run] = right
+                row = {"run": run, "model": name, "family": name, "train_size": size, "seed": seed, "test_items": items}
+                row |= {"trial": trial, "validation_accuracy": 1 - true_error(level, 0)} if recipes else {}
+                rows.append({**row, "accuracy": float(right.mean()), "error": float(1 - right.mean())})
+    return Results(rows, {"tune": {"trials": 0} if recipes else {}}, outcomes=outcomes)
+
+
+def draw_recipes(count, rng):
+    """What recipes take from a skill that is best at one rate and one decay: up to 0.8, 11 points of 80%."""
+    return 1.2 * ((rng.random((count, 2)) - [0.6, 0.3]) ** 2).sum(axis=1)
 
 
 def curve(gain, start=0.4):
@@ -153,6 +168,59 @@ def multiplier(seeds, beyond, rng):
     return (found.low or 0) <= first / second <= (found.high or math.inf)
 
 
+@cache
+def true_best(trials, best_of):
+    """The accuracy of the best of so many recipes, where validation shows each run's skill."""
+    rng = np.random.default_rng(0)
+    levels = 0.6 - draw_recipes(100_000 * best_of, rng) + SEED_SPREAD * rng.standard_normal(100_000 * best_of)
+    best = levels.reshape(-1, best_of).max(axis=1) + SEED_SPREAD * rng.standard_normal(100_000)
+    return np.mean(1 - true_error(best, 0))
+
+
+def expected_best(trials, best_of, lost, rng):
+    """Whether the 90% interval of the expected best of k trials holds the truth; some trials are `lost`."""
+    results = simulate({"a": curve(0.2, 0.6)}, [1000], 3, 2000, rng, recipes={"a": draw_recipes(trials, rng)})
+    for row in [row for row in results.all_rows if rng.random() < lost]:
+        row["accuracy"] = None  # it diverged
+    found = (
+        Results(results.all_rows, results.config, outcomes=results.outcomes).expect_best(best_of).by_model["a"][1000]
+    )
+    width = quantile(found.interval.degrees, 0.9) * found.interval.error
+    return abs(found.mean - true_best(trials, best_of)) <= width
+
+
+def null_trials(crosses, sizes, seeds, rng):
+    """Whether one model under two names, with 8 recipes each, has a leader in the headline, or a sure crossover."""
+    skills, recipes = dict.fromkeys("ab", curve(0.2)), {name: draw_recipes(8, rng) for name in "ab"}
+    results = simulate(skills, [1000 * 2**k for k in range(sizes)], seeds, 2000, rng, recipes=recipes)
+    if crosses:
+        return results.fits.between[1].claim == "sure"
+    contenders = {model: dict.fromkeys(of, model) for model, of in results.by_model.items()}
+    return bool(find_leads(list(compare_sizes(results, contenders).values())))
+
+
+def halves(luck, rng):
+    """Whether the interval that knows half of the recipes holds the crossover by the other half; with trials' luck?"""
+    if STUDY:
+        whole = load_results(STUDY)
+    else:
+        skills = {"a": curve(0.15, 0.8), "b": curve(0.55, 0.2)}
+        recipes = {name: draw_recipes(16, rng) / 2 for name in skills}
+        whole = simulate(skills, [1000 * 2**k for k in range(4)], 3, 2000, rng, recipes=recipes)
+    order = rng.permutation(max(row["trial"] for row in whole.all_rows)) + 1
+    found = []
+    for half in np.array_split(order, 2):
+        numbers = {trial: place for place, trial in enumerate(half.tolist(), 1)}
+        rows = [{**row, "trial": numbers[row["trial"]]} for row in whole.all_rows if row["trial"] in numbers]
+        results = Results(rows, whole.config, whole.files, whole.run_files, whole.outcomes)
+        results.luck = results.luck if luck else {}
+        found.append(results.fits.between[1])
+    one, other = found
+    if one.claim != "sure" or other.size is None:
+        return None
+    return one.low <= other.size <= (one.high or math.inf)
+
+
 UNEVEN = [(1, 1), (2, 2), (3, 3), (5, 5), (3, 2), (3, 1), (5, 3)]
 QUESTIONS = {
     "leads": (lead, "sizes, seeds", [(2, 2), (2, 5), (4, 3), (8, 2), (8, 3), (8, 5)]),
@@ -164,6 +232,13 @@ QUESTIONS = {
     "means": (mean, "spreads fall by, seeds", [*product((1, 3, 10), (2, 3, 5))]),
     "rounds": (rounds, "points", [(1.0,)]),
     "own_sizes": (own_sizes, "seeds", [(2,), (3,), (5,)]),
+    "best_of": (
+        expected_best,
+        "trials, best of, lost",
+        [(8, 1, 0.0), (8, 4, 0.0), (8, 8, 0.0), (16, 1, 0.0), (16, 4, 0.0), (16, 16, 0.0), (16, 4, 0.2)],
+    ),
+    "null_trials": (null_trials, "crossover, sizes, seeds", [*product((False, True), (4,), (2, 3))]),
+    "halves": (halves, "luck of the recipes", [(True,), (False,)]),
     "multipliers": (multiplier, "seeds, beyond", [*product((2, 3, 5), (False, True))]),
 }
 
@@ -177,7 +252,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="+", choices=QUESTIONS)
     parser.add_argument("--trials", type=int, default=2000)
+    parser.add_argument("--study", default="", help="a study of 16 trials, for halves")
     args = parser.parse_args()
+    global STUDY
+    STUDY = args.study
     with ProcessPoolExecutor(2) as pool:
         for name in args.questions:
             what, of, cases = QUESTIONS[name]

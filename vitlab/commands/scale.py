@@ -24,10 +24,10 @@ from vitlab.data.split import write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
-from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run
+from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run, name_trial
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
-from vitlab.studies.store import RunKey, StudyFiles, collect, find_trials, list_missing
+from vitlab.studies.store import RunKey, StudyFiles, collect, list_missing
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def scale(
         add_runs(files, plan)
     added = [parts for parts in missing.values() if "training" not in parts]
     to_train = len(missing) - len(added)
-    if detach and (number := min(plan.jobs, plan.trials * to_train + len(added))):
+    if detach and (number := min(plan.jobs, to_train + len(added))):
         start_workers(files, plan, number)
         print(f"Started {plural(number, 'worker')}; 'vitlab status {folder}' says how the runs go")
         return 0
@@ -153,8 +153,10 @@ def scale(
     with LiveReport(files) as live:
         failed = watch(files, plan, live)
         while target:
-            rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
-            added, text = plan_round(rows, target, {spec[:2] for spec in plan.specs if spec.name in failed})
+            rows = [r for r in files.finished_rows() if name_trial(r["model"], r.get("trial")) in plan.by_variant]
+            rows = [r for r in rows if r["train_size"] in plan.sizes]
+            stopped = {(spec.config["variant"], spec.size) for spec in plan.specs if spec.name in failed}
+            added, text = plan_round(rows, target, stopped)
             console.say(text)
             if not added:
                 break
@@ -195,7 +197,7 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str,
         )
     if missing:
         check_executor(plan.config.executor)
-    for run in (part for name in missing for part in (files.run(name), *find_trials(files.run(name)))):
+    for run in map(files.run, missing):
         claim = read_claim(run.folder)
         if run.error_path.exists() or (claim and claim.is_dead):
             with suppress(Held), hold(run.folder):  # it takes the claims of dead processes away
@@ -301,7 +303,7 @@ def watch(files: StudyFiles, plan: "Plan", live: LiveReport) -> dict[str, str]:
                 pause = pause_after(time.monotonic() - began, *LOOK)
                 live.update(changed)
                 alive = sum(crew.count() for crew in crews)
-                if (room := min(plan.jobs - alive, sum(run.free for run in status.runs))) > 0:
+                if (room := min(plan.jobs - alive, len(status.of_state("waiting")))) > 0:
                     now = len(status.of_state("finished", "failed"))
                     fruitless, ended = (0 if alive or now > ended else fruitless + 1), now
                     if fruitless > plan.jobs * (plan.config.executor.retries + 1) + 1:

@@ -260,14 +260,14 @@ def rewrite(results: "Results", *, wandb: bool, runs: str | None, as_json: bool)
 
     folder = results.files.folder
     refuse_unwritable(folder, "FOLDER")
-    results.files.write_rows(results.rows)
+    results.files.write_rows(results.all_rows)
     page = write_report(results, compared=compared)
     names = [*(TABLES if results.rows else ()), *(["compare.html"] if compared else [])]
     stream = sys.stderr if as_json else sys.stdout
     print(page, *(folder / name for name in names), sep="\n", file=stream)
     if as_json:
-        tables = {name: getattr(results, name).to_json(orient="records") for name in ("cells", "gaps", "laws")}
-        found = {name: json.loads(text) for name, text in tables.items()}  # NaN is null
+        tables = results.tables.items()
+        found = {name: json.loads(table.to_json(orient="records")) for name, table in tables}  # NaN is null
         header, *pairs = results.fits.list_crossovers()
         found["crossovers"] = [dict(zip(header, pair, strict=True)) for pair in pairs]
         print(json.dumps({"metric": results.metric.key, "found": headline(results), **found}))

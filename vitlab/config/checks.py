@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import product
 from operator import attrgetter
@@ -293,38 +293,64 @@ def check_excluded(config: DictConfig) -> Iterator[str]:
                 yield f"recipe.{key}={to_text(value)}: {reason}; give recipe.{key}={shown}"
 
 
-FACTOR = re.compile(r"x\d*\.?\d+")
+NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
+FACTOR = re.compile(f"x{NUMBER}")
+RANGE = re.compile(rf"(log|uniform)\( *(x?)(-?{NUMBER}) *, *\2(-?{NUMBER}) *\)")
 TUNED = ("recipe", "model")  # whose keys can be
+TRIALS, MOST_TRIALS = "trials", 1024  # the key of `tune` that says how many are drawn from ranges
 
 
-def list_settings(tune: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """List every combination as dotted keys with a value each; a single empty one if nothing is tuned."""
-    return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
+def list_settings(tune: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List the settings of each trial, a value for each dotted key; a single empty one if nothing is tuned.
+
+    They are every combination of values, or points of a scrambled Sobol sequence, of which the first k of any number
+    are the same k.
+    """
+    if TRIALS not in tune:
+        return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
+    from scipy.stats.qmc import Sobol  # 1 s
+
+    points = Sobol(len(tune) - 1, rng=0).random_base2(math.ceil(math.log2(tune[TRIALS])))[: tune[TRIALS]]
+    drawn = {k: v if isinstance(v, list) else read_range(v) for k, v in tune.items() if k != TRIALS}
+    pick = lambda of, share: of[int(share * len(of))] if isinstance(of, list) else of(share)  # noqa: E731
+    return [{key: pick(of, share) for (key, of), share in zip(drawn.items(), at, strict=True)} for at in points]
+
+
+def read_range(text: Any) -> Callable[[float], Any] | None:
+    """Read a range such as `log(0.001, 0.1)` as its value at a share from 0 to 1; None if it is none, or empty."""
+    found = RANGE.fullmatch(str(text))
+    kind, factor, low, high = (found[1], found[2], float(found[3]), float(found[4])) if found else ("", "", 0.0, 0.0)
+    if not (low < high and (low > 0 or kind + factor == "uniform")):
+        return None
+    at = lambda share: low * (high / low) ** share if kind == "log" else low + (high - low) * share  # noqa: E731
+    return lambda share: f"x{at(share):.4g}" if factor else float(f"{at(share):.4g}")
 
 
 def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:
-    """Yield problems of keys that cannot be tuned, and of values that are no list of different ones."""
+    """Yield problems of keys that cannot be tuned, of their values, and of the number of trials."""
+    ranges, count = [key for key, values in tune.items() if read_range(values)], tune.get(TRIALS)
+    if TRIALS in tune and not (isinstance(count, int) and 0 < count <= MOST_TRIALS and len(tune) > 1):
+        yield f"tune.trials={count}: expected how many to draw from the ranges of other keys, 1 to {MOST_TRIALS}"
+    elif ranges and TRIALS not in tune:
+        yield f"tune.{ranges[0]}={tune[ranges[0]]}: is a range; say how many trials to draw, for example tune.trials=16"
     for key, values in tune.items():
+        if key == TRIALS or key in ranges or (key.endswith(")") and values is None):  # the rest of `{lr: log(1, 2)}`
+            continue
         if key.partition(".")[0] not in TUNED or "." not in key:
             example = "for example tune.recipe.lr=[0.001,0.01]"
             yield f"tune.{key}: cannot be tuned; give keys of {' or '.join(TUNED)}, {example}"
         elif not isinstance(values, list) or not values:
-            shown = values if isinstance(values, list) else f"[{values}]"
-            yield f"tune.{key}={values}: expected a list of at least one value, for example tune.{key}={shown or '[1]'}"
+            wanted = "a range: log(LOW,HIGH) or uniform(LOW,HIGH), LOW < HIGH, for log above 0; in braces with quotes"
+            yield f"tune.{key}={values}: expected a list of values such as [0.001,0.01], or {wanted}"
         elif twice := [value for index, value in enumerate(values) if value in values[:index]]:
             yield f"tune.{key}={values}: '{twice[0]}' is given twice"
 
 
-def apply_factors(tune: Mapping[str, list[Any]], config: Mapping[str, Any]) -> dict[str, list[Any]]:
+def apply_factors(values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Turn each `x0.5` into that multiple of the configuration's value, so that one list of values fits all recipes."""
 
     def apply(value: Any, own: Any) -> Any:
         is_factor = isinstance(value, str) and FACTOR.fullmatch(value) and isinstance(own, int | float)
         return float(f"{own * float(value[1:]):.6g}") if is_factor else value
 
-    return {key: [apply(value, get_value(config, key)) for value in values] for key, values in tune.items()}
-
-
-def read_choice(config: Mapping[str, Any], tune: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the values of the tuned keys from a resolved configuration."""
-    return {key: get_value(config, key) for key in tune}
+    return {key: apply(value, get_value(config, key)) for key, value in values.items()}

@@ -97,6 +97,11 @@ def compose(
     budget_given = budget_given or bool(base.get("budget"))
     if not budget_given and sum(value is not None for value in own.values()) == 1:  # `check_recipe` reports more
         config.budget = copy.deepcopy(own)
+    if config.get("tune"):
+        tune = dict(flatten(OmegaConf.to_container(config.tune)))
+        problems += (refused := [*checks.check_tune(tune)])
+        wrong = {key_of(line).removeprefix("tune.") for line in refused}
+        config.tune = {k: v for k, v in tune.items() if not wrong or (k not in wrong and isinstance(v, list))}
     wrong = {*map(key_of, problems)}
     wrong |= {"no budget" for key in wrong if key.startswith("budget.")}
     # a key whose value was refused is not missing as well
@@ -104,19 +109,6 @@ def compose(
     problems += [problem for problem in found if not checks.judges_by(problem, wrong)]
     wrong |= {*map(key_of, problems)}
     later: list[str] = []  # what rests on all the keys
-    if config.get("tune"):
-        tune = dict(flatten(OmegaConf.to_container(config.tune)))
-        problems += (untunable := list(checks.check_tune(tune)))
-        if isinstance(config.get("recipe"), DictConfig):
-            no = {*wrong, *(key_of(line).removeprefix("tune.") for line in untunable)}
-            tune = checks.apply_factors({key: values for key, values in tune.items() if key not in no}, config)
-            if "seed" in config and not failed:
-                run = {**OmegaConf.to_container(config), "tune": {}}
-                for values in checks.list_settings(tune):
-                    with collecting(wrong_values := []):
-                        compose(schema, [*values.items()], run)
-                    later += [f"tune.{line}" if key_of(line) in tune else line for line in wrong_values]
-        config.tune = tune
     if problems:  # what would be refused next
         later += checks.check_paths(config.get("data"))
     if also is not None:

@@ -54,19 +54,14 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     The data's path does not count if `contents_known`: their contents are compared. It counts for a data set of the
     user's own module, whose contents cover the labels alone. `PARTS` is the number of parts of a batch.
     """
-    tune = config.get("tune") or {}  # what is chosen among decides what is chosen
     settings = select(copy.deepcopy(dict(config)), TrainConfig, affecting(WEIGHTS))
-    for key in tune or ["tune"]:
-        slot, _, last = key.rpartition(".")
-        (settings if not slot else get_value(settings, slot) or {}).pop(last, None)
     if subset_seed(config) == config["seed"]:
         settings.pop("subset_seed", None)
     recipe = config.get("recipe") or {}
-    chosen = recipe.get("patience") is not None or recipe.get("keep", "last") != "last"
-    if chosen:  # evaluations choose the weights
+    if recipe.get("patience") is not None or recipe.get("keep", "last") != "last":  # evaluations choose the weights
         settings["trainer"]["evaluations"] = config["trainer"]["evaluations"]
-    if (chosen or tune) and (metric := config["task"].get("metric")) is not None:  # and choices go by it
-        settings["task"]["metric"] = metric
+        if (metric := config["task"].get("metric")) is not None:  # and choices go by it
+            settings["task"]["metric"] = metric
     if contents_known and "." not in config["data"]["kind"]:
         settings |= select({"data": settings["data"]}, TrainConfig, lambda field: not field.metadata["path"])
     return {**settings, PARTS: count_parts(config.get("trainer") or {})}

@@ -80,9 +80,9 @@ def make_report(results: Results, place: dict[str, str]) -> wr.Report:
 
 
 def choose_runs(results: Results, module: Any, *filters: Any) -> dict[str, Any]:
-    """Choose the study's runs and its summary, without trials of `tune`, in the families' colors of the reports."""
+    """Choose the study's runs and its summary, in the families' colors of the reports."""
     look, settings = looks(results.families), {}
-    for row in results.rows:
+    for row in results.all_rows:
         if key := results.run_files[row["run"]].wandb.get("id"):
             settings[key] = module.RunSettings(color=THEMES["light"][look[row["model"]].colour])
     of_study = expr.Metric("Group") == results.name, expr.Metric("JobType").isin(["train", "summary"])

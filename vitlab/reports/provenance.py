@@ -8,6 +8,7 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
+from vitlab.config.checks import TRIALS
 from vitlab.config.groups import affecting, select
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import WEIGHTS
@@ -35,14 +36,12 @@ def describe_budget(config: dict[str, Any], rows: Rows) -> str:
     return f"Every run {said[unit]}{describe_passes(rows) if unit != 'epochs' else ''}."
 
 
-def describe_tuning(config: dict[str, Any], rows: Rows) -> str:
-    """Describe whether settings were chosen on validation data, and at what cost beside the training."""
+def describe_tuning(config: dict[str, Any]) -> str:
+    """Describe whether settings were chosen on validation data."""
     if not config.get("tune"):
         return "Recipes are fixed: nothing is tuned per model and size."
-    keys = " and ".join(config["tune"])
-    spent, trained = (sum(finite(row.get(key)) or 0 for row in rows) for key in ("tune_flops", "train_flops"))
-    cost = f", at {spent / trained:.1f} times the FLOPs of the runs themselves" if trained else ""
-    return f"Each run's {keys} is tuned on validation images or texts, never on test{cost}."
+    keys = " and ".join(key for key in config["tune"] if key != TRIALS)
+    return f"For each model, size and seed {keys} are chosen on validation images or texts, never on test."
 
 
 def advise_tuning(results: Results) -> str:

@@ -23,7 +23,6 @@ from vitlab.files import replacing, write_text
 from vitlab.formatting import finite
 from vitlab.reports.words import headline
 from vitlab.studies.results import Results, RunResults
-from vitlab.studies.store import find_trials
 from vitlab.training.files import RunFiles
 
 if TYPE_CHECKING:
@@ -66,13 +65,13 @@ def harmless(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Tracker:
-    """A W&B run of a training run, or of a trial of `tune` for the run `trial_of`.
+    """A W&B run of a training run.
 
     Until a run ends, its pictures are also kept in wandb/figures/<step>, for an attempt that resumes the run.
     """
 
-    def __init__(self, config: TrainConfig, files: RunFiles, *, family: str, params: int, trial_of: str = ""):
-        self.config, self.files, self.trial_of = config, files, trial_of
+    def __init__(self, config: TrainConfig, files: RunFiles, *, family: str, params: int):
+        self.config, self.files = config, files
         self.figures = files.folder / "wandb" / "figures"
         self.mode, self.run = config.wandb.mode, None
         self.start(family, params)
@@ -88,18 +87,17 @@ class Tracker:
         self.fresh = not id_path.exists()  # whether W&B has nothing of this run yet
         if self.fresh:  # one run in W&B however often training was interrupted
             write_text(id_path, secrets.token_hex(4))
-        job = "tune" if self.trial_of else "train"
-        tags = [config.variant, family, config.data.name, f"n={config.train_size}", job.replace("train", "")]
-        tags += os.environ.get("WANDB_TAGS", "").split(",")
-        name = [os.environ.get("WANDB_NAME"), self.trial_of, self.files.folder.resolve().name]
-        if name[0] and not (config.study or self.trial_of):  # a study's runs need names of their own
+        tags = [config.variant, family, config.data.name, f"n={config.train_size}"]
+        tags += [f"trial={config.trial}"] * bool(config.trial) + os.environ.get("WANDB_TAGS", "").split(",")
+        name = [os.environ.get("WANDB_NAME"), self.files.folder.resolve().name]
+        if name[0] and not config.study:  # a study's runs need names of their own
             name = name[:1]
         options = {
             "project": config.wandb.project,
             "id": id_path.read_text().strip(),
             "name": " ".join(filter(None, name)),
             "group": config.study or None,
-            "job_type": job,
+            "job_type": "train",
             "tags": list(dict.fromkeys(filter(None, (tag.strip()[:LONGEST_TAG] for tag in tags)))),
             "config": {**resolved(config), "params": params, "family": family},  # W&B groups by what is in config
             "dir": self.files.folder,
@@ -127,7 +125,7 @@ class Tracker:
         """Log again what an interrupted attempt logged before its checkpoint, so that the last attempt is complete.
 
         Logs the rows of its metrics.jsonl, and its pictures up to `last_step`. Offline, where each attempt has its own
-        folder; online only where W&B has nothing of the run yet: a tuned run begins as its best trial.
+        folder; online only where W&B has nothing of the run yet.
         """
         if self.mode == "online" and not self.fresh:
             return
@@ -204,7 +202,7 @@ class RunReporter:
 
     def on_start(self, run: "Run") -> Callable[[dict[str, Any]], None]:
         of_model = {"family": run.prepared.family, "params": run.prepared.params}
-        self.tracker = Tracker(run.config, run.files, **of_model, trial_of=run.trial_of)
+        self.tracker = Tracker(run.config, run.files, **of_model)
         self.tracker.replay(run.files.metrics(), min(run.resumed_step, run.last_step - 1))  # the end is analysed again
         return self.tracker.log
 
@@ -263,16 +261,15 @@ def log_study(results: Results) -> None:
     try:
         resume = "allow" if mode == "online" else None
         run = wandb.init(mode=mode, resume=resume, reinit="create_new", **options)
-        frames = {name: getattr(results, name) for name in ("cells", "gaps", "laws")}
-        shown = {f"study/{name}": wandb.Table(dataframe=frame) for name, frame in frames.items() if len(frame)}
+        shown = {f"study/{name}": wandb.Table(dataframe=frame) for name, frame in results.tables.items() if len(frame)}
         shown |= {f"study/{path.stem}": wandb.Image(str(path)) for path in sorted(files.figures.glob("*.png"))}
         run.log(shown)
         run.define_metric("by_size/*", step_metric="train_size")
         for size, numbers in list_by_size(results).items():
             run.log({"train_size": size, **numbers})
         first, details = headline(results)
-        numbers = {"headline": first, "details": details, "runs": len(results.rows)}
-        largest = frames["cells"].sort_values("train_size").groupby("model").last()
+        numbers = {"headline": first, "details": details, "runs": len(results.all_rows)}
+        largest = results.cells.sort_values("train_size").groupby("model").last()
         numbers |= {f"{model}/{results.metric.key}": mean for model, mean in largest["mean"].items()}
         for pair, crossing in results.fits.crossovers.items():
             ends = {"size": crossing.size, "low": crossing.low, "high": crossing.high}
@@ -313,15 +310,11 @@ def list_by_size(results: Results) -> dict[int, dict[str, float]]:
 
 
 def list_uploads(results: Results) -> list[tuple[str, str, Path | None]]:
-    """List `(name, state, file)` of every finished run, after its trials, and of the study's summary.
+    """List `(name, state, file)` of every finished run, and of the study's summary.
 
     A state is WAITING, or the reason why there is nothing to do.
     """
-    found = []
-    for name, run in results.run_files.items():
-        trials = {f"{name}, trial {files.folder.name}": RunResults(files) for files in find_trials(run.files)}
-        found += [(trial, *find_upload(of)) for trial, of in trials.items() if of.wandb]
-        found.append((name, *find_upload(run)))
+    found = [(name, *find_upload(run)) for name, run in results.run_files.items()]
     for file in results.files.folder.glob("wandb/offline-run-*/*.wandb") if results.files else ():
         found.append(("summary", "uploaded before" if is_uploaded(file) else WAITING, file))
     return found

@@ -4,10 +4,11 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 from vitlab.files import write_text
-from vitlab.formatting import DASH, finite, plural, whole
+from vitlab.formatting import DASH, finite, plural, whole, with_prefix
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.studies.store import LIMITS
@@ -114,7 +115,21 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 def headline(results: Results) -> tuple[str, str]:
     """Say in at most WIDTH characters what the study found, then the rest: numbers, crossover, limits of the cells."""
     first, *rest = say_result(results)
-    return first, " ".join(filter(None, [*rest, describe_compute(results), describe_limits(results)]))
+    details = describe_overturn(results), describe_compute(results), describe_limits(results)
+    return first, " ".join(filter(None, [*rest, *details]))
+
+
+def describe_overturn(results: Results) -> str:
+    """Describe the recipe that would overturn a lead without trials: `B would lead at 4,000 with a recipe that ...`"""
+    *_, last = (None, *compare_sizes(results, results.contenders).values())
+    metric = results.metric
+    if results.efforts or last is None or last.verdict != LEAD or metric.percent != metric.higher_is_better:
+        return ""
+    cells = [results.by_model[results.contenders[name][last.size]][last.size] for name in last.order]
+    ahead, behind = (metric.to_error(cell.mean) for cell in cells)
+    who = f"{results.name_of(last.order[1])} would lead at {whole(last.size)}"
+    what = f"{'error' if metric.percent else metric.name} by {1 - ahead / behind:.0%}"
+    return f"{who} with a recipe that lowers its {what}."
 
 
 def describe_compute(results: Results) -> str:
@@ -152,6 +167,11 @@ def say_result(results: Results) -> list[str]:
     crossing, *more = results.fits.describe_headline(), describe_end(results, comparisons), describe_leads(comparisons)
     sure = results.fits.between is not None and results.fits.between[1].claim == "sure"
     written = [crossing, *more] if sure else [*more, crossing]
+    if effort := describe_effort(results, contenders):
+        written = [effort, *(text for text in written if text is not crossing or not sure)]
+    if len({*results.trials_of.values()}) > 1:
+        of_each = join_names([f"{count} of {model}" for model, count in results.trials_of.items()])
+        written[0] = f"With unequal trials, {of_each}: {written[0]}"
     first = written[0]
     if metric.key != "accuracy":
         lower = first.startswith(("Undecided", "No model", "With this budget"))
@@ -168,6 +188,35 @@ def say_result(results: Results) -> list[str]:
         items = "test items, which flatters a family of several" if results.chosen_on_test else "validation"
         said = [*said, f"Each family is shown by its best model on {items}."]
     return said
+
+
+def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]]) -> str:
+    """Describe how trials change the result of two contenders: `A passes B at 2,000 ... with 4 trials each or more.`
+
+    Else who leads with few and who with many; "" where nothing is sure.
+    """
+    if not results.efforts or len(contenders) != 2:
+        return ""
+    found = {count: results.expect_best(count) for count in results.efforts}
+    few, *_, all_trials = [find_leads([*compare_sizes(one, contenders).values()]) for one in found.values()]
+    for size, ahead in reversed(few.items()):
+        if (later := all_trials.get(size, ahead)) != ahead:
+            orders = {
+                k: compare_sizes(results.expect_best(k), contenders)[size].order for k in range(1, results.trials)
+            }
+            few = plural(max(count for count, order in orders.items() if order[0] == ahead), "trial")
+            start = f"Who leads at {whole(size)} depends on the tuning"
+            return f"{start}: {ahead} with up to {few} each, {later} with more."
+    crossings = {count: one.fits.between[1] for count, one in found.items() if one.fits.between}
+    last = crossings.get(results.trials)
+    if last is None or last.claim != "sure":
+        return ""
+    sure = [count for count, one in crossings.items() if (one.claim, one.ahead) == ("sure", last.ahead)]
+    alike = [count for count in sure if last.low <= crossings[count].size <= (last.high or math.inf)]
+    *_, since = takewhile(alike.__contains__, reversed(results.efforts))
+    which = f"with {plural(since, 'trial')} each{' or more' if since < results.trials else ''}"
+    which = "with any number of trials" if since == results.efforts[0] else which
+    return f"{results.fits.describe_headline()[:-1]}, {which}."
 
 
 def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
@@ -309,16 +358,24 @@ def make_size_table(results: Results) -> SizeTable:
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
     cells = [cell for by_size in by_model.values() for cell in by_size.values()]
     several = len({len(cell.rows) for cell in cells}) > 1
+    fewer = {count: results.expect_best(count).by_model for count in results.efforts[:-1]}
     body = [
         [whole(size)]
+        + [metric.text(cell and cell.mean) for of in fewer.values() for m in by_model for cell in [of[m].get(size)]]
         + [cell_text(of.get(size), metric, several) for of in by_model.values()]
         + [compared[size].lead if size in compared else DASH] * bool(compared)
         for size in sizes
     ]
+    if max(results.trials_of.values(), default=1) > 1:
+        flops, hours = (lambda value: with_prefix(value, "")), "{:.2g}".format
+        for name, text in (("trials", whole), ("steps", whole), ("FLOPs", flops), ("hours", hours)):
+            spent = [text(float(results.effort.loc[model, name])) for model in by_model]
+            body.append([name, *[DASH] * (len(fewer) * len(by_model)), *spent, *[DASH] * bool(compared)])
     note = describe_numbers(results, list(compared.values()))
     if any(cell.limit for cell in cells):
         note += " In brackets: what would lower the error more."
-    return SizeTable([f"training {metric.sized_by}s", *by_model, *[AGAINST] * bool(compared)], body, note)
+    expected = [f"{model} {plural(count, 'trial')}" for count in fewer for model in by_model]
+    return SizeTable([f"training {metric.sized_by}s", *expected, *by_model, *[AGAINST] * bool(compared)], body, note)
 
 
 def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
@@ -335,18 +392,22 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
     fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
     seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
-    texts = ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
+    of_trials = (
+        f"Of each seed the best of {results.trials} trials on validation items; of fewer trials the expectation."
+    )
+    texts = [of_trials] if results.efforts else []
+    texts += ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
     gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]
     of_other_data = "@" in metric.key  # `fewshot_5@digits`: the items of the study's own data are not tested
     items = 0 if of_other_data else max((int(finite(row.get("test_items")) or 0) for row in rows), default=0)
     if gaps:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
-        over = " and ".join(["seeds"] * over_seeds + ["held-out examples"] * over_items)
+        over = [*["seeds"] * over_seeds, *["held-out examples"] * over_items, *["trials"] * bool(results.luck)]
         alone = "" if over_seeds else "; other seeds are not covered"
         several = max(gap.comparisons for gap in gaps) + 1
         at_once = f", for {several} models at once" if several > 2 else ""
         of = f"in percent of the higher {metric.name}, " if metric.relative else ""
-        texts.append(f"Differences: {of}with their 95% intervals over {over}{at_once}{alone}.")
+        texts.append(f"Differences: {of}with their 95% intervals over {join_names(over)}{at_once}{alone}.")
     if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:
         share = metric.text(chance)
         texts.append(f"Always choosing the largest class gives {share} on {items:,} held-out examples.")

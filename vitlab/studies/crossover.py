@@ -395,6 +395,11 @@ class StudyFits:
         else:
             return
         self._of_items = self._draw_items(results)
+        for (model, size), luck in results.luck.items():  # of the recipes, which other trials would not share
+            mean = results.by_model[model][size].mean
+            values = mean * np.exp(luck) if metric.relative else mean + luck
+            noise = np.vectorize(self._log_error)(values) - self._log_error(mean)
+            self._of_items[model, size] = self._of_items.get((model, size), 0.0) + noise.clip(-2, 2)
         for model, cells in results.by_model.items():
             self._fit(results, model, cells)
         for first, second in combinations(self.by_model, 2):

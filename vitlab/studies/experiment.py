@@ -1,19 +1,15 @@
 """One experiment: the parts that a run lacks (training with its test, analyses, probes), and its observer.
 
-A finished run lacks an analysis or a probe that is asked for later; nothing is trained again. A trial of `tune` is a
-run without a test; the run that it is for begins as the best one.
+A finished run lacks an analysis or a probe that is asked for later; nothing is trained again.
 """
 
 import itertools
-import re
 import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,23 +17,20 @@ import numpy as np
 from vitlab import analysis, tasks
 from vitlab.analysis import probes
 from vitlab.config import UserError, compose, load, resolved
-from vitlab.config.checks import list_settings, read_choice
 from vitlab.config.schema import TrainConfig
 from vitlab.config.schema.fields import Choice
 from vitlab.data.opening import hash_data, open_data
 from vitlab.data.split import size_problems
-from vitlab.files import replacing, write_json
+from vitlab.files import write_json
 from vitlab.formatting import round_numbers
-from vitlab.studies.claims import Hold, hold
-from vitlab.studies.grid import read_varied
+from vitlab.studies.claims import Hold
 from vitlab.studies.stats import Outcomes, write_outcomes
-from vitlab.studies.status import read_progress
-from vitlab.studies.store import find_trials, list_missing
+from vitlab.studies.store import list_missing
 from vitlab.tasks.base import Task
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
-from vitlab.training.loop import Diverged, Hooks, Interrupted, score
+from vitlab.training.loop import Diverged, Hooks, Interrupted
 from vitlab.training.run import ON_FEATURES, Run, count_finetuning_steps, make_result, prepare
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.train import compare_splits, keep_process_settings, test, train
@@ -51,7 +44,6 @@ def run_experiment(
     config: TrainConfig,
     claim: Hold,
     *,
-    trial_of: str = "",
     placement: Placement = HERE,
     ranks: Ranks = ALONE,
     observer: Any | None = None,
@@ -60,32 +52,24 @@ def run_experiment(
 ) -> dict[str, Any] | None:
     """Do what a run lacks, in a folder that rank 0 has claimed; return the result on rank 0. Call it on every rank.
 
-    A run that tunes first trains its trials that no worker has trained. `trial_of` names the run that a trial is
-    for. The observer, a `vitlab.reports.wandb.RunReporter`, draws the analyses and logs the training. Raises UserError,
+    The observer, a `vitlab.reports.wandb.RunReporter`, draws the analyses and logs the training. Raises UserError,
     `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so, `Diverged`.
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
-    if config.tune:
-        options = {"placement": placement, "ranks": ranks, "observer": observer, "progress": progress, "stop": stop}
-        config = choose_settings(config, files, data, options)
     refuse_other_source(source_of(config.init), files)
     lacking = ranks.share(list_missing(files, resolved(config), hash_data(config.data, data)))
     if lacking and ranks.is_main:
         files.remove_leftovers()
         files.set_aside_damaged_result()
-        if trial_of:  # it may be that of a study which was about another metric
-            files.result_path.unlink(missing_ok=True)
-    if "training" not in lacking and not trial_of:
+    if "training" not in lacking:
         ranks.leave()
     if not lacking or not (ranks.is_main or "training" in lacking):
         return files.result()
-    run = Run(config, data, files.folder, placement, ranks, trial_of)
+    run = Run(config, data, files.folder, placement, ranks)
     if ranks.is_main:
         return complete(run, lacking, observer, Hooks(progress, stop, claim.check))
-    with suppress(Diverged) if trial_of else nullcontext():
-        train(run)
-    if not trial_of:
-        ranks.leave()
+    train(run)
+    ranks.leave()
     return None
 
 
@@ -143,7 +127,10 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
 
 
 def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, Any]:
-    """Train and measure a run or a trial, on rank 0; write its result, which finishes it, and return it."""
+    """Train and measure a run, on rank 0; write its result, which finishes it, and return it.
+
+    A trial that diverges is a result, too.
+    """
     run.write_start()
     for probe, _, data in (name.partition("@") for name in run.config.probes):  # that the model would not fit
         if data and "image_size" in run.task.shape:
@@ -157,7 +144,13 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
         print(ON_FEATURES, file=sys.stderr)
     hooks = replace(hooks, log=observer.on_start(run) if observer else None)
     try:
-        result = try_settings(run, hooks) if run.trial_of else measure(run, hooks)
+        try:
+            result = measure(run, hooks)
+        except Diverged as error:
+            if run.config.trial is None:
+                raise
+            run.last_step = max((row["step"] for row in run.files.metrics()), default=0)
+            result = make_result(run, {}) | {"status": "diverged", "diverged": str(error)}
         hooks.check_claim()
         result |= observer.on_result(run, result) if observer else {}
     except BaseException:
@@ -182,7 +175,6 @@ def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
     result = make_result(
         run, {**tested.columns, **trained.columns, **compared, **measure_probes(run, config.probes, hooks)}
     )
-    result |= list_columns(config, files) if config.tune else {}
     key = next((key for key in ("accuracy", "exact_match") if result.get(key) is not None), "loss")
     outcomes = Outcomes(key, *tested.outcomes)
     hooks.check_claim()
@@ -251,84 +243,7 @@ def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, flo
         key, labels = f"finetune_{child.train_size}@{name}", child.train_size
         numbers[key] = None
         if not size_problems([labels], task.train, task.strata, name):
-            child = set_values(child, {"init.weights": str(run.files.folder)})
+            child = compose(TrainConfig, [("init.weights", str(run.files.folder))], base=resolved(child))
             result = run_experiment(child, Hold(folder / f"n{labels}"), stop=hooks.stop)
             numbers[key], spent = result["accuracy"], spent + result["train_flops"]
     return {**numbers, "finetune_flops": spent}
-
-
-# ---- settings that are chosen on validation data
-
-
-def set_values(config: TrainConfig, values: Mapping[str, Any], **changes: Any) -> TrainConfig:
-    """Compose a run's configuration with other values. Raises UserError."""
-    return compose(TrainConfig, [*values.items()], base={**resolved(config), **changes})
-
-
-def list_trials(config: TrainConfig, folder: Path) -> list[tuple[RunFiles, TrainConfig, dict[str, Any]]]:
-    """List the trials of a run that tunes: their files below its folder, configurations, values of tuned keys."""
-    trials = []
-    for values in list_settings(config.tune):
-        name = ",".join(f"{key}-{value}" for key, value in values.items())
-        files = RunFiles(folder / "tune" / re.sub(r"[^A-Za-z0-9_.,+-]", "_", name))
-        trials.append((files, set_values(config, values, tune={}, analyses=[], probes=[]), values))
-    return trials
-
-
-def try_settings(run: Run, hooks: Hooks) -> dict[str, Any]:
-    """Train a trial. Only its validation metrics are read afterwards."""
-    try:
-        trained = train(run, hooks)
-    except Diverged as error:
-        run.last_step = max((row["step"] for row in run.files.metrics()), default=0)
-        return {**make_result(run, {}), "status": "diverged", "diverged": str(error)}
-    return {**make_result(run, trained.columns), "validation": trained.validation}
-
-
-def choose_settings(config: TrainConfig, files: RunFiles, data: Any, options: Mapping[str, Any]) -> TrainConfig:
-    """Choose the values of the best trial, once all are trained, or the values chosen before; return the configuration.
-
-    The best has the highest `vitlab.training.loop.score` on the validation data; of equal ones it is the first.
-    `options` are `run_experiment`'s. Raises Diverged when all trials do, Interrupted.
-    """
-    ranks: Ranks = options["ranks"]
-    chosen = ranks.share(read_choice(files.config(), config.tune) if files.config_path.is_file() else None)
-    if chosen is not None:
-        return set_values(config, chosen)
-    metric = prepare(config, data, options["placement"]).task.metric
-    trials, name = list_trials(config, files.folder), files.folder.resolve().name
-
-    def report(_: Progress) -> None:
-        """Report a trial's progress as a part of the progress of all trials."""
-        if far := read_progress(files, find_trials(files), len(trials)):
-            options["progress"](far)
-
-    for of_trial, trial, _ in trials:
-        of_trial.refuse(trial)
-        with hold(of_trial.folder) if ranks.is_main else nullcontext(Hold(of_trial.folder)) as claim:
-            run_experiment(trial, claim, trial_of=name, **{**options, "progress": options["progress"] and report})
-    results = ranks.share([of_trial.result() for of_trial, *_ in trials])
-    finished = [place for place, result in enumerate(results) if result["status"] == "finished"]
-    if not finished:
-        raise Diverged(f"all {len(trials)} settings of tune diverged: {results[0]['diverged']}")
-    best, _, values = trials[max(finished, key=lambda place: score(results[place]["validation"], metric))]
-    if can_reuse_best_trial(config) and ranks.is_main:
-        for name in ("metrics.jsonl", "checkpoints/last.ckpt"):
-            with replacing(files.folder / name) as file:
-                file.write((best.folder / name).read_bytes())
-    ranks.share(None)  # the others go on when its files are there
-    return set_values(config, values)
-
-
-def can_reuse_best_trial(config: TrainConfig) -> bool:
-    """Tell whether the best trial serves as the run: analyses that look at a training as it goes need their own."""
-    return not config.analyses or (config.trainer.analyze_every is None and source_of(config.init) is None)
-
-
-def list_columns(config: TrainConfig, files: RunFiles) -> dict[str, Any]:
-    """List the columns of a tuned run: each tuned key, and `tune_flops`, the cost of tuning beside train_flops."""
-    chosen, spent = read_choice(resolved(config), config.tune), 0
-    for of_trial, trial, _ in list_trials(config, files.folder):
-        if not (can_reuse_best_trial(config) and read_choice(resolved(trial), config.tune) == chosen):
-            spent += of_trial.result()["train_flops"]
-    return {**read_varied(resolved(config), [*config.tune]), "tune_flops": spent}

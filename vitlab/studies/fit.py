@@ -10,14 +10,13 @@ import numpy as np
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.split import draw
-from vitlab.studies.stats import moderated_spreads
+from vitlab.studies.stats import DRAWS, moderated_spreads
 
 STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
 SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
 SHARES = (0.0, 0.5, 0.9)  # of the lowest error, e_inf to start from
 STEPS, TOLERANCE = 100, 1e-6  # of the least squares; the latter of the sum of squares, relative
 SHORT, KEPT = 10, 3  # steps from all starts; how many go on
-DRAWS = 2400
 POOL = 100  # residuals that are drawn from, at most
 FIRST_FOLD = 4  # sizes of the first fold; 3 of a curve with 4 sizes
 MOST_FOLDS = 6

@@ -18,6 +18,8 @@ from vitlab.config import (
     resolved,
     to_text,
 )
+from vitlab.config.checks import TRIALS, apply_factors, list_settings
+from vitlab.config.errors import key_of
 from vitlab.config.groups import assign, keys_per_study, read, structured
 from vitlab.config.identity import flatten, get_value, list_changes, weight_settings
 from vitlab.config.schema.fields import Choice
@@ -30,6 +32,7 @@ SHARED = [field.name for field in fields(StudyConfig) if field.name in TrainConf
 FIXED = keys_per_study(TrainConfig)
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
 FEW = 4  # of a study with another mistake are composed: its answer takes under half a second
+TRIAL = " trial="  # in the name of a trial, between its variant's and its number
 
 
 def name_models(models: Any) -> dict[str, Settings]:
@@ -62,6 +65,26 @@ def compose_variant(study: Mapping[str, Any], name: str, settings: Settings) -> 
     base = {**{key: study[key] for key in SHARED}, "study": study["name"], "model": settings["model"], "variant": name}
     changes = [(key, value) for key, value in settings.items() if key != "model"]
     return compose(TrainConfig, [*study["set"], *changes], base=base)
+
+
+def compose_trials(study: Mapping[str, Any], settings: Settings, variant: TrainConfig) -> dict[str, TrainConfig]:
+    """Compose the trials of a variant by their names, `vit_nano trial=3`; the variant alone if nothing is tuned.
+
+    Raises UserError with all problems.
+    """
+    if not study["tune"]:
+        return {variant.variant: variant}
+    trials, problems = {}, dict[str, str]()  # the first of a key: a range draws many
+    for number, values in enumerate(list_settings(study["tune"]), 1):
+        try:
+            values = apply_factors(values, resolved(variant))
+            trial = compose_variant(study, variant.variant, settings | values)
+            trials[name_trial(variant.variant, number)] = replace(trial, trial=number)
+        except UserError as error:
+            for line in error.problems:
+                problems.setdefault(key_of(line), f"tune.{line}" if key_of(line) in values else line)
+    raise_all(problems.values())
+    return trials
 
 
 def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
@@ -155,8 +178,8 @@ def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Map
                 yield f"grid.model: give the models in models=[{','.join(map(str, axes[key]))}]"
             elif (top := key.partition(".")[0]) in FIXED:
                 yield f"{place}: {key}: {top} is the same for all runs of a study; give it for the study"
-            elif key in tune:
-                yield f"{place}.{key}: tune chooses its value; leave it out here, or out of tune"
+            elif key in tune and place == "grid":  # a variant's own is what factors are of
+                yield f"grid.{key}: tune chooses its value; leave it out here, or out of tune"
 
 
 def look_up(config: TrainConfig, key: str) -> Any:
@@ -188,12 +211,12 @@ def format_value(value: Any) -> str:
 
 
 def list_varied_keys(study: Mapping[str, Any]) -> list[str]:
-    """List the keys that variants or axes set, each a column of results.csv; not `budget`, which is a column anyway."""
+    """List keys that variants, axes or trials set, each a column of results.csv; not `budget`, which is one anyway."""
     models = study.get("models")
     named = models.values() if isinstance(models, Mapping) else ()
     keys = [key for settings in named if isinstance(settings, Mapping) for key, _ in flatten(settings)]
-    keys += [key for key, _ in flatten(study.get("grid") or {})]
-    return [key for key in dict.fromkeys(keys) if key != "model" and key.partition(".")[0] != "budget"]
+    keys += [key for part in ("grid", "tune") for key, _ in flatten(study.get(part) or {})]
+    return [key for key in dict.fromkeys(keys) if key.partition(".")[0] not in ("budget", TRIALS) and key != "model"]
 
 
 def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
@@ -210,17 +233,17 @@ def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
 
 
 def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two starts of one study, resolved, into `models` and `grid` that ask for the variants of both.
+    """Merge two starts of one study, resolved, into `models`, `grid` and `tune` that ask for the runs of both.
 
     Two lists of models are joined. Else each variant stands in `models` with its settings, and no axis is left.
     """
-    keys = ("models", "grid")
-    if all(old.get(key) == new.get(key) for key in keys):
-        return {}
+    tune = {"tune": max(new["tune"], old["tune"], key=lambda tune: len(list_settings(tune)))}
+    if all(old.get(key) == new.get(key) for key in ("models", "grid")):
+        return tune
     models = [old["models"], new["models"]]
     if all(isinstance(one, list) for one in models) and not (old.get("grid") or new.get("grid")):
-        return {"models": list(dict.fromkeys(models[0] + models[1]))}
-    return {"models": list_variants(old) | list_variants(new), "grid": {}}
+        return tune | {"models": list(dict.fromkeys(models[0] + models[1]))}
+    return tune | {"models": list_variants(old) | list_variants(new), "grid": {}}
 
 
 # ---- runs
@@ -264,7 +287,7 @@ def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
 
 
 class Spec(NamedTuple):
-    """A run of a study: variant, size and seed, and its resolved configuration as plain containers.
+    """A run of a study: variant or trial, size and seed, and its resolved configuration as plain containers.
 
     Runs of a variant share the containers below the top level: copy them before you change one.
     """
@@ -287,10 +310,12 @@ def name_run(variant: str, size: Any, seed: int) -> str:
 def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
     """List as `key old -> new` the changes between two states of one study that change the final weights of runs.
 
-    The runs are compared, so it does not matter where a key was given. The variants, sizes and seeds of a study may
-    grow, and a variant that is new to it has settings of its own.
+    The runs are compared, so it does not matter where a key was given. The variants, trials, sizes and seeds of a study
+    may grow, and a variant that is new to it has settings of its own.
     """
     changes = [f"name {old['name']} -> {new['name']}"] if old["name"] != new["name"] else []
+    if any(one != other for one, other in zip(*(list_settings(of["tune"]) for of in (new, old)), strict=False)):
+        changes.append(f"tune {old['tune']} -> {new['tune']}")
     before = list_variants(old)
     for name, settings in list_variants(new).items():
         try:
@@ -306,7 +331,9 @@ def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[s
 
 
 def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None) -> dict[str, TrainConfig]:
-    """Compose a run's configuration for each variant of the study, by variant. Raises UserError with all problems.
+    """Compose a run's configuration for each variant of the study, or each of its trials, by their names.
+
+    Raises UserError with all problems.
 
     Composing takes 30 ms a variant, and a start asks three times: the last study's configurations are kept.
     """
@@ -323,7 +350,8 @@ def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None)
             problems.append(f"set: {text}: {top} is the same for all runs of a study; give {text} without set")
     for name, settings in islice(find_variants(study, problems, known, most).items(), most):
         with collecting(problems):
-            composed[name] = known[name] if name in known else compose_variant(study, name, settings)
+            variant = known[name] if name in known else compose_variant(study, name, settings)
+            composed |= compose_trials(study, settings, variant)
     raise_all(dict.fromkeys(problems))
     if most is None:
         COMPOSED[:] = [(study, composed)]
@@ -337,9 +365,14 @@ def expand(study: StudyConfig, sizes: Sequence[int]) -> list[Spec]:
 
 
 def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:
-    """Make a run of a variant from its resolved configuration."""
+    """Make a run of a variant, or of a trial, from its resolved configuration."""
     data = variant["data"]
     if data.get("holdout") == "repeated":
         data = {**data, "holdout": int(seed)}
     config = {**variant, "data": data, "train_size": int(size), "seed": int(seed)}
-    return Spec(config["variant"], int(size), int(seed), config)
+    return Spec(name_trial(config["variant"], config["trial"]), int(size), int(seed), config)
+
+
+def name_trial(variant: str, trial: Any) -> str:
+    """Name a trial `vit_nano trial=3`, as cells.json does; a run that is none by its variant."""
+    return f"{variant}{TRIAL}{trial}" if trial else variant

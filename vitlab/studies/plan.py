@@ -19,7 +19,6 @@ from vitlab import console as consoles
 from vitlab import models, tasks
 from vitlab.analysis import module_of
 from vitlab.config import TrainConfig, UserError, collecting, compose, load, raise_all, resolved
-from vitlab.config.checks import list_settings
 from vitlab.config.groups import affecting, select
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, TrainerConfig
@@ -29,7 +28,6 @@ from vitlab.data.opening import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
-from vitlab.studies.experiment import can_reuse_best_trial
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.status import pack
 from vitlab.studies.store import summarize_error
@@ -103,7 +101,7 @@ class Plan:
         """Warn in a line if models see the examples of the largest size less than twice; "" if none does."""
         size, seen, needed = max(self.sizes), {}, 0
         for spec in self.specs:
-            if spec.size == size and (name := spec.variant) not in seen:
+            if spec.size == size and (name := spec.config["variant"]) not in seen:
                 items, batch = self.count_items(spec), self.model_of(spec).config.recipe.batch_size
                 if (times := self.steps(spec) * batch / items) < ENOUGH:
                     seen[name] = f"{math.floor(100 * times) / 100:g}"
@@ -120,30 +118,21 @@ class Plan:
             f"budget.epochs={ENOUGH} shows each {ENOUGH} times"
         )
 
-    @cached_property
-    def trials(self) -> int:
-        """The number of times that each run is trained: once for each setting of `tune`."""
-        return len(list_settings(self.config.tune))
-
-    def trainings(self, model: Prepared) -> int:
-        """Count how often a run of a model is trained in all: its best trial may not serve as the run."""
-        return self.trials + (bool(self.config.tune) and not can_reuse_best_trial(model.config))
-
     def headline(self, todo: int) -> str:
         """Describe the study: `quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
         total = len(self.specs)
-        tuned = f" and for each of {plural(self.trials, 'setting')} of tune" if self.config.tune else ""
         left = "" if todo == total else f", {total - todo} finished already"
-        models = {model.config.model.name for model in self.by_variant.values()}
-        variants = "model" if len(models) == len(self.by_variant) else "variant"
-        axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
+        models = {model.config.variant: model.config.model.name for model in self.by_variant.values()}
+        variants = "model" if len({*models.values()}) == len(models) else "variant"
+        axes = [(len(models), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed")]
+        axes += [(len(self.by_variant) // len(models), "trial")] if self.config.tune else []
         grid = " x ".join(plural(*axis) for axis in axes)
         executor = self.config.executor
         where = plural(self.jobs, "worker") if executor.kind == "local" else executor.kind
         placed = f", {where}" if todo else ""
         budget = " or ".join(dict.fromkeys(format_budget(model.config.budget) for model in self.by_variant.values()))
         runs = f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}"
-        return f"{runs}, {budget} each{tuned}{placed}{left}"
+        return f"{runs}, {budget} each{placed}{left}"
 
 
 def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Plan:
@@ -166,9 +155,8 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
     raise_all(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in given_sizes]
     specs = expand(config, sizes)
-    at_once = len(specs) * len(list_settings(config.tune))
-    most = choose_jobs(by_variant, at_once) if config.executor.kind == "local" else at_once
-    jobs = min(jobs or most, at_once)
+    most = choose_jobs(by_variant, len(specs)) if config.executor.kind == "local" else len(specs)
+    jobs = min(jobs or most, len(specs))
     plan = Plan(config, data, task, sizes, specs, by_variant, jobs, cache(partial(count_items, task.train)))
     for spec in specs:
         plan.steps(spec)
@@ -238,14 +226,13 @@ def choose_jobs(by_variant: dict[str, Prepared], runs: int) -> int:
 def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     """Print every run and its cost on this machine; `startup` is the seconds before the first run begins.
 
-    All columns but the parameters cover all trainings of a run, including trials of `tune`. Without `times` the runs
-    train elsewhere, and the table has no time.
+    Without `times` the runs train elsewhere, and the table has no time.
     """
     header = ["run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])]
     rows, flops, seconds = [], 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
     for place, spec in enumerate(plan.specs):
         model = plan.model_of(spec)
-        steps = plan.steps(spec) * plan.trainings(model)
+        steps = plan.steps(spec)
         examples = steps * model.config.recipe.batch_size
         flops += (spent := model.count_flops(examples, plan.count_items(spec)))
         cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{spent:.2e}")
@@ -253,29 +240,28 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     console, said = consoles.Console(), "how long they take says --dry-run on a machine where they train"
     console.say(plan.headline(len(plan.specs)))
     console.print(consoles.tabulate(header, rows, numbers=len(header) - 1))
-    if frozen := [name for name, model in plan.by_variant.items() if model.head]:
+    if frozen := dict.fromkeys(model.config.variant for model in plan.by_variant.values() if model.head):
         console.say(f"{', '.join(frozen)}: {ON_FEATURES}")
     if times:
-        parts = [each / plan.trials for each in seconds for _ in range(plan.trials)]
-        wall = startup + pack(parts, [0.0] * plan.jobs) + REPORT
+        wall = startup + pack(seconds, [0.0] * plan.jobs) + REPORT
         around = f"{duration(startup + REPORT)} before and after the runs"
         said = f"about {duration(wall)} with {plural(plan.jobs, 'worker')} ({around}), by the first steps of each model"
     console.say(f"total {flops:.2e} FLOPs; {said}")
 
 
 def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
-    """Estimate the seconds of a run, including its settings of `tune`.
+    """Estimate the seconds of a run.
 
     Several devices are taken to share the steps and evaluations, runs on kept features to find none of them.
     """
     model, task = plan.model_of(spec), plan.task
-    trainings = plan.trainings(model) / (model.config.trainer.devices * model.config.trainer.nodes)
+    devices = model.config.trainer.devices * model.config.trainer.nodes
     evaluated = plan.evaluations(spec) * len(task.validation)
     if model.head:
-        trainings, evaluated = 1, len(task.validation) + plan.count_items(spec)
+        devices, evaluated = 1, len(task.validation) + plan.count_items(spec)
     trained = plan.steps(spec) * times.step + evaluated * times.validation
     tested = (len(task.test) + task.writes_texts * len(task.validation)) * times.test
-    return times.start + trainings * trained + tested + count_finetuning_steps(model.config) * times.step
+    return times.start + trained / devices + tested + count_finetuning_steps(model.config) * times.step
 
 
 @keep_process_settings()

@@ -17,18 +17,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vitlab.config import UserError, read_yaml
+from vitlab.config.checks import TRIALS
 from vitlab.files import read_json, reading
 from vitlab.formatting import finite
 from vitlab.studies.crossover import StudyFits
 from vitlab.studies.stats import (
     Estimate,
     Outcomes,
+    Rows,
     Spread,
+    add_variance,
+    choose_trials,
     compare_costs,
+    draw_luck,
     estimate_mean,
+    group_trials,
     moderated_spreads,
     paired_difference,
+    rank_trials,
     read_outcomes,
+    weigh_ranks,
 )
 from vitlab.studies.status import StatusReader, StudyStatus
 from vitlab.studies.store import StudyFiles, limit_of
@@ -54,8 +62,8 @@ FAMILY_NAMES = {
     "histogram": "Color histogram",
 }
 
-COMPUTE = ("train_flops", "tune_flops", "finetune_flops")  # columns
-Rows = list[dict[str, Any]]  # of a table, by column
+COMPUTE = ("train_flops", "finetune_flops")  # columns
+EFFORTS = (1, 4, 16)  # trials of a model
 LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdicts
 
 
@@ -87,7 +95,11 @@ class Gap(NamedTuple):
 
 
 class Results:
-    """A study: its tables, its configuration and the files of each run (`run_files`, by the run's name)."""
+    """A study: its tables, its configuration and the files of each run (`run_files`, by the run's name).
+
+    `rows` are what is compared: of each model, size and seed the best of its trials, or the run; `all_rows` every run.
+    `luck` has by model and size what other trials from the same ranges would change, in `Metric.compared` (DRAWS,).
+    """
 
     def __init__(
         self,
@@ -97,15 +109,16 @@ class Results:
         run_files: Mapping[str, "RunResults"] | None = None,
         outcomes: Mapping[str, np.ndarray] | None = None,
     ):
-        self.rows, self.config, self.files, self.run_files = rows, dict(config or {}), files, dict(run_files or {})
-        self.gap, self.find_spreads = cache(self.gap), cache(self.find_spreads)
+        self.all_rows, self.rows = rows, choose_trials(rows)
+        self.config, self.files, self.run_files = dict(config or {}), files, dict(run_files or {})
+        self.gap, self.find_spreads, self.expect_best = map(cache, (self.gap, self.find_spreads, self.expect_best))
         if outcomes is not None:
             self.outcomes = dict(outcomes)
 
     @cached_property
     def runs(self) -> "pd.DataFrame":
         """The table with a row per finished run and the columns of results.csv."""
-        return frame(self.rows)
+        return frame(self.all_rows)
 
     @cached_property
     def cells(self) -> "pd.DataFrame":
@@ -139,6 +152,36 @@ class Results:
         found = frame(rows, columns=["train_size", "best", "other", "difference", "low", "high", "verdict", "seeds"])
         return found.replace({"low": -math.inf, "high": math.inf}, math.nan)
 
+    @cached_property
+    def effort(self) -> "pd.DataFrame":
+        """The table `steps, FLOPs, hours, trials` by model, of all its runs."""
+        runs = self.runs.reindex(columns=["model", "steps", "train_flops", "wall_s"]).groupby("model").sum()
+        runs.columns = ["steps", "FLOPs", "hours"]
+        return runs.assign(hours=runs.hours / 3600, trials=self.trials_of)
+
+    @cached_property
+    def trials_of(self) -> dict[str, int]:
+        """The trials of each model, the fewest of a size and seed; 1 in a study that does not tune."""
+        counts = dict[str, int]()
+        for (model, *_), trials in group_trials(self.all_rows).items():
+            counts[model] = min(len(trials), counts.get(model, len(trials)))
+        return counts
+
+    @property
+    def trials(self) -> int:
+        return min(self.trials_of.values(), default=1)
+
+    @property
+    def efforts(self) -> list[int]:
+        """The numbers of trials that tables and sentences name: 1, 4, 16 and all; [] in a study that does not tune."""
+        return [*(count for count in EFFORTS if count < self.trials), self.trials] if self.trials > 1 else []
+
+    @cached_property
+    def best_of(self) -> "pd.DataFrame":
+        """The table `trials` and the columns of `cells`: what the best of 1, 2, ... trials is expected to reach."""
+        found = {count: self.expect_best(count).cells.to_dict("records") for count in range(1, self.trials + 1)}
+        return frame([{"trials": count, **cell} for count, cells in found.items() for cell in cells])
+
     # ---- one home of every comparison
 
     @cached_property
@@ -161,7 +204,7 @@ class Results:
 
     @cached_property
     def compute(self) -> tuple[str, str, float, float, float, float] | None:
-        """Two families, and `compare_costs` of their compute for training, tuning and fine-tuning.
+        """Two families, and `compare_costs` of their compute for training and fine-tuning.
 
         None unless the metric is a share and two families have several costs.
         """
@@ -193,12 +236,45 @@ class Results:
         if any(row.get("holdout") == "repeated" for row in self.rows):
             return {}  # no two seeds have the same test items
         found = {}
-        for row in self.rows:
+        for row in self.all_rows:
             kept, value = self.run_files[row["run"]].outcomes, self.metric.value(row)
             items = kept.of_metric(self.metric, value) if kept and value is not None else None
             if items is not None:
                 found[row["run"]] = items
         return found
+
+    def expect_best(self, count: int) -> "Results":
+        """Expect what the best of `count` trials reaches: each row is the mean over all choices of as many."""
+        rows, outcomes, metric = [], {}, self.metric
+        for trials in group_trials(self.all_rows).values():
+            ranked = rank_trials(trials, metric)
+            if not ranked:
+                continue
+            weights = weigh_ranks(len(ranked), len(trials), min(count, len(trials)))
+            keys = (metric.key, metric.on_validation)
+            values = {key: np.array([row.get(key) for row in ranked], dtype=float) for key in keys}
+            rows.append(ranked[0] | {key: float(weights @ of_trials) for key, of_trials in values.items()})
+            items = [self.outcomes.get(row["run"]) for row in ranked]
+            if all(one is not None for one in items):
+                outcomes[ranked[0]["run"]] = weights @ np.stack(items)
+        found = Results(rows, self.config, self.files, self.run_files, outcomes)
+        found.trials_of, found.luck = self.trials_of, self.draw_luck(count)
+        return found
+
+    @property
+    def tables(self) -> "dict[str, pd.DataFrame]":
+        """The tables that rest on the runs, by name; `best_of` of a study with several trials."""
+        return {name: getattr(self, name) for name in ("cells", "gaps", "laws", *["best_of"] * bool(self.efforts))}
+
+    @cached_property
+    def luck(self) -> dict[tuple[str, int], np.ndarray]:
+        return self.draw_luck(self.trials)
+
+    def draw_luck(self, count: int) -> dict[tuple[str, int], np.ndarray]:
+        drawn = self.trials > 1 and TRIALS in (
+            self.config.get("tune") or ()
+        )  # not the values of a grid, which are given
+        return draw_luck(self.all_rows, self.metric, count) if drawn else {}
 
     @cached_property
     def by_model(self) -> dict[str, dict[int, Cell]]:
@@ -221,10 +297,11 @@ class Results:
         table = np.array(self.compared(rows) if whole else items)
         known = self.floor_spread(spread, rows) if whole else spread  # items of their own tell more than a binomial
         interval = estimate_mean(table, known, self.overlap(rows), self.floor(rows))
+        luck = self.luck.get((rows[0]["model"], rows[0]["train_size"]), np.zeros(1))
+        interval = add_variance(interval, float(luck.var()), self.trials - 1)
         chance = max(filter(None, (finite(row.get("chance")) for row in rows)), default=None)
         chance = chance if metric.key == "accuracy" else None
-        key = "validation_loss" if metric.key == "perplexity" else f"validation_{metric.key}"
-        seen = [value for row in rows if (value := finite(row.get(key))) is not None]
+        seen = [value for row in rows if (value := finite(row.get(metric.on_validation))) is not None]
         beats = chance is None or (mean if interval.half_width is None else interval.low) > chance
         validation = float(np.mean(seen)) if seen else None
         return Cell(mean, std, tuple(rows), interval, chance, beats, validation, limit_of(rows), spread)
@@ -249,6 +326,8 @@ class Results:
         spreads = [*(cells[model].spread for model in pair), self.find_spreads(first, second).get(size)]
         fewer = min(rows, key=len)
         gap = paired_difference(*map(self.values_of, rows), spreads, self.overlap(fewer), self.floor(fewer))
+        luck = [self.luck[model, size] for model in pair if (model, size) in self.luck]
+        gap = add_variance(gap, float(sum(one.var() for one in luck)), self.trials - 1)
         # who is best of several is told from each other one
         gap = replace(gap, comparisons=sum(size in of for of in self.by_model.values()) - 1)
         verdict = UNDECIDED

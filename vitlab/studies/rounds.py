@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from vitlab.formatting import plural, whole
+from vitlab.studies.grid import name_trial
 from vitlab.studies.results import Results
 from vitlab.studies.stats import quantile
 from vitlab.studies.store import RunKey
@@ -56,7 +57,9 @@ def plan_round(
     until = target.points * metric.point
     cells = {(variant, size): cell for variant, of in results.by_model.items() for size, cell in of.items()}
     trained: dict[tuple[str, int], set[int]] = {cell: set() for cell in sorted(stopped)}  # also seeds without a result
+    trials: dict[str, dict[str, None]] = {}  # of a variant, or its own name
     for row in rows:
+        trials.setdefault(row["model"], {})[name_trial(row["model"], row.get("trial"))] = None
         trained.setdefault((row["model"], row["train_size"]), set()).add(row["seed"])
     for (variant, size), cell in cells.items():
         seeds, count = trained[variant, size], len(cell.rows)
@@ -69,7 +72,7 @@ def plan_round(
         if missing:  # the smallest seeds that it lacks: so the runs of several models are pairs
             lacking = islice((seed for seed in range(MOST_SEEDS) if seed not in seeds), missing)
             name = f"{variant} at {whole(size)}"
-            runs = [(variant, size, seed) for seed in lacking]
+            runs = [(trial, size, seed) for seed in lacking for trial in trials[variant]]
             wide[variant, size] = WideCell(name, width, f"  {name}: {text}, {missing} more", runs)
     open_cells = [one for cell, one in wide.items() if cell not in stopped]
     widest = sorted(open_cells, key=lambda one: -one.half_width)

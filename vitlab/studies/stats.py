@@ -9,16 +9,19 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vitlab.files import reading, replacing
-from vitlab.tasks.metrics import Metric
+from vitlab.formatting import finite
+from vitlab.tasks.metrics import Metric, main_metric
 
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
+DRAWS = 2400
 OF_P = 2  # the same of p-values, which go together over sizes and so ask for farther tails
+Rows = list[dict[str, Any]]  # of a table, by column
 Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: mean cost, the metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
@@ -273,6 +276,74 @@ def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) ->
         if replace(gap, error=error, degrees=gap.degrees + more).clear:
             return more
     return None
+
+
+# ---- the best of several trials
+
+
+def weigh_ranks(finished: int, trials: int, best_of: int) -> np.ndarray:
+    """Compute how often each finished trial, the best first, is the best of `best_of` out of `trials`: (finished,).
+
+    The mean with these weights is what the best of so many reaches, without bias (Tang et al., 2020, "Showing your work
+    doesn't always work"). A choice in which no trial has finished does not count.
+    """
+    choices = math.comb(trials, best_of) - math.comb(trials - finished, best_of)
+    return np.array([math.comb(trials - rank, best_of - 1) / choices for rank in range(1, finished + 1)])
+
+
+def draw_luck(rows: Rows, metric: Metric, best_of: int) -> dict[tuple[str, int], np.ndarray]:
+    """Draw what other recipes would change for each model and size, in `Metric.compared`: mean 0, (DRAWS,).
+
+    Trials are drawn with replacement, of a model the same at all sizes and seeds. Without one that finished, nothing
+    changes.
+    """
+    shares, found = dict[str, np.ndarray](), dict[tuple[str, int], list[np.ndarray]]()
+    for model in dict.fromkeys(row["model"] for row in rows):
+        count = max(row["trial"] for row in rows if row["model"] == model)
+        drawn = np.random.default_rng([*model.encode()]).multinomial(count, np.full(count, 1 / count), DRAWS)
+        shares[model] = drawn / count
+    for (model, size, *_), trials in group_trials(rows).items():
+        if ranked := rank_trials(trials, metric):
+            worse = 1 - shares[model][:, [row["trial"] - 1 for row in ranked]].cumsum(axis=1).clip(0, 1)
+            weights = -np.diff(worse**best_of, axis=1, prepend=1.0)
+            with np.errstate(invalid="ignore"):
+                drawn = weights @ [metric.compared(metric.value(row)) for row in ranked] / weights.sum(axis=1)
+            found.setdefault((model, size), []).append(np.nan_to_num(drawn - np.nanmean(drawn)))
+    return {cell: np.mean(of_seeds, axis=0) for cell, of_seeds in found.items()}
+
+
+def add_variance(estimate: Estimate, variance: float, degrees: float) -> Estimate:
+    """Add a variance with its degrees of freedom to that of an estimate, where something tells the latter."""
+    if estimate.error is None or not variance:
+        return estimate
+    total = estimate.error**2 + variance
+    spent = estimate.error**4 / max(estimate.degrees, 1e-9) + variance**2 / degrees
+    return replace(estimate, error=math.sqrt(total), degrees=total**2 / spent)
+
+
+def choose_trials(rows: Rows) -> Rows:
+    """Choose the trial of each model, size and seed that is best on validation; a run that is no trial stays."""
+    metric = main_metric(rows)
+    return [(rank_trials(trials, metric) or trials)[0] for trials in group_trials(rows).values()]
+
+
+def group_trials(rows: Rows) -> dict[tuple[Any, ...], Rows]:
+    """Group trials by model, size and seed; a run that is no trial is a group of its own."""
+    groups = dict[tuple[Any, ...], Rows]()
+    for row in rows:
+        alone = () if row.get("trial") else (len(groups),)
+        groups.setdefault((row["model"], row["train_size"], row["seed"], *alone), []).append(row)
+    return groups
+
+
+def rank_trials(trials: Rows, metric: Metric) -> Rows:
+    """Rank the trials that have a result, the best on validation items first, of equal ones that of the lower loss."""
+
+    def score(row: Mapping[str, Any]) -> tuple[float, float]:
+        value, loss = (finite(row.get(key)) for key in (metric.on_validation, "validation_loss"))
+        return math.inf if value is None else metric.lead(0.0, value), math.inf if loss is None else loss
+
+    return sorted((row for row in trials if metric.value(row) is not None), key=score)
 
 
 # ---- what a run gave on each test item

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 from rich.live import Live
@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from vitlab.config import resolved
-from vitlab.config.checks import list_settings
 from vitlab.config.schema import StudyConfig
 from vitlab.console import Console
 from vitlab.data.opening import hash_data, open_data
@@ -25,7 +24,7 @@ from vitlab.files import read_stamp
 from vitlab.formatting import duration, finite, plural
 from vitlab.studies.claims import DEAD_AFTER, Claim, read_claim
 from vitlab.studies.grid import compose_models, make_spec, name_run
-from vitlab.studies.store import StudyFiles, describe_asked, find_trials, list_missing
+from vitlab.studies.store import StudyFiles, describe_asked, list_missing
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import Progress, RunFiles
 
@@ -50,16 +49,13 @@ class RunState:
     claim: Claim | None = None
     result: dict[str, Any] | None = None
     error: str = ""
-    workers: int = 1  # that train it or its trials, where it runs
-    free: int = 1  # of its trials, or itself, that a worker may take
 
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """All runs that were ever asked for, in the order of the study. `trainings`: of each run, by its trials."""
+    """All runs that were ever asked for, in the order of the study."""
 
     runs: list[RunState]
-    trainings: int = 1
     workers: int = 0  # that were at work a moment ago
     compared_by: str | None = None  # task.metric of the study
 
@@ -79,10 +75,10 @@ class StudyStatus:
         running = self.of_state("running")
         if not running or None in left.values():
             return None
-        free = [left[run.run] / run.workers for run in running for _ in range(run.workers)]
+        free = [left[run.run] for run in running]
         free += [0.0] * (self.workers - len(free))
         waiting = sorted(self.of_state("waiting"), key=lambda run: run.size)
-        return pack([left[run.run] / self.trainings for run in waiting for _ in range(self.trainings)], free)
+        return pack([left[run.run] for run in waiting], free)
 
     def estimate_left(self, run: RunState) -> float | None:
         """Estimate the rest of a run: its own estimate, else the mean time of the finished runs most like it."""
@@ -100,7 +96,7 @@ class StudyStatus:
         They come from finished runs; without any finished run, from the pace of the running ones.
         """
         timed = [
-            (run, self.trainings * seconds + (run.result.get("probe_s") or 0))
+            (run, seconds + (run.result.get("probe_s") or 0))
             for run in self.of_state("finished")
             if (seconds := finite((run.result or {}).get("wall_s"))) is not None
         ]
@@ -148,61 +144,41 @@ class StatusReader:
     def read(self) -> StudyStatus:
         """Read the state of the study. Raises UserError for a folder that is not a study."""
         config = self.files.config()
-        settings = len(list_settings(config["tune"])) if config.get("tune") else 0
-        runs = [self.read_run(*key, settings) for key in self.files.run_keys()]
-        before, self.working = self.working, sum(run.workers for run in runs if run.state == "running")
-        return StudyStatus(runs, settings or 1, before, config["task"].get("metric"))
+        runs = [self.read_run(*key) for key in self.files.run_keys()]
+        before, self.working = self.working, sum(run.state == "running" for run in runs)
+        return StudyStatus(runs, before, config["task"].get("metric"))
 
-    def read_run(self, variant: str, size: int, seed: int, settings: int = 0) -> RunState:
-        """Read a run's state. A run trains while one of its trials does: `settings` of `tune`, until it has chosen."""
+    def read_run(self, variant: str, size: int, seed: int) -> RunState:
+        """Read a run's state."""
         name = name_run(variant, size, seed)
         files = self.files.run(name)
         stamp, (known, finished) = read_stamp(files.result_path), self.finished.get(name, (None, None))
         if stamp is not None and stamp == known:
             return finished
-        if settings and files.config_path.exists():
-            settings = 0
-        trials = find_trials(files) if settings else []
-        found = {part: claim for part in (files, *trials) if (claim := read_claim(part.folder))}
-        # of those whose process seems to live, by one look
-        claims = {
-            part: one for part, one in found.items() if not one.is_dead and (one.is_here or one.age <= DEAD_AFTER)
-        }
-        ended = [trial for trial in trials if trial.result_path.exists()]  # after the claims: a result is written first
-        make = partial(RunState, name, variant, size, workers=len(claims))
-        free = settings - len({*ended, *claims} - {files}) or int(not claims)
-        if claims:  # a finished run, too, while analyses are added to it
-            claim = next(iter(claims.values()))
-            return make("running", read_progress(files, trials, settings), claim, free=free)
+        claim = read_claim(files.folder)
+        # the process of a claim seems to live, by one look; it may add analyses to a finished run
+        if claim and not claim.is_dead and (claim.is_here or claim.age <= DEAD_AFTER):
+            return RunState(name, variant, size, "running", read_progress(files), claim)
         result, damage = files.read_result()
         asked = self.variants.get(variant)  # without it nothing is missing of a result, which was read just now
         if result is not None and not (asked and list_missing(files, asked)):
-            self.finished[name] = stamp, make("finished", result=result, free=0)
+            self.finished[name] = stamp, RunState(name, variant, size, "finished", result=result)
             return self.finished[name][1]
-        progress = read_progress(files, trials, settings)
+        progress = read_progress(files)
         if (error := files.error()) is not None:
-            return make("failed", progress, error=error, free=0)
-        return make("waiting", progress, error=damage, free=free)
+            return RunState(name, variant, size, "failed", progress, error=error)
+        return RunState(name, variant, size, "waiting", progress, error=damage)
 
 
-def read_progress(files: RunFiles, trials: Sequence[RunFiles], settings: int) -> Progress | None:
-    """Read a run's progress, its fine-tuning on other data included; while it tries settings the sum of its trials."""
-    if not settings:
-        far = files.read_progress()
-        tuned = [RunFiles(path).read_progress() for path in files.folder.glob("finetuned/*/*")]
-        if far and far.step < far.steps and (done := sum(child.step for child in tuned if child)):
-            step = min(far.step + done, far.steps)  # earlier probes may have been others
-            left = far.seconds_left * (far.steps - step) / (far.steps - far.step)
-            return replace(far, step=step, seconds_left=left, note="fine-tuning")
-        return far
-    begun = [progress for trial in trials if (progress := trial.read_progress())]
-    if not begun:
-        return None
-    step, steps = sum(far.step for far in begun), settings * begun[0].steps
-    paces = [far.seconds_left / (far.steps - far.step) for far in begun if far.step < far.steps]
-    left = max(paces) * (steps - step) if paces else None
-    ended = sum(trial.result_path.exists() for trial in trials)
-    return replace(begun[-1], step=step, steps=steps, seconds_left=left, note=f"{ended} of {settings} settings tried")
+def read_progress(files: RunFiles) -> Progress | None:
+    """Read a run's progress, its fine-tuning on other data included."""
+    far = files.read_progress()
+    tuned = [RunFiles(path).read_progress() for path in files.folder.glob("finetuned/*/*")]
+    if far and far.step < far.steps and (done := sum(child.step for child in tuned if child)):
+        step = min(far.step + done, far.steps)  # earlier probes may have been others
+        left = far.seconds_left * (far.steps - step) / (far.steps - far.step)
+        return replace(far, step=step, seconds_left=left, note="fine-tuning")
+    return far
 
 
 def make_table(status: StudyStatus, console: Console, runs: Sequence[RunState], *, where: bool = False) -> Table:

@@ -15,7 +15,7 @@ from vitlab.config import StudyConfig, UserError, first_line, identity, read_con
 from vitlab.config.groups import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.formatting import finite, round_numbers
-from vitlab.studies.grid import list_study_changes, list_varied_keys, merge_variants, read_varied
+from vitlab.studies.grid import TRIAL, list_study_changes, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import COLUMNS, RunFiles, refuse_changes, refuse_folder
 
 # ---- what limits a run, its data or its budget: where the rule holds, and how often it was right (docs/rules.md)
@@ -102,6 +102,8 @@ class StudyFiles:
             )
         if stamp != self._config[0]:
             config = read_config(StudyConfig, self.config_path, without=["executor"])
+            if config["tune"] and any(self.folder.glob("*/tune")):
+                raise UserError(f"{self.folder}: has trials as vitlab 0.8 kept them, below runs; give another --out")
             self._config, self._rows = (stamp, config), {}  # what it varies are columns of the rows
         return self._config[1]
 
@@ -161,7 +163,7 @@ class StudyFiles:
         write_text(self.results_path, "".join(lines))
 
     def finished_rows(self) -> list[Row]:
-        """List the row of every finished run from its result.json, by model, size and seed.
+        """List the row of every finished run from its result.json, by model, size, seed and trial.
 
         A result that is damaged has no row, but a line in `damaged`. Raises UserError.
         """
@@ -175,9 +177,10 @@ class StudyFiles:
         copies = {name for name, row in rows.items() if row["run"] != name and row["run"] in rows}
         # a copy of a run that is here too is left out, for one seed must not count twice; one renamed is a run
         rows = [{**row, "run": name} for name, row in rows.items() if name not in copies]
-        places = {variant: place for place, variant in enumerate(dict.fromkeys(key[0] for key in self.run_keys()))}
+        variants = dict.fromkeys(key[0].partition(TRIAL)[0] for key in self.run_keys())
+        places = {variant: place for place, variant in enumerate(variants)}
         by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
-        return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
+        return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"], row.get("trial") or 0))
 
     def read_row(self, study: dict[str, Any], run: RunFiles) -> Row | None:
         """Read a finished run's row, under the name that it was trained as; None for a folder of something else."""
@@ -197,17 +200,14 @@ class StudyFiles:
 def list_missing(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
     """List what a run lacks of its resolved configuration: `training` (with its test), analyses, probes.
 
-    Nothing is missing of a finished run. `data` is the hash of its data set; without it any result counts. A
-    trial that was not evaluated by the study's metric lacks its training.
+    Nothing is missing of a finished run. `data` is the hash of its data set; without it any result counts.
     """
-    result, metric, asked = run.read_result()[0], config["task"].get("metric"), [*config["analyses"], *config["probes"]]
-    if (
-        result is None
-        or (data and result.get("id") != identity(config, data))
-        or not run.config_path.is_file()
-        or metric not in (None, *result.get("validation", [metric]))
-    ):
+    result, asked = run.read_result()[0], [*config["analyses"], *config["probes"]]
+    is_other = result is None or (data and result.get("id") != identity(config, data))
+    if is_other or not run.config_path.is_file():
         return ["training", *asked]
+    if result.get("status") == "diverged":
+        return []
     before = run.config()
     return [name for name in asked if name not in (*before["analyses"], *before["probes"])]
 
@@ -232,11 +232,6 @@ def format_line(cells: Sequence[Any]) -> str:
     plain = [f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for cell in cells]
     csv.writer(text, lineterminator="\r\n").writerow(plain)
     return text.getvalue().removesuffix("\r\n") + "\n"
-
-
-def find_trials(files: RunFiles) -> list[RunFiles]:
-    """List the trials of a run that have begun, by their names."""
-    return [RunFiles(folder) for folder in sorted((files.folder / "tune").glob("*/"))]
 
 
 def collect(files: StudyFiles) -> None:

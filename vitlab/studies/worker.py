@@ -24,7 +24,7 @@ from vitlab.data.opening import hash_data, open_data
 from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
-from vitlab.studies.experiment import list_trials, run_experiment
+from vitlab.studies.experiment import run_experiment
 from vitlab.studies.grid import compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles, list_missing, summarize_error
 from vitlab.training.distributed import is_lost_rank, join_ranks
@@ -40,16 +40,11 @@ GRACE = 10.0  # seconds that rank 0 has to say why a run has failed
 
 @dataclass(frozen=True)
 class Training:
-    """A run that was asked for, or a trial of `tune`; then `of` are the files of the run that the trial is for."""
+    """A run that was asked for."""
 
     files: RunFiles
     config: dict[str, Any]  # resolved
     settled: Mapping[str, Any]  # the trainer's settings of its variant
-    of: RunFiles  # of a run its own: they hold log.txt and error.json
-
-    @property
-    def trial_of(self) -> str:
-        return "" if self.of.folder == self.files.folder else self.of.folder.name
 
 
 class Study:
@@ -59,7 +54,6 @@ class Study:
         self.files = StudyFiles(folder)
         self.config: dict[str, Any] = {}
         self.ended: dict[str, Any] = {}  # the stamp of each run's result that lacks nothing
-        self.trials: dict[str, list[Training]] = {}  # of each run that is not finished
 
     def read(self) -> None:
         """Read the study again if it has changed. Raises UserError if it was deleted, or this host does not see it."""
@@ -68,24 +62,15 @@ class Study:
             study = compose(StudyConfig, base=self.config)
             self.variants = {name: resolved(model) for name, model in compose_models(study).items()}
             self.data_hash = hash_data(study.data, open_data(study.data))
-            self.ended, self.trials = {}, {}
+            self.ended = {}
             executor = read_yaml(self.files.config_path).get("executor") or {}
             self.retries = executor.get("retries", ExecutorConfig.retries)
-
-    def list_trainings(self, variant: str, size: int, seed: int) -> list[Training]:
-        """List a run's parts: the trials that choose its settings, then the run."""
-        spec, settled = make_spec(self.variants[variant], size, seed), self.config["settled"].get(variant, {})
-        files = self.files.run(spec.name)
-        if spec.config["tune"] and spec.name not in self.trials:
-            trials = list_trials(compose(TrainConfig, base=spec.config), files.folder)
-            self.trials[spec.name] = [Training(at, resolved(trial), settled, files) for at, trial, _ in trials]
-        return [*self.trials.get(spec.name, []), Training(files, spec.config, settled, files)]
 
     def list_missing(self, run: Training) -> list[str]:
         return list_missing(run.files, run.config, self.data_hash)
 
     def find_free(self, stop: Callable[[], bool]) -> Training | None:
-        """Find the smallest run or trial that lacks something, has not failed and has no other worker.
+        """Find the smallest run that lacks something, has not failed and has no other worker.
 
         If there is none but a run of another host that gives no sign of life, wait: it is free once it is dead.
         """
@@ -97,15 +82,14 @@ class Study:
                 stamp = read_stamp(files.result_path)
                 if files.error_path.exists() or (stamp is not None and stamp == self.ended.get(files.folder.name)):
                     continue
-                *trials, run = self.list_trainings(*key)
+                spec = make_spec(self.variants[key[0]], *key[1:])
+                run = Training(files, spec.config, self.config["settled"].get(spec.variant, {}))
                 if stamp is not None and not self.list_missing(run):
                     self.ended[files.folder.name] = stamp
                     continue
-                untried = [] if files.config_path.is_file() else [trial for trial in trials if self.list_missing(trial)]
-                for part in untried or [run]:
-                    if (claim := read_claim(part.files.folder)) is None or claim.is_dead:
-                        return part
-                    silent |= claim.is_silent
+                if (claim := read_claim(files.folder)) is None or claim.is_dead:
+                    return run
+                silent |= claim.is_silent
             if not silent or stop():
                 return None
             time.sleep(LOOK)
@@ -130,26 +114,26 @@ def work(
     os.chdir(study.files.start_folder())  # relative paths in configurations are meant from there
     while not stop() and (run := study.find_free(stop)):
         with contextlib.suppress(Held, ClaimLost), hold(run.files.folder) as claim:
-            if not study.list_missing(run) or run.of.error_path.exists():  # another worker has ended it since
+            if not study.list_missing(run) or run.files.error_path.exists():  # another worker has ended it since
                 continue
             if (died := claim.number - 1) > study.retries:
                 why = f"its process was ended {died} times (out of memory?); executor.retries={study.retries}"
-                run.of.write_error(why)
+                run.files.write_error(why)
                 continue
             try:
-                tell(f"{run.of.folder.name}: training")
+                tell(f"{run.files.folder.name}: training")
                 if run.config["trainer"]["devices"] > 1:
                     launch_ranks(run, claim, study.retries - died, cores, stop)
                 else:
-                    with log_to(run.of.folder / LOG):
+                    with log_to(run.files.folder / LOG):
                         train(run, claim, cores, stop=stop, observer=observe())
             except Interrupted:
                 return
             except (Held, ClaimLost):
                 raise
             except Exception as error:  # its file says which
-                if not run.of.error_path.exists():
-                    run.of.write_error(summarize_error(error))
+                if not run.files.error_path.exists():
+                    run.files.write_error(summarize_error(error))
 
 
 def train(run: Training, claim: Hold, cores: int | None, **options: Any) -> None:
@@ -157,13 +141,10 @@ def train(run: Training, claim: Hold, cores: int | None, **options: Any) -> None
     doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
     if run.files.read_result()[0] is not None:
         doing, done = "completing", "completed"
-    if run.trial_of:
-        doing, done = (f"{what} {run.files.folder.name}" for what in (doing, done))
     log(doing)
     placement = Placement(cores or count_cores(), run.settled)
     try:
-        config = compose(TrainConfig, base=run.config)
-        run_experiment(config, claim, trial_of=run.trial_of, placement=placement, **options)
+        run_experiment(compose(TrainConfig, base=run.config), claim, placement=placement, **options)
         log(done)
     except (ClaimLost, Interrupted) as error:
         log(str(error) or "stopped; to be continued")
@@ -171,17 +152,17 @@ def train(run: Training, claim: Hold, cores: int | None, **options: Any) -> None
     except Exception as error:
         traceback.print_exc()
         if not is_lost_rank(error):  # `launch_ranks` knows more of those
-            run.of.write_error(summarize_error(error))
+            run.files.write_error(summarize_error(error))
         raise
 
 
 def launch_ranks(run: Training, claim: Hold, retries: int, cores: int | None, stop: Callable[[], bool]) -> None:
     """Train a claimed run with a process for each device, as `vitlab work --rank ...` under torchrun."""
     command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
-    about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled, "of": str(run.of.folder)}
+    about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled}
     about |= {"cores": cores or count_cores(), "number": claim.number}
     command += ["vitlab", "work", "--rank", json.dumps(about)]
-    log_path = run.of.folder / LOG
+    log_path = run.files.folder / LOG
     while True:
         with log_path.open("a") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
             while process.poll() is None:
@@ -190,7 +171,7 @@ def launch_ranks(run: Training, claim: Hold, retries: int, cores: int | None, st
                     process.terminate()
                     process.wait()
                     raise Interrupted
-        if process.returncode == 0 or run.of.error_path.exists():
+        if process.returncode == 0 or run.files.error_path.exists():
             return
         claim.check()
         if process.returncode != KILLED or not retries:
@@ -202,10 +183,10 @@ def launch_ranks(run: Training, claim: Hold, retries: int, cores: int | None, st
 def run_rank(text: str, observer: Any) -> int:
     """Run a rank of a run under torchrun; return the exit code. The worker that launched the ranks holds the folder."""
     about, launched = json.loads(text), find_launched()
-    run = Training(RunFiles(about["folder"]), about["config"], about["settled"], RunFiles(about["of"]))
+    run = Training(RunFiles(about["folder"]), about["config"], about["settled"])
     if launched.rank:
         config, placement = compose(TrainConfig, base=run.config), Placement(about["cores"], run.settled)
-        return follow(config, run.files.folder, launched, trial_of=run.trial_of, placement=placement)
+        return follow(config, run.files.folder, launched, placement=placement)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
             claim, options = Hold(run.files.folder, about["number"]), {"stop": stopping.asked, "observer": observer}

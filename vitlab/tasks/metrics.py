@@ -72,6 +72,11 @@ class Metric:
         """Convert a share to 1 - share; return the value of another metric as it is."""
         return 1 - value if self.percent else value
 
+    @property
+    def on_validation(self) -> str:
+        """The column of results.csv that has it, or what it follows from, on validation items."""
+        return "validation_loss" if self.key == "perplexity" else f"validation_{self.key}"
+
     def value(self, row: dict[str, Any]) -> float | None:
         return finite(row.get(self.key))
 

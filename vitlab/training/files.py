@@ -27,7 +27,7 @@ class Progress:
     seconds_left: float | None = None
     loss: float | None = None
     validation: dict[str, float] = field(default_factory=dict)
-    note: str = ""  # what is trained, where that is a trial
+    note: str = ""  # what is trained, where that is a probe
 
 
 COLUMNS = (  # of results.csv, which each result.json holds
@@ -45,8 +45,7 @@ def refuse_folder(folder: Path, marker: str) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--out {folder}: is a file; give a folder")
-        left = ("claim.*", "tune")  # by a start that was killed
-        others = [path for path in folder.glob("[!.]*") if not any(map(path.match, left))]
+        others = [path for path in folder.glob("[!.]*") if not path.match("claim.*")]  # of a start that was killed
         if others and not (folder / marker).exists():
             raise UserError(f"--out {folder}: is not empty and holds no {marker} of vitlab; give another folder")
     except OSError as error:
@@ -256,7 +255,10 @@ class RunFiles:
             except (ValueError, TypeError, KeyError, RecursionError):
                 if finished or number < len(lines):  # else a crash has cut the last one
                     damaged.append(number)
-        if damaged or (finished and not rows):
+        diverged = (self.read_result()[0] or {}).get(
+            "status"
+        ) == "diverged"  # a trial, which may have ended before a row
+        if damaged or (finished and not rows and not diverged):
             what = f"line {damaged[0]} is damaged and was skipped" if damaged else "is empty"
             more = f", like {len(damaged) - 1:,} more" if damaged[1:] else ""
             again = "delete the run's folder and start again to have its curves back"

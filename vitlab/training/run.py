@@ -169,7 +169,7 @@ class Run:
     """A run on open data in a folder. Writes nothing before `write_start`. Raises UserError for parts that do not fit.
 
     The model has its first weights, by the run's seed or from the source that the configuration names. `ranks` are the
-    processes that train it, `trial_of` is the name of the run that a trial of `tune` is for.
+    processes that train it.
     """
 
     def __init__(
@@ -179,11 +179,10 @@ class Run:
         folder: str | Path,
         placement: Placement = HERE,
         ranks: Ranks = ALONE,
-        trial_of: str = "",
     ):
         self.prepared = prepare(config, data, placement)
         self.config, self.task, self.settings = config, self.prepared.task, self.prepared.settings
-        self.files, self.ranks, self.trial_of = RunFiles(folder), ranks, trial_of
+        self.files, self.ranks = RunFiles(folder), ranks
         split = self.task.train
         if problems := size_problems([config.train_size], split, self.task.strata, data.name, "train_size"):
             raise UserError(problems)
@@ -334,6 +333,7 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "train_items": len(run.indices),
         "unit": SIZED_BY.get(run.task.train.unit, run.task.train.unit),
         "seed": config.seed,
+        **({"trial": config.trial} if config.trial else {}),
         "budget": format_budget(config.budget),
         "steps": run.last_step,
         "examples_seen": examples,

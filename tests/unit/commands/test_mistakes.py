@@ -99,12 +99,6 @@ data.augment=3 -> data.augment=3 & set one of its keys instead; choices: data.au
 epochs=3 -> epochs & did you mean 'budget.epochs'?
 lr=1 -> lr & did you mean 'recipe.lr'?
 depth=1 -> depth & did you mean 'model.depth'?
-tune.recipe.lrr=[1] -> tune.recipe.lrr
-tune.recipe.lr=[] -> tune.recipe.lr=[]: expected a list of at least one value
-tune.recipe.lr=0.1 -> tune.recipe.lr=0.1: expected a list of at least one value
-tune.recipe.lr=[1,1] -> tune.recipe.lr=[1, 1]: '1' is given twice
-tune.data.noise=[1] -> tune.data.noise: cannot be tuned; give keys of recipe or model
-tune.seed=[1] -> tune.seed: cannot be tuned; give keys of recipe or model
 model.patch_size=5 recipe.lr=-1 -> model.patch_size || recipe.lr
 model.heads=5 model.depth=-1 -> model.depth || model.heads
 model.width=-64 model.heads=5 model.patch_size=5 -> model.patch_size || model.width
@@ -114,9 +108,6 @@ recipe.repeats=999 recipe.batch_size=0 -> recipe.batch_size
 recipe.betas=0.9 foo=1 data=glyphss model.heads=5 -> data || foo || model.heads || recipe.betas
 data=imagefolder data.root=nowhere recipe.lr=-1 model.patch_size=5 -> data.root || model.patch_size || recipe.lr
 data=csv data.path=a.csv data.test_path=b.csv data.length=1 -> data.length || data.path || data.test_path
-tune.recipe.lr=[-1,2] tune.model.heads=[5] seed=-1 -> seed || tune.model.heads || tune.recipe.lr=-1.0: must be above 0
-tune.recipe.lr=[x0.5] recipe.lr=-1 -> recipe.lr
-tune.recipe.lr=[-1] tune.data.x=[1] tune.seed=3 -> tune.data.x || tune.recipe.lr || tune.seed
 """,
     "scale quick": """
 grid=5 -> grid=5: expected a mapping
@@ -142,9 +133,24 @@ grid.data.image_size=[8] -> : data.image_size: data is the same for all runs of 
 'set=[recipe.lrr=1,foo]' 'models={v: {model: vit_nano, model.heads: 5, model.width: 64}, r: resnet_nano}' ->\
  recipe.lrr: no key 'lrr' || 'foo' is not key=value || model.heads=5: does not divide model.width=64
 tune.recipe.lr=[0.1,0.2] grid.recipe.lr=[0.1,0.2] -> grid.recipe.lr: tune chooses its value
-tune.recipe.lr=[0.1,0.2] 'models={a: {model: vit_nano, recipe.lr: 0.1}}' -> models.a.recipe.lr: tune chooses its value
 """,
     "scale quick models=[vit_nano]": """
+tune.recipe.lrr=[1] -> tune.recipe.lrr
+tune.recipe.lr=[] -> tune.recipe.lr=[]: expected a list of values such as
+tune.recipe.lr=0.1 -> tune.recipe.lr=0.1: expected a list of values such as
+tune.recipe.lr=log(3,1) tune.trials=4 -> tune.recipe.lr=log(3,1): expected & or a range: log(LOW,HIGH)
+tune.recipe.lr=uniform(2,x2) tune.trials=4 -> tune.recipe.lr=uniform(2,x2): expected & LOW < HIGH
+tune.recipe.lr=log(x1,3) tune.trials=4 -> tune.recipe.lr=log(x1,3): expected
+tune.recipe.lr=log(1,3) -> tune.recipe.lr=log(1,3): is a range; say how many trials to draw & tune.trials=16
+tune.recipe.lr=log(1,3) tune.trials=0 -> tune.trials=0: expected how many to draw from the ranges
+tune.trials=4 -> tune.trials=4: expected how many to draw from the ranges of other keys
+tune.recipe.weight_decay=uniform(-1,1) tune.trials=8 sizes=[0] -> sizes || tune.recipe.weight_decay=-
+tune.recipe.lr=[1,1] -> tune.recipe.lr=[1, 1]: '1' is given twice
+tune.data.noise=[1] -> tune.data.noise: cannot be tuned; give keys of recipe or model
+tune.seed=[1] -> tune.seed: cannot be tuned; give keys of recipe or model
+tune.recipe.lr=[-1,2] tune.model.heads=[5] seeds=[-1] -> seeds || tune.model.heads || tune.recipe.lr=-1.0: must
+tune.recipe.lr=[x0.5] set=[recipe.lr=-1] -> recipe.lr
+tune.recipe.lr=[-1] tune.data.x=[1] tune.seed=3 -> tune.data.x || tune.recipe.lr || tune.seed
 sizes=[-1] grid.model.patch_size=[5] name=a/b -> model.patch_size || name || sizes
 sizes=[0] 'models={a: {model: vit_nano, recipe.lr: -1}, b: {model: foo}}' -> models || recipe.lr || sizes
 grid.recipe.lr=3 grid.model=[a] models=[vit_nano,vit_nano] -> grid.model || grid.recipe.lr || models

@@ -12,7 +12,7 @@ from vitlab.config.identity import get_value
 CONTENTS = "57d18f90"  # the SHA-256 of some data
 LOOKED_AT = ("analyses", "probes", "trainer.evaluations", "trainer.analyze_every", "trainer.log_every")
 ELSEWHERE = (
-    *("study", "variant", "data.cache", "data.sizes", "trainer.checkpoint_every", "trainer.workers"),
+    *("study", "variant", "trial", "data.cache", "data.sizes", "trainer.checkpoint_every", "trainer.workers"),
     *("recipe.tuned_on", "task.metric"),
     *(f"model.published_{size}" for size in ("image_size", "channels", "num_classes")),
 )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.unit.reports.few_runs import losses
-from vitlab.reports.words import WIDTH, describe_limits, say_result
+from vitlab.reports.words import WIDTH, describe_limits, headline, say_result
 from vitlab.studies.results import Results
 
 ONE_SEED = "One seed each: no interval."
@@ -186,3 +186,47 @@ def test_more_steps_are_named_where_they_should_help():
     assert describe_limits(with_limits({"vit": ["budget"] * 4, "resnet": ["data"] * 4})) == f"At every size vit {gain}."
     assert not describe_limits(with_limits({"vit": ["data"] * 4, "resnet": ["undecided"] * 4}))
     assert not describe_limits(Results(rows_of({"vit": (0.4,)}), outcomes={})), "runs from before"
+
+
+def test_a_lead_without_trials_says_which_recipe_would_overturn_it():
+    rows = rows_of({"vit": near(0.5, 0.72), "resnet": near(0.6, 0.79)})
+    overturn = "ViT would lead at 2,000 with a recipe that lowers its error by 25%."
+    assert overturn in headline(Results(rows, outcomes={}))[1]
+    losses = rows_of({"gpt": near(30.0, spread=0.1), "lstm": near(40.0, spread=0.1)}, key="perplexity")
+    assert (
+        "LSTM would lead at 500 with a recipe that lowers its perplexity by 25%."
+        in headline(Results(losses, outcomes={}))[1]
+    )
+    even = rows_of({"vit": near(0.7, 0.79), "resnet": near(0.6, 0.79)})
+    assert "would lead" not in headline(Results(even, outcomes={}))[1]
+
+
+def tuned(models, sizes=SIZES[:2]):
+    """Rows of trials from model -> a curve of each trial."""
+    found = []
+    for model, curves in models.items():
+        for trial, curve in enumerate(curves, 1):
+            rows = rows_of({model: near(*curve)}, sizes=sizes)
+            found += [
+                {**row, "run": f"{model} {trial}", "trial": trial, "validation_accuracy": row["accuracy"]}
+                for row in rows
+            ]
+    return found
+
+
+def test_a_study_with_trials_says_first_whether_they_change_who_leads():
+    told = lambda rows: all_told(rows, tune={"trials": 16})[0]  # noqa: E731
+    few_are_good, alike = [(0.5, 0.7)] * 12 + [(0.5, 0.9)] * 4, [(0.6, 0.815)] * 16
+    assert told(tuned({"vit": few_are_good, "resnet": alike})) == (
+        "Who leads at 2,000 depends on the tuning: ResNet with up to 2 trials each, ViT with more."
+    )
+    curves = (0.4, 0.6, 0.9, 0.98), (0.7, 0.8, 0.85, 0.96)
+    alike = {model: [curve] * 4 for model, curve in zip(("vit", "resnet"), curves, strict=True)}
+    found = told(tuned(alike, SIZES))
+    assert found.startswith("ViT passes ResNet at 4,")
+    assert found.endswith("inside the data, with any number of trials.")
+    worse = (0.4, 0.55, 0.7, 0.75)
+    assert told(tuned(alike | {"vit": [worse] * 3 + [curves[0]]}, SIZES)).startswith("Undecided")
+    assert told(tuned({"vit": [(0.5, 0.6)] * 2, "resnet": [(0.6, 0.8)]})).startswith(
+        "With unequal trials, 2 of vit and 1 of resnet: ResNet leads at every size"
+    )

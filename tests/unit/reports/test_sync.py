@@ -152,17 +152,6 @@ def test_a_run_that_fails_holds_no_other_up_and_the_next_call_uploads_it(study, 
     assert server.order == [second]
 
 
-def test_a_trial_is_uploaded_once(study, server, capfd):
-    trial = RunFiles(study.run(RUNS[0]).folder / "tune" / "0")
-    trial.folder.mkdir(parents=True)
-    where = track(trial, [{"step": 1, "train/loss": 2.0}], {"accuracy": 0.5})
-    write_json(trial.result_path, {**study.run(RUNS[0]).result(), "wandb": where})
-    for uploaded in (5, 0):
-        assert main(["sync", str(study.folder)]) == 0
-        assert capfd.readouterr().out.endswith(f"{uploaded} runs uploaded\n")
-    assert server.order.count(where["id"]) == 1
-
-
 def test_one_run_is_called_by_its_folder(study, monkeypatch, capsys):
     monkeypatch.setattr(commands.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
     assert main(["sync", str(study.folder / RUNS[0])]) == 1

@@ -55,7 +55,9 @@ def test_a_run_is_its_start_its_steps_and_its_evaluations(make_plan, capsys):
     held_out = 7 * 0.25 * len(plan.task.validation) + 0.125 * len(plan.task.test)
     assert estimate_run(plan, spec, times) == 1.0 + 50.0 + held_out
     timing.show_plan(make_plan("budget.steps=100", "tune={recipe.lr: [0.1, 0.2]}"), {}, 0.0)
-    assert f"{spec.name}    200       800 " in capsys.readouterr().out, "steps and examples of all trainings"
+    out = capsys.readouterr().out
+    assert "2 runs (1 model x 1 size x 1 seed x 2 trials)" in out
+    assert f"{spec.name.replace('-n', '-trial-2-n')}    100       400 " in out
 
 
 def test_a_variant_that_fails_is_one_line(make_plan):

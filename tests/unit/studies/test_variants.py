@@ -28,12 +28,12 @@ def test_one_model_is_in_a_study_as_variants_with_settings_of_their_own(tmp_path
     )
     assert study("tune={}", file=path).tune == {}, "an empty mapping takes the place of the file's"
     expected = {"fast": ("vit_nano", 0.01), "deep": ("vit_nano", 0.002), "plain": ("resnet_nano", 0.06)}
-    assert values(study(file=path), "model.name", "recipe.lr") == expected
+    assert values(study("tune={}", file=path), "model.name", "recipe.lr") == expected
     word = "models={fast: {model: vit_nano, recipe.lr: 1e-2}, plain: resnet_nano}"
     assert values(study(word), "model.name", "recipe.lr") == {n: expected[n] for n in ("fast", "plain")}
-    chosen = study("models=[plain,vit_nano]", file=path)
+    chosen = study("tune={}", "models=[plain,vit_nano]", file=path)
     assert values(chosen, "recipe.lr") == {"plain": (0.06,), "vit_nano": (0.016,)}, "a variant is chosen by its name"
-    assert values(study("models=[deep]", file=path), "model.depth", "recipe.lr") == {"deep": (6, 0.002)}
+    assert values(study("tune={}", "models=[deep]", file=path), "model.depth", "recipe.lr") == {"deep": (6, 0.002)}
 
 
 def test_axes_vary_the_models_that_have_the_key_and_all_combinations_are_run():

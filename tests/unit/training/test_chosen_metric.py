@@ -1,7 +1,5 @@
 """Choices on validation go by task.metric: on a set where a tenth of the items is of the second class."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -53,26 +51,6 @@ def test_the_best_weights_and_the_end_go_by_the_metric_of_the_study(trained):
         assert result[f"validation_{name}"] == pytest.approx(kept[f"validation/{name}"], rel=1e-4)
 
 
-def test_tuning_goes_by_it(trained):
-    result, folder, _ = trained("task.metric=macro_f1", "tune={recipe.class_weights: [null, balanced]}")
-    trials = map(RunFiles, (folder / "tune").iterdir())
-    found = {trial.config()["recipe"]["class_weights"]: trial.result()["validation"] for trial in trials}
-    assert found[None]["accuracy"] > found["balanced"]["accuracy"], "the set cannot tell them apart"
-    assert found[None]["macro_f1"] < found["balanced"]["macro_f1"]
-    assert result["recipe.class_weights"] == "balanced"
-    assert result["validation_macro_f1"] == pytest.approx(found["balanced"]["macro_f1"], rel=1e-4)
-
-
-def test_trials_of_a_study_that_was_about_another_metric_are_evaluated_again(trained):
-    tune = "tune={recipe.lr: [0.01, 0.02]}"
-    _, folder, _ = trained(tune)
-    for path in (folder / "config.yaml", folder / "result.json", folder / "checkpoints" / "last.ckpt"):
-        path.unlink()  # as of a process that was killed before it chose
-    result, _, _ = trained(tune, "task.metric=macro_f1")
-    trials = [json.loads(path.read_text())["validation"] for path in (folder / "tune").glob("*/result.json")]
-    assert result["validation_macro_f1"] == pytest.approx(max(trial["macro_f1"] for trial in trials), rel=1e-4)
-
-
 def test_a_run_that_chooses_nothing_has_the_metric_on_validation_too(trained):
     result, _, rows = trained("task.metric=macro_f1")
     assert result["validation_macro_f1"] == pytest.approx(rows[-1]["validation/macro_f1"], rel=1e-4)
@@ -83,7 +61,7 @@ def test_a_smaller_calibration_error_is_better():
     assert find_metric("calibration_error").lead(0.1, 0.2) > 0
 
 
-CHOOSING = ("recipe.keep=best", "recipe.patience=2", "tune={recipe.lr: [0.1, 0.2]}")
+CHOOSING = ("recipe.keep=best", "recipe.patience=2")
 
 
 @pytest.mark.parametrize("choosing", [[], *([word] for word in CHOOSING)])

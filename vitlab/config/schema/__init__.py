@@ -226,8 +226,8 @@ class TrainConfig:
     init: InitConfig = setting(InitConfig, affects=WEIGHTS)
     study: str = setting("", affects=NO_EFFECT, per="study")
     budget: BudgetConfig = setting(lambda: BudgetConfig(steps=1000), affects=WEIGHTS)
-    # keys of recipe or model -> values, chosen on validation
-    tune: dict[str, Any] = setting({}, affects=WEIGHTS, per="study")
+    # of a study that tunes: the number of the combination of values that this run tries
+    trial: Optional[int] = setting(None, least=1, affects=NO_EFFECT, per="study")
     trainer: TrainerConfig = setting(TrainerConfig)
     wandb: WandbConfig = setting(WandbConfig, affects=NO_EFFECT, per="study")
     analyses: Optional[list[str]] = setting(None, affects=COST)  # the task's own
@@ -280,7 +280,7 @@ class StudyConfig:
     sizes: Optional[list[Any]] = None  # counts, shares up to 1.0, or all; else the data set's own list
     seeds: list[int] = setting([0], least=0, most=2**31 - 1)
     budget: BudgetConfig = setting(lambda: BudgetConfig(steps=1000))
-    tune: dict[str, Any] = setting({})  # keys of recipe or model -> values, chosen on validation
+    tune: dict[str, Any] = setting({})  # keys of recipe or model -> values; a run of each combination is a trial
     set: list[str] = setting([])  # key=value of every run
     trainer: TrainerConfig = setting(TrainerConfig)
     wandb: WandbConfig = setting(WandbConfig)

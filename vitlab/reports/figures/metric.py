@@ -72,6 +72,8 @@ def draw(results: Results) -> Iterator[Figure]:
         priced = results if len(rows) == len(results.rows) else Results(rows, outcomes={})
         if priced.sizes:
             yield draw_costs(results, priced, choice, title, cost, text)
+    if results.efforts:
+        yield draw_efforts(results)
 
 
 # ---- points, against whatever
@@ -339,6 +341,34 @@ def describe_costs(
             priced = [f"{p} with {plural(size, unit)}" for p, size in zip(priced, points.train_size, strict=True)]
         texts.append(f"{label}: {', '.join(priced)}.")
     return " ".join(texts)
+
+
+# ---- against trials
+
+
+def draw_efforts(results: Results) -> Figure:
+    """Draw what the best of 1, 2, ... trials is expected to reach, a panel per training-set size."""
+    metric, cells = results.metric, results.best_of
+    frame = cells.assign(panel=[plural(size, metric.sized_by) for size in cells.train_size]).dropna(subset="mean")
+    style, kind = looks(results.families), {"log": not metric.percent, "percent": metric.percent}
+    across = axis(alt.X, "trials", "trials of each model", ticks=[*results.efforts])
+    domain = find_domain(frame["mean"], [*frame.low, *frame.high], **kind)
+    frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
+    up = axis(alt.Y, "mean", f"held-out {metric.name}", domain, **kind)
+    base = alt.Chart().encode(x=across, y=up, color=by_look("model", style)["color"])
+    layers = [mark_band(base, up, len(style)), base.mark_line(point=True).encode(tooltip=["model", "trials", "mean"])]
+    shown = frame[["model", "trials", "mean", "low", "high", "panel"]]
+    ends = frame[(frame.train_size == frame.train_size.max()) & frame.trials.isin(results.efforts)]
+    return Figure(
+        name=f"{metric.key}_against_trials",
+        title=f"Held-out {metric.name} of the best of 1, 2, ... trials",
+        chart=panels(alt.layer(*with_legend("model", style, layers), data=shown), "panel", [*shown.panel.unique()]),
+        caption="Means over all choices of as many trials, of which the best on validation items counts. Bands: 95% "
+        "intervals over seeds, held-out examples and trials.",
+        alt=" ".join(f"{e.model}: {metric.text(e.mean)} with {plural(e.trials, 'trial')}." for e in ends.itertuples()),
+        files=FILES,
+        choice="trials",
+    )
 
 
 # ---- for `vitlab fit --out` and `vitlab advise`

@@ -19,6 +19,7 @@ from vitlab.reports.figures import house_style, with_variables
 from vitlab.reports.figures.curves import read_curve, thin_curves
 from vitlab.reports.pages import render
 from vitlab.reports.words import cell_text, compare_sizes, describe_numbers, join_names
+from vitlab.studies.grid import format_value
 from vitlab.studies.results import Results, Rows, RunResults
 from vitlab.tasks.metrics import METRICS, find_metric, main_metric
 
@@ -31,7 +32,7 @@ FILES = (
     ("log", "log.txt"),
 )
 MOST_LINKED = 200  # runs up to which their files are linked one by one; a run's name links its folder
-CHOICES = {"model": "model", "train_size": "size", "seed": "seed"}  # what the table can be narrowed down to
+CHOICES = {"model": "model", "train_size": "size", "seed": "seed", "trial": "trial"}  # that narrow the table down
 MOST_POINTS, LEAST_POINTS, ALL_POINTS = 200, 20, 120_000  # of a curve, of a curve of very many, and of the page
 MOST_MODELS = 24  # at a size, the best ones, whose differences the page holds
 MOST_SHOWN = 12  # runs that are chosen where the address chooses none
@@ -62,9 +63,12 @@ def list_columns(rows: Rows) -> list[Column]:
     main = main_metric(rows)
     others = [m for m in METRICS if m.is_compared and m.key not in (main.key, "loss")]
     measured = [main, *(m for m in others if any(m.value(row) is not None for row in rows))]
+    tuned = dict.fromkeys(key for row in rows if row.get("trial") for key in row if "." in key)
     return [
         Column("train_size", f"{main.sized_by}s", whole),
         Column("seed", "seed", whole),
+        *([Column("trial", "trial", whole)] if tuned else []),
+        *(Column(key, key.rpartition(".")[2], format_value) for key in tuned),
         *(Column(m.key, m.name, lambda v, m=m: m.text(finite(v))) for m in measured),
         *([Column("loss", "held-out loss", significant)] if main.key != "loss" else []),
         Column("train_loss", "train loss", significant),
@@ -76,7 +80,7 @@ def list_columns(rows: Rows) -> list[Column]:
 
 def make_runs_table(results: Results, columns: list[Column], page_folder: Path) -> dict[str, Any]:
     """Make the values of runs.html.j2, with links from a page in `page_folder`; cells are (text, sort key or "")."""
-    style, rows, runs = looks(results.families), results.rows, []
+    style, rows, runs = looks(results.families), results.all_rows, []
     for row in rows:
         folder = results.run_files[row["run"]].files.folder
         path, cells = os.path.relpath(folder, page_folder), []
@@ -90,14 +94,14 @@ def make_runs_table(results: Results, columns: list[Column], page_folder: Path) 
                 "href": folder_link(path),
                 "exists": folder.is_dir(),
                 "look": style[row["model"]],
-                "chosen_by": {key: row[key] for key in CHOICES},
+                "chosen_by": {key: row.get(key) for key in CHOICES},
                 "cells": cells,
                 "files": [(label, link(path, file)) for label, file in linked if (folder / file).is_file()],
             }
         )
     choices = []
     for key, label in {**CHOICES, "train_size": f"{results.metric.sized_by}s"}.items():
-        values = dict.fromkeys(row[key] for row in rows if row[key] is not None)
+        values = dict.fromkeys(row[key] for row in rows if row.get(key) is not None)
         numbers = [] if key == "model" else [(value, whole(value)) for value in sorted(values)]
         if len(values) > 1:
             choices.append((key, label, numbers or [(model, model) for model in values]))
@@ -114,14 +118,16 @@ def merge_studies(studies: Studies) -> Results:
     rows, files = [], {}
     for name, results in studies.items():
         prefix = f"{name}/" if results.files else ""
-        rows += [row | {key: f"{prefix}{row[key]}" for key in ("run", "model")} for row in results.rows]
+        rows += [row | {key: f"{prefix}{row[key]}" for key in ("run", "model")} for row in results.all_rows]
         files |= {f"{prefix}{run}": found for run, found in results.run_files.items()}
-    return Results(rows, {"margin": min(results.margin for results in studies.values())}, run_files=files)
+    tune = {key: values for results in studies.values() for key, values in (results.config.get("tune") or {}).items()}
+    margin = min(results.margin for results in studies.values())
+    return Results(rows, {"margin": margin, "tune": tune}, run_files=files)
 
 
 def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = ()) -> Path | None:
     """Write the page, which begins with the runs `compared`; None for fewer than two runs. Raises UserError."""
-    if sum(len(results.rows) for results in studies.values()) < 2:
+    if sum(len(results.all_rows) for results in studies.values()) < 2:
         path.unlink(missing_ok=True)  # of an earlier report with more runs
         return None
     folder = path.parent
@@ -140,10 +146,10 @@ def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = (
     settings = [provenance.flatten(select(run.config, TrainConfig, affect)) for run in of_runs]
     keys = dict.fromkeys(key for of_run in settings for key in of_run)
     keys = [key for key in keys if len({of_run.get(key, DASH) for of_run in settings}) > 1]
-    most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // (3 * len(rows))))
+    most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // (3 * len(results.all_rows))))
     grids: dict[tuple[float, ...], int] = {}  # what lies along the x axis; most runs log the same steps
     runs = []
-    for row, of_run, run in zip(rows, settings, of_runs, strict=True):
+    for row, of_run, run in zip(results.all_rows, settings, of_runs, strict=True):
         curves, home = read_curves(run, metric.key, most), run.files.folder
         pages = home.parent / "attention" / f"{home.name}.html", home / "analysis" / "trained" / "attention.html"
         runs.append(

@@ -21,7 +21,7 @@ from vitlab.reports.pages.compare import list_columns, make_runs_table, write_co
 from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import TABLES, headline, make_size_table, write_tables
 from vitlab.studies.crossover import list_params
-from vitlab.studies.grid import list_varied_keys
+from vitlab.studies.grid import TRIAL, list_varied_keys
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
 
@@ -76,7 +76,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         log = link(run, "log.txt") if (folder / "log.txt").is_file() else None
         failed.append({**failure, "href": folder_link(run) if folder.is_dir() else None, "log": log})
     conclusion, details = headline(results)
-    fixed = [provenance.describe_budget(config, rows), provenance.describe_tuning(config, rows)]
+    fixed = [provenance.describe_budget(config, rows), provenance.describe_tuning(config)]
     fixed.append(provenance.advise_tuning(results))
     ends = [text for run_result in run_results if isinstance(text := run_result.get("finished_at"), str)]
     written = datetime.fromtimestamp(study.config_path.stat().st_mtime)
@@ -117,18 +117,19 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
 
 def make_tiles(results: Results) -> list[dict[str, Any]]:
     """Make the four tiles: runs, each family's result with most data, time, compute."""
-    rows, metric, runs = results.rows, results.metric, results.files.run_keys()
-    axes = ("variant" if list_varied_keys(results.config) else "model", "size", "seed")
+    rows, metric = results.all_rows, results.metric
+    runs = [(*variant.partition(TRIAL)[::2], *rest) for variant, *rest in results.files.run_keys()]
+    axes = ("variant" if list_varied_keys({**results.config, "tune": {}}) else "model", "trial", "size", "seed")
     reached = {}
     for name, by_size in results.contenders.items():
         cell = results.by_model[by_size[max(by_size)]][max(by_size)]
         reached[results.name_of(name)] = metric.text(cell.mean)
-    keys = ("wall_s", "train_flops", "tune_flops", "finetune_flops")
+    keys = ("wall_s", "train_flops", "finetune_flops")
     time, *spent = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in keys)
-    beside = " and ".join(name for name, flops in zip(("tuning", "fine-tuning"), spent[1:], strict=True) if flops)
-    summed = f"summed over runs, with {beside}" if beside else "summed over runs"
+    summed = "summed over runs, with fine-tuning" if spent[1] else "summed over runs"
     planned = f" of {len(runs)}" if len(runs) > len(rows) else ""
-    asked = ", ".join(plural(len({run[place] for run in runs}), noun) for place, noun in enumerate(axes))
+    counts = [len({run[place] for run in runs} - {""}) for place in range(len(axes))]
+    asked = ", ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
     return [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
         {"label": f"{metric.name} with most data", "entries": [(text, name) for name, text in reached.items()]},
