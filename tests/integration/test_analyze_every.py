@@ -8,11 +8,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests import runs
 from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.analysis import examine
 from vitlab.config import TrainConfig, compose, load
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies import experiment
 from vitlab.training import loop
@@ -26,7 +27,7 @@ LOOKED = [0, 4, 8, 12, 14]
 
 
 def train_run(config, folder, **options):
-    return experiment.train_run(config, folder, observer=RunReporter(), **options)
+    return runs.train_run(config, folder, observer=RunReporter(), **options)
 
 
 def composed(*words):
@@ -114,7 +115,7 @@ def test_an_analysis_that_fails_ends_no_run_that_has_begun(tmp_path, monkeypatch
     monkeypatch.setattr(experiment.analysis, "examine", failing)
     config = composed("analyses=[cka,attention_distance]", f"trainer.analyze_every={EVERY}")
     with pytest.raises(ValueError, match="contains NaN") if 0 in steps else nullcontext():
-        experiment.train_run(config, tmp_path / "run")
+        runs.train_run(config, tmp_path / "run")
     if 0 in steps:
         return
     said = capsys.readouterr().err

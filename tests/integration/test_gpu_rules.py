@@ -19,6 +19,7 @@ import vitlab.data
 from tests.conftest import ROOT
 from tests.integration.commands import vitlab as call
 from tests.integration.test_train import EVERYTHING, RANDOM
+from tests.runs import train_run
 from tests.seeming_gpu import CUDA, THROWS, TORCH, place_of, seeming_gpu
 from tests.texts import ragged
 from vitlab.config import TrainConfig, compose, load, names
@@ -118,7 +119,7 @@ def use(task, folder):
     probes = [f"{name}@digits" if name == "finetune" else name for name in names("probe")]
     words = [f"probes=[{','.join(probes)}]"] if task == "classification" else []
     config = configure(task, f"analyses=[{','.join(names('analysis'))}]", *words)
-    result = experiment.train_run(config, folder / "run")
+    result = train_run(config, folder / "run")
     assert result["settings"]["accelerator"] == "gpu"
     picture = folder / "picture.png"
     Image.fromarray(np.arange(1200, dtype=np.uint8).reshape(20, 20, 3)).save(picture)
@@ -169,7 +170,7 @@ def test_a_deterministic_run_on_a_gpu_is_refused_no_operation_and_no_two_devices
 @pytest.mark.parametrize("words", [MUCH, *([f"model={name}"] for name in OTHERS)], ids=lambda words: words[0])
 def test_augmentations_optimizers_and_other_models_keep_the_rules(words, live, tmp_path):
     with seeming_gpu() as rules:
-        experiment.train_run(configure("classification", "analyses=[]", *words), tmp_path / "run")
+        train_run(configure("classification", "analyses=[]", *words), tmp_path / "run")
     assert not rules.refused | rules.met
 
 

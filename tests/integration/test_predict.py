@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from tests.integration.commands import succeed, vitlab
 from vitlab.config import TrainConfig, compose
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.files import read_json
 from vitlab.studies.stats import read_outcomes
 from vitlab.training.files import RunFiles

@@ -14,7 +14,7 @@ from tests.runs import train_run
 from vitlab.cli import main
 from vitlab.config import TrainConfig, compose, names, resolved
 from vitlab.config.identity import subset_seed
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.data.split import training_items
 
 RANDOM = ["model.dropout=0.2", "model.drop_path=0.2", "data.augment.shift=2", "data.augment.flip=true"]

@@ -18,7 +18,7 @@ from tests.integration.commands import vitlab
 from tests.runs import train_run
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.identity import identity
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies.grid import compose_study, name_run
 from vitlab.studies.store import StudyFiles, collect

@@ -1,51 +1,6 @@
-"""What control groups leave of a machine, by files as Linux writes them."""
-
-import math
-import os
-
-import pytest
+"""Which GPUs a run gets, and which process of srun this is."""
 
 from vitlab import hardware
-
-FILES = {
-    "none": ({}, math.inf),
-    "version 2": (
-        {
-            "proc/self/cgroup": "0::/job/step\n",
-            "sys/fs/cgroup/job/step/cpu.max": "max 100000\n",
-            "sys/fs/cgroup/job/cpu.max": "250000 100000\n",
-        },
-        2.5,
-    ),
-    "version 1, in a container that shows its group as the root": (
-        {
-            "proc/self/cgroup": "4:memory:/docker/5a5b\n3:cpuset:/\n2:cpu,cpuacct:/docker/5a5b\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "50000\n",
-        },
-        3.0,
-    ),
-    "version 1 without limits": (
-        {
-            "proc/self/cgroup": "2:cpu:/\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-        },
-        math.inf,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_quota_is_that_of_the_tightest_group(name, tmp_path, monkeypatch):
-    files, cores = FILES[name]
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    monkeypatch.setattr(hardware, "ROOT", tmp_path)
-    for affinity in (1, 2, 64):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=affinity: set(range(n)), raising=False)
-        assert hardware.count_cores() == min(affinity, cores if cores == math.inf else int(cores))
 
 
 def test_gpus_are_shared_round_robin_one_or_several_a_run(monkeypatch):

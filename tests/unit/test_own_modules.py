@@ -12,7 +12,7 @@ from vitlab import build_model, tasks
 from vitlab.analysis.probes import measure
 from vitlab.config import groups
 from vitlab.data import augment
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.reports import figures
 from vitlab.studies.results import load_results
 

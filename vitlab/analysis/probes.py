@@ -22,8 +22,8 @@ from vitlab.config import UserError, load
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import Choice
 from vitlab.data.base import Show, Split
-from vitlab.data.cache import open_data
 from vitlab.data.loader import eval_loader
+from vitlab.data.opening import open_data
 from vitlab.data.split import subset
 from vitlab.models.base import before_head, evaluating
 from vitlab.registry import implementation

@@ -31,8 +31,8 @@ import numpy as np
 from vitlab.commands.arguments import number_between, status_line, typed
 from vitlab.config import TrainConfig, collecting, compose, first_line, load
 from vitlab.config.groups import dump_yaml
-from vitlab.data.cache import open_data, progress_bar
 from vitlab.data.images import imagefolder
+from vitlab.data.opening import open_data, progress_bar
 from vitlab.files import write_text
 from vitlab.formatting import duration, whole
 
@@ -79,8 +79,8 @@ def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list
         raise UserError(f"--out {out}: is inside {root}, whose folders are classes; give another folder")
     if out:
         refuse_unwritable(out)
-    from vitlab.data.cache import progress_bar
     from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
+    from vitlab.data.opening import progress_bar
 
     with progress_bar(Console(stderr=True)) as progress:
         found = look_at(root, progress)

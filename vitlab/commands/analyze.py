@@ -27,7 +27,7 @@ from vitlab.config import (
 from vitlab.config.errors import key_of
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
-from vitlab.data.cache import progress_bar
+from vitlab.data.opening import progress_bar
 from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
 from vitlab.formatting import round_numbers

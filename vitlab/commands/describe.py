@@ -69,7 +69,7 @@ def describe(words: Sequence[str]) -> int:
 
 def find_shape(config: DescribeConfig) -> dict[str, Any]:
     """Find the arguments that the model is built with: the data's shape where there are data."""
-    from vitlab.data.cache import open_data
+    from vitlab.data.opening import open_data
     from vitlab.models import described_shape
 
     shape = described_shape(config)

@@ -62,7 +62,7 @@ def fit(words: Sequence[str]) -> int:
         points = read_points(args.csv, args.x, args.y, [name.strip() for name in args.group.split(",")], limit)
     if args.out is not None:
         refuse_unwritable(args.out)
-    from vitlab.data.cache import progress_bar
+    from vitlab.data.opening import progress_bar
     from vitlab.studies.crossover import crossover, data_multiplier
     from vitlab.studies.fit import fit_points
 

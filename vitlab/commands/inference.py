@@ -19,7 +19,7 @@ from vitlab.commands.arguments import (
 from vitlab.config import UserError, collecting, printable, raise_all
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
-from vitlab.data.cache import progress_bar
+from vitlab.data.opening import progress_bar
 from vitlab.files import read_json, read_utf8, write_json, write_text
 from vitlab.formatting import cut_names, plural
 from vitlab.studies.store import format_line

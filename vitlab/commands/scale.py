@@ -19,7 +19,7 @@ from vitlab.config import UserError, collecting, raise_all, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console, tabulate
-from vitlab.data.cache import hash_data, open_data, progress_bar
+from vitlab.data.opening import hash_data, open_data, progress_bar
 from vitlab.data.split import write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural

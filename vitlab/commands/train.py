@@ -11,7 +11,7 @@ from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose, raise_all
 from vitlab.config.schema import TrainerConfig
 from vitlab.console import Console
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.hardware import Launched, find_launched
 from vitlab.studies.claims import hold
 from vitlab.studies.grid import name_run

@@ -39,7 +39,7 @@ def load(config: DataConfig, progress: Show | None = None) -> ImageData | TextDa
         raise UserError(f"kind={config.kind}: {module.__name__} is not a data set, it has no {function}(config)")
     progress = progress or (lambda *_: None)
     if config.modality == "text":
-        from vitlab.data.text import load_texts
+        from vitlab.data.text.corpus import load_texts
 
         return load_texts(config, module, progress)
     from vitlab.data.cache import load_images

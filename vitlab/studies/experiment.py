@@ -19,7 +19,7 @@ from vitlab.analysis import probes
 from vitlab.config import UserError, compose, load, resolved
 from vitlab.config.schema import TrainConfig
 from vitlab.config.schema.fields import Choice
-from vitlab.data.cache import hash_data, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.data.split import size_problems
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers

@@ -24,7 +24,7 @@ from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, TrainerConfig
 from vitlab.config.schema.fields import COST
 from vitlab.data.base import Show
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores

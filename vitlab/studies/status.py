@@ -19,7 +19,7 @@ from rich.text import Text
 from vitlab.config import resolved
 from vitlab.config.schema import StudyConfig
 from vitlab.console import Console
-from vitlab.data.cache import hash_data, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.files import read_stamp
 from vitlab.formatting import duration, finite, plural
 from vitlab.studies.claims import DEAD_AFTER, Claim, read_claim

@@ -20,7 +20,7 @@ from typing import Any
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, first_line, printable, read_yaml, resolved
 from vitlab.config.schema import ExecutorConfig
-from vitlab.data.cache import hash_data, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim

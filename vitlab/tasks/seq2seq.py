@@ -20,7 +20,7 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import CaptionData, Split, TextData, Texts
 from vitlab.data.masking import Random, RowGenerators, choose_corrupted, corrupt_spans, plan_lengths
 from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
-from vitlab.data.text import SPLITS, join_rows
+from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding, write
 from vitlab.tasks.base import Task, TokenInputs, count_nats, fill, sum_cross_entropy

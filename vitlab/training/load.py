@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, change, compose, first_line
 from vitlab.config.schema.models import is_folder
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import check_regular
 from vitlab.formatting import cut_names

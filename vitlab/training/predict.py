@@ -14,11 +14,11 @@ import torch
 from vitlab.config import UserError
 from vitlab.data.augment import normalize
 from vitlab.data.base import Examples, Show, Split, Texts
-from vitlab.data.cache import hash_data, open_data
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
+from vitlab.data.opening import hash_data, open_data
 from vitlab.data.sequences import frame_texts
-from vitlab.data.text import encode_examples
+from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import read_json, write_json
 from vitlab.tasks.base import BATCH

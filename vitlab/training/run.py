@@ -29,8 +29,9 @@ from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.models import ModelConfig
 from vitlab.data.base import Split
-from vitlab.data.cache import BATCH, hash_data, keep_features, locate, write_lines
+from vitlab.data.cache import BATCH, keep_features, locate
 from vitlab.data.loader import CPU
+from vitlab.data.opening import hash_data, write_lines
 from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers

@@ -13,7 +13,7 @@ from tests.unit.reports.written_study import write_run
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.describe import GROUPS
 from vitlab.config import TrainConfig, compose, identity, names, resolved
-from vitlab.data.cache import hash_data, open_data
+from vitlab.data.opening import hash_data, open_data
 from vitlab.files import write_json
 from vitlab.studies.grid import compose_models, compose_study, make_spec
 from vitlab.studies.store import StudyFiles

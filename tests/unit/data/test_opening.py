@@ -5,14 +5,14 @@ import io
 import pytest
 from rich.console import Console
 
-from vitlab.data import cache
-from vitlab.data.cache import progress_bar
+from vitlab.data import opening
+from vitlab.data.opening import progress_bar
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(cache.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(opening.time, "monotonic", lambda: now[0])
     return now
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.base import Corpus, Examples
-from vitlab.data.cache import compute_hash
+from vitlab.data.opening import compute_hash
 from vitlab.data.split import MAX_VAL_ITEMS, carve_texts, choose_held_out, choose_validation, name_groups
 
 

@@ -69,7 +69,7 @@ def test_weights_go_from_one_pair_of_languages_to_the_next_and_a_decoder_is_not_
     load_weights(other, one.state_dict())
     assert torch.equal(one(source, target), other(source, target))
     kept = {name: value for name, value in one.state_dict().items() if not name.startswith("decoder.")}
-    with pytest.raises(UserError, match=r"weights have no decoder\.embed\.tokens\.weight, .*in all"):
+    with pytest.raises(UserError, match=r"weights have no decoder\.embed\.tokens\.weight, .* more"):
         load_weights(other, kept)
     larger = build_model("transformer_nano", vocabulary=V + 1, length=11, share_embeddings="none", **SIZES)
     with pytest.raises(UserError, match=r"are the same in the model.*give model\.share_embeddings=none$"):

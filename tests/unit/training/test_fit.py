@@ -11,7 +11,7 @@ import torch
 
 import vitlab
 from vitlab.config import TrainConfig, compose
-from vitlab.data.cache import open_data
+from vitlab.data.opening import open_data
 from vitlab.tasks.base import Classes
 from vitlab.training.launch import Stopping
 from vitlab.training.loop import Diverged

@@ -15,7 +15,8 @@ from torch import nn
 from tests.runs import train_run
 from vitlab import models
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
-from vitlab.data.cache import open_data, read_kept
+from vitlab.data.cache import read_kept
+from vitlab.data.opening import open_data
 from vitlab.models.base import before_head, evaluating
 from vitlab.models.export import export_weights
 from vitlab.models.layers import merge_low_rank

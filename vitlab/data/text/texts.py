@@ -20,7 +20,7 @@ from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import Corpus, Examples, module_of
 from vitlab.data.cache import key_of, named_files, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import carve_texts, cut_text, divide_by_hash, name_groups
-from vitlab.data.text import SPLITS, check_texts
+from vitlab.data.text.corpus import SPLITS, check_texts
 from vitlab.files import check_regular, read_utf8, reading
 from vitlab.formatting import plural
 

@@ -6,7 +6,7 @@ from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.cache import hash_data
+from vitlab.data.opening import hash_data
 from vitlab.data.sequences import IGNORE_INDEX
 
 

@@ -14,9 +14,9 @@ import vitlab
 from tests.unit.data.drawn import png, put
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.cache import hash_data
 from vitlab.data.images import decode, imagefolder
 from vitlab.data.look import read_picture
+from vitlab.data.opening import hash_data
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\nshowpage\n"
 RED, GREEN, BLUE = (220, 30, 20), (10, 200, 60), (20, 40, 210)

@@ -13,8 +13,8 @@ import pytest
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.cache import hash_data
 from vitlab.data.images import webdataset as shard_files
+from vitlab.data.opening import hash_data
 
 webdataset = pytest.importorskip("webdataset")
 from PIL import Image  # noqa: E402

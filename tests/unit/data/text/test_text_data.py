@@ -13,8 +13,8 @@ from tests.unit.data.conftest import assert_divided
 from tests.unit.data.text.test_text_files import items
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.base import NO_TAG
-from vitlab.data.text import corpora, corpus, tokenization
+from vitlab.data.base import NO_TAG, list_arrays
+from vitlab.data.text import corpora, tokenization
 
 MODULE = """
     import time
@@ -57,7 +57,7 @@ def everything(found):
     return {
         f"{split}_{name}": np.array(values)
         for split, texts in found.splits.items()
-        for name, values in corpus.list_arrays(texts).items()
+        for name, values in list_arrays(texts).items()
     }
 
 

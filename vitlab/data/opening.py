@@ -1,0 +1,115 @@
+"""Open the data set of a configuration once a process, and hash what it holds."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vitlab.config.schema.data import DataConfig
+from vitlab.data import load
+from vitlab.data.base import Show, Split, list_arrays, module_of
+from vitlab.data.cache import named_files, stat_files
+from vitlab.formatting import duration, whole
+
+OPEN = 4  # data sets kept
+SILENT, BETWEEN = 3.0, 20.0  # seconds: before the first line of progress in a log, and from line to line
+OPENED: dict[str, Any] = {}
+HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
+
+
+def open_data(config: DataConfig, console: Console | None = None) -> Any:
+    """Open the data set of a configuration, once a process. `console` shows progress. Raises UserError."""
+    key = repr(config)
+    if key not in OPENED:
+        with progress_bar(console) as progress:
+            data_set = load(config, progress)
+        while len(OPENED) >= OPEN:
+            del OPENED[next(iter(OPENED))]
+        OPENED[key] = data_set
+    return OPENED[key]
+
+
+@contextmanager
+def progress_bar(console: Console | None) -> Iterator[Show]:
+    """Show progress: give progress(what, done, total), a bar for each `what` in a terminal, lines in a log.
+
+    Without a total (None) the bar only shows that something moves.
+    """
+    if console is None:
+        yield lambda *_: None
+    elif not console.is_terminal:
+        yield write_lines(console)
+    else:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            tasks: dict[str, int] = {}
+
+            def progress(what: str, done: int, total: int | None) -> None:
+                if what not in tasks:
+                    tasks[what] = bar.add_task(escape(what), total=total)
+                bar.update(tasks[what], completed=done, total=total)
+
+            yield progress
+
+
+def write_lines(console: Console) -> Show:
+    """Make a progress function that prints a line a few times a minute, once a task takes longer than a few seconds."""
+    begun: dict[str, tuple[float, int]] = {}
+    due = time.monotonic() + SILENT
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        nonlocal due
+        now = time.monotonic()
+        first, before = begun.setdefault(what, (now, done))
+        if now < due or done == total:
+            return
+        due = now + BETWEEN
+        pace = (now - first) / (done - before) if done > before else None
+        left = f", {duration(pace * (total - done))} left" if total and pace is not None else ""
+        console.print(escape(f"{what}: {whole(done)} of {whole(total)}{left}" if total else what), soft_wrap=True)
+
+    return progress
+
+
+# -- what a data set holds, as one number: a run that resumes must find what it began with
+
+
+def hash_data(config: DataConfig, data: Any) -> str:
+    """Hash the data by SHA-256: tokens and all that belongs to them, or images' labels and what their module adds.
+
+    The hash does not depend on where the files are. A module of images may have `contents(config) -> str` to tell
+    images apart without reading all pixels; a user's module without it is hashed by its named files' names and sizes.
+    """
+    if data not in HASHES:
+        HASHES[data] = compute_hash(config, data)
+    return HASHES[data]
+
+
+def compute_hash(config: DataConfig, data: Any) -> str:
+    is_image = isinstance(data.train, Split)
+    if is_image and config.holdout != "fixed":
+        # the seed of a drawn test set stands in the configuration: what it is drawn from is the same for all
+        data = load(config := replace(config, holdout="fixed"))
+    digest = hashlib.sha256()
+    # validation images follow from the training images, the configuration or what the module adds
+    for split in (data.train, data.test) if is_image else (data.train, data.validation, data.test):
+        arrays = {"labels": split.labels, "targets": split.targets} if is_image else list_arrays(split)
+        for name, values in arrays.items():
+            if values is not None:
+                digest.update(f"{name} {values.dtype} {len(values)}".encode())
+                digest.update(np.ascontiguousarray(values).data)
+    module = module_of(config)
+    if of := getattr(module, "contents", None):
+        digest.update(of(config).encode(errors="surrogateescape"))
+    elif is_image and not getattr(module, "fingerprint", None):
+        for path in named_files(config).values():
+            digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
+    return digest.hexdigest()
