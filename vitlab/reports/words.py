@@ -191,7 +191,7 @@ def say_result(results: Results) -> list[str]:
 
 
 def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]]) -> str:
-    """Describe how trials change the result of two contenders: `A passes B at 2,000 ... with 4 trials each or more.`
+    """Describe how trials change the result of two contenders: `With 4 trials each or more, A passes B at 2,000.`
 
     Else who leads with few and who with many; "" where nothing is sure.
     """
@@ -214,9 +214,10 @@ def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]
     sure = [count for count, one in crossings.items() if (one.claim, one.ahead) == ("sure", last.ahead)]
     alike = [count for count in sure if last.low <= crossings[count].size <= (last.high or math.inf)]
     *_, since = takewhile(alike.__contains__, reversed(results.efforts))
-    which = f"with {plural(since, 'trial')} each{' or more' if since < results.trials else ''}"
-    which = "with any number of trials" if since == results.efforts[0] else which
-    return f"{results.fits.describe_headline()[:-1]}, {which}."
+    which = f"With {plural(since, 'trial')} each{' or more' if since < results.trials else ''}"
+    which = "With any number of trials" if since == results.efforts[0] else which
+    text = results.fits.describe_headline()
+    return f"{which}, {text[0].lower() + text[1:] if text.startswith('With this budget') else text}"
 
 
 def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:

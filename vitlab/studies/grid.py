@@ -237,7 +237,7 @@ def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, 
 
     Two lists of models are joined. Else each variant stands in `models` with its settings, and no axis is left.
     """
-    tune = {"tune": max(new["tune"], old["tune"], key=lambda tune: len(list_settings(tune)))}
+    tune = {"tune": max((of.get("tune") or {} for of in (new, old)), key=lambda tune: len(list_settings(tune)))}
     if all(old.get(key) == new.get(key) for key in ("models", "grid")):
         return tune
     models = [old["models"], new["models"]]
