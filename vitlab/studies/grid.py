@@ -18,6 +18,7 @@ from vitlab.config import (
     resolved,
     to_text,
 )
+from vitlab.config.errors import key_of
 from vitlab.config.groups import assign, keys_per_study, read, structured
 from vitlab.config.identity import flatten, get_value, list_changes, weight_settings
 from vitlab.config.schema.fields import Choice
@@ -98,7 +99,9 @@ def find_variants(
         try:
             config = compose_variant(study, "", settings)
         except UserError as error:
-            problems += [re.sub("^model=", "models=", line) for line in error.problems]
+            own = settings.keys() - {"model"} if isinstance(models, Mapping) else ()
+            lines = [re.sub("^model=", "models=", line) for line in error.problems]
+            problems += [f"models.{name}: {line}" if key_of(line) in own else line for line in lines]
             is_whole = False
             continue
         # a model of a list is called as its file says, a named variant as the user says
