@@ -309,6 +309,7 @@ def analyze(words: Sequence[str]) -> int:
                 f"{args.run}: {type(subject.model.text).__name__} has no attention and no positions to draw"
             )
         print(*paths, sep="\n")
+    print(f"all numbers and pictures: {folder}")
     raise_all(problems)
     return 0
 

@@ -44,6 +44,11 @@ class CommandParser(argparse.ArgumentParser):
         if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
             message = message[: match.start()] + f"unknown '{match[1]}'; "
             message += choices_text(match[1], re.findall(r"[\w.-]+", match[2]))
+        if "are required" in message:
+            known = [choice for action in self._actions if action.required for choice in action.choices or ()]
+            if self.prog.endswith((" report", " sync", " work")):
+                known = [str(path.parent) for path in sorted(Path("runs").glob("*/study.yaml"))]
+            near = f"; {choices_text('', known, limit=24)}" if known else ""
         raise UserError(message.removeprefix("argument ") + near)
 
 

@@ -58,6 +58,8 @@ def fit(words: Sequence[str]) -> int:
         found = load_results(args.csv.parent).fits
         of_study = found if found.by_model and found.error_name == args.y else None
     points = {}
+    if args.csv.is_dir():
+        raise UserError(f"{args.csv}: is a folder; give a CSV file, of a study {args.csv / 'results.csv'}")
     if of_study is None:
         points = read_points(args.csv, args.x, args.y, [name.strip() for name in args.group.split(",")], limit)
     if args.out is not None:
@@ -139,7 +141,7 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
         if found.ratio is not None and not many:
             console.say(f"{describe_multiplier(found, *pair, y)}.")
     ways = "; ".join(sorted({fit.measured_by for fit in fits.values()}))
-    console.print(f"Intervals: {ways}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True)
+    console.print(f"Intervals: {ways}. Hold-out: the factor of misses at the largest sizes.", soft_wrap=True)
 
 
 # ---- the errors in a file

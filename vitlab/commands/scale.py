@@ -45,7 +45,7 @@ DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 STUDY is a name under configs/study/ (default: arrow; with data=... quick) or the path of a YAML file. key=value changes
 one of its fields:
   vitlab scale
-  vitlab scale quick data=digits sizes=[100,400] seeds=[0,1] budget.steps=60 --out runs/digits
+  vitlab scale quick data=digits sizes=[100,400] seeds=[0,1] budget.steps=60 --out runs/small
   vitlab scale data=imagefolder data.root=photos
 Run the same command again to continue where it stopped."""
 
@@ -113,9 +113,7 @@ def scale(
     of the runs. Raises UserError before anything is written.
     """
     began, console, files = time.perf_counter(), Console(stderr=True), StudyFiles(folder)
-    if dry_run:
-        console.say(f"{config.name}: timing the first steps of each model here; nothing is kept")
-    elif config.executor.kind == "local":
+    if not dry_run and config.executor.kind == "local":
         start_server()  # it imports beside this process
     with status_line("loading torch, lightning and timm"):
         from vitlab.studies.plan import plan_study, show_plan, time_variants
@@ -130,6 +128,8 @@ def scale(
     if dry_run:
         startup = time.perf_counter() - began
         elsewhere = config.executor.gpus and config.executor.kind != "local"
+        if not elsewhere:
+            console.say(f"{config.name}: timing the first steps of each model here; nothing is kept")
         with progress_bar(console) as progress:
             times = {} if elsewhere else time_variants(plan, progress)
         show_plan(plan, times, startup)

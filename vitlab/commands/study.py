@@ -154,7 +154,7 @@ PATIENCE = {"WANDB__GRAPHQL_RETRY_MAX": "3", "WANDB__FILE_STREAM_RETRY_MAX": "5"
 
 
 def sync(words: Sequence[str]) -> int:
-    """Upload the offline runs of a study's folder; return 0, 1 where some fail, 2 without a login.
+    """Upload the offline runs of a study's folder; return 0, or 1 where some fail. Raises UserError without a login.
 
     Prints a line for each run on stdout, or with --json one document of all; W&B's messages go to stderr.
     """
@@ -176,8 +176,10 @@ def sync(words: Sequence[str]) -> int:
             command = [sys.executable, "-m", "wandb", "sync", *map(str, batch)]
             done = subprocess.run(command, env=environment | {"WANDB_DIR": scratch}, stdin=subprocess.DEVNULL)
             if not all(map(is_uploaded, batch)):
-                code = 2 if done.returncode else 1
+                code = 1
             if not any(map(is_uploaded, batch)):  # no login or no server; one broken file does not hold the others up
+                if done.returncode:
+                    raise UserError("not logged in to W&B: run `wandb login`, then this command again")
                 break
     states = {name: "uploaded" if state == WAITING and is_uploaded(file) else state for name, state, file in uploads}
     if args.json:

@@ -46,6 +46,8 @@ def suggest_assignment(text: str) -> str:
     """Suggest the override that a lone word stands for: a choice without its key, a key without its value."""
     if text.endswith(("]", ",")):
         return "; quote a list with spaces, for example 'sizes=[100, 200]'"
+    if text.endswith((".yaml", ".yml")):
+        return f"; of a study's file: vitlab scale {text} --dry-run"
     group = next((slot for slot in ("data", "task", "model", "recipe", "mixer") if text in groups.names(slot)), None)
     key = "model.mixer" if group == "mixer" else group
     return f"; did you mean {key}={text}?" if key else "; write the key, '=' and the value without spaces"

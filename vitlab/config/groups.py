@@ -66,7 +66,8 @@ def assign(node: DictConfig, key: str, value: Any) -> list[str]:
     for depth, part in enumerate(parts):
         at = ".".join(parts[:depth])
         if not isinstance(parent, DictConfig):
-            return [f"{key}: '{at}' has no keys{suggest_set(node, key, value)}"]
+            missing = f"; give {at}=NAME too" if at in GROUPS and at in node and parent is None else ""
+            return [f"{key}: '{at}' has no keys{suggest_set(node, key, value) or missing}"]
         if is_open(parent):
             if depth < len(parts) - 1 and part not in parent:
                 parent[part] = {}
@@ -142,7 +143,10 @@ def suggest_set(node: DictConfig, key: str, value: Any) -> str:
 
 def suggest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:
     """Suggest the nearest key beside a misspelt one, else the nearest anywhere, and list the keys that are there."""
+    part = {"learning_rate": "lr"}.get(part, part)  # as other libraries call it
     everywhere = list(list_key_paths(root))
+    if "model" in root and root.model is None:  # a model that was refused: the keys that some model has
+        everywhere += [(key.name, f"model.{key.name}") for _, keys in list_kind_keys("model") for key in keys]
     same = sorted((path for last, path in everywhere if last == part), key=lambda path: path.count("."))
     if same and not at:
         return f"did you mean '{same[0]}'?"
@@ -228,13 +232,16 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
     path = Path(choice) if is_file_choice(choice) else config_dir() / group / f"{choice}.yaml"
     if not path.is_file() or (not is_file_choice(choice) and os.sep in choice):
         if is_file_choice(choice):
-            raise UserError(f"{key}={choice}: {'not a regular file' if path.exists() else 'no such file'}")
+            near = difflib.get_close_matches(path.name, [one.name for one in path.parent.glob("*.y*ml")], n=1)
+            hint = f"; did you mean '{path.with_name(near[0])}'?" if near else ""
+            raise UserError(f"{key}={choice}: {'not a regular file' if path.exists() else f'no such file{hint}'}")
         if group == "model" and Path(choice).is_dir():
             raise UserError(
                 f"{key}={choice}: holds no config.json of Hugging Face; for a run's weights give its model's name and "
                 f"init={choice}"
             )
         extra = ["timm:NAME"] if group == "model" else []
+        extra += [file] if Path(file := f"{choice}.yaml").is_file() else []
         raise UserError(f"{key}={choice}: unknown {group}; {choices_text(choice, names(group) + extra)}")
     try:
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)

@@ -308,10 +308,12 @@ def describe_multiplier(found: Multiplier, first: str, second: str, name: str = 
 # ---- laws of groups of runs
 
 
-def make_law_table(fits: Mapping[str, Fit], error: str, on_budget: Collection[str] = ()) -> list[list[str]]:
+def make_law_table(
+    fits: Mapping[str, Fit], error: str, on_budget: Collection[str] = (), sign: str = ""
+) -> list[list[str]]:
     """Make a table of each group's law and the gain from more data, with a header; `error` names the fitted error.
 
-    `on_budget` are the groups whose laws rest on cells that the budget limits.
+    `on_budget` are the groups whose laws rest on cells that the budget limits; `sign` is % for shares.
     """
     size = max(fit.shown for fit in fits.values())
     doubling = f"each doubling of the data lowers the {error} by (90%)"
@@ -320,7 +322,7 @@ def make_law_table(fits: Mapping[str, Fit], error: str, on_budget: Collection[st
         at = f" at {amount(fit.shown)}" if fit.shown != size else ""
         laws = ", ".join(law.name.upper() for law in fit.laws) or DASH
         slopes = describe_slopes(fit) if fit.holds else DASH
-        miss = DASH if fit.miss is None else significant(fit.miss)
+        miss = DASH if fit.miss is None else f"{np.exp(fit.miss):.2f}x"
         if fit.runs.trend > 0:
             prediction = f"none: the {error} rises with the data"
         elif not fit.laws:
@@ -328,8 +330,9 @@ def make_law_table(fits: Mapping[str, Fit], error: str, on_budget: Collection[st
         elif not fit.holds:
             prediction = f"none: off by more than {np.exp(LARGEST_MISS):g}x on measured sizes"
         else:
-            value, low, high = map(float, (fit.predict(fit.shown), *fit.prediction_interval(fit.shown)))
-            prediction = f"{significant(value)} ({significant(low)} to {significant(high)})"
+            three = fit.predict(fit.shown), *fit.prediction_interval(fit.shown)
+            value, low, high = (float(one) * (100 if sign else 1) for one in three)
+            prediction = f"{significant(value)}{sign} ({significant(low)} to {significant(high)})"
         law = f"mean of {laws}" if fit.law == MEAN else laws
         rows.append([name, law, f"{ON_BUDGET if name in on_budget else ''}{slopes}", miss, prediction + at])
     return rows
@@ -381,7 +384,7 @@ class StudyFits:
 
     def __init__(self, results: "Results"):
         metric = results.metric
-        self.unit, self.left_out = metric.sized_by, False
+        self.unit, self.sign, self.left_out = metric.sized_by, "%" if metric.percent else "", False
         self.by_model: dict[str, Fit] = {}
         self.crossovers: dict[tuple[str, str], Crossover] = {}
         self.between: tuple[tuple[str, str], Crossover] | None = None
@@ -497,7 +500,7 @@ class StudyFits:
     @property
     def law_table(self) -> list[list[str]]:
         """The header and a row per model; empty without a fit."""
-        return make_law_table(self.by_model, self.error_name, self.on_budget) if self.by_model else []
+        return make_law_table(self.by_model, self.error_name, self.on_budget, self.sign) if self.by_model else []
 
     @property
     def measured_by(self) -> str:

@@ -121,7 +121,9 @@ def find_variants(
         try:
             config = compose_variant(study, "", settings)
         except UserError as error:
-            problems += [re.sub("^model=", "models=", line) for line in error.problems]
+            own = settings.keys() - {"model"} if isinstance(models, Mapping) else ()
+            lines = [re.sub("^model=", "models=", line) for line in error.problems]
+            problems += [f"models.{name}: {line}" if key_of(line) in own else line for line in lines]
             is_whole = False
             continue
         # a model of a list is called as its file says, a named variant as the user says

@@ -228,7 +228,7 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
 
     Without `times` the runs train elsewhere, and the table has no time.
     """
-    header = ["run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])]
+    header = ["run", "steps", "examples seen", "parameters", "train FLOPs", *(["time"] if times else [])]
     rows, flops, seconds = [], 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
     for place, spec in enumerate(plan.specs):
         model = plan.model_of(spec)

@@ -91,15 +91,15 @@ class StudyFiles:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
         refuse_folder(self.folder, self.config_path.name)
         if self.config_path.exists():
-            refuse_changes(self.folder, list_study_changes(resolved(config), self.config()))
+            refuse_changes(self.folder, list_study_changes(resolved(config), self.config()), "another name= or --out")
 
     def config(self) -> dict[str, Any]:
         """Read the resolved study. Raises UserError when the folder holds none, and for keys that no study has."""
         stamp = read_stamp(self.config_path)
         if stamp is None:
-            raise UserError(
-                f"{self.folder}: not a study, it holds no study.yaml; give the folder that 'vitlab scale' wrote"
-            )
+            near = f" {self.folder.parent}," if (self.folder.parent / self.config_path.name).is_file() else ""
+            hint = f"give{near} the folder that 'vitlab scale' wrote"
+            raise UserError(f"{self.folder}: not a study, it holds no study.yaml; {hint}")
         if stamp != self._config[0]:
             config = read_config(StudyConfig, self.config_path, without=["executor"])
             if config["tune"] and any(self.folder.glob("*/tune")):

@@ -69,13 +69,13 @@ def refuse_unwritable(folder: Path, key: str = "--out") -> None:
                 path.rmdir()
 
 
-def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
+def refuse_changes(folder: Path, changes: Sequence[str], other: str = "another --out") -> None:
     """Raise UserError for settings (`key old -> new`) that differ from the settings of a folder's results."""
     if changes:
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         raise UserError(
-            f"--out {folder}: holds results of another configuration ({', '.join(changes[:4])}{more}); "
-            "give another --out, or delete that folder"
+            f"{folder}: holds results of another configuration ({', '.join(changes[:4])}{more}); "
+            f"give {other}, or delete that folder"
         )
 
 
@@ -166,7 +166,9 @@ class RunFiles:
             if (self.folder / "study.yaml").is_file():
                 run = next((path.parent for path in sorted(self.folder.glob("*/result.json"))), self.folder / "RUN")
                 raise UserError(f"{self.folder}: is a study, not a run; give one of its finished runs, such as {run}")
-            raise UserError(f"{self.folder}: not a run, it holds no config.yaml; give one that 'vitlab train' wrote")
+            near = sorted(self.folder.parent.glob(f"{self.folder.name}-*/config.yaml"))
+            hint = f"did you mean {near[0].parent}?" if near else "give one that 'vitlab train' wrote"
+            raise UserError(f"{self.folder}: not a run, it holds no config.yaml; {hint}")
         return read_yaml(self.config_path)
 
     def write_config(self, config: dict[str, Any]) -> None:

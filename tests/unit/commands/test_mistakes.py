@@ -34,7 +34,12 @@ scale text_quick recipe.batch_size=4 -> recipe.batch_size: 'recipe' has no keys 
 scale model.depth=4 -> model.depth: no key 'model' in a study & "set=[model.depth=4]"
 scale models=[vit_nano, mixer_nano, resnet_nano] -> models=[vit_nano,: the list has no ']'; quote ||\
  'mixer_nano,' & quote a list || 'resnet_nano]' & quote a list
-list -> the following arguments are required: what
+list -> the following arguments are required: what; choices: models, data
+scale own -> study=own: unknown study; did you mean 'own.yaml'? choices: own.yaml
+scale ./owm.yaml -> study=./owm.yaml: no such file; did you mean 'own.yaml'?
+describe own.yaml -> 'own.yaml' is not key=value; of a study's file: vitlab scale own.yaml --dry-run
+describe model=vit_nano data.image_size=64 -> data.image_size: 'data' has no keys; give data=NAME too
+fit photos -> photos: is a folder; give a CSV file, of a study photos/results.csv
 list modles -> unknown 'modles'; did you mean 'models'? choices: models, data
 eval nowhere -> nowhere: not a run, it holds no config.yaml
 report nowhere -> nowhere: not a study, it holds no study.yaml
@@ -98,6 +103,8 @@ data.augment=3 -> data.augment=3 & set one of its keys instead; choices: data.au
 'data.augment={flop: 1}' -> data.augment.flop: no key 'flop' in 'data.augment'; did you mean 'flip'?
 epochs=3 -> epochs & did you mean 'budget.epochs'?
 lr=1 -> lr & did you mean 'recipe.lr'?
+recipe.learning_rate=1 -> no key 'learning_rate' in 'recipe'; did you mean 'lr'? choices: lr
+model=vit_nan patch_size=2 -> model=vit_nan || patch_size & did you mean 'model.patch_size'?
 depth=1 -> depth & did you mean 'model.depth'?
 model.patch_size=5 recipe.lr=-1 -> model.patch_size || recipe.lr
 model.heads=5 model.depth=-1 -> model.depth || model.heads
@@ -131,7 +138,7 @@ set=[budget.steps=3] -> set: budget.steps=3: budget is the same for all runs of 
 'models={a: {model: vit_nano, train_size: 5}}' -> : train_size: train_size is the same for all runs of a study
 grid.data.image_size=[8] -> : data.image_size: data is the same for all runs of a study
 'set=[recipe.lrr=1,foo]' 'models={v: {model: vit_nano, model.heads: 5, model.width: 64}, r: resnet_nano}' ->\
- recipe.lrr: no key 'lrr' || 'foo' is not key=value || model.heads=5: does not divide model.width=64
+ recipe.lrr: no key 'lrr' || 'foo' is not key=value || models.v: model.heads=5: does not divide model.width=64
 tune.recipe.lr=[0.1,0.2] grid.recipe.lr=[0.1,0.2] -> grid.recipe.lr: tune chooses its value
 """,
     "scale quick models=[vit_nano]": """

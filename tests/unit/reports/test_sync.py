@@ -172,5 +172,7 @@ def test_a_server_that_is_not_there_leaves_every_run(study, server, monkeypatch,
 def test_who_is_not_logged_in_is_told_how_to(study, server, monkeypatch, capfd):
     monkeypatch.delenv("WANDB_API_KEY")
     assert main(["sync", str(study.folder)]) == 2
-    assert "Use `wandb login` to log in" in capfd.readouterr().err
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "not logged in to W&B: run `wandb login`" in err
     assert server.operations == []

@@ -107,7 +107,7 @@ def test_the_fixed_columns_come_first_then_the_tasks_metrics(tmp_path):
 
 def start(models, sizes, seeds, **config):
     """What a start of a study writes: its configuration and its runs."""
-    grid = {"name": "s", "models": models, "sizes": sizes, "seeds": seeds, "grid": {}}
+    grid = {"name": "s", "models": models, "sizes": sizes, "seeds": seeds, "grid": {}, "tune": {}}
     return grid | config, itertools.product(models, sizes, seeds)
 
 

@@ -41,7 +41,7 @@ def test_figure_1_has_laws_and_the_crossover(to_row):
     assert found.describe_crossovers()[0].startswith("vit passes resnet at ")
     assert found.describe_multipliers()[0].startswith("vit needs 0.")
     assert found.crossovers["vit", "resnet"].size == pytest.approx(6_000, rel=0.1)
-    assert re.fullmatch(r"0?[\d.]+ \([\d.]+ to [\d.]+\)", found.law_table[1][-1])
+    assert re.fullmatch(r"[\d.]+%? \([\d.]+ to [\d.]+\)", found.law_table[1][-1])
     views = draw(rows)
     figure = next(iter(views.values()))
     law, beyond = (read_points(figure, "lines", model="vit", beyond=beyond) for beyond in (False, True))

@@ -27,6 +27,7 @@ from vitlab.reports.figures import (
     Figure,
     axis,
     by_look,
+    find_domain,
     mark_band,
     of_field,
     panels,
@@ -48,6 +49,7 @@ LEAST_POINTS = 20  # of a curve, however many there are
 MARKED = 25  # points at most that have a marker each
 POINTED = 4_000  # points of all curves up to which each can be pointed at
 LOSSES = {"training": "train/loss", "validation": "validation/loss"}
+WIDE = 20  # times its lowest value: the highest of losses whose axis is logarithmic
 SHOWN = "validation"  # the curve that is solid and has markers
 RATES = {"learning rate": "train/lr", "gradient norm before clipping": "train/grad_norm"}
 MOST_CLASSES = 12  # that have a panel: those with the lowest recall
@@ -119,11 +121,13 @@ class Heads:
     def figure(self, name: str, title: str, layers: Sequence[alt.Chart], data: pd.DataFrame, caption: str) -> Figure:
         """Draw a panel per run: the layers over a line for each reference, with its name at the left end."""
         lines, once = [], alt.Chart().transform_aggregate(heads="count()")
-        for reference, value in self.references.items():
+        for place, (reference, value) in enumerate(self.references.items()):
             here = once.encode(y=alt.datum(value / next(iter(self.references.values()))))
             text = f"{reference}, {significant(value)} {self.unit}".rstrip()
             label = here.mark_text(dy=-7, dx=3, align="left", fontSize=10, text=text).encode(x=alt.value(0))
-            lines += [here.mark_rule().properties(name=reference), label.properties(name=f"{reference}, name")]
+            # the first one is named by the caption: heads lie on its line
+            both = here.mark_rule().properties(name=reference), label.properties(name=f"{reference}, name")
+            lines, caption = [*lines, *both[: 1 + place]], caption + ("" if place else f" 100%: {text}.")
         seen = ["Mean over the heads:"]
         for panel in [one.title for one in self.measured]:
             mine, ends = self.means[self.means.panel == panel], []
@@ -281,8 +285,11 @@ def draw_training(results: Results) -> Iterator[Figure]:
         look = by_look("model", style := looks(results.families))
         dash = alt.StrokeDash("loss:N", scale=alt.Scale(domain=[*LOSSES], range=[DOTTED, SOLID]), legend=None)
         step = axis(alt.X, "step", "training step", zero=True, short=frame.step.max() >= 1e4)
-        up = axis(alt.Y, "value", label, zero=True)
+        wide = bool(curves is losses and 0 < WIDE * frame.value.min() < frame.value.max())
+        reach = find_domain(frame.value, [*frame.low, *frame.high], log=True, percent=False) if wide else None
+        up = axis(alt.Y, "value", label, reach, log=wide, zero=True)
         up["scale"]["nice"] = up["axis"]["tickCount"] = 5  # a label at the top of each panel, else titles are not level
+        up["scale"]["clamp"] = wide  # a band may reach 0
         base, tooltip = alt.Chart().encode(x=step, y=up, color=look["color"]), ["model", "loss", "step", "value"]
         line = base.mark_line(point="transparent" if len(frame) <= POINTED else False)
         layers = [line.encode(strokeDash=dash, tooltip=tooltip).properties(name="lines")]
@@ -360,7 +367,7 @@ def draw_classes(results: Results) -> Iterator[Figure]:
     tooltip += [alt.Tooltip(key, format=".1%") for key in ("recall", "low", "high")]
     across = axis(alt.X, "size", sized, log=True, ticks=sorted(set(frame["size"])))
     chart = layer_shares(results, frame[frame["class"].isin(shown)], across, "recall", "recall", tooltip)
-    caption = "The share of a class's test items that is right. Bands: 95% intervals over seeds and test items."
+    caption = "Right share of a class's test items, the worst class first. Bands: 95% intervals over seeds and items."
     if len(largest) > len(shown):
         caption += f" The {MOST_CLASSES} classes with the lowest recall of {len(largest)}."
     yield Figure(

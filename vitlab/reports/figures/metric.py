@@ -44,8 +44,8 @@ MOST_RUNS, ALL_RUNS = 30, 600  # of a model at a size that have a ring each, and
 FILES = [("results.csv", "results.csv")]
 TIME_UNITS = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
 STAIRS = (
-    " Along a line the training set grows. Stairs: the best mean that no more than that much bought, broad of a family,"
-    " dotted of all models."
+    " Along a line the training set grows. Stairs: best mean {} reached with at most this {}; wide: per family, dotted:"
+    " all models."
 )
 Row = Mapping[str, Any]
 
@@ -53,7 +53,8 @@ Row = Mapping[str, Any]
 def draw(results: Results) -> Iterator[Figure]:
     """Draw the error on log-log axes where the metric is a share, the metric, then the metric against each known cost.
 
-    Costs are training compute (the operations of all forward and backward passes) and wall-clock time of training.
+    Costs are training compute (the operations of all forward and backward passes) and wall-clock time of training;
+    none with fixed steps, which make one cost of a model, unless there are many models.
     """
     metric = results.metric
     if not results.sizes:
@@ -61,6 +62,10 @@ def draw(results: Results) -> Iterator[Figure]:
     if metric.percent and metric.higher_is_better:
         yield draw_sizes(results, "error", f"error (1 - {metric.name})", lambda value: 1 - value)
     yield draw_sizes(results, metric.name, metric.name, lambda value: value)
+    spent = {(row["model"], row["family"], flops) for row in results.rows if (flops := finite(row.get("train_flops")))}
+    models, families, costs = len({one[0] for one in spent}), len({one[1] for one in spent}), {one[1:] for one in spent}
+    if 0 < len(spent) == models and len(costs) <= 2 * families:
+        return
     longest = max(finite(row.get("wall_s")) or 0.0 for row in results.rows)
     unit, short = max((unit for unit in TIME_UNITS if longest >= 5 * unit[0]), default=TIME_UNITS[0])
     for choice, key, title, by, text in (
@@ -125,10 +130,12 @@ def layer_points(cells: pd.DataFrame, runs: pd.DataFrame, **encoding: Any) -> li
 
 
 def layer_texts(texts: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
-    """Draw texts above or below their points."""
+    """Draw texts to the right of their points, a little above or below."""
     sides = (("above", texts[texts.above], -9), ("below", texts[~texts.above], 11))
     return [
-        alt.Chart(some[["model", "x", "y", "text"]], name=name).mark_text(dy=dy).encode(text="text:N", **encoding)
+        alt.Chart(some[["model", "x", "y", "text"]], name=name)
+        .mark_text(dy=dy, dx=8, align="left")
+        .encode(text="text:N", **encoding)
         for name, some, dy in sides
         if len(some)
     ]
@@ -157,9 +164,7 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
     means = cells[["model", "x", "y", "text"]].assign(beyond=False, low=ends[0], high=ends[1])
     lines = pd.concat([means, *find_laws(found, as_error, metric.percent, sizes[-1])])
     crossings, ends = find_crossovers(found, sizes[-1]), find_ends(results, y)
-    crossings = (
-        crossings if log else crossings[:0]
-    )  # straight lines of errors' logs cross there, those of shares do not
+    crossings = crossings if log else crossings[:0]  # straight lines of errors' logs cross there, shares do not
     domain = find_domain([*cells.y, *runs.y, *lines.y], [*lines.low, *lines.high], log=log, percent=metric.percent)
     lines[["low", "high"]] = lines[["low", "high"]].clip(*domain)  # an interval may reach beyond what an axis has
     reach = find_domain([*sizes, *lines.x, *crossings.low, *crossings.high], log=True, percent=False)
@@ -239,10 +244,8 @@ def find_ends(results: Results, y: Callable[[float], float]) -> pd.DataFrame:
     cells = [results.by_model[by_size[size]][size] for by_size in results.contenders.values() if size in by_size]
     best = sorted(cells, key=lambda cell: metric.lead(cell.mean, 0.0), reverse=True)[:2]
     best.sort(key=lambda cell: y(cell.mean), reverse=True)
-    ends = []
-    for cell, choose, above in zip(best, (max, min), (True, False), strict=False):
-        height = choose(y(metric.value(row)) for row in cell.rows)
-        ends.append((cell.rows[0]["model"], size, height, metric.text(y(cell.mean)), above))
+    sides = zip(best, (True, False), strict=False)
+    ends = [(cell.rows[0]["model"], size, y(cell.mean), metric.text(y(cell.mean)), above) for cell, above in sides]
     return pd.DataFrame(ends, columns=["model", "x", "y", "text", "above"]).astype({"above": bool})
 
 
@@ -299,7 +302,7 @@ def draw_costs(
         if label == "best of all":
             mark = {"strokeWidth": 1.4, "strokeDash": DOTTED, "color": COLOURS["ink"]}
         stairs.append(steps.mark_line(interpolate="step-after", **mark).encode(x=across, y=up, tooltip="text:N"))
-    caption = describe_points(results, cells) + (STAIRS if frontiers else "")
+    caption = describe_points(results, cells) + (STAIRS.format(metric.name, choice) if frontiers else "")
     if choice == "time":
         caption += " Wall-clock time from the first step to the last, including evaluations and checkpoints."
         environments = [run.result.get("environment") or {} for run in results.run_files.values()]

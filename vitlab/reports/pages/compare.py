@@ -210,7 +210,7 @@ def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Itera
         values = [value for row in rows if (value := finite(row.get(column.key))) is not None]
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         text = column.text(float(np.mean(values)) if values else None)
-        text = f"{text} ± {column.text(spread)}" if spread else text
+        text = f"{text} ± {column.text(spread)}".replace("% ±", " ±") if spread else text
         yield (
             cell_text(cell._replace(limit=None), results.metric, False)
             if column.key == results.metric.key and cell

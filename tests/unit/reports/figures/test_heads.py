@@ -42,7 +42,7 @@ def test_heads_are_shares_of_uniform_attention_on_an_axis_with_every_reference(v
     assert read_column(figure, "y", "trained") == pytest.approx([value / 20 for value in values])
     assert [read_encoding(figure, name, "y")["datum"] for name in REFERENCES] == [1.0, 0.25]
     text = save_figure(figure, tmp_path)[0].read_text()
-    assert "uniform attention, 20.0 pixels" in text
+    assert "100%: uniform attention, 20.0 pixels." in figure.caption
     assert "3 x 3 neighborhood, 5.00 pixels" in text
     assert "too coarse" not in figure.caption
 

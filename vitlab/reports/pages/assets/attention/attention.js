@@ -102,7 +102,6 @@
       box.setAttribute("aria-label", `Most attention: ${place}, ${view.number(values[top])}. Arrow keys move over the cells.`);
     }
     document.querySelectorAll("tr[data-layer]").forEach((row) => row.classList.toggle("now", row.dataset.layer === `${step}`));
-    document.querySelector(".tall")?.scrollTo({ top: (document.querySelector("tr.now")?.offsetTop ?? 0) - 40 });
     const current = thumbAt(step, head.value);
     thumbs.forEach((thumb) => thumb.setAttribute("aria-current", String(thumb === current)));
     rove(current || thumbAt(step, 1));
@@ -138,6 +137,7 @@
     rove(next);
     next.focus();
   }));
+  get("layer").addEventListener("input", () => document.querySelector(".tall")?.scrollTo({ top: (document.querySelector("tr.now")?.offsetTop ?? 0) - 40 }));
   for (const field of [head, scale]) field.addEventListener("change", slider.show);
   for (const [place, kind] of [[text, "change"], [document, "themechange"]]) place?.addEventListener(kind, redraw);
   redraw();

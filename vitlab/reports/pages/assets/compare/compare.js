@@ -97,7 +97,7 @@
     const gaps = data.gaps.filter(([a, b]) => cells.includes(a) && cells.includes(b));
     fill("gaps", ["model and size", "against", "difference"], gaps.map(([a, b, text]) => [data.cells[a].label, data.cells[b].model, text]), true);
     const settings = data.keys.map((key, i) => [key, ...lines.map((line) => [...new Set(line.runs.map((run) => run.settings[i]))].join(", "))]);
-    const differs = (_, i) => new Set(chosen.map((run) => run.settings[i])).size > 1;
+    const differs = ([, ...cells], i) => new Set(lines.length > 1 ? cells : chosen.map((run) => run.settings[i])).size > 1;
     const absent = (cells) => cells.includes("\u2013"); // of some kind of model: last
     fill("settings", ["setting", ...lines.map(({ label }) => label)], settings.filter(differs).sort((a, b) => absent(a) - absent(b)), true);
     const alone = ({ name: label, ...run }) => ({ label, colour: data.cells[run.cell].colour, runs: [run] });

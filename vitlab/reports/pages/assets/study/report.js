@@ -39,7 +39,9 @@
   }
 
   document.querySelectorAll("main > figure").forEach((figure) => {
-    const show = (view) => figure.querySelectorAll(".view").forEach((part) => { part.hidden = part.dataset.view !== view; });
+    const show = (view) => figure.querySelectorAll(".view").forEach((part) => {
+      if (!(part.hidden = part.dataset.view !== view)) figure.querySelector("h2").textContent = part.ariaLabel;
+    });
     figure.querySelectorAll("input[type=radio]").forEach((button) => {
       button.addEventListener("change", () => { show(button.value); drawAll(); });
       if (button.checked) show(button.value);
