@@ -34,7 +34,7 @@ scale text_quick recipe.batch_size=4 -> recipe.batch_size: 'recipe' has no keys 
 scale model.depth=4 -> model.depth: no key 'model' in a study & "set=[model.depth=4]"
 scale models=[vit_nano, resnet_nano] -> models=[vit_nano,: the list has no ']'; quote || 'resnet_nano]' & quote a list
 list -> the following arguments are required: what; choices: models, data
-scale own -> study=own: unknown study; did you mean 'own.yaml'? choices: own.yaml
+scale own -> study=own: unknown study; did you mean 'own.yaml'? choices: adapt
 scale ./owm.yaml -> study=./owm.yaml: no such file; did you mean 'own.yaml'?
 describe own.yaml -> 'own.yaml' is not key=value; of a study's file: vitlab scale own.yaml --dry-run
 describe model=vit_nano data.image_size=64 -> data.image_size: 'data' has no keys; give data=NAME too
@@ -102,7 +102,7 @@ data.augment=3 -> data.augment=3 & set one of its keys instead; choices: data.au
 'data.augment={flop: 1}' -> data.augment.flop: no key 'flop' in 'data.augment'; did you mean 'flip'?
 epochs=3 -> epochs & did you mean 'budget.epochs'?
 lr=1 -> lr & did you mean 'recipe.lr'?
-recipe.learning_rate=1 -> no key 'learning_rate' in 'recipe'; did you mean 'lr'? choices: lr
+recipe.learning_rate=1 -> no key 'learning_rate' in 'recipe'; did you mean 'lr'?
 model=vit_nan patch_size=2 -> model=vit_nan || patch_size & did you mean 'model.patch_size'?
 depth=1 -> depth & did you mean 'model.depth'?
 tune.recipe.lrr=[1] -> tune.recipe.lrr
@@ -152,7 +152,7 @@ tune.recipe.lr=[0.1,0.2] 'models={a: {model: vit_nano, recipe.lr: 0.1}}' -> mode
 """,
     "scale quick models=[vit_nano]": """
 sizes=[-1] grid.model.patch_size=[5] name=a/b -> model.patch_size || name || sizes
-sizes=[0] 'models={a: {model: vit_nano, recipe.lr: -1}, b: {model: foo}}' -> models || recipe.lr || sizes
+sizes=[0] 'models={a: {model: vit_nano, recipe.lr: -1}, b: {model: foo}}' -> models=foo || models.a: recipe.lr || sizes
 grid.recipe.lr=3 grid.model=[a] models=[vit_nano,vit_nano] -> grid.model || grid.recipe.lr || models
 data=glyphss set=[recipe.lr=-1] sizes=[0] -> data || recipe.lr || sizes
 trainer.devices=0 set=[recipe.lr=-1,model.patch_size=5] -> model.patch_size || recipe.lr || trainer.devices
