@@ -55,7 +55,7 @@ def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
     """Suggest a choice for a value that is none of them: `did you mean 'x'? choices: a, b, c`."""
     choices = list(choices)
     near = difflib.get_close_matches(str(value), choices, n=limit, cutoff=0.5)
-    listed = list(dict.fromkeys([*near, *choices])) if len(choices) > limit else choices  # the nearest of many first
+    listed = list(dict.fromkeys([*near, *choices])) if len(choices) > 3 * limit else choices  # near ones first
     shown = ", ".join(listed[:limit]) + (f", ... ({len(choices)} in all)" if len(choices) > limit else "")
     return (f"did you mean '{near[0]}'? " if near else "") + f"choices: {shown}"
 

@@ -35,7 +35,7 @@ scale model.depth=4 -> model.depth: no key 'model' in a study & "set=[model.dept
 scale models=[vit_nano, mixer_nano, resnet_nano] -> models=[vit_nano,: the list has no ']'; quote ||\
  'mixer_nano,' & quote a list || 'resnet_nano]' & quote a list
 list -> the following arguments are required: what; choices: models, data
-scale own -> study=own: unknown study; did you mean 'own.yaml'? choices: own.yaml
+scale own -> study=own: unknown study; did you mean 'own.yaml'? choices: adapt
 scale ./owm.yaml -> study=./owm.yaml: no such file; did you mean 'own.yaml'?
 describe own.yaml -> 'own.yaml' is not key=value; of a study's file: vitlab scale own.yaml --dry-run
 describe model=vit_nano data.image_size=64 -> data.image_size: 'data' has no keys; give data=NAME too
@@ -103,7 +103,7 @@ data.augment=3 -> data.augment=3 & set one of its keys instead; choices: data.au
 'data.augment={flop: 1}' -> data.augment.flop: no key 'flop' in 'data.augment'; did you mean 'flip'?
 epochs=3 -> epochs & did you mean 'budget.epochs'?
 lr=1 -> lr & did you mean 'recipe.lr'?
-recipe.learning_rate=1 -> no key 'learning_rate' in 'recipe'; did you mean 'lr'? choices: lr
+recipe.learning_rate=1 -> no key 'learning_rate' in 'recipe'; did you mean 'lr'?
 model=vit_nan patch_size=2 -> model=vit_nan || patch_size & did you mean 'model.patch_size'?
 depth=1 -> depth & did you mean 'model.depth'?
 model.patch_size=5 recipe.lr=-1 -> model.patch_size || recipe.lr
