@@ -139,7 +139,7 @@ networks on these pictures; the next `vitlab advise` compares them, too."""
 FEWEST = 20  # pictures
 STEPS, SEEDS = 1000, [0, 1, 2]  # of networks; the steps are doubled while they limit one
 SCRATCH = ("vit_nano", "resnet_nano")
-TIMED = 25  # predictions
+TIMED = 5  # predictions
 FOR_COMPARING = 0.25  # of --hours, which features of networks leave
 SIDES = 32, 64  # pixels a side of networks from scratch, at least and at most
 

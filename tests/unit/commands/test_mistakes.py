@@ -10,7 +10,7 @@ from vitlab.cli import main
 # command: its words -> parts of the line of each problem; `&` is between parts, `||` between problems
 MISTAKES = {
     "": """
-scal -> unknown command 'scal' & did you mean 'scale'? & choices: scale, status
+scal -> unknown command 'scal' & did you mean 'scale'? & choices: scale
 train --ouut x -> unrecognized arguments: --ouut; did you mean '--out'?
 train --model vit_nano -> unrecognized arguments: --model; did you mean model=NAME?
 train vit_nano -> 'vit_nano' is not key=value; did you mean model=vit_nano?
@@ -40,7 +40,7 @@ scale ./owm.yaml -> study=./owm.yaml: no such file; did you mean 'own.yaml'?
 describe own.yaml -> 'own.yaml' is not key=value; of a study's file: vitlab scale own.yaml --dry-run
 describe model=vit_nano data.image_size=64 -> data.image_size: 'data' has no keys; give data=NAME too
 fit photos -> photos: is a folder; give a CSV file, of a study photos/results.csv
-list modles -> unknown 'modles'; did you mean 'models'? choices: models, data
+list modles -> unknown 'modles'; did you mean 'models'? choices: models
 eval nowhere -> nowhere: not a run, it holds no config.yaml
 report nowhere -> nowhere: not a study, it holds no study.yaml
 status nowhere -> nowhere: not a study, it holds no study.yaml
@@ -159,7 +159,7 @@ tune.recipe.lr=[-1,2] tune.model.heads=[5] seeds=[-1] -> seeds || tune.model.hea
 tune.recipe.lr=[x0.5] set=[recipe.lr=-1] -> recipe.lr
 tune.recipe.lr=[-1] tune.data.x=[1] tune.seed=3 -> tune.data.x || tune.recipe.lr || tune.seed
 sizes=[-1] grid.model.patch_size=[5] name=a/b -> model.patch_size || name || sizes
-sizes=[0] 'models={a: {model: vit_nano, recipe.lr: -1}, b: {model: foo}}' -> models || recipe.lr || sizes
+sizes=[0] 'models={a: {model: vit_nano, recipe.lr: -1}, b: {model: foo}}' -> models.a: recipe.lr || models=foo || sizes
 grid.recipe.lr=3 grid.model=[a] models=[vit_nano,vit_nano] -> grid.model || grid.recipe.lr || models
 data=glyphss set=[recipe.lr=-1] sizes=[0] -> data || recipe.lr || sizes
 trainer.devices=0 set=[recipe.lr=-1,model.patch_size=5] -> model.patch_size || recipe.lr || trainer.devices

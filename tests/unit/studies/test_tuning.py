@@ -69,6 +69,8 @@ def test_a_choice_reads_validation_alone_and_of_equal_trials_the_lower_loss_coun
     assert [one["trial"] for one in choose_trials(rows)] == [4]
     assert Results(rows, outcomes={}).cells["mean"].tolist() == [0.6]
     assert choose_trials(rows[4:]) == rows[4:]
+    by_f1 = [one | {"metric": "macro_f1", "validation_macro_f1": 1 / k} for k, one in enumerate(rows[:4], 1)]
+    assert [one["trial"] for one in choose_trials(by_f1)] == [1]  # a study may be about another metric
 
 
 def test_trials_may_grow_and_not_change():
