@@ -120,15 +120,15 @@ def headline(results: Results) -> tuple[str, str]:
 
 
 def describe_overturn(results: Results) -> str:
-    """Describe the recipe that would overturn a lead without trials: `B would lead at 4,000 with a recipe that ...`"""
+    """Describe a recipe that would overturn a lead without trials: `B would be ahead at 4,000 with a recipe ...`"""
     *_, last = (None, *compare_sizes(results, results.contenders).values())
     metric = results.metric
     if results.efforts or last is None or last.verdict != LEAD or metric.percent != metric.higher_is_better:
         return ""
     cells = [results.by_model[results.contenders[name][last.size]][last.size] for name in last.order]
     ahead, behind = (metric.to_error(cell.mean) for cell in cells)
-    who = f"{results.name_of(last.order[1])} would lead at {whole(last.size)}"
-    what = f"{'error' if metric.percent else metric.name} by {1 - ahead / behind:.0%}"
+    who = f"{results.name_of(last.order[1])} would be ahead at {whole(last.size)}"
+    what = f"{'error' if metric.percent else metric.name} by more than {1 - ahead / behind:.0%}"
     return f"{who} with a recipe that lowers its {what}."
 
 

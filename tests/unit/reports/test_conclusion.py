@@ -190,15 +190,15 @@ def test_more_steps_are_named_where_they_should_help():
 
 def test_a_lead_without_trials_says_which_recipe_would_overturn_it():
     rows = rows_of({"vit": near(0.5, 0.72), "resnet": near(0.6, 0.79)})
-    overturn = "ViT would lead at 2,000 with a recipe that lowers its error by 25%."
+    overturn = "ViT would be ahead at 2,000 with a recipe that lowers its error by more than 25%."
     assert overturn in headline(Results(rows, outcomes={}))[1]
     losses = rows_of({"gpt": near(30.0, spread=0.1), "lstm": near(40.0, spread=0.1)}, key="perplexity")
     assert (
-        "LSTM would lead at 500 with a recipe that lowers its perplexity by 25%."
+        "LSTM would be ahead at 500 with a recipe that lowers its perplexity by more than 25%."
         in headline(Results(losses, outcomes={}))[1]
     )
     even = rows_of({"vit": near(0.7, 0.79), "resnet": near(0.6, 0.79)})
-    assert "would lead" not in headline(Results(even, outcomes={}))[1]
+    assert "would be ahead" not in headline(Results(even, outcomes={}))[1]
 
 
 def tuned(models, sizes=SIZES[:2]):
