@@ -376,5 +376,5 @@ def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:
 
 
 def name_trial(variant: str, trial: Any) -> str:
-    """Name a trial `vit_nano trial=3`, as cells.json does; a run that is none by its variant."""
+    """Name a trial `vit_nano trial=3`, as runs.json does; a run that is none by its variant."""
     return f"{variant}{TRIAL}{trial}" if trial else variant
