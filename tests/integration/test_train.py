@@ -78,7 +78,9 @@ def test_every_analysis_that_applies_leaves_its_numbers_and_pictures(finished, t
     output = succeed("analyze", finished, *few, "robustness.examples=60", "cka.batch=4", "--out", tmp_path / "out")
     assert output.stderr == ""
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {name for line in output.stdout.splitlines() for name in line.rpartition("/")[2].split(", ")} == written
+    *lines, last = output.stdout.splitlines()
+    assert {name for line in lines for name in line.rpartition("/")[2].split(", ")} == written
+    assert last.endswith(str(tmp_path / "out"))
     expected = set(names("analysis")) - {"head_patterns", "alignment", "token_reach"}  # of text
     assert {name.removesuffix(".json") for name in written if name.endswith(".json")} == expected
     assert {name.removesuffix(".npz") for name in written if name.endswith(".npz")} == {

@@ -76,7 +76,7 @@ PANELS = {  # section -> every panel in it, by kind and title: what the page of 
         ("LinePlot", "mean attention distance by layer, mean over heads"),
         ("LinePlot", "mean attention distance by size, mean over heads"),
     ],
-    "Compute": [("MediaBrowser", "mean and interval against compute"), ("BarPlot", "train_flops of each run")],
+    "Compute": [("BarPlot", "train_flops of each run")],
     "Runs": [("RunComparer", None)],
 }
 

@@ -115,5 +115,5 @@ def test_every_place_shows_the_same_laws_and_crossover(tmp_path, capsys, monkeyp
         prediction = [*map(float, (fit.predict(16_000.0), *fit.prediction_interval(16_000.0)))]
         assert fitted["groups"][name]["predict"]["16000"] == prediction
         assert [laws[name][key] for key in ("value", "low", "high")] == pytest.approx(prediction)
-        value, low, high = map(significant, prediction)
-        assert f"{value} ({low} to {high})" in page
+        value, low, high = (significant(100 * error) for error in prediction)
+        assert f"{value}% ({low} to {high})" in page
