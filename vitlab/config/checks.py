@@ -133,10 +133,14 @@ def list_fitting(group: str, key: str, value: str) -> str:
 
 
 def check_data(config: DictConfig) -> Iterator[str]:
-    """Yield problems of shares, and of a loss of next tokens with a bidirectional model."""
+    """Yield problems of shares, of ranges of crops, and of a loss of next tokens with a bidirectional model."""
     share = OmegaConf.select(config, "data.test_share")
     if isinstance(share, float) and math.isfinite(share) and not 0 < share < 1:
         yield f"data.test_share={share}: must be between 0 and 1, the share that is held out"
+    for key in ("crop_scale", "crop_aspect"):
+        value = OmegaConf.select(config, f"data.augment.{key}")
+        if value is not None and (len(value) != 2 or value[0] > value[1]):
+            yield f"data.augment.{key}={value}: give [min,max]"
     weight = OmegaConf.select(config, "task.auxiliary_lm")
     if weight and OmegaConf.select(config, "model.causal") is False:
         yield f"task.auxiliary_lm={weight}: model={config.model.name} is bidirectional, it sees the next token; give 0"
@@ -242,6 +246,8 @@ SCHEDULES = {  # that use a key, and what the key is where none does
 
 def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
     """Yield problems of a recipe's keys that contradict, have no effect, or do not fit its model or its batch."""
+    if len(node.betas) != 2:
+        yield f"recipe.betas={node.betas}: give two, for example recipe.betas=[0.9,0.999]"
     if node.freeze and node.optimizer == "muon":
         yield f"recipe.freeze={node.freeze}: trains the head alone, which recipe.optimizer=muon cannot; give adamw, sgd"
     if node.lora.rank and node.optimizer == "muon":
@@ -250,12 +256,18 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
         yield f"recipe.lora.rank={node.lora.rank}: recipe.freeze={node.freeze} trains the head only; give one of them"
     if node.lora.on and not node.lora.rank:
         yield f"recipe.lora.on=[{','.join(node.lora.on)}]: has no effect without recipe.lora.rank; give for example 8"
+    if node.freeze and node.layer_decay is not None:
+        yield f"recipe.layer_decay={node.layer_decay}: recipe.freeze={node.freeze} trains the head only; give null"
     name = node.schedule
     if name == "noam" and isinstance(model, DictConfig) and "width" not in model:
         yield (
             f"recipe.schedule=noam: scales the rate with the model's width, but model={model.name} has no width; "
             "choices for it: cosine, linear, constant, multistep"
         )
+    if name == "noam" and node.warmup == 0:
+        yield "recipe.warmup=0: recipe.schedule=noam divides by it; give recipe.warmup=4000"
+    if name == "multistep" and not (node.milestones and sorted(set(node.milestones)) == list(node.milestones)):
+        yield f"recipe.milestones={node.milestones}: give one or more that increase, such as [0.3,0.6,0.9]"
     for key, (users, off) in SCHEDULES.items():
         if node[key] and name not in users:
             only = f"only recipe.schedule={' or '.join(users)} uses it, not {name}"
@@ -267,6 +279,8 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
             f"recipe.average={node.average}: is of the last steps, and with recipe.patience={node.patience} these are "
             "not known; give recipe.ema, or recipe.patience=null"
         )
+    if node.repeats > node.batch_size:
+        yield f"recipe.repeats={node.repeats}: must be at most recipe.batch_size={node.batch_size}"
     yield from check_budget(node.budget, "recipe.budget")
 
 

@@ -94,6 +94,12 @@ def test_a_study_has_its_own_budget():
     ("words", "says"),
     [
         ("recipe.optimizer=lion", "choices: adamw, sgd, muon"),
+        ("recipe.schedule=noam recipe.warmup=0", "recipe.warmup=0: recipe.schedule=noam divides by it; give"),
+        ("recipe.schedule=multistep", "recipe.milestones=[]: give one or more that increase"),
+        ("recipe.schedule=multistep recipe.milestones=[0.6,0.3]", "recipe.milestones=[0.6, 0.3]: give one or more"),
+        ("recipe.repeats=5 recipe.batch_size=4", "recipe.repeats=5: must be at most recipe.batch_size=4"),
+        ("recipe.betas=[0.9]", "recipe.betas=[0.9]: give two"),
+        ("data.augment.crop_scale=[0.9,0.5]", "data.augment.crop_scale=[0.9, 0.5]: give [min,max]"),
         ("recipe.schedule=step", "choices: cosine, linear, constant, noam, multistep"),
         ("model=resnet_nano recipe.schedule=noam", "recipe.schedule=noam: scales the rate with the model's width"),
         ("recipe.final_lr=0.1 recipe.schedule=constant", "only recipe.schedule=cosine or linear uses it, not constant"),

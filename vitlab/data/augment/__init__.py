@@ -4,8 +4,7 @@ The augmentations of uint8 images are the modules of this folder, found by listi
 recipe, generator)`, uint8 (B, C, H, W) -> uint8 (B, C, H, W), where `config` is `data.augment` and `recipe` the recipe;
 all chance is drawn from `generator`. `ORDER` is its place in the sequence (geometry 10, rand_augment 30); its keys are
 fields of `AugmentConfig` (vitlab.config.schema.data). An augmentation that is off returns the very tensor and draws
-nothing, so the draws of all further ones stay. The generator may be on the CPU where the images are not. A module may
-have `check(recipe, data)`, which yields a line for each setting that does not fit.
+nothing, so the draws of all further ones stay. The generator may be on the CPU where the images are not.
 """
 
 import random

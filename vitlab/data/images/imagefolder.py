@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from unicodedata import normalize
 
@@ -19,6 +19,7 @@ from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import SYSTEM, is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import divide_by_hash
+from vitlab.formatting import cut_names, plural
 
 VERSION = 4  # of the decoding, and of which folders are splits and classes
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
@@ -147,7 +148,7 @@ def list_splits(root: Path) -> dict[str, Listing]:
 
 
 def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
-    """List problems of the names and counts of the files of `list_splits`."""
+    """List problems of the names, counts and links of the files of `list_splits`."""
     source, problems = f"data.root={root}:", []
     for folder, listing in folders.items():
         for name, paths in listing.items():
@@ -166,6 +167,15 @@ def find_problems(root: Path, folders: dict[str, Listing]) -> list[str]:
     ]
     if len(classes) == 1:
         problems.append(f"{source} only one class, '{min(classes)}'; give two or more, each a folder of images")
+    real, homes, twice = cache(os.path.realpath), {}, []  # by links: in another class, or on another side of a split
+    for path in (path for listing in folders.values() for paths in listing.values() for path in paths):
+        folder, name = os.path.split(full := os.path.join(root, path))
+        home = os.path.realpath(full) if os.path.islink(full) else f"{real(folder)}/{name}"
+        if homes.setdefault(home, path) != path:
+            twice.append(f"{path} is {homes[home]}")
+    if twice:
+        advice = "remove the links, a picture has one class and one split"
+        problems.append(f"{source} {plural(len(twice), 'picture')} twice, by links: {cut_names(twice, 1)}; {advice}")
     return list(dict.fromkeys(problems))
 
 

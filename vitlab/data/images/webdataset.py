@@ -115,6 +115,8 @@ def list_shards(config: ImageDataConfig) -> dict[str, dict[str, str | None]]:
                     found = sorted(glob(path)) if has_magic(path) and not os.path.exists(path) else [path]
                 if not found:
                     raise UserError(f"data.{part}={pattern}: no shard matches")
+                if twice := [path for path in found if path in shards]:
+                    raise UserError(f"data.{part}={given}: names {address or twice[0]} twice")
                 shards |= dict.fromkeys(found, address)
     return listed
 

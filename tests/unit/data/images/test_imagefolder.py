@@ -226,6 +226,9 @@ def test_what_systems_and_links_add_is_neither_class_nor_picture(root):
     (root / "dog" / "above").symlink_to("..")
     found = load(root)
     assert (found.classes, sum(map(len, found.splits.values()))) == (("cat", "dog"), 17)
+    (root / "dog" / "cats").symlink_to("../cat")
+    (root / "dog" / "again.png").symlink_to("0.png")
+    assert ": 11 pictures twice, by links: dog/again.png is dog/0.png and 10 more; " in problems(root)[0]
 
 
 def test_a_class_has_one_name_in_two_forms_of_unicode(tmp_path):

@@ -243,6 +243,7 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
     for given, said in (
         (str(tmp_path / "none-*.tar"), "no shard matches"),
         (shards.replace("004", "006"), f"2 of 7 shards not there: {tmp_path}/shards/train-005.tar, "),
+        ([shards, shards], "train-000.tar twice"),
         (None, "data.train is missing: give data.train=SHARDS"),
     ):
         (line,) = problems(given)
