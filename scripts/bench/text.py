@@ -56,7 +56,7 @@ def rate(work: Callable[[], object], tokens: int) -> Callable[[], float]:
 
 
 def compare_training(quick: bool) -> Iterator[Row]:
-    """A row of each kind, of which ours is in bf16 or not, after a look that both have the same loss."""
+    """Measure a row of each kind, ours in bf16 or not, once both sides have given the same loss."""
     (own, theirs), batch, bf16 = make_models(), 4 if quick else 8, cpu_has_bf16()
     words = torch.randint(1, VOCABULARY, (batch, LENGTH + 1))
     tokens, following = words[:, :-1], words[:, 1:]

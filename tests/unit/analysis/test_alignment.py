@@ -41,7 +41,7 @@ def test_a_step_back_counts_and_a_shorter_target_has_a_steeper_diagonal():
     assert (rows[0]["value"], rows[0]["monotone"]) == (0, 0)
     rows, _ = planted([0, 2, 1, 3, 4, 5])
     assert (rows[0]["value"], rows[0]["monotone"]) == (pytest.approx(4 / 6, abs=1e-5), 0.8)
-    assert planted([0, 0, 1, 1])[0][0]["monotone"] == 1, "to stay is no step back"
+    assert planted([0, 0, 1, 1])[0][0]["monotone"] == 1, "a repeated position is no step back"
     rows, _ = planted([1, 3, 4])
     assert (rows[0]["value"], rows[0]["monotone"]) == (1, 1)  # each target token has two of six source tokens
 

@@ -5,6 +5,7 @@ in it comes from a counter-based generator keyed by (seed, i). So the number of 
 batch in which they are drawn change nothing. Angles are in radians; configs/data/<kind>.yaml says what each key means.
 """
 
+import math
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,6 +45,13 @@ def load(config: ImageDataConfig) -> ImageData:
         for key in ("train_images", "test_images")
         if vars(config)[key] < classes
     ]
+    problems += [
+        f"data.{key}={vars(config)[key]}: must be 0 or more"
+        for key in ("seed", "rotation", "shift", "noise")
+        if not 0 <= vars(config)[key] < math.inf
+    ]
+    if len(config.scale) != 2 or not 0 < config.scale[0] <= config.scale[1] < math.inf:
+        problems.append(f"data.scale={list(config.scale)}: give [smallest, largest], both above 0")
     raise_all([*problems, *drawing.problems(config)])
     splits = {}
     for part, count in counts.items():

@@ -72,6 +72,8 @@ def test_a_class_is_its_letter():
     assert (found == data.train.labels).mean() > 0.97
 
 
-def test_too_few_images_are_one_line():
-    with pytest.raises(UserError, match=r"data\.train_images=3: give at least 36, one image of each class"):
-        load(train_images=3)
+def test_all_mistakes_are_reported_at_once():
+    with pytest.raises(UserError) as caught:
+        load(train_images=3, noise=-1.0, scale=[0.9, 0.6])
+    assert len(caught.value.problems) == 3
+    assert "data.train_images=3: give at least 36, one image of each class" in caught.value.problems
