@@ -76,7 +76,8 @@ def check_paths(data: Any) -> Iterator[str]:
 
 
 def check_analyses(config: DictConfig) -> Iterator[str]:
-    """Yield problems of analyses, by name or as YAML files, that cannot be loaded."""
+    """Yield problems of analyses, by name or as YAML files, that cannot be loaded or write to the same files."""
+    loaded: dict[str, str] = {}
     for choice in config.get("analyses", []):
         try:
             analysis = groups.load_node("analysis", choice, key="analyses")
@@ -84,6 +85,8 @@ def check_analyses(config: DictConfig) -> Iterator[str]:
             yield from error.problems
             continue
         yield from check_ranges(analysis, f"{analysis.name}.")
+        if (other := loaded.setdefault(analysis.name, choice)) != choice:
+            yield f"analyses={choice}: is named '{analysis.name}' like {other}; give it another name in its file"
 
 
 def check_budget(node: DictConfig, path: str = "budget") -> Iterator[str]:

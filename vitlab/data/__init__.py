@@ -49,6 +49,8 @@ def load(config: DataConfig, progress: Show | None = None) -> ImageData | TextDa
         if len(vars(config)[key]) not in (1, data.channels):
             wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"
             problems.append(f"data.{key}={vars(config)[key]}: give {wanted}")
+    if config.augment.shift >= (side := min(data.image_size)):
+        problems.append(f"data.augment.shift={config.augment.shift}: must be below the image's side of {side} pixels")
     raise_all(problems)
     warn_of_darkness(config, data)
     if config.holdout != "fixed":

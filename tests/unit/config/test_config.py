@@ -238,6 +238,13 @@ def test_a_study_that_cannot_be_read_is_refused(tmp_path):
         read_yaml(tmp_path / "pipe.yaml")
 
 
+def test_two_analyses_of_one_name_would_write_to_the_same_files(tmp_path):
+    copy = tmp_path / "far.yaml"
+    copy.write_text("name: cka\n" + Path("configs/analysis/cka.yaml").read_text())
+    with pytest.raises(UserError, match="is named 'cka' like cka; give it another name in its file"):
+        compose(TrainConfig, [f"analyses=[cka,{copy}]"])
+
+
 # Whatever is given: a configuration that comes back from its file as it was, or lines for the user.
 ODD = """
 a= | =b | a.b.c.d=1 | model | foo bar=3 | model.=1 | model..depth=1 | model=null | model=[] | model={} | model=/

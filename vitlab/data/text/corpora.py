@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import Corpus, Examples
 from vitlab.data.split import divide_by_hash
@@ -71,6 +72,8 @@ def read_packages(config: TextDataConfig) -> Corpus:
             packages.setdefault(text, set()).add(module.partition(".")[0])
     single = {text: next(iter(names)) for text, names in packages.items() if len(names) == 1}
     sizes, count = Counter(single.values()), config.classes
+    if not 2 <= count <= len(sizes):
+        raise UserError(f"data.classes={count}: give from 2 to {len(sizes)}, the packages that have docstrings")
     classes = tuple(sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:count]))
     texts = [text for name in classes for text, package in single.items() if package == name]
     splits = divide_by_hash(texts, config.test_share, stratum=single.get)

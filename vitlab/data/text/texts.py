@@ -160,6 +160,10 @@ def read_tables(config: TextDataConfig) -> Corpus:
     if unseen:
         problem = f"{(test or train).source}: the held-out label '{unseen[0]}' is not among the training labels"
         raise UserError(f"{problem}; {choices_text('', classes)}")
+    choices = len(rows[0][0]) - 1 if rows else 0
+    if wanted.target == "class" and classes and choices > 1 and len(classes) != choices:
+        problem = f"{len(classes)} different values for {choices} choices"
+        raise UserError(f"data.label={wanted.label}: {problem}; it must name the right choice")
     return Corpus(make_examples(wanted, rows, classes), make_examples(wanted, held, classes), tuple(classes))
 
 
@@ -283,6 +287,8 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
 
     def read_split(split: str) -> Table:
         rows = splits[split]
+        if "__index_level_0__" in rows.column_names:  # pandas took all first cells for an index
+            raise UserError(f"{source} ({split}): its rows have more cells than the first line has columns; correct it")
         cells = {name: rows[name][:] if name in (*wanted.text, wanted.label) else () for name in rows.column_names}
         feature = rows.features.get(wanted.label)
         classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # of tags it is one level down

@@ -183,6 +183,11 @@ def test_every_text_set_without_a_path_loads(library, name):
         assert set(split.labels.tolist()) == answered
 
 
+def test_no_more_classes_than_packages_with_docstrings(library):
+    with pytest.raises(UserError, match=r"^data\.classes=500: give from 2 to \d, the packages"):
+        data.load(config.load("data", {"name": "docstrings", "classes": 500}))
+
+
 def test_summaries_are_the_first_lines_of_their_docstrings(library):
     corpus = corpora.read(config.load("data", {"name": "summaries", "test_share": 0.15}))
     whole = {text for _, text in corpora.read_docstrings()}

@@ -228,6 +228,9 @@ def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):
         (f"The sky{n}", "is blue", "is round", "is late", str(n % 3 + 1)) for n in range(30)
     ]
     assert_divided(items(found, "test"), items(found, "train"), items(found, "validation"))
+    assert problems("csv", text=["stem", "x", "y"], **options) == [
+        "data.label=right: 3 different values for 2 choices; it must name the right choice"
+    ]
 
 
 def test_tags_of_words(tmp_path):
@@ -439,6 +442,8 @@ def test_cells_of_a_csv_are_read_as_they_are_written(reviews, capfd):
     found = load("huggingface", **options, test_files=options["files"])
     assert found.classes == ("007", "TRUE")
     assert texts(found, "test") == [row.split(",")[0] for row in rows]
+    write(reviews / "a.csv", "text,label", *(f"{row},more" for row in rows))
+    assert "more cells than the first line has columns" in problems("huggingface", **options)[0]
     write(reviews / "a.csv")
     assert "No columns to parse" in problems("huggingface", **options)[0]
     assert capfd.readouterr().err == ""
