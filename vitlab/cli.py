@@ -30,6 +30,7 @@ COMMANDS = {  # command: module in vitlab.commands and its function, what it doe
     "fit": ("fit:fit", "fit scaling laws to a table of errors, find where they cross"),
     "report": ("study:report", "write a study's report again"),
     "sync": ("study:sync", "upload a study's offline W&B runs"),
+    "verify": ("verify:verify", "train a finished run again and say whether it gives the same"),
     "describe": ("describe:describe", "count a model's parameters, tokens, FLOPs and memory"),
     "advise": ("advise:advise", "say which model suits your own pictures, and what more labels would bring"),
     "data": ("advise:look", "look at a folder of pictures: counts, sizes, faults, copies"),

@@ -392,6 +392,14 @@ def read_outcomes(path: Path) -> Outcomes | None:
         return Outcomes(str(arrays["key"]), arrays["means"], arrays["counts"])
 
 
+def same_outcomes(first: Outcomes | None, second: Outcomes | None) -> bool:
+    """Tell whether two runs gave the same on each test item, to the last bit."""
+    if first is None or second is None:
+        return first is second
+    pairs = ((first.means, second.means), (first.counts, second.counts))
+    return first.key == second.key and all(np.array_equal(*pair) for pair in pairs)
+
+
 # ---- compute at equal accuracy
 
 COMPUTE_LEVEL = 0.9  # of the interval

@@ -113,6 +113,7 @@ class RunFiles:
     data_path = below("data.json")  # the SHA-256 of what it trains on
     checkpoint_path = below("checkpoints", "last.ckpt")
     best_path = below("checkpoints", "best.ckpt")  # with recipe.keep=best, when training has ended
+    packages_path = below("packages.txt")  # what was installed when it began
     tokenizer_path = below("tokenizer.json")  # of text, so that the model can be used without its data
     analysis_folder = below("analysis")
 
@@ -221,6 +222,10 @@ class RunFiles:
         if damage := self.read_result()[1]:
             warnings.warn(damage, stacklevel=2)
             self.result_path.replace(self.folder / "result.damaged.json")
+
+    def packages(self) -> list[str]:
+        """Read the packages that were installed when the run began, NAME==VERSION; [] where they are not known."""
+        return self.packages_path.read_text().splitlines() if self.packages_path.is_file() else []
 
     def init(self) -> dict[str, Any] | None:
         """Read the report on the weights that the run began with, and their SHA-256; None without such weights."""

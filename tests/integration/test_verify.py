@@ -1,0 +1,108 @@
+"""`vitlab verify`: equal to the last bit, within rounding, among the seeds, or different, and what has changed."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from tests.integration import commands
+from vitlab.commands.verify import place_among_seeds
+from vitlab.tasks.metrics import find_metric
+
+SHORT = ["budget.steps=9", "train_size=110", "trainer.threads=1", *commands.PLAIN]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("verify") / "run"
+    commands.succeed("train", "model=vit_nano", *SHORT, "model.dropout=0.1", "recipe.keep=best", "--out", folder)
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def edit(path, old, new):
+    text, count = re.subn(old, new, path.read_text(), count=1)
+    assert count == 1
+    path.write_text(text)
+
+
+def verdict(*words):
+    done = commands.vitlab("verify", *words, "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == (3 if found["verdict"] == "differs" else 0)
+    return found
+
+
+def test_an_unchanged_run_is_equal_to_the_last_bit(run):
+    assert verdict(run) == {
+        "run": str(run),
+        "steps": 9,
+        "verdict": "equal",
+        "from_step": None,
+        "largest": 0.0,
+        "compared": ["rows", "weights", "outcomes"],
+        "changes": [],
+    }
+    assert verdict(run, "--steps", "6")["verdict"] == "equal"
+    assert "equal bit for bit (rows of the first 6 steps)" in commands.succeed("verify", run, "--steps", "6").stdout
+    assert commands.vitlab("verify", run, "--steps", "2").stderr.endswith("are of step 3; give at least 3\n")
+
+
+def test_another_rate_is_named_and_differs_from_its_first_row(run):
+    edit(run / "config.yaml", r"\n  lr: .*", "\n  lr: 0.02")
+    found = verdict(run)
+    assert (found["verdict"], found["from_step"], found["differs"]) == ("differs", 3, "train/loss")
+    assert found["changes"] == ["config.yaml: is not the configuration that was trained"]
+
+
+def test_other_versions_are_named_and_a_last_digit_is_rounding(run):
+    result = json.loads((run / "result.json").read_text())
+    result["environment"]["torch"] = "2.0.0"
+    (run / "result.json").write_text(json.dumps(result))
+    edit(run / "packages.txt", "torchvision==.*", "torchvision==0.1")
+    edit(run / "metrics.jsonl", r'("train/loss": [\d.]{8})\d+', r"\g<1>")
+    found = verdict(run)
+    assert (found["verdict"], found["from_step"]) == ("rounding", 3)
+    assert found["changes"][0].startswith("torch 2.0.0 -> ")
+    assert found["changes"][1:] == ["1 installed package: torchvision"]
+
+
+def test_weights_are_compared_where_all_rows_are_equal(run, tmp_path):
+    other = tmp_path / "other"
+    commands.succeed("train", "model=vit_nano", *SHORT, "model.dropout=0.1", "seed=1", "--out", other)
+    shutil.copy(other / "checkpoints" / "last.ckpt", run / "checkpoints" / "best.ckpt")
+    assert re.fullmatch(r"\d+ tensors of the weights", verdict(run)["differs"])
+
+
+def test_a_changed_picture_is_named(tmp_path):
+    digits, root = load_digits(), tmp_path / "pictures"
+    for number, (pixels, label) in enumerate(zip(digits.images[:120], digits.target, strict=False)):
+        (root / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray((pixels * 15).astype(np.uint8)).save(root / str(label) / f"{number}.png")
+    words = ["model=resnet_nano", *SHORT[2:], "budget.steps=6", "data=imagefolder", f"data.root={root}"]
+    commands.succeed("train", *words, "data.image_size=8", "--out", tmp_path / "run")
+    assert verdict(tmp_path / "run")["verdict"] == "equal"
+    for path in root.glob("0/*.png"):
+        Image.new("L", (8, 8), 255).save(path)
+    found = verdict(tmp_path / "run")
+    assert (found["verdict"], found["changes"]) == ("differs", ["data=imagefolder: other contents"])
+
+
+def test_a_result_that_differs_is_placed_among_other_seeds(run):
+    edit(run / "metrics.jsonl", r'"train/loss": [\d.]+', '"train/loss": 9.5')
+    found = verdict(run, "--seeds", "2")
+    assert (found["verdict"], found["seeds"], found["metric"]) == ("seeds", 3, "accuracy")
+    accuracy = find_metric("accuracy")
+    assert place_among_seeds(accuracy, [0.5, 0.6], 0.5) == {}
+    # by hand: mean 0.6, standard deviation 0.1, t of 2 degrees 4.303, sqrt(4 / 3)
+    placed = place_among_seeds(accuracy, [0.5, 0.6, 0.7], 0.05)
+    assert placed["low"] == pytest.approx(0.6 - 4.3027 * 0.1 * (4 / 3) ** 0.5, abs=1e-4)
+    assert "verdict" not in placed
