@@ -263,6 +263,7 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
     """
     base = read("study", study, "study")
     words = [choose_models(base.get("models"), word) for word in overrides]
+    words.sort(key=lambda word: isinstance(word, str))  # the choice of variants first: it takes the place of all
     return compose(StudyConfig, words, base, also=check_study)
 
 

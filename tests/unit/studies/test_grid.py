@@ -3,6 +3,7 @@
 import pytest
 
 from vitlab.config import TrainConfig, compose, identity, load, resolved
+from vitlab.config.groups import dump_yaml, read
 from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, name_run
 
 
@@ -48,6 +49,14 @@ def test_set_goes_to_every_run_and_a_variants_keys_to_its_own():
     assert {name: run.recipe.lr for name, run in runs.items()} == {"vit_nano": 0.25, "resnet_nano": 0.75}
     assert {run.trainer.log_every for run in runs.values()} == {3}
     assert runs["vit_nano"].model.depth == 2
+
+
+def test_a_variants_keys_hold_wherever_the_choice_of_variants_stands(tmp_path):
+    file = tmp_path / "two.yaml"
+    file.write_text(dump_yaml({**read("study", "quick", "study"), "models": {"a": "vit_nano", "b": "resnet_nano"}}))
+    for words in (["models=[b]", "models.b.recipe.lr=0.25"], ["models.b.recipe.lr=0.25", "models=[b]"]):
+        (run,) = compose_models(resolved(compose_study(str(file), words))).values()
+        assert run.recipe.lr == 0.25
 
 
 def test_each_model_has_its_own_recipe_unless_the_study_names_one():
