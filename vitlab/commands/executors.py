@@ -43,7 +43,7 @@ def find_start(kind: str) -> Callable[[Path, int, ExecutorConfig], Any]:
     if kind in STARTS:
         return STARTS[kind]
     if "." not in kind:
-        raise UserError(f"executor={kind}: unknown executor; {choices_text(kind, STARTS)}")
+        raise UserError(f"executor={kind}: unknown; {choices_text(kind, STARTS)}, or your own as PACKAGE.MODULE")
     return implementation(__name__, kind, "start").start
 
 
