@@ -13,9 +13,10 @@ def implementation(package: str, kind: str, function: str = "") -> ModuleType:
     Raises UserError for a module that does not exist or lacks the `function`.
     """
     name = kind if "." in kind else f"{package}.{kind}"
-    no_module = UserError(
-        f"kind={kind}: no module named {name}; give a module of {package}, or your own as PACKAGE.MODULE"
-    )
+    fix = f"give a module of {package}, or your own as PACKAGE.MODULE"
+    if "." in kind:
+        fix = f"install it, or start with PYTHONPATH=FOLDER, the one that holds {kind.partition('.')[0]}"
+    no_module = UserError(f"kind={kind}: no module named {name}; {fix}")
     if not all(part.isidentifier() for part in name.split(".")):
         raise no_module
     try:
