@@ -172,7 +172,7 @@ def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
     if "model" not in table:
         table["model"] = "all"
     if args.y is None and "validation_accuracy" in table:
-        table["validation_error"] = table.validation_accuracy.map(as_number).rsub(1).astype(str)
+        table["validation_error"] = (1 - table.validation_accuracy.map(as_number)).map(str)
     y = args.y or next((key for key in ("validation_error", "validation_loss", "error") if key in table), "loss")
     x = split_names(args.x) if args.x else [key for key in SIZES if key == SIZES[0] or key in table]
     check_columns(args.csv, table, {"best": [args.best], "x": x, "y": [y], "group": group})
