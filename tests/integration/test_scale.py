@@ -32,6 +32,8 @@ PROBED = ("knn", "fewshot_1", "fewshot_5", "fewshot_10", "fewshot_25")
 LONG = ["models=[vit_nano]", "seeds=[0]", "data=digits", "sizes=[60,150]", "analyses=[]", "budget.steps=60"]
 LONG += ["trainer.evaluations=1", "trainer.checkpoint_every=0.3"]
 
+DRAWN = ["sizes=[60]", "budget.steps=2", "tune.recipe.lr=log(x0.1,x10)", "tune.trials=64"]
+
 
 def results(folder):
     with (folder / "results.csv").open(newline="") as file:
@@ -283,14 +285,20 @@ def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_comma
 
 
 @pytest.mark.slow
-def test_two_starts_at_once_share_a_study(tmp_path):
-    words = ["scale", "quick", *LONG, "sizes=[60,90,150]", "wandb.mode=off", "--jobs", "1", "--out"]
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("of_runs", [["sizes=[60,90,150]"], DRAWN], ids=["sizes", "drawn trials"])
+def test_two_starts_at_once_share_a_study_also_if_one_is_killed(tmp_path, of_runs, killed):
+    words = ["scale", "quick", *LONG, *of_runs, "wandb.mode=off", "--jobs", "1", "--out"]
     programs = [commands.Program(*words, tmp_path / "shared") for _ in range(2)]
-    assert [program.end().returncode for program in programs] == [0, 0]
+    if killed:
+        programs[0].wait_for(lambda: list(tmp_path.glob("shared/*/result.json")))
+        programs.pop(0).kill()
+    assert {program.end().returncode for program in programs} == {0}
     commands.succeed(*words, tmp_path / "alone")
     assert table(tmp_path / "shared") == table(tmp_path / "alone")
     logs = [log.read_text() for log in tmp_path.glob("shared/*/log.txt")]
-    assert [log.count(": trained") for log in logs] == [1, 1, 1]
+    assert {log.count(": trained") for log in logs} == {1}
+    assert len(logs) == (64 if of_runs is DRAWN else 3)
 
 
 @pytest.mark.slow

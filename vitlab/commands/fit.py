@@ -4,8 +4,9 @@ import json
 import math
 import re
 import sys
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -18,6 +19,9 @@ from vitlab.formatting import amount, cut_lines, plural
 from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitlab.studies.best import BestLaw
     from vitlab.studies.fit import Fit
 
 DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, and find where they cross.
@@ -28,12 +32,20 @@ DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, an
 results.csv of a study gives the laws and crossovers of its report, which leave out cells that more steps would help.
 Equal sizes are runs of several seeds, told apart by the column `seed` where there is one. Crossovers are sought within
 groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest.
-A column that rises with the data is refused: a law is of what falls."""
+A column that rises with the data is refused: a law is of what falls.
+
+  vitlab fit runs/trials/results.csv --best recipe.lr
+  vitlab fit steps.csv --best lr --x N,D --y loss --up-to 1e9
+--best fits the value of a column, such as the rate, at which --y is least, as a law of --x, to runs that tried several
+values at each size. By default --x is train_size with params and steps where these vary, and --y the error on
+validation items."""
 CROSSING = ("size", "low", "high", "inside", "p_none", "claim", "reason")  # of each crossover in the document
 MOST_PAIRS = 15  # of more, those without a crossover are counted
 MOST_COMPARED = 500  # pairs
 LAWS = ("auto", "m1", "m2", "m3", "m4")
 FEWEST = 3  # sizes of a fit
+SIZES = ("train_size", "params", "steps")  # of --best
+FOLLOWS = 0.1  # of its spread: what other sizes leave of one that follows from them
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 
 
@@ -41,15 +53,22 @@ def fit(words: Sequence[str]) -> int:
     parser = CommandParser("fit", DESCRIPTION)
     add = parser.add_argument
     add("csv", type=non_empty_path, metavar="CSV")
-    add("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
-    add("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
+    add("--x", metavar="COLUMN", help="sizes (default: train_size); several with --best")
+    add("--y", metavar="COLUMN", help="errors, or a loss (default: error)")
     add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model, if any)")
     add("--law", choices=LAWS, default="auto", help="default: auto, the mean of m2, m3 and m4")
+    add("--best", metavar="COLUMN", help="fit the column's best value as a law of --x")
     add("--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest")
     parser.add_json()
     parser.add_out("fits.json and the figure, as SVG and PNG, go here")
     args = parser.parse_args(words)
     limit = math.inf if args.up_to is None else args.up_to
+    if args.csv.is_dir():
+        raise UserError(f"{args.csv}: is a folder; give a CSV file, of a study {args.csv / 'results.csv'}")
+    group = split_names(args.group)
+    if args.best is not None:
+        return fit_best_values(args, group, limit)
+    args.x, args.y = args.x or "train_size", args.y or "error"
     of_study = None
     default = (args.x, args.group, args.law, args.up_to) == ("train_size", "model", "auto", None)
     if default and args.csv.name == "results.csv" and (args.csv.parent / "study.yaml").is_file():
@@ -58,10 +77,8 @@ def fit(words: Sequence[str]) -> int:
         found = load_results(args.csv.parent).fits
         of_study = found if found.by_model and found.error_name == args.y else None
     points = {}
-    if args.csv.is_dir():
-        raise UserError(f"{args.csv}: is a folder; give a CSV file, of a study {args.csv / 'results.csv'}")
     if of_study is None:
-        points = read_points(args.csv, args.x, args.y, [name.strip() for name in args.group.split(",")], limit)
+        points = read_points(args.csv, args.x, args.y, group, limit)
     if args.out is not None:
         refuse_unwritable(args.out)
     from vitlab.data.opening import progress_bar
@@ -144,6 +161,106 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     console.print(f"Intervals: {ways}. Hold-out: the factor of misses at the largest sizes.", soft_wrap=True)
 
 
+# ---- the best value
+
+
+def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
+    """Fit, show and save the law of the best value of a column, of each group."""
+    if args.law != "auto":
+        raise UserError(f"--law {args.law}: is a law of errors; leave it out with --best")
+    table = read_table(args.csv, [args.best, *(split_names(args.x) if args.x else SIZES), *group, "trial"])
+    if "model" not in table:
+        table["model"] = "all"
+    if args.y is None and "validation_accuracy" in table:
+        table["validation_error"] = (1 - table.validation_accuracy.map(as_number)).map(str)
+    y = args.y or next((key for key in ("validation_error", "validation_loss", "error") if key in table), "loss")
+    x = split_names(args.x) if args.x else [key for key in SIZES if key == SIZES[0] or key in table]
+    check_columns(args.csv, table, {"best": [args.best], "x": x, "y": [y], "group": group})
+    numbers = table[[*x, args.best, y]].map(as_number)
+    rows = (numbers[[*x, args.best]] > 0).all(axis=1) & (numbers[y] >= 0)  # without trials that diverged
+    if not rows.any():
+        raise UserError(f"--best {args.best}: {args.csv} has no line with positive numbers as {', '.join(numbers)}")
+    numbers = numbers[rows]
+    numbers[y] = numbers[y].clip(lower=numbers[y][numbers[y] > 0].min() / 2)  # no logarithm of 0
+    if args.out is not None:
+        refuse_unwritable(args.out)
+    from vitlab.studies.best import fit_best
+
+    laws: dict[str, BestLaw] = {}
+    of_group: dict[str, list[str]] = {}
+    problems = []
+    for name, found in numbers.groupby([table[key][rows] for key in group], sort=False):
+        label, recipes = ", ".join(name), table["trial" if "trial" in table else args.best][found.index]
+        of_group[label] = x if args.x else list_varied(found[x])
+        try:
+            parts = (found[of_group[label]], found[args.best], found[y])
+            laws[label] = fit_best(*(part.to_numpy() for part in parts), recipes.factorize()[0], limit)
+        except UserError as error:
+            problems.append(f"--best {args.best}: {args.csv}, {label}: {error}")
+    if not laws:
+        raise UserError(cut_lines(problems, 20))
+    for line in cut_lines(problems, 20):
+        print(f"vitlab: left out: {line}", file=sys.stderr)
+    document = {
+        name: {
+            "exponents": dict(zip(of_group[name], law.exponents.tolist(), strict=True)),
+            "best": dict(zip(map(name_size, law.sizes), law.best.tolist(), strict=True)),
+            "at_edge": [name_size(size) for size in law.sizes[law.at_edge]],
+            "predict": dict(zip(map(name_size, law.asked), law.predict(law.asked).tolist(), strict=True)),
+        }
+        for name, law in laws.items()
+    }
+    if args.json:
+        print(json.dumps({"best": args.best, "y": y, "groups": document}, indent=1))
+    else:
+        show_best(laws, of_group, args.best, y)
+    if args.out is not None:
+        from vitlab.files import write_json
+        from vitlab.reports.figures import save_figure
+        from vitlab.reports.figures.metric import plot_best_laws
+
+        write_json(args.out / "best.json", document)
+        pictures = save_figure(plot_best_laws(laws, x[0], args.best), args.out)
+        print(args.out / "best.json", *pictures, sep="\n", file=sys.stderr)
+    return 0
+
+
+def list_varied(sizes: "pd.DataFrame") -> list[str]:
+    """List the quantities that vary and do not follow from those before them."""
+    import numpy as np
+
+    kept: list[str] = []
+    for key, logs in np.log(sizes).items():
+        others = np.column_stack([np.ones(len(sizes)), np.log(sizes[kept])])
+        left = logs - others @ np.linalg.lstsq(others, logs)[0]
+        if not kept or left.std() > max(FOLLOWS * logs.std(), 1e-9):
+            kept.append(key)
+    return kept
+
+
+def name_size(size: Sequence[float]) -> str:
+    return ", ".join(f"{part:.6g}" for part in size)
+
+
+def show_best(laws: Mapping[str, "BestLaw"], of_group: Mapping[str, list[str]], best: str, y: str) -> None:
+    """Print each law as a row, then a line for each one with a best value at the edge of those tried."""
+    console, rows = Console(width=None if sys.stdout.isatty() else 120), []
+    for name, law in laws.items():
+        powers = [
+            f"{x}^{a:.2f} ({b:.2f} to {c:.2f})" for x, (a, b, c) in zip(of_group[name], law.exponents, strict=True)
+        ]
+        for size, (value, low, high) in zip(law.asked, law.predict(law.asked), strict=True):
+            told = f"{value:.3g} ({low:.3g} to {high:.3g})" if high / low < law.tried else "not told by these runs"
+            rows.append([name, " ".join(powers), name_size(size), told])
+            name, powers = "", []
+    console.print(tabulate(["", f"best {best} goes with (90%)", "at", f"best {best} (90%)"], rows))
+    for name, law in laws.items():
+        if law.at_edge.any():
+            edges = "; ".join(map(name_size, law.sizes[law.at_edge]))
+            console.say(f"{name}: the best {best} is at the edge of the range that was tried at {edges}; widen it.")
+    console.say(f"Best: of the lowest {y}. Intervals: over recipes, and how far sizes scatter about the law.")
+
+
 # ---- the errors in a file
 
 
@@ -157,26 +274,17 @@ def read_points(
     """
     import pandas as pd  # 0.5 s: the help does without
 
-    from vitlab.data.text.texts import name_lines, read_cells
+    from vitlab.data.text.texts import name_lines
 
     used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
-    found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file")
-    if len(columns := list(found.columns)) == 1 and (mark := re.search(r"[;|\t]|\b \b", columns[0])):
-        problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
-        raise UserError(f"{path}: {problem}")
-    table = pd.DataFrame(found.columns, found.numbers)
+    table = read_table(path, used)
     # one curve needs no group, unless sizes come twice and a column that is not known may tell them apart
-    if "model" not in columns and (set(columns) <= {*used} or not table.filter([x, "seed"]).duplicated().any()):
+    if "model" not in table and (set(table) <= {*used} or not table.filter([x, "seed"]).duplicated().any()):
         table["model"] = "all"
-    raise_all(
-        f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
-        for option, names in (("x", [x]), ("y", [y]), ("group", group))
-        for name in names
-        if name not in table
-    )
+    check_columns(path, table, {"x": [x], "y": [y], "group": group})
     rows = table[table[y].str.strip() != ""]
     if rows.empty:
-        others = [key for key in columns if table[key].map(as_number).notna().any()]
+        others = [key for key in table if table[key].map(as_number).notna().any()]
         near = f"; {choices_text('', others)}" if others else ""
         raise UserError(f"--y {y}: {path} has no value in this column{near}")
     size, error = (rows[key].map(as_number) for key in (x, y))
@@ -218,6 +326,32 @@ def read_points(
     for line in cut_lines([*few.values()], 20):
         print(f"vitlab: left out: {line}", file=sys.stderr)
     return {name: of_group for name, of_group in points.items() if name not in few}
+
+
+def read_table(path: Path, used: Collection[str]) -> "pd.DataFrame":
+    """Read the cells of a file as texts, by the numbers of its lines; `used` columns must have a name of their own."""
+    import pandas as pd
+
+    from vitlab.data.text.texts import read_cells
+
+    found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file")
+    if len(columns := list(found.columns)) == 1 and (mark := re.search(r"[;|\t]|\b \b", columns[0])):
+        problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
+        raise UserError(f"{path}: {problem}")
+    return pd.DataFrame(found.columns, found.numbers)
+
+
+def check_columns(path: Path, table: "pd.DataFrame", asked: Mapping[str, Sequence[str]]) -> None:
+    raise_all(
+        f"--{option} {name}: {path} has no such column; {choices_text(name, [*table])}"
+        for option, names in asked.items()
+        for name in names
+        if name not in table
+    )
+
+
+def split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def as_number(text: str) -> float:

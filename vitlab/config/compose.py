@@ -3,9 +3,10 @@
 import copy
 import dataclasses
 import os
+import pickle
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import Field, fields
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -222,12 +223,18 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
     return {slot: value for slot, value in {**defaults, "task": task}.items() if slot in named and named[slot] is None}
 
 
+@lru_cache(4096)
+def parse_yaml(text: str) -> bytes:
+    """Parse a text once: a report reads each run's configuration several times, and changes what it gets."""
+    return pickle.dumps(yaml.load(text, Loader))
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait
             raise ValueError("it is not a regular file")
-        config = yaml.load(Path(path).read_text(), Loader)
+        config = pickle.loads(parse_yaml(Path(path).read_text()))
         if not config or not isinstance(config, dict):
             raise ValueError("it has no keys")
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:

@@ -32,6 +32,7 @@ from vitlab.reports.figures import (
     with_legend,
 )
 from vitlab.reports.words import describe_model
+from vitlab.studies.best import BestLaw
 from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
 from vitlab.studies.fit import Fit
 from vitlab.studies.results import Results, family_name
@@ -393,6 +394,23 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> F
             parts.append(pd.DataFrame({**group, "kind": kind, **law}))
     frame = pd.concat(parts).reindex(columns=["panel", "label", "kind", "x", "y", "low", "high"])
     return Figure("fits", f"{y} against {x}, with fitted laws", draw_laws(frame, x, y))
+
+
+def plot_best_laws(laws: Mapping[str, BestLaw], x: str, best: str) -> Figure:
+    """Plot each size's best trial and, of a law of one quantity, its line; open points are held back."""
+    parts = []
+    for name, law in laws.items():
+        groups = {"fitted": (law.sizes, law.best), "held back": (law.held_back, law.held_best)}
+        parts += [
+            pd.DataFrame({"label": name, "kind": kind, "x": at[:, 0], "y": y}) for kind, (at, y) in groups.items()
+        ]
+        ends = (law.sizes[0, 0], law.sizes[-1, 0], law.asked[-1, 0]) if law.sizes.shape[1] == 1 else ()
+        for begin, end, kind in zip(ends, ends[1:], ("law", "law beyond"), strict=False):
+            grid = np.geomspace(begin, end, FIT_POINTS)
+            line = dict(zip(("y", "low", "high"), law.predict(grid[:, None]).T, strict=True))
+            parts.append(pd.DataFrame({"label": name, "kind": kind, "x": grid, **line}))
+    frame = pd.concat(parts).assign(panel="").reindex(columns=["panel", "label", "kind", "x", "y", "low", "high"])
+    return Figure("best", f"best {best} against {x}, with fitted laws", draw_laws(frame, x, best))
 
 
 def draw_laws(frame: pd.DataFrame, x: str, y: str, *, percent: bool = False) -> alt.TopLevelMixin:
