@@ -225,7 +225,7 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
 
 @lru_cache(4096)
 def parse_yaml(text: str) -> bytes:
-    """Parse a text once: a report reads each run's configuration several times, and changes what it gets."""
+    """Parse a text once: a report reads each run's configuration several times, and changes the copy that it gets."""
     return pickle.dumps(yaml.load(text, Loader))
 
 
