@@ -253,7 +253,8 @@ def advised(count, rng):
     of_drawn = labels[drawn], groups[drawn], None
     with parallel_config("sequential"), threadpool_limits(1), patch.object(advice, "FLOOR", ("SVM (RBF)",)):
         rows = {name: x[drawn] for name, x in features.items()}
-        outcomes = advice.compare_candidates(rows, labels[drawn], advice.make_splits(*of_drawn), deadline=0)
+        splits = advice.make_splits(*of_drawn)[: advice.FOLDS]
+        outcomes = advice.compare_candidates(rows, labels[drawn], splits)
         chosen = advice.judge(outcomes, [], *of_drawn).chosen
     one, found = chosen.outcome.candidate, [not chosen.is_floor]
     for size, said in ((count, chosen.now), (2 * count, chosen.later)):

@@ -8,7 +8,7 @@ Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B boo
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -155,7 +155,7 @@ class Outcome:
     sizes: np.ndarray
     hits: np.ndarray
     scores: np.ndarray
-    repeats: int = REPEATS
+    repeats: float = REPEATS
 
 
 def compare_candidates(
@@ -167,36 +167,40 @@ def compare_candidates(
 ) -> list[Outcome]:
     """Rank all candidates at the largest training set, the best first; measure the best CURVES of them at all sizes.
 
-    One repetition of each is always made, a further one only if it ends before `deadline` (of time.monotonic) at the
+    All are fitted to the first split, to a further one only if that ends before `deadline` (of time.monotonic) at the
     pace so far; the ranking leaves a third of the time to the smaller sizes.
     """
 
     def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str, end: float) -> list[Outcome]:
         hits = np.zeros((len(candidates), len(sizes), len(labels)), dtype=np.float32)
         scores = np.zeros((len(candidates), len(labels), labels.max() + 1), dtype=np.float32)
-        tested, repeats, done, begun = np.zeros(len(labels), dtype=int), 0, 0, time.monotonic()
-        each, planned = FOLDS * len(candidates) * len(sizes), REPEATS if np.isinf(end) else 1
-        while repeats < planned:
-            folds = splits[FOLDS * repeats : FOLDS * (repeats + 1)]
-            cases = list(product(folds, range(len(candidates)), range(len(sizes))))
-            fits = []
-            for (train, test), place, which in cases:
-                one = candidates[place]
-                fits.append(delayed(fit_scores)(one.kind, features[one.features], labels, train[: sizes[which]], test))
-            for ((_, test), place, which), found in zip(cases, Parallel(-1, return_as="generator")(fits), strict=True):
-                hits[place, which, test] += found.argmax(axis=1) == labels[test]
-                if which == 0:
-                    scores[place, test] += found
-                done += 1
-                progress(what, done, each * planned)
-            for _, test in folds:
-                tested[test] += 1
-            repeats += 1
-            now = time.monotonic()
-            planned = int(min(REPEATS, repeats + max(0.0, (end - now) * repeats / (now - begun))))
+        each, done, begun = len(candidates) * len(sizes), 0, time.monotonic()
+        cases: list[tuple[np.ndarray, int, int]] = []
+
+        def fits() -> Iterator[Any]:
+            """Yield the fits, while the pace so far allows for those of one more split."""
+            for train, test in splits:
+                took = time.monotonic() - begun
+                if cases and begun + took * (len(cases) + each) / max(done, 1) > end:
+                    return
+                for place, which in product(range(len(candidates)), range(len(sizes))):
+                    cases.append((test, place, which))
+                    one = candidates[place]
+                    rows = train[: sizes[which]]
+                    yield delayed(fit_scores)(one.kind, features[one.features], labels, rows, test)
+
+        # the fits first: they come before their case
+        for found, (test, place, which) in zip(Parallel(-1, return_as="generator")(fits()), cases, strict=False):
+            hits[place, which, test] += found.argmax(axis=1) == labels[test]
+            if which == 0:
+                scores[place, test] += found
+            done += 1
+            expected = done * (end - begun) / max(time.monotonic() - begun, 1e-9)
+            progress(what, done, max(len(cases), int(min(each * len(splits), expected)) // each * each))
+        tested = np.bincount(np.concatenate([test for test, *_ in cases[::each]]), minlength=len(labels))
         with np.errstate(invalid="ignore"):
             hits /= np.where(tested, tested, np.nan)
-        means = scores / np.maximum(tested, 1)[:, None]
+        means, repeats = scores / np.maximum(tested, 1)[:, None], len(cases) / each / FOLDS
         return [
             Outcome(one, np.array(sizes), *rest, repeats) for one, *rest in zip(candidates, hits, means, strict=True)
         ]
