@@ -315,7 +315,7 @@ def main():
             for case in cases:
                 halves = [pool.submit(ask, name, case, args.trials, start) for start in (0, 1)]
                 answers = [answer for half in halves for answer in half.result() if answer is not None]
-                shares = np.atleast_1d(np.mean(answers, axis=0) if answers else 0.0)
+                shares = np.atleast_1d(np.mean(answers, axis=0)) if answers else []
                 cells = [", ".join(map(str, case)), *(f"{share:.1%}" for share in shares), str(len(answers))]
                 print(f"| {' | '.join(cells)} |", flush=True)
 

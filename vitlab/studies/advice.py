@@ -8,7 +8,7 @@ Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B boo
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -174,35 +174,33 @@ def compare_candidates(
     def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str, end: float) -> list[Outcome]:
         hits = np.zeros((len(candidates), len(sizes), len(labels)), dtype=np.float32)
         scores = np.zeros((len(candidates), len(labels), labels.max() + 1), dtype=np.float32)
-        each, done, begun = len(candidates) * len(sizes), 0, time.monotonic()
-        cases: list[tuple[np.ndarray, int, int]] = []
-
-        def fits() -> Iterator[Any]:
-            """Yield the fits, while the pace so far allows for those of one more split."""
-            for train, test in splits:
-                took = time.monotonic() - begun
-                if cases and begun + took * (len(cases) + each) / max(done, 1) > end:
-                    return
-                for place, which in product(range(len(candidates)), range(len(sizes))):
-                    cases.append((test, place, which))
-                    one = candidates[place]
-                    rows = train[: sizes[which]]
-                    yield delayed(fit_scores)(one.kind, features[one.features], labels, rows, test)
-
-        # the fits first: they come before their case
-        for found, (test, place, which) in zip(Parallel(-1, return_as="generator")(fits()), cases, strict=False):
-            hits[place, which, test] += found.argmax(axis=1) == labels[test]
-            if which == 0:
-                scores[place, test] += found
-            done += 1
-            expected = done * (end - begun) / max(time.monotonic() - begun, 1e-9)
-            progress(what, done, max(len(cases), int(min(each * len(splits), expected)) // each * each))
-        tested = np.bincount(np.concatenate([test for test, *_ in cases[::each]]), minlength=len(labels))
+        tested, made, done = np.zeros(len(labels), dtype=int), 0, 0
+        more = planned = len(splits) if np.isinf(end) else 1
+        while more:
+            begun, now = time.monotonic(), splits[made : made + more]
+            cases = list(product(now, range(len(candidates)), range(len(sizes))))
+            fits = []
+            for (train, test), place, which in cases:
+                one = candidates[place]
+                fits.append(delayed(fit_scores)(one.kind, features[one.features], labels, train[: sizes[which]], test))
+            for ((_, test), place, which), found in zip(cases, Parallel(-1, return_as="generator")(fits), strict=True):
+                hits[place, which, test] += found.argmax(axis=1) == labels[test]
+                if which == 0:
+                    scores[place, test] += found
+                done += 1
+                progress(what, done, len(candidates) * len(sizes) * planned)
+            for _, test in now:
+                tested[test] += 1
+            made += more
+            ended = time.monotonic()
+            fitting = int(min(len(splits) - made, max(0.0, (end - ended) * more / (ended - begun))))
+            more, planned = (fitting + 1) // 2, made + fitting  # half of them: the pace is measured again
         with np.errstate(invalid="ignore"):
             hits /= np.where(tested, tested, np.nan)
-        means, repeats = scores / np.maximum(tested, 1)[:, None], len(cases) / each / FOLDS
+        means = scores / np.maximum(tested, 1)[:, None]
         return [
-            Outcome(one, np.array(sizes), *rest, repeats) for one, *rest in zip(candidates, hits, means, strict=True)
+            Outcome(one, np.array(sizes), *rest, made / FOLDS)
+            for one, *rest in zip(candidates, hits, means, strict=True)
         ]
 
     size = min(len(train) for train, _ in splits)
