@@ -22,7 +22,6 @@ import pandas as pd
 from joblib import parallel_config
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
-from threadpoolctl import threadpool_limits
 
 from vitlab.analysis.backbones import scale_pixels
 from vitlab.data.cache import read_kept
@@ -251,7 +250,7 @@ def advised(count, rng):
     drawn, rest = order[:count], order[taken:]
     rest = rest[~np.isin(groups[rest], groups[order[:taken]])]  # no copies
     of_drawn = labels[drawn], groups[drawn], None
-    with parallel_config("sequential"), threadpool_limits(1), patch.object(advice, "FLOOR", ("SVM (RBF)",)):
+    with parallel_config("sequential"), patch.object(advice, "FLOOR", ("SVM (RBF)",)):
         rows = {name: x[drawn] for name, x in features.items()}
         splits = advice.make_splits(*of_drawn)[: advice.FOLDS]
         outcomes = advice.compare_candidates(rows, labels[drawn], splits)

@@ -24,6 +24,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
 
 from vitlab.analysis.backbones import PIXELS as PICTURES
 from vitlab.analysis.backbones import count_colors, open_backbone, scale_pixels
@@ -115,6 +116,7 @@ def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | N
     return splits
 
 
+@threadpool_limits.wrap(limits=1)  # more threads wait for each other on so little
 def fit_classifier(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray) -> Any:
     """Fit a classifier on the training rows; choose its setting inside them."""
     warnings.simplefilter("ignore", ConvergenceWarning)  # how many steps is a choice, too
