@@ -3,6 +3,7 @@
     python scripts/verdicts.py leads best equal crossovers compute gaps means rounds own_sizes multipliers
     python scripts/verdicts.py best_of null_trials halves best_rate best_rate_of_two --trials 500    # of docs/tuning.md
     python scripts/verdicts.py halves --trials 200 --study runs/trials    # of a study of 16 recipes that was trained
+    python scripts/verdicts.py advised --trials 30 --study runs/advice-photos    # of the pictures of `vitlab advise`
 
 Each trial draws new test items and seeds: item i is right in a run with `skill + seed + item + rest > 0`, all but the
 skill normal. Truth is the error over all items and seeds. Of laws it draws errors with normal noise in their logs.
@@ -13,13 +14,20 @@ import math
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
+from joblib import parallel_config
 from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
+from vitlab.analysis.backbones import scale_pixels
 from vitlab.config import UserError
+from vitlab.data.cache import read_kept
 from vitlab.reports.words import compare_sizes, find_leads
+from vitlab.studies import advice
 from vitlab.studies.best import fit_best, shape_well
 from vitlab.studies.crossover import crossover as find_crossover
 from vitlab.studies.crossover import data_multiplier
@@ -256,6 +264,46 @@ def best_rate_of_two(noise, rng):
     return np.mean([low <= best <= high for best, (_, low, high) in zip(truth, law.predict(law.asked), strict=True)])
 
 
+@cache
+def read_advice():
+    """Read the labels, groups and features that `vitlab advise` kept in its folder."""
+    table, features = pd.read_csv(Path(STUDY, "pictures.csv"), dtype=str, keep_default_na=False), {}
+    for path in Path(STUDY, "features").glob("*.safetensors"):
+        kept = read_kept(path)
+        features[path.stem] = np.stack([kept[digest] for digest in table["digest"]])
+    features[advice.PIXELS] = scale_pixels(features.pop(advice.PICTURES.key))
+    return *(pd.factorize(table[key])[0] for key in ("label", "group")), features
+
+
+def advised(count, rng):
+    """Whether intervals of what advise names on a draw hold its accuracy on the rest; fair: with the rest's luck."""
+    labels, groups, features = read_advice()
+    order = rng.permutation(len(labels))
+    taken = next((taken for taken in (2 * count, count) if len(order) - taken >= FEWEST_TESTED), 0)
+    if not taken:
+        return None
+    drawn, rest = order[:count], order[taken:]
+    rest = rest[~np.isin(groups[rest], groups[order[:taken]])]  # no copies
+    of_drawn = labels[drawn], groups[drawn], None
+    with parallel_config("sequential"), patch.object(advice, "FLOOR", ("SVM (RBF)",)):
+        rows = {name: x[drawn] for name, x in features.items()}
+        splits = advice.make_splits(*of_drawn)[: advice.FOLDS]
+        outcomes = advice.compare_candidates(rows, labels[drawn], splits)
+        chosen = advice.judge(outcomes, [], *of_drawn).chosen
+    one, found = chosen.outcome.candidate, [not chosen.is_floor]
+    for size, said in ((count, chosen.now), (2 * count, chosen.later)):
+        if size > taken:
+            found += 3 * [np.nan]
+            continue
+        scores = advice.fit_scores(one.kind, features[one.features], labels, order[:size], rest)
+        truth = np.mean(scores.argmax(axis=1) == labels[rest])
+        miss, side = abs(truth - said.value), (said.high if truth > said.value else said.low) - said.value
+        luck = ndtri(0.95) ** 2 * truth * (1 - truth) / len(rest)
+        found += [(said.high - said.low) / 2, miss <= abs(side), miss**2 <= side**2 + luck]
+    return found
+
+
+FEWEST_TESTED = 100  # pictures
 UNEVEN = [(1, 1), (2, 2), (3, 3), (5, 5), (3, 2), (3, 1), (5, 3)]
 QUESTIONS = {
     "leads": (lead, "sizes, seeds", [(2, 2), (2, 5), (4, 3), (8, 2), (8, 3), (8, 5)]),
@@ -276,8 +324,10 @@ QUESTIONS = {
     "halves": (halves, "luck of the recipes", [(True,), (False,)]),
     "best_rate": (best_rate, "trials, sizes, scatter", [*product((8, 16), (4, 6), (0.0, 0.15))]),
     "best_rate_of_two": (best_rate_of_two, "noise of the loss", [(0.001,), (0.003,)]),
+    "advised": (advised, "pictures", [(150,), (300,), (500,), (1000,)]),
     "multipliers": (multiplier, "seeds, beyond", [*product((2, 3, 5), (False, True))]),
 }
+COLUMNS = {"advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair"}
 
 
 def ask(name, case, trials, start):
@@ -296,12 +346,14 @@ def main():
     with ProcessPoolExecutor(2) as pool:
         for name in args.questions:
             what, of, cases = QUESTIONS[name]
-            print(f"\n{what.__doc__}\n\n| {of} | yes | of |\n|---|---:|---:|")
+            columns = COLUMNS.get(name, "yes")
+            print(f"\n{what.__doc__}\n\n| {of} | {columns} | of |\n|---|{'---:|' * (columns.count('|') + 2)}")
             for case in cases:
                 halves = [pool.submit(ask, name, case, args.trials, start) for start in (0, 1)]
                 answers = [answer for half in halves for answer in half.result() if answer is not None]
-                share = sum(answers) / max(len(answers), 1)
-                print(f"| {', '.join(map(str, case))} | {share:.1%} | {len(answers)} |", flush=True)
+                shares = np.atleast_1d(np.mean(answers, axis=0)) if answers else []
+                cells = [", ".join(map(str, case)), *(f"{share:.1%}" for share in shares), str(len(answers))]
+                print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

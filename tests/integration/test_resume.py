@@ -24,8 +24,9 @@ from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.files import RunFiles
 from vitlab.training.loop import Interrupted
 
-GPT = ["task=causal_lm", "model=gpt_nano", "model.width=24", "model.depth=2", "model.dropout=0.2", "data=textfile"]
-GPT += ["train_size=0.5", "recipe.batch_size=8", "recipe.ema=0.7", "recipe.optimizer=adamw", "recipe.lora.rank=2"]
+LORA = ["recipe.optimizer=adamw", "recipe.lora.rank=2", "recipe.ema=0.7"]
+TEXT = ["model.width=24", "model.depth=2", "model.dropout=0.2", "data=textfile", "data.path={folder}/text.txt"]
+TEXT += ["data.length=16", "data.vocabulary=300", "train_size=0.5", "recipe.batch_size=8", *LORA]
 IMAGES = ["train_size=50", "probes=[knn]"]
 RUNS = {  # words of the run, and the analyses that look at it
     "vit_nano, everything random, the best average": (
@@ -41,9 +42,14 @@ RUNS = {  # words of the run, and the analyses that look at it
         ["receptive_field"],
     ),
     "gpt_nano, products of low rank, averaged": (
-        [*GPT, "data.path={folder}/text.txt", "data.length=16", "data.vocabulary=300"],
+        ["task=causal_lm", "model=gpt_nano", *TEXT],
         ["attention_entropy"],
     ),
+}
+KILLED = {
+    "everything random": [*RANDOM, *EVERYTHING, "train_size=90"],
+    "vit_nano, products of low rank": ["model=vit_nano", *RANDOM, "train_size=90", *LORA],
+    "bert_nano, products of low rank": ["task=masked_lm", "model=bert_nano", *TEXT],
 }
 RESULT = ("id", "loss", "accuracy", "validation_loss", "train_loss", "steps")
 
@@ -52,9 +58,13 @@ def read_analysis(folder, name):
     return json.loads((folder / "analysis" / f"{name}.json").read_text())["rows"]
 
 
+def write_texts(folder):
+    (folder / "text.txt").write_text("\n".join(f"the {n % 7} cats see {n % 11} dogs" for n in range(300)))
+
+
 @pytest.mark.parametrize(("words", "analyses"), RUNS.values(), ids=RUNS)
 def test_a_run_that_is_stopped_twice_ends_as_one_that_is_not_and_is_not_looked_at(words, analyses, tmp_path):
-    (tmp_path / "text.txt").write_text("\n".join(f"the {n % 7} cats see {n % 11} dogs" for n in range(300)))
+    write_texts(tmp_path)
     source = tmp_path / "source.safetensors"
     save_file(export_weights(build_model("resnet_nano", num_classes=10, image_size=8, channels=1)), source)
     words = [*TINY, *(word.format(folder=tmp_path) for word in words), "budget.steps=14", "wandb.mode=off"]
@@ -106,9 +116,11 @@ def test_a_run_that_is_stopped_twice_ends_as_one_that_is_not_and_is_not_looked_a
             torch.save(state, checkpoint)
 
 
-def test_a_signal_stops_at_a_checkpoint_and_a_killed_run_ends_with_the_same_weights_and_loses_no_row(tmp_path):
-    words = ["train", *TINY, *RANDOM, *EVERYTHING, "budget.steps=48", "train_size=90", "trainer.checkpoint_every=0.2"]
-    words += ["wandb.mode=off", "analyses=[]"]
+@pytest.mark.parametrize("words", KILLED.values(), ids=KILLED)
+def test_a_signal_stops_at_a_checkpoint_and_a_killed_run_ends_with_the_same_weights_and_loses_no_row(words, tmp_path):
+    write_texts(tmp_path)
+    words = ["train", *TINY, *(word.format(folder=tmp_path) for word in words), "budget.steps=48"]
+    words += ["trainer.checkpoint_every=0.2", "wandb.mode=off", "analyses=[]"]
     folder, whole = tmp_path / "killed", tmp_path / "whole"
     program = commands.Program(*words, "--out", folder)
     program.wait_for(lambda: (folder / "metrics.jsonl").exists() and rows(folder))

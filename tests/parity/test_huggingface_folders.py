@@ -1,6 +1,7 @@
 """Folders of transformers' BERT, GPT-2, T5 and ViT: the same logits whatever config.json says, or an error.
 
 Heads and epsilons change no weight's shape, so weights fit into models of others, which then have other logits.
+With real weights: MINILM=FOLDER python -m pytest -n 0 -s tests/parity/test_huggingface_folders.py -k real
 """
 
 import json
@@ -13,6 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
+    AutoModel,
+    AutoTokenizer,
     BertConfig,
     BertForPreTraining,
     GPT2Config,
@@ -139,6 +142,20 @@ def test_logits_are_transformers_or_an_error(kind, heads, eps, tmp_path):
     (line,) = caught.value.problems
     assert f"heads={heads} norm_eps={eps}, this one heads={wrong['heads']} norm_eps=1e-06" in line
     assert f"give model.heads={heads} model.norm_eps={eps}" in line
+
+
+@pytest.mark.skipif("MINILM" not in os.environ, reason="needs the folder of a BERT and its tokenizer")
+@torch.no_grad()
+def test_a_real_bert_has_the_hidden_states_of_transformers_with_padding():
+    folder = os.environ["MINILM"]
+    texts = ["A short text.", "A much longer text about the bank of the river, which the other lacks."]
+    given = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    mask = given["attention_mask"].bool()
+    assert not mask.all()
+    expected = AutoModel.from_pretrained(folder).eval()(**given).last_hidden_state[mask]
+    found = load_huggingface(folder)[0](given["input_ids"], mask, given["token_type_ids"])[mask]
+    print(f"largest difference {(found - expected).abs().max():.1e} of up to {expected.abs().max():.1f}")
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

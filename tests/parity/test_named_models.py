@@ -1,12 +1,19 @@
-"""The named models against timm's of the same names: weights copied over, the same logits, the same gradients."""
+"""The named models against timm's of the same names: weights copied over, the same logits, the same gradients.
+
+With real weights: DINOV2=FILE python -m pytest -n 0 -s tests/parity/test_named_models.py -k dinov2_sees
+"""
+
+import os
 
 import pytest
 import timm
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from vitlab.models import build_model
 from vitlab.models.weights import Weights, fill, name_in_timm
+from vitlab.training.load import load_weights
 
 HEIGHT, WIDTH, CLASSES = 64, 96, 11  # neither square nor 224; 32 divides both
 PAIRS = {
@@ -86,3 +93,22 @@ def test_parameters_are_timms_one_for_one(name):
             model = build()
         shapes.append({name_in_timm(model, key): tuple(value.shape) for key, value in model.state_dict().items()})
     assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("size", [(98, 98), (98, 126), (224, 140)])
+@torch.no_grad()
+def test_dinov2_sees_pictures_of_each_size_as_timm_does(size, tmp_path):
+    """Compare features on random weights of two blocks, or on those of the file $DINOV2."""
+    name, file, sizes = SHAPES["dinov2_s14"], os.environ.get("DINOV2"), {"num_classes": 0}
+    if file is None:
+        file, sizes["depth"] = str(tmp_path / "weights.safetensors"), 2
+        save_file(randomized(timm.create_model(name, **sizes)).state_dict(), file)
+    source = {"pretrained": True, "pretrained_cfg_overlay": {"file": file}}
+    theirs = timm.create_model(name, img_size=size, **source, **sizes).eval()
+    mine = build_model("dinov2_s14", image_size=size, **sizes).eval()
+    load_weights(mine, file)
+    images = torch.randn(2, 3, *size)
+    found, expected = mine.features(images), theirs(images)
+    print(f"{size}: largest difference {(found - expected).abs().max():.1e} of up to {expected.abs().max():.1f}")
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert (found[0] - found[1]).abs().max() > 1e-3

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scripts import make, public_curves
+from scripts import make, public_curves, verdicts
+from vitlab.data.cache import write_kept
 
 ROOT = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -79,6 +80,22 @@ def test_public_curves_are_judged(monkeypatch, tmp_path):
     assert (len(laws), all(row["drawn"] for row in laws)) == (12, True)
     assert {row["claim"] for row in pairs} == {"sure, inside"}
     assert all(row["agree"] and row["interval"] for row in pairs)
+
+
+def test_intervals_of_advice_are_judged_on_other_pictures(monkeypatch, tmp_path):
+    labels, noise, digests = np.arange(90) % 2, np.random.default_rng(0), [f"{row:016x}" for row in range(90)]
+    network = (3 * labels[:, None] + noise.normal(size=(90, 3))).astype(np.float32)
+    (tmp_path / "features").mkdir()
+    for name, rows in (("pixels-32", noise.integers(255, size=(90, 3, 4, 4), dtype=np.uint8)), ("network", network)):
+        write_kept(tmp_path / "features" / f"{name}.safetensors", dict(zip(digests, rows, strict=True)))
+    table = pd.DataFrame({"label": labels, "group": range(90), "digest": digests})
+    table.to_csv(tmp_path / "pictures.csv", index=False)
+    monkeypatch.setattr(verdicts, "STUDY", tmp_path)
+    monkeypatch.setattr(verdicts, "FEWEST_TESTED", 30)
+    is_network, now, inside, _, later, *_ = verdicts.advised(45, noise)
+    assert (is_network, inside) == (True, True)
+    assert 0 < now < 0.5
+    assert np.isnan(later), "too few are left for twice the labels"
 
 
 def test_models_are_counted(monkeypatch, capsys):

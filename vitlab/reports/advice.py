@@ -62,7 +62,7 @@ def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) ->
     if target is not None:
         sentences.append(describe_target(advice, target))
     if (repeats := min((one.outcome.repeats for one in advice.standings if one.outcome), default=REPEATS)) < REPEATS:
-        sentences.append(f"Each picture was tested {repeats} of {REPEATS} times: give more --hours for all.")
+        sentences.append(f"A picture was tested {repeats:g} of {REPEATS} times on average: give more --hours for all.")
     share = len(mistakes.suspects) / mistakes.tested
     if mistakes.suspects.size and share >= max(MANY_SUSPECTS, MOSTLY * len(mistakes.rows) / mistakes.tested):
         sentences.append(

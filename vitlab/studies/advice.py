@@ -24,6 +24,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
 
 from vitlab.analysis.backbones import PIXELS as PICTURES
 from vitlab.analysis.backbones import count_colors, open_backbone, scale_pixels
@@ -115,6 +116,7 @@ def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | N
     return splits
 
 
+@threadpool_limits.wrap(limits=1)  # more threads wait for each other on so little
 def fit_classifier(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray) -> Any:
     """Fit a classifier on the training rows; choose its setting inside them."""
     warnings.simplefilter("ignore", ConvergenceWarning)  # how many steps is a choice, too
@@ -155,7 +157,7 @@ class Outcome:
     sizes: np.ndarray
     hits: np.ndarray
     scores: np.ndarray
-    repeats: int = REPEATS
+    repeats: float = REPEATS
 
 
 def compare_candidates(
@@ -167,18 +169,18 @@ def compare_candidates(
 ) -> list[Outcome]:
     """Rank all candidates at the largest training set, the best first; measure the best CURVES of them at all sizes.
 
-    One repetition of each is always made, a further one only if it ends before `deadline` (of time.monotonic) at the
+    All are fitted to the first split, to a further one only if that ends before `deadline` (of time.monotonic) at the
     pace so far; the ranking leaves a third of the time to the smaller sizes.
     """
 
     def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str, end: float) -> list[Outcome]:
         hits = np.zeros((len(candidates), len(sizes), len(labels)), dtype=np.float32)
         scores = np.zeros((len(candidates), len(labels), labels.max() + 1), dtype=np.float32)
-        tested, repeats, done, begun = np.zeros(len(labels), dtype=int), 0, 0, time.monotonic()
-        each, planned = FOLDS * len(candidates) * len(sizes), REPEATS if np.isinf(end) else 1
-        while repeats < planned:
-            folds = splits[FOLDS * repeats : FOLDS * (repeats + 1)]
-            cases = list(product(folds, range(len(candidates)), range(len(sizes))))
+        tested, made, done = np.zeros(len(labels), dtype=int), 0, 0
+        more = planned = len(splits) if np.isinf(end) else 1
+        while more:
+            begun, now = time.monotonic(), splits[made : made + more]
+            cases = list(product(now, range(len(candidates)), range(len(sizes))))
             fits = []
             for (train, test), place, which in cases:
                 one = candidates[place]
@@ -188,17 +190,19 @@ def compare_candidates(
                 if which == 0:
                     scores[place, test] += found
                 done += 1
-                progress(what, done, each * planned)
-            for _, test in folds:
+                progress(what, done, len(candidates) * len(sizes) * planned)
+            for _, test in now:
                 tested[test] += 1
-            repeats += 1
-            now = time.monotonic()
-            planned = int(min(REPEATS, repeats + max(0.0, (end - now) * repeats / (now - begun))))
+            made += more
+            ended = time.monotonic()
+            fitting = int(min(len(splits) - made, max(0.0, (end - ended) * more / (ended - begun))))
+            more, planned = (fitting + 1) // 2, made + fitting  # half of them: the pace is measured again
         with np.errstate(invalid="ignore"):
             hits /= np.where(tested, tested, np.nan)
         means = scores / np.maximum(tested, 1)[:, None]
         return [
-            Outcome(one, np.array(sizes), *rest, repeats) for one, *rest in zip(candidates, hits, means, strict=True)
+            Outcome(one, np.array(sizes), *rest, made / FOLDS)
+            for one, *rest in zip(candidates, hits, means, strict=True)
         ]
 
     size = min(len(train) for train, _ in splits)

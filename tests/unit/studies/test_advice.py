@@ -1,6 +1,5 @@
 """Which classifier is best, from arrays alone."""
 
-import itertools
 import time
 from types import SimpleNamespace
 
@@ -160,20 +159,28 @@ def test_a_trained_network_is_compared_on_its_own_test_pictures():
     assert found.chosen.later is None
 
 
-def test_after_the_deadline_one_repetition_is_finished():
+def test_after_the_deadline_one_split_is_finished():
     labels, x = draw(60)
     splits = advice.make_splits(labels, np.arange(60), None)
     outcomes = advice.compare_candidates({"pixels": x}, labels, splits, deadline=time.monotonic() - 1)
-    assert not np.isnan(outcomes[0].hits).any()
-    assert set(np.unique(outcomes[0].hits)) <= {0.0, 1.0}
+    assert {*np.flatnonzero(~np.isnan(outcomes[0].hits).any(axis=0))} == {*splits[0][1]}
+    assert advice.judge(outcomes, [], labels, np.arange(60), None).standings
 
 
-def test_a_repetition_begins_only_if_it_ends_before_the_deadline(monkeypatch):
-    """Each takes a second by this clock, which a look moves on; the ranking has four of the six."""
+@pytest.mark.parametrize(("deadline", "repeats"), [(60, 2.6), (1000, 4)])
+def test_a_split_begins_only_if_it_ends_before_the_deadline(deadline, repeats, monkeypatch):
+    """Each fit takes a second by this clock; the ranking has two thirds of the time, with three fits a split."""
     monkeypatch.setattr(advice, "REPEATS", 4)
-    monkeypatch.setattr(advice, "time", SimpleNamespace(monotonic=itertools.count().__next__))
+    clock, fit = [0], advice.fit_scores
+    monkeypatch.setattr(advice, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def fit_in_a_second(*of):
+        clock[0] += 1
+        return fit(*of)
+
+    monkeypatch.setattr(advice, "fit_scores", fit_in_a_second)
     labels, x = draw(120)
-    outcomes = advice.compare_candidates(
-        {"pixels": x}, labels, advice.make_splits(labels, np.arange(120), None), deadline=6
-    )
-    assert [one.repeats for one in outcomes] == [3] * 3
+    splits = advice.make_splits(labels, np.arange(120), None)
+    outcomes = advice.compare_candidates({"pixels": x}, labels, splits, deadline=deadline)
+    assert [one.repeats for one in outcomes] == [repeats] * 3
+    assert clock[0] <= deadline
