@@ -99,7 +99,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True)
 class RandAugmentConfig:
-    """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. In data/augment/rand_augment.py."""
+    """RandAugment (Cubuk et al., 2020): `layers` operations an image, off with 0. In data/augment/rand_augment.py."""
 
     layers: int = setting(0, least=0, most=100)
     magnitude: float = setting(9.0, least=0, most=10)
