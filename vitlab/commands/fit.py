@@ -1,8 +1,7 @@
-"""`vitlab fit`: scaling laws of the errors in a CSV file, what they predict, and where they cross."""
+"""`vitlab fit`: scaling laws of the errors in a table, what they predict, and where they cross."""
 
 import json
 import math
-import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from vitlab.training.files import refuse_unwritable
 if TYPE_CHECKING:
     from vitlab.studies.fit import Fit
 
-DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, and find where they cross.
+DESCRIPTION = """Fit scaling laws to the errors in a CSV file or JSON lines, one per group, and find where they cross.
 
   vitlab fit runs/quick/results.csv
   vitlab fit runs/text_quick/results.csv --y loss --out fits
@@ -34,7 +33,6 @@ MOST_PAIRS = 15  # of more, those without a crossover are counted
 MOST_COMPARED = 500  # pairs
 LAWS = ("auto", "m1", "m2", "m3", "m4")
 FEWEST = 3  # sizes of a fit
-THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 
 
 def fit(words: Sequence[str]) -> int:
@@ -157,14 +155,12 @@ def read_points(
     """
     import pandas as pd  # 0.5 s: the help does without
 
-    from vitlab.data.text.texts import name_lines, read_cells
+    from vitlab.data.text.texts import name_lines
+    from vitlab.studies.readers import as_number, read_columns
 
     used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
-    found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file")
-    if len(columns := list(found.columns)) == 1 and (mark := re.search(r"[;|\t]|\b \b", columns[0])):
-        problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
-        raise UserError(f"{path}: {problem}")
-    table = pd.DataFrame(found.columns, found.numbers)
+    found = read_columns(path, used)
+    table, columns = pd.DataFrame(found.columns, found.numbers), list(found.columns)
     # one curve needs no group, unless sizes come twice and a column that is not known may tell them apart
     if "model" not in columns and (set(columns) <= {*used} or not table.filter([x, "seed"]).duplicated().any()):
         table["model"] = "all"
@@ -218,12 +214,3 @@ def read_points(
     for line in cut_lines([*few.values()], 20):
         print(f"vitlab: left out: {line}", file=sys.stderr)
     return {name: of_group for name, of_group in points.items() if name not in few}
-
-
-def as_number(text: str) -> float:
-    """Parse the finite number in a cell; NaN if there is none."""
-    try:
-        value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
-    except ValueError:
-        return math.nan
-    return value if math.isfinite(value) else math.nan
