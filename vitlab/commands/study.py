@@ -207,7 +207,8 @@ the first folder. Runs of other programs become a study whose report goes to --o
 
   vitlab report results.csv
   vitlab report sweep/ --model args.arch --size n_train --metric eval_top1
-A source is a table with a row a run: CSV or JSON lines. What is model, size, seed and metric is guessed and said."""
+A source is a file or folder of Hugging Face's Trainer, timm, Lightning, TensorBoard, W&B, MLflow, trackio or
+scikit-learn, or a table (docs/others.md). What is model, size, seed and metric is guessed and said."""
 GUESSED = ("model", "size", "seed", "metric")
 
 
@@ -227,12 +228,13 @@ def report(words: Sequence[str]) -> int:
     about = "what guessing gets right, from 0 to 1"
     others.add_argument("--chance", type=number_between(0, 1), metavar="X", help=about)
     others.add_argument("--ignore", metavar="KEY,...", help="settings that runs are averaged over")
+    others.add_argument("--reader", metavar="MODULE", help="your own, as PACKAGE.MODULE: docs/others.md")
     others.add_argument("--out", type=non_empty_path, metavar="DIR", help="default: runs/SOURCE-report")
     args = parser.parse_args(words)
     from vitlab.studies.results import load_runs
 
-    options = {key: vars(args)[key] for key in (*GUESSED, "lower_is_better", "chance", "ignore", "out")}
-    if not all(map(is_ours, args.studies)):
+    options = {key: vars(args)[key] for key in (*GUESSED, "lower_is_better", "chance", "ignore", "reader", "out")}
+    if args.reader or not all(map(is_ours, args.studies)):
         return judge(args, words, options)
     problems = [
         f"--{key.replace('_', '-')}: is for runs of other programs" for key in options if options[key] is not None

@@ -7,20 +7,29 @@ is unpickled. `load_others` guesses what is model, size, seed and metric.
 import json
 import math
 import os
+import pickletools
 import re
+import sqlite3
+import subprocess
+import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+import numpy as np
 
 from vitlab.config import UserError, choices_text, collecting, raise_all
 from vitlab.config.identity import flatten
 from vitlab.data.text.texts import Table, read_cells
 from vitlab.files import check_regular, read_utf8, reading
 from vitlab.formatting import cut_names, finite, plural
+from vitlab.registry import implementation
 from vitlab.studies.results import Results, RunResults
 from vitlab.studies.status import StudyStatus
 from vitlab.studies.store import StudyFiles
@@ -64,11 +73,15 @@ def read_columns(path: Path, used: Iterable[str] = ()) -> Table:
             problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
             raise UserError(f"{path}: {problem}")
         return found
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    whole, flat = text.lstrip().startswith("["), {}
     with reading(str(path), "give a JSON object a line, or a list of objects"):
-        whole = text.lstrip().startswith("[") and json.loads(text)
-        rows = [*enumerate(whole, 1)] if whole else [(number, json.loads(line)) for number, line in lines]
-        flat = {number: dict(flatten(dict(row), choices=True)) for number, row in rows}
+        rows = json.loads(text) if whole else text.split("\n")
+    for number, row in enumerate(rows, 1):
+        with reading(
+            f"{path}, {'row' if whole else 'line'} {number}", "give a JSON object a line, or a list of objects"
+        ):
+            if whole or row.strip():
+                flat[number] = dict(flatten(dict(row if whole else json.loads(row)), choices=True))
     names = dict.fromkeys(key for row in flat.values() for key in row)
     cells = {key: [write_cell(row.get(key)) for row in flat.values()] for key in names}
     return Table(str(path), cells, [*flat])
@@ -157,14 +170,193 @@ def read_settings(path: Path) -> dict[str, Any]:
     return {}
 
 
+# ---- files of other programs
+
+
+def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
+    return {key: float(v) for key, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+
+
+def read_json_file(path: Path) -> dict[str, Any]:
+    """Read an object of a JSON file; {} without the file. Raises UserError."""
+    if not path.is_file():
+        return {}
+    with reading(str(path), "write it again, or delete it"):
+        return dict(flatten(json.loads(read_utf8(path, "source")), choices=True))
+
+
+def read_trainer(path: Path) -> list[Logged]:
+    """Read trainer_state.json of Hugging Face's Trainer, with the results, arguments and model's config beside it."""
+    state, beside = read_json_file(path), path.parent
+    values = {}
+    with reading(str(path), "give a trainer_state.json as the Trainer writes it"):
+        for row in state["log_history"]:
+            values |= numbers_of(row)
+    settings = {f"config.{key}": value for key, value in read_json_file(beside / "config.json").items()}
+    if (arguments := beside / "training_args.bin").is_file():
+        with reading(str(arguments), "delete it"):
+            settings |= {f"args.{key}": value for key, value in list_pickled(arguments)}
+    folder = beside.parent if beside.name.startswith("checkpoint-") else beside
+    return [Logged(folder.name, path, settings, values | numbers_of(read_json_file(beside / "all_results.json")))]
+
+
+def list_pickled(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the names with a number, text or truth value in a file of torch.save, from its list of operations.
+
+    Nothing is unpickled: no operation is carried out.
+    """
+    with zipfile.ZipFile(path) as file:
+        data = file.read(next(name for name in file.namelist() if name.endswith("data.pkl")))
+    key = ""
+    for operation, value, _ in pickletools.genops(data):
+        name = operation.name
+        if name.startswith(("BINUNICODE", "SHORT_BINUNICODE", "BININT", "BINFLOAT", "NEWTRUE", "NEWFALSE")):
+            if key:
+                yield key, name == "NEWTRUE" if name.startswith("NEW") else value
+            key = value if not key and isinstance(value, str) and value.isidentifier() else ""
+        elif not name.endswith(("PUT", "MEMOIZE")):
+            key = ""
+
+
+def read_study(path: Path) -> list[Logged]:
+    """Read the finished runs of a study of vitlab, or the run of a result.json."""
+    study, result = path.name == "study.yaml", RunFiles(path.parent).read_result()[0]
+    rows = StudyFiles(path.parent).finished_rows() if study else [result | {"run": path.parent.name}] if result else []
+    runs = []
+    for row in rows:
+        settings = {key: row[key] for key in row if key in OF_STUDY or "." in key}
+        values = numbers_of({key: value for key, value in row.items() if key not in settings})
+        values = {key if key.startswith(("validation_", "train_")) else f"test_{key}": values[key] for key in values}
+        runs.append(Logged(row["run"], path.parent / row["run"] if study else path.parent, settings, values))
+    return runs
+
+
+def read_events(path: Path) -> list[Logged]:
+    """Read the event files of TensorBoard in one folder: a run, with the settings of its plugin hparams."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+        from tensorboard.util.tensor_util import make_ndarray
+    except ModuleNotFoundError:
+        raise UserError(f"{path}: TensorBoard's events need its package: pip install 'vitlab[tensorboard]'") from None
+    folder, settings = path.parent, read_settings(path)
+    with reading(str(folder), "give a folder of event files"):
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+        values = {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
+        for tag in events.Tags()["tensors"]:  # of version 2
+            array = make_ndarray(events.Tensors(tag)[-1].tensor_proto)
+            values |= {tag: float(array)} if array.shape == () and array.dtype.kind == "f" else {}
+        found = [one.plugin_data for one in events.summary_metadata.values()]
+        contents = [one.content for one in found if one.plugin_name == "hparams"]
+        for content in contents:
+            for key, value in HParamsPluginData.FromString(content).session_start_info.hparams.items():
+                settings[key] = parse(getattr(value, value.WhichOneof("kind") or "string_value"))
+    return [Logged(folder.name, path, settings, values)]
+
+
+def read_wandb(path: Path) -> list[Logged]:
+    """Read the log of a run that W&B kept offline, by the program behind `wandb leet inspect`, in 40 ms."""
+    from wandb.util import get_core_path
+
+    options = ["--no-observability", "--summary", "--json", "--run-file", str(path)]
+    with reading(str(path), "give the .wandb file of an offline run, and install wandb 0.31 or later"):
+        command = [get_core_path(), "leet", "inspect", *options]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise ValueError(done.stderr.strip() or "wandb leet failed")
+        found = json.loads(done.stdout)
+        settings, summary = (dict(flatten(found[key] or {}, choices=True)) for key in ("config", "summary"))
+    return [Logged(found.get("name") or path.stem, path, settings, numbers_of(summary))]
+
+
+def read_mlruns(path: Path) -> list[Logged]:
+    """Read the folder of a run of MLflow's file store: a file for each parameter and metric."""
+    import yaml
+
+    folder = path.parent
+    with reading(str(folder), "give a folder that MLflow wrote"):
+        meta = yaml.load(read_utf8(path, "source"), plain_loader())
+        if meta.get("lifecycle_stage") == "deleted":
+            return []
+        of_kind = {}
+        for kind in ("params", "metrics"):
+            files = [file for file in sorted((folder / kind).rglob("*")) if file.is_file()]
+            of_kind[kind] = {str(file.relative_to(folder / kind)): read_utf8(file, "source") for file in files}
+        last = {
+            key: max(map(str.split, text.splitlines()), key=lambda line: (int(line[2]), int(line[0])))
+            for key, text in of_kind["metrics"].items()
+        }
+    settings = {key: parse(text) for key, text in of_kind["params"].items()}
+    return [Logged(str(meta["run_name"]), path, settings, {key: float(line[1]) for key, line in last.items()})]
+
+
+def read_database(path: Path) -> list[Logged]:
+    """Read a database of MLflow or of trackio."""
+    runs: dict[str, Logged] = {}
+    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    with (
+        reading(str(path), "give a database of MLflow or trackio"),
+        closing(sqlite3.connect(address, uri=True)) as file,
+    ):
+        tables = {name for (name,) in file.execute("select name from sqlite_master where type = 'table'")}
+        if {"runs", "params", "latest_metrics"} <= tables:
+            for key, name in file.execute("select run_uuid, name from runs where lifecycle_stage = 'active'"):
+                runs[key] = Logged(name or key, path, {}, {})
+            for key, name, value in file.execute("select run_uuid, key, value from params"):
+                runs.get(key, Logged("", path, {}, {})).settings[name] = parse(value)
+            for key, name, value, lost in file.execute("select run_uuid, key, value, is_nan from latest_metrics"):
+                runs.get(key, Logged("", path, {}, {})).values[name] = math.nan if lost else value
+        elif {"metrics", "configs"} <= tables:
+            for name, text in file.execute("select run_name, config from configs order by id"):
+                settings = dict(flatten(json.loads(text), choices=True))
+                runs[name] = Logged(name, path, {k: v for k, v in settings.items() if not k.startswith("_")}, {})
+            for name, text in file.execute("select run_name, metrics from metrics order by step, id"):
+                runs.setdefault(name, Logged(name, path, {}, {})).values.update(numbers_of(json.loads(text)))
+        else:
+            raise ValueError(f"it has the tables {', '.join(sorted(tables)[:5])}")
+    return [*runs.values()]
+
+
+def read_arrays(path: Path) -> list[Logged]:
+    """Read what scikit-learn's learning_curve returns, saved by np.savez: its folds count as seeds.
+
+    Arrays of one value are settings, such as model; without one the file's name is the model.
+    """
+    keys = "train_sizes", "train_scores", "test_scores"
+    with reading(str(path), f"save {', '.join(keys)} under these names"), np.load(path, allow_pickle=False) as file:
+        sizes, *scores = (file[key] for key in keys)
+        settings = {"model": path.stem} | {key: file[key].item() for key in file.files if file[key].shape == ()}
+        return [
+            Logged(
+                f"{path.stem} n={size} fold={fold}",
+                path,
+                settings | {"train_size": int(size), "fold": fold},
+                {"train_score": float(one), "test_score": float(other)},
+            )
+            for size, *of_size in zip(sizes, *scores, strict=True)
+            for fold, (one, other) in enumerate(zip(*of_size, strict=True))
+        ]
+
+
 # ---- files and folders
 
 
 def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logged]] | None:
     """Find the reader of a file by how it begins; None for another kind. Within a folder, tables have a suffix."""
-    with open(path, "rb") as file:
+    with reading(str(path), "make it readable, or take it away"), open(path, "rb") as file:
         head = file.read(4096)
+    if path.name in ("study.yaml", "result.json"):
+        return read_study if path.name == "study.yaml" or b'"train_size"' in head else None
+    begins = {b"SQLite format 3\0": read_database, b":W&B": read_wandb, b"PK\3\4": read_arrays}
+    if reader := next((reader for start, reader in begins.items() if head.startswith(start)), None):
+        return reader if given or reader is not read_arrays or path.suffix == ".npz" else None
+    if b"brain.Event:" in head[:64]:
+        return read_events
     lines = head.lstrip().splitlines() or [b""]
+    if head.startswith(b"{") and b'"log_history"' in head:
+        return read_trainer
+    if path.name == "meta.yaml" and b"run_id:" in head:
+        return read_mlruns
     if lines[0][:1] in (b"{", b"["):
         rows = lines[0][:1] == b"[" or lines[0].rstrip().endswith(b"}") or (len(head) == 4096 and len(lines) == 1)
         return read_table if rows and (given or path.suffix in TABLES) else None
@@ -172,39 +364,67 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
     return read_table if is_text and (given or path.suffix in TABLES) else None
 
 
-def read_source(path: Path) -> list[Logged]:
-    """Read a file, or each folder below one that has runs: its files of the kind that comes first in READERS."""
+def read_source(path: Path, own: str | None = None) -> list[Logged]:
+    """Read a file, or each folder below one that has runs: its files of the kind that comes first in READERS.
+
+    A user's own module reads the whole path: its `read(path)` gives (name, settings, values) of each run.
+    """
     kinds = "a vitlab study, Hugging Face, timm, Lightning, TensorBoard, W&B, MLflow, trackio, scikit-learn, CSV, JSON"
     if not path.exists():
         raise UserError(f"{path}: no such file or folder; give runs of {kinds}")
     check_regular(path, str(path))
-    if path.is_file():
+    if own:
+        module = implementation("vitlab.studies.readers", own, "read")
+        with reading(str(path), f"correct {own}"):
+            runs = [
+                Logged(str(name), path, dict(settings), dict(values)) for name, settings, values in module.read(path)
+            ]
+    elif path.is_file():
         reader = find_reader(path)
         runs = reader(path) if reader else []
     else:
         runs = []
         for folder, folders, names in os.walk(path):
-            folders.sort()
+            folders.sort(key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+            checkpoints = [name for name in folders if name.startswith("checkpoint-")]
+            folders[:] = [name for name in folders if name not in checkpoints[:-1]]
             found: dict[Any, list[Path]] = {}
             for file in (Path(folder, name) for name in sorted(names)):
                 if file.is_file() and (reader := find_reader(file, given=False)):
                     found.setdefault(reader, []).append(file)
             if found:
                 reader = min(found, key=READERS.index)
-                runs += [run for file in found[reader] for run in reader(file)]
+                files = found[reader][: 1 if reader is read_events else None]
+                runs += [run for file in files for run in reader(file)]
                 folders.clear()  # what lies deeper are copies: checkpoints, other loggers
     if not any(run.values for run in runs):
         raise UserError(f"{path}: no runs found; give runs of {kinds}")
     return runs
 
 
-def read_sources(sources: Sequence[str | Path]) -> list[Logged]:
+def read_name(run: Logged) -> None:
+    """Read model, size and seed from a run's name, such as `vit-n500-s1`, where its settings have no such key."""
+    found = {
+        kind[0].lower(): int(number)
+        for kind, number in re.findall(r"(?<![^\W_])(seed|size|s|n)[-_=]?(\d+)(?![^\W_])", run.run)
+    }
+    model = re.split(r"[-_ .]?(?<![^\W_])(?:seed|size|s|n)[-_=]?\d+(?![^\W_])", run.run)[0]
+    for role, value in (("seed", found.get("s")), ("size", found.get("n")), ("model", model if found else None)):
+        if value not in (None, "") and not any(tail(key) in NAMES[role] for key in run.settings):
+            run.settings[f"name.{NAMES[role][0]}"] = value
+
+
+def read_sources(sources: Sequence[str | Path], own: str | None = None) -> list[Logged]:
     """Read all sources; their names tell runs apart where there are several. Raises UserError with all problems."""
     names = [Path(source).resolve().name for source in sources]
     runs, problems, seen = [], [], Counter[str]()
     for name, source in zip(names, sources, strict=True):
         with collecting(problems):
-            for run in read_source(Path(source)):
+            found = read_source(Path(source), own)
+            of_path = Counter(run.path for run in found)
+            for run in found:
+                if of_path[run.path] == 1:  # not a row of a table
+                    read_name(run)
                 run.source = name if names.count(name) == 1 else str(source)
                 run.settings |= {"source": run.source} if len(sources) > 1 else {}
                 seen[run.run] += 1
@@ -214,7 +434,7 @@ def read_sources(sources: Sequence[str | Path]) -> list[Logged]:
     return runs
 
 
-READERS = (read_table,)
+READERS = (read_study, read_trainer, read_mlruns, read_database, read_wandb, read_arrays, read_table, read_events)
 TABLES = (".csv", ".json", ".jsonl", ".ndjson")
 
 
@@ -243,7 +463,13 @@ MEASURES = (  # names of one measure a line, the first that is there is compared
 )
 BLEU, ERROR = MEASURES.index("bleu"), MEASURES.index("error err err1 top1_err error_rate")
 MEASURED = {name: place for place, names in enumerate(MEASURES) for name in names.split()}
-SPLITS = {"test": 0, "heldout": 0, "holdout": 0, **dict.fromkeys(("eval", "val", "valid", "validation", "dev"), 1)}
+SPLITS = {
+    "test": 0,
+    "predict": 0,
+    "heldout": 0,
+    "holdout": 0,
+    **dict.fromkeys(("eval", "val", "valid", "validation", "dev"), 1),
+}
 SPLITS |= {"": 2, "train": 3, "training": 3}
 EACH_RUN = re.compile(
     r"(^|_)(run|name|id|dir|path|folder|time|timestamp|date|created|host|hostname|url|tags|notes|pid)$"
@@ -251,6 +477,7 @@ EACH_RUN = re.compile(
 UNITS = {1: "example", 10: "tenth", 100: "hundredth", 1000: "thousandth", 10**6: "millionth"}
 NOTHING = "none"
 MOST_NAMED = 8
+OF_STUDY = ("model", "data", "train_size", "seed", "budget", "trial")
 
 
 def tail(key: str) -> str:
@@ -280,13 +507,14 @@ def load_others(
     lower_is_better: bool | None = None,
     chance: float | None = None,
     ignore: Sequence[str] = (),
+    reader: str | None = None,
     out: str | Path = "",
 ) -> Results:
     """Load runs of other programs as a study, whose files go to `out`. Raises UserError.
 
     A key that is not given is guessed: `config["read_as"]` says what was read, `config["notes"]` what to know of it.
     """
-    runs, problems, notes = read_sources(sources), list[str](), list[str]()
+    runs, problems, notes = read_sources(sources, reader), list[str](), list[str]()
     keys = dict[str, list[str]]()
     for role, asked in zip(ROLES, (model, size, seed), strict=True):
         keys[role] = choose_keys(role, asked, runs, problems)
@@ -296,6 +524,7 @@ def load_others(
     raise_all(problems)
     runs, key, said = measure(runs, measures, lower_is_better, notes)
     used = place(runs, keys)
+    keys = {role: [key for key in of if key in used] for role, of in keys.items()}  # others were no run's first
     split(runs, used, keys, ignore, notes)
     runs = drop_copies(runs, keys["seed"], notes)
     for run in runs:
@@ -332,7 +561,7 @@ def choose_keys(role: str, asked: str | None, runs: Sequence[Logged], problems: 
 def choose_measures(asked: str | None, runs: Sequence[Logged], problems: list[str]) -> list[str]:
     """List the logged numbers that are compared, the first that a run has counts: one measure on one split.
 
-    The measure is the first in MEASURES that half of the runs have on held-out data, on test rather than validation.
+    The measure is the first in MEASURES that every source and half of the runs have, on test rather than validation.
     """
     known = Counter(key for run in runs for key in run.values)
     if asked:
@@ -347,15 +576,18 @@ def choose_measures(asked: str | None, runs: Sequence[Logged], problems: list[st
         where, what = describe_metric(key)
         if what is not None and where < SPLITS["train"]:
             groups.setdefault((where, what), []).append(key)
-    counts = {group: sum(any(key in run.values for key in of) for run in runs) for group, of in groups.items()}
+    of_group = {
+        group: [run.source for run in runs if not run.values.keys().isdisjoint(of)] for group, of in groups.items()
+    }
     if not groups:
         problems.append(
             f"metric: no number is named as one on held-out data; give --metric KEY; {choices_text('', known)}"
         )
         return []
-    return sorted(groups[min(group for group in groups if 2 * counts[group] >= max(counts.values()))], key=known.get)[
-        ::-1
-    ]
+    most = max(len({*sources}) for sources in of_group.values())
+    counts = {group: len(sources) for group, sources in of_group.items() if len({*sources}) == most}
+    best = min(group for group, count in counts.items() if 2 * count >= max(counts.values()))
+    return sorted(groups[best], key=known.get, reverse=True)
 
 
 def pick(values: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
@@ -382,11 +614,11 @@ def measure(
     known = [value for value in values if value is not None]
     if not known:
         raise UserError(f"metric {' or '.join(keys)}: no run has a finite value; give another --metric")
-    is_share, percent = rises and what is not None and what < BLEU and min(known) >= 0 and max(known) <= 100, False
+    is_share, percent = rises and what is not None and what < BLEU and min(known) >= 0 and max(known) <= 100, []
     for source in dict.fromkeys(run.source for run in runs) if is_share else ():
         here = [n for n, run in enumerate(runs) if run.source == source and values[n] is not None]
         if any(values[n] > 1 for n in here):
-            percent = True
+            percent.append(source)
             if any(0 < values[n] <= 1 for n in here):
                 where = f"{source}: {keys[0]} has values up to 1 and above"
                 raise UserError(f"{where}; give all as shares or all in percent, or another --metric")
@@ -395,7 +627,8 @@ def measure(
     column = "accuracy" if is_share else "score" if rises else "loss" if min(known) > 0 else "cost"
     for run, value in zip(runs, values, strict=True):
         run.row[column] = math.nan if value is None else value
-    words = f"{' or '.join(keys)} ({'higher' if rises else 'lower'} is better{', in percent' if percent else ''})"
+    scale = f", in percent in {cut_names(percent, 3)}" if percent else ""
+    words = f"{' or '.join(keys)} ({'higher' if rises else 'lower'} is better{scale})"
     return [run for run in runs if run.run not in left], column, words
 
 
@@ -470,7 +703,9 @@ def split(
             found.setdefault("differ with the model or size", []).append(key)
         elif keys["seed"] and follows(seeds, key):
             found.setdefault("differ with the seed", []).append(key)
-        elif EACH_RUN.search(tail(key)) or (len(different) == len(runs) and all(isinstance(v, str) for v in different)):
+        elif EACH_RUN.search(tail(key)) or (
+            len(different) == len(runs) - of_runs.count(None) and all(isinstance(v, str) for v in different)
+        ):
             found.setdefault("differ from run to run", []).append(key)
         else:
             apart.append(key)

@@ -1,15 +1,20 @@
-"""Runs of other programs: planted mixes are grouped rightly, or refused in one line."""
+"""Runs of other programs: read as these logged them, planted mixes grouped rightly or refused in one line."""
 
 import json
 import math
+import zipfile
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.config import UserError
 from vitlab.studies.readers import load_others
 from vitlab.studies.results import load_results
 
+PROGRAMS = ["timm", "transformers", "lightning", "tensorboard", "mlflow", "mlruns", "wandb", "trackio", "sklearn"]
 MODELS = {"vit": 0.1, "resnet": 0.2}
 
 
@@ -133,7 +138,7 @@ def test_the_command_writes_the_report_of_a_table(tmp_path, capsys):
     assert {gap["verdict"] for gap in document["gaps"]} == {"lead"}
     assert {cell["chance"] for cell in document["cells"]} == {0.1}
     page = (out / "report.html").read_text()
-    assert "resnet leads" in page
+    assert "ResNet leads" in page
     assert all(
         text in page for text in ("How the runs were read", f"vitlab report {path}", "vit", "95% intervals over")
     )
@@ -142,3 +147,76 @@ def test_the_command_writes_the_report_of_a_table(tmp_path, capsys):
     assert main(["report", str(path), "--out", str(tmp_path)]) == 2
     assert "holds no results.csv" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "empty")]) == 2
+
+
+# ---- files of other programs
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """What tests/others/make.py left: a folder for each program, with runs of two models, sizes and three seeds."""
+    folder = tmp_path_factory.mktemp("others")
+    zipfile.ZipFile(Path(__file__).parents[2] / "others" / "runs.zip").extractall(folder)
+    return folder
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_means_are_those_of_the_program_itself(others, program):
+    if program == "tensorboard":
+        pytest.importorskip("tensorboard")
+    found = load_others([others / program])
+    cells = {f"{row.model} {row.train_size}": (row["mean"], row.n) for _, row in found.cells.iterrows()}
+    means = json.loads((others / "means.json").read_text())[program]
+    assert cells == {cell: (pytest.approx(mean, abs=1e-6), 3) for cell, mean in means.items()}
+    assert set(found.gaps.verdict) <= {"lead", "level", "undecided"}
+
+
+def test_a_model_of_two_sources_is_divided_by_them(others, tmp_path, capsys):
+    sources = [str(others / name) for name in ("timm", "lightning")]
+    found = load_others(sources)
+    assert set(found.cells.model) == {f"{m} source={s}" for m in ("linear", "mlp") for s in ("timm", "lightning")}
+    assert set(found.runs.source) == {"timm", "lightning"}
+    assert "in percent in timm" in found.config["read_as"]["metric"]
+    assert "output" in found.config["notes"][-1]
+    assert main(["report", *sources, "--ignore", "source", "--out", str(tmp_path / "out")]) == 2
+    assert "12 runs with the model, size and seed of another" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_study_is_a_source_beside_others(others, tmp_path):
+    study = make_study(tmp_path / "quick", seeds=(0, 1, 2), failed=0)
+    whole, found = load_results(study.folder), load_others([study.folder, others / "timm"])
+    ours = found.cells[found.cells.model.isin(whole.cells.model)].reset_index()
+    assert ours["mean"].tolist() == pytest.approx(whole.cells["validation"].tolist(), abs=1e-6)
+    assert set(found.runs.source) == {"quick", "timm"}
+
+
+def write_hostile(folder):
+    """Files that look like those of other programs, by what is refused of them."""
+    noise = np.random.default_rng(0).bytes(3000)
+    np.savez(folder / "objects.npz", train_sizes=np.array([1], dtype=object), train_scores=[[1]], test_scores=[[1]])
+    (folder / "x.db").write_bytes(b"SQLite format 3\0" + noise)
+    (folder / "x.wandb").write_bytes(b":W&B" + noise)
+    (folder / "x.json").write_text('{"log_history": [1]}')
+    (folder / "x.jsonl").write_text('{"model": "a", "val_acc": 0.5}\nnope\n')
+    (folder / "x.csv").write_bytes(noise)
+    (folder / "args.yaml").write_text("model: !!python/object/apply:os.mkdir [made]\nseed: 1\n")
+    (folder / "summary.csv").write_text("epoch,eval_top1\n0,50\n1,60\n")
+    return {
+        "objects.npz": "Object arrays cannot be loaded",
+        "x.db": "file is not a database",
+        "x.wandb": "bad header",
+        "x.json": "trainer_state.json as the Trainer writes it",
+        "x.jsonl": "line 2: cannot read it",
+        "x.csv": "no runs found",
+        "summary.csv": "1 run without a model",
+    }
+
+
+def test_broken_and_hostile_files_are_refused_in_a_line_and_run_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, expected in write_hostile(tmp_path).items():
+        with pytest.raises(UserError, match=expected) as caught:
+            load_others([tmp_path / name])
+        assert len(caught.value.problems) == 1
+    assert not Path("made").exists()
