@@ -271,12 +271,11 @@ def is_ours(source: str) -> bool:
 
 def judge(args: argparse.Namespace, words: Sequence[str], options: dict[str, Any]) -> int:
     """Write the report of runs of other programs; say first what was read as model, size, seed and metric."""
-    from vitlab.studies.readers import load_others
+    from vitlab.studies.others import load_others
 
     out = args.out or Path("runs") / f"{Path(args.studies[0]).resolve().stem}-report"
     refuse_folder(out, "results.csv")
-    ignore = [key.strip() for key in (args.ignore or "").split(",") if key.strip()]
-    results = load_others(args.studies, **options | {"ignore": ignore, "out": out})
+    results = load_others(args.studies, **options | {"out": out})
     command = shlex.join(["vitlab", "report", *(word for word in words if word != "--json")])
     results.config["commands"] = [("write this page again", command)]
     said = ", ".join(f"{key} = {text}" for key, text in results.config["read_as"].items())

@@ -498,10 +498,10 @@ def load_results(folder: str | Path, **keys: Any) -> Results:
     """Read a study's results and write nothing.
 
     The runs' folders are the truth, results.csv is not read. Warns of damaged results; raises UserError for a folder
-    that is not a study. With `keys`, or of a file, read runs of other programs: `readers.load_others`.
+    that is not a study. With `keys`, or of a file, read runs of other programs: `others.load_others`.
     """
     if keys or Path(folder).is_file():
-        from vitlab.studies.readers import load_others
+        from vitlab.studies.others import load_others
 
         return load_others([folder], **keys)
     files = StudyFiles(folder)

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.config import UserError
-from vitlab.studies.readers import load_others
+from vitlab.studies.others import load_others
 from vitlab.studies.results import load_results
 
 PROGRAMS = ["timm", "transformers", "lightning", "tensorboard", "mlflow", "mlruns", "wandb", "trackio", "sklearn"]
@@ -74,8 +74,8 @@ MIXES = {  # the change, options, the cells or the words of the refusal, words o
     "as it is": (lambda rows: rows, {}, WHOLE, ""),
     "a seed under another name": (rename("seed", "hparams.random_state"), {}, WHOLE, ""),
     "two names of the seed": (rename("seed", "rng_seed", lambda row: row["model"] == "vit"), {}, WHOLE, ""),
-    "a setting differs in one run": (put("lr", 0.2, slice(1)), {}, SPLIT, "not averaged: lr; --ignore lr"),
-    "and is averaged on demand": (put("lr", 0.2, slice(1)), {"ignore": ["lr"]}, WHOLE, "averaged over: lr"),
+    "a setting differs in one run": (put("lr", 0.2, slice(1)), {}, SPLIT, "(--ignore KEY averages): lr"),
+    "and is averaged on demand": (put("lr", 0.2, slice(1)), {"ignore": "lr"}, WHOLE, "averaged over: lr"),
     "a setting of one run": (put("warmup", 5, slice(1)), {}, ["vit warmup=5", "vit warmup=none"], "warmup"),
     "a setting follows the model": (put("depth", lambda row: len(row["model"])), {}, WHOLE, "model or size: depth"),
     "a setting follows the seed": (put("data_seed", lambda row: row["seed"] + 7), {}, WHOLE, "the seed: data_seed"),
@@ -89,16 +89,16 @@ MIXES = {  # the change, options, the cells or the words of the refusal, words o
     "percents and shares": (put("val_acc", lambda row: 100 * row["val_acc"], slice(3)), {}, "up to 1 and above", ""),
     "steps in place of epochs": (repeat_steps, {}, WHOLE, ""),
     "a missing run": (without([0]), {}, cells_but("vit", 500, 2, 0.515), ""),
-    "a missing seed": (without([0, 1], "seed"), {}, "2 runs without a seed (runs:2, runs:3)", ""),
+    "a missing seed": (without([0, 1], "seed"), {}, "2 runs without a seed: runs:2, runs:3", ""),
     "no seed at all": (without(None, "seed"), {}, WHOLE, ""),
     "no size at all": (without(None, "train_size"), {}, "6 runs with the model, size and seed of another", ""),
     "runs are counted": (without(None, "train_size"), {"seed": "none"}, {("vit", 1): (0.41, 6)}, ""),
     "NaN": (put("val_acc", math.nan, slice(1)), {}, cells_but("vit", 500, 2, 0.515), "a finite val_acc: runs:2"),
-    "a copy": (lambda rows: [*rows, rows[0]], {}, WHOLE, "1 copy of runs left out: runs:14"),
+    "a copy": (lambda rows: [*rows, rows[0]], {}, WHOLE, "1 run left out as copies: runs:14"),
     "a run again, other result": (lambda rows: [*rows, {**rows[0], "val_acc": 0.9}], {}, "1 run with the", ""),
-    "a size in words": (put("train_size", "all", slice(1)), {}, "1 run without a size (runs:2: all)", ""),
+    "a size in words": (put("train_size", "all", slice(1)), {}, "1 run without a size: runs:2", ""),
     "shares of the data": (put("train_size", lambda row: row["train_size"] / 1000), {}, {("vit", 50): (0.51, 3)}, ""),
-    "nothing held out": (rename("val_acc", "train_acc"), {}, "no number is named as one on held-out data", ""),
+    "nothing held out": (rename("val_acc", "train_acc"), {}, "none is named as one on held-out data", ""),
     "a key that is not there": (lambda rows: rows, {"model": "arch"}, "--model arch: no run has it", ""),
 }  # fmt: skip
 
@@ -208,7 +208,7 @@ def write_hostile(folder):
         "x.wandb": "bad header",
         "x.json": "trainer_state.json as the Trainer writes it",
         "x.jsonl": "line 2: cannot read it",
-        "x.csv": "no runs found",
+        "x.csv": "holds no runs",
         "summary.csv": "1 run without a model",
     }
 
