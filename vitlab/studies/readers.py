@@ -126,18 +126,20 @@ def read_table(path: Path) -> list[Logged]:
     groups: dict[Any, list[int]] = {}
     for place in range(count):
         groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
-    if not step or any(numbers[step][a] > numbers[step][b] for of in groups.values() for a, b in pairwise(of)):
+    steps = [[numbers[step][place] for place in of] for of in groups.values() if len(of) > 1] if step else []
+    if not steps or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps):
         groups = {place: [place] for place in range(count)}  # a step is where a run has ended
+    measured = set()
+    for key in columns.keys() - {*named}:
+        known = {number for number in numbers[key] if not math.isnan(number)}
+        fractions = not all(map(float.is_integer, known)) and count > 2 and len(known) > 0.7 * count  # nearly one a row
+        measured |= {key} if beside or fractions or describe_metric(key)[1] is not None else set()
     for places in groups.values():
         settings, values = {}, {}
         for key, cells in columns.items():
             of_run = [cells[place] for place in places if cells[place].strip()]
-            known = {number for number in numbers[key] if not math.isnan(number)}
-            measured = describe_metric(key)[1] is not None or (  # nearly every row has another fraction
-                count > 2 and len(known) > 0.7 * count and not all(map(float.is_integer, known))
-            )
-            varies = len(groups) < count and (key == step or len({*of_run}) > 1)
-            if of_run and key not in named and (beside or measured or varies):
+            varies = len(groups) < count and key not in named and (key == step or len({*of_run}) > 1)
+            if of_run and (key in measured or varies):
                 values[key] = float(of_run[-1].replace(",", ""))
             elif of_run:
                 settings[key] = parse(of_run[-1])

@@ -88,6 +88,7 @@ MIXES = {  # the change, options, the cells or the words of the refusal, words o
     "percents": (put("val_acc", lambda row: 100 * row["val_acc"]), {}, WHOLE, ""),
     "percents and shares": (put("val_acc", lambda row: 100 * row["val_acc"], slice(3)), {}, "up to 1 and above", ""),
     "steps in place of epochs": (repeat_steps, {}, WHOLE, ""),
+    "an epoch of each run": (lambda rows: put("epoch", 50)(without(None, "seed")(rows)), {}, WHOLE, ""),
     "a missing run": (without([0]), {}, cells_but("vit", 500, 2, 0.515), ""),
     "a missing seed": (without([0, 1], "seed"), {}, "2 runs without a seed: runs:2, runs:3", ""),
     "no seed at all": (without(None, "seed"), {}, WHOLE, ""),
