@@ -52,7 +52,7 @@ def load_others(
     runs, problems, notes = read_sources(sources, reader), list[str](), list[str]()
     asked = {"model": model, "size": size, "seed": seed}
     keys = {role: choose_keys(role, asked[role], runs, problems) for role in ROLES}
-    averaged = {key.strip() for key in (ignore or "").split(",")}
+    averaged = {*choose_keys("ignore", ignore, runs, problems)} if ignore else set()
     averaged |= {*choose_keys("seed", None, runs, [])} if seed == NOTHING else set()  # runs are counted
     measures = choose_measures(metric, runs, problems)
     raise_all(problems)
@@ -76,7 +76,7 @@ def load_others(
 
 
 def choose_keys(role: str, asked: str | None, runs: Sequence[Logged], problems: list[str]) -> list[str]:
-    """List the settings that tell the role of a run, the first that a run has counts: those asked for, or by names."""
+    """List the settings that tell the role of a run: those asked for, or by their names. The first that it has counts."""
     known = Counter(key for run in runs for key in run.settings)
     if asked:
         wanted = [key.strip() for key in asked.split(",") if key.strip() != NOTHING]

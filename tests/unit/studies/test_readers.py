@@ -100,6 +100,7 @@ MIXES = {  # the change, options, the cells or the words of the refusal, words o
     "a size in words": (put("train_size", "all", slice(1)), {}, "1 run without a size: runs:2", ""),
     "shares of the data": (put("train_size", lambda row: row["train_size"] / 1000), {}, {("vit", 50): (0.51, 3)}, ""),
     "nothing held out": (rename("val_acc", "train_acc"), {}, "none is named as one on held-out data", ""),
+    "nothing to ignore": (lambda rows: rows, {"ignore": "rate"}, "--ignore rate: no run has it", ""),
     "a key that is not there": (lambda rows: rows, {"model": "arch"}, "--model arch: no run has it", ""),
 }  # fmt: skip
 
