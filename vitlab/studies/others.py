@@ -76,7 +76,7 @@ def load_others(
 
 
 def choose_keys(role: str, asked: str | None, runs: Sequence[Logged], problems: list[str]) -> list[str]:
-    """List the settings that tell the role of a run: those asked for, or by their names. The first that it has counts."""
+    """List the settings that tell the role of a run: those asked for, or by their names; a run's first one counts."""
     known = Counter(key for run in runs for key in run.settings)
     if asked:
         wanted = [key.strip() for key in asked.split(",") if key.strip() != NOTHING]
