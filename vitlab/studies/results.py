@@ -494,16 +494,12 @@ def smallest_tested(rows: Iterable[Mapping[str, Any]]) -> float | None:
     return min(filter(None, (finite(row.get("test_items")) for row in rows)), default=None)
 
 
-def load_results(folder: str | Path, **keys: Any) -> Results:
+def load_results(folder: str | Path) -> Results:
     """Read a study's results and write nothing.
 
     The runs' folders are the truth, results.csv is not read. Warns of damaged results; raises UserError for a folder
-    that is not a study. With `keys`, or of a file, read runs of other programs: `others.load_others`.
+    that is not a study.
     """
-    if keys or Path(folder).is_file():
-        from vitlab.studies.others import load_others
-
-        return load_others([folder], **keys)
     files = StudyFiles(folder)
     config, rows = files.config(), files.finished_rows()
     for damage in filter(None, files.damaged.values()):
