@@ -8,6 +8,7 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "load_weights": "vitlab.training.load",
     "export_weights": "vitlab.models.export",
     "load_results": "vitlab.studies.results",
+    "load_others": "vitlab.studies.others",
     "load_run": "vitlab.training.checkpoints",
     "extract_features": "vitlab.models.base",
     "attention_maps": "vitlab.analysis.capture",

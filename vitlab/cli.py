@@ -28,7 +28,7 @@ COMMANDS = {  # command: module in vitlab.commands and its function, what it doe
     "generate": ("inference:generate", "write text with a trained model: continuations, translations, captions"),
     "export": ("inference:export", "write a run's model as safetensors, as ONNX or for Hugging Face"),
     "fit": ("fit:fit", "fit scaling laws to a table of errors, find where they cross"),
-    "report": ("study:report", "write a study's report again"),
+    "report": ("study:report", "write a study's report again, or judge runs of other programs"),
     "sync": ("study:sync", "upload a study's offline W&B runs"),
     "verify": ("verify:verify", "train a finished run again and say whether it gives the same"),
     "describe": ("describe:describe", "count a model's parameters, tokens, FLOPs and memory"),

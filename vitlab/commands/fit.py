@@ -1,8 +1,7 @@
-"""`vitlab fit`: scaling laws of the errors in a CSV file, what they predict, and where they cross."""
+"""`vitlab fit`: scaling laws of the errors in a table, what they predict, and where they cross."""
 
 import json
 import math
-import re
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from vitlab.studies.best import BestLaw
     from vitlab.studies.fit import Fit
 
-DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, and find where they cross.
+DESCRIPTION = """Fit scaling laws to the errors in a CSV file or JSON lines, one per group, and find where they cross.
 
   vitlab fit runs/quick/results.csv
   vitlab fit runs/text_quick/results.csv --y loss --out fits
@@ -46,7 +45,6 @@ LAWS = ("auto", "m1", "m2", "m3", "m4")
 FEWEST = 3  # sizes of a fit
 SIZES = ("train_size", "params", "steps")  # of --best
 FOLLOWS = 0.1  # of its spread: what other sizes leave of one that follows from them
-THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 
 
 def fit(words: Sequence[str]) -> int:
@@ -166,6 +164,9 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
 
 def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
     """Fit, show and save the law of the best value of a column, of each group."""
+    from vitlab.studies.best import fit_best
+    from vitlab.studies.readers import as_number
+
     if args.law != "auto":
         raise UserError(f"--law {args.law}: is a law of errors; leave it out with --best")
     table = read_table(args.csv, [args.best, *(split_names(args.x) if args.x else SIZES), *group, "trial"])
@@ -184,8 +185,6 @@ def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
     numbers[y] = numbers[y].clip(lower=numbers[y][numbers[y] > 0].min() / 2)  # no logarithm of 0
     if args.out is not None:
         refuse_unwritable(args.out)
-    from vitlab.studies.best import fit_best
-
     laws: dict[str, BestLaw] = {}
     of_group: dict[str, list[str]] = {}
     problems = []
@@ -275,6 +274,7 @@ def read_points(
     import pandas as pd  # 0.5 s: the help does without
 
     from vitlab.data.text.texts import name_lines
+    from vitlab.studies.readers import as_number
 
     used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
     table = read_table(path, used)
@@ -332,12 +332,9 @@ def read_table(path: Path, used: Collection[str]) -> "pd.DataFrame":
     """Read the cells of a file as texts, by the numbers of its lines; `used` columns must have a name of their own."""
     import pandas as pd
 
-    from vitlab.data.text.texts import read_cells
+    from vitlab.studies.readers import read_columns
 
-    found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file")
-    if len(columns := list(found.columns)) == 1 and (mark := re.search(r"[;|\t]|\b \b", columns[0])):
-        problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
-        raise UserError(f"{path}: {problem}")
+    found = read_columns(path, used)
     return pd.DataFrame(found.columns, found.numbers)
 
 
@@ -352,12 +349,3 @@ def check_columns(path: Path, table: "pd.DataFrame", asked: Mapping[str, Sequenc
 
 def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
-
-
-def as_number(text: str) -> float:
-    """Parse the finite number in a cell; NaN if there is none."""
-    try:
-        value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
-    except ValueError:
-        return math.nan
-    return value if math.isfinite(value) else math.nan

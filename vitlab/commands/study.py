@@ -3,9 +3,11 @@
 Imports no torch.
 """
 
+import argparse
 import fnmatch
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -13,17 +15,17 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from vitlab.commands.arguments import CommandParser, non_empty_path, positive_integer, status_line
+from vitlab.commands.arguments import CommandParser, non_empty_path, number_between, positive_integer, status_line
 from vitlab.config import UserError, choices_text, collecting, raise_all
 from vitlab.console import Console
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.studies.status import COUNTED, RunState, StatusReader, StudyStatus, make_table
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import refuse_unwritable
+from vitlab.training.files import refuse_folder, refuse_unwritable
 from vitlab.training.launch import Stopping
 
 if TYPE_CHECKING:
@@ -201,24 +203,46 @@ def sync(words: Sequence[str]) -> int:
 REPORT = """Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files.
 
 Of several studies, or of runs of `vitlab train` and folders of them, it writes one page that compares their runs, into
-the first folder."""
+the first folder. Runs of other programs become a study whose report goes to --out:
+
+  vitlab report results.csv
+  vitlab report sweep/ --model args.arch --size n_train --metric eval_top1
+A source is a file or folder of Hugging Face's Trainer, timm, Lightning, TensorBoard, W&B, MLflow, trackio or
+scikit-learn, or a table (docs/others.md). What is model, size, seed and metric is guessed and said."""
+GUESSED = ("model", "size", "seed", "metric")
 
 
 def report(words: Sequence[str]) -> int:
     parser = CommandParser("report", REPORT)
-    parser.add_argument("studies", nargs="+", metavar="FOLDER")
+    parser.add_argument("studies", nargs="+", metavar="SOURCE")
     about = "the runs that the comparison begins with; * stands for any letters"
     parser.add_argument("--runs", metavar="A,B,...", help=about)
     about = "a W&B workspace and report too; saved to W&B if you are logged in"
     parser.add_argument("--wandb", action="store_true", help=about)
     parser.add_json()
+    others = parser.add_argument_group("runs of other programs")
+    for key in GUESSED:
+        others.add_argument(f"--{key}", metavar="KEY", help=f"the {key}{', or none' if key != 'metric' else ''}")
+    about = "the metric falls, or rises, as runs get better (default: by its name)"
+    others.add_argument("--lower-is-better", action=argparse.BooleanOptionalAction, help=about)
+    about = "what guessing gets right, from 0 to 1"
+    others.add_argument("--chance", type=number_between(0, 1), metavar="X", help=about)
+    others.add_argument("--ignore", metavar="KEY,...", help="settings that runs are averaged over")
+    others.add_argument("--reader", metavar="MODULE", help="your own, as PACKAGE.MODULE: docs/others.md")
+    others.add_argument("--out", type=non_empty_path, metavar="DIR", help="default: runs/SOURCE-report")
     args = parser.parse_args(words)
     from vitlab.studies.results import load_runs
 
+    options = {key: vars(args)[key] for key in (*GUESSED, "lower_is_better", "chance", "ignore", "reader", "out")}
+    if args.reader or not all(map(is_ours, args.studies)):
+        return judge(args, words, options)
+    problems = [
+        f"--{key.replace('_', '-')}: is for runs of other programs" for key in options if options[key] is not None
+    ]
+    raise_all(problems)
     names = [Path(folder).resolve().name for folder in args.studies]  # the whole path where two are the same
     named = [name if names.count(name) == 1 else path for name, path in zip(names, args.studies, strict=True)]
     studies: dict[str, Results] = {}
-    problems: list[str] = []
     for name, folder in zip(named, args.studies, strict=True):
         with collecting(problems):
             studies |= load_runs(name, folder)
@@ -236,6 +260,27 @@ def report(words: Sequence[str]) -> int:
     compared = find_runs(args.runs, list(merge_studies(studies).run_files))
     print(write_compare_page(studies, path, compared) or "There are no two finished runs to compare.")
     return 0
+
+
+def is_ours(source: str) -> bool:
+    """Tell whether a source is a study of vitlab, a run of it or a folder of these."""
+    folder = Path(source)
+    marks = ("study.yaml", "result.json", "*/result.json")
+    return not folder.exists() or (folder.is_dir() and any(next(folder.glob(mark), None) for mark in marks))
+
+
+def judge(args: argparse.Namespace, words: Sequence[str], options: dict[str, Any]) -> int:
+    """Write the report of runs of other programs; say first what was read as model, size, seed and metric."""
+    from vitlab.studies.others import load_others
+
+    out = args.out or Path("runs") / f"{Path(args.studies[0]).resolve().stem}-report"
+    refuse_folder(out, "results.csv")
+    results = load_others(args.studies, **options | {"out": out})
+    command = shlex.join(["vitlab", "report", *(word for word in words if word != "--json")])
+    results.config["commands"] = [("write this page again", command)]
+    said = ", ".join(f"{key} = {text}" for key, text in results.config["read_as"].items())
+    print(said, *results.config["notes"], sep="\n", file=sys.stderr)
+    return rewrite(results, wandb=args.wandb, runs=args.runs, as_json=args.json)
 
 
 def find_runs(words: str | None, names: Sequence[str]) -> list[str]:

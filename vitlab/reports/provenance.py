@@ -12,13 +12,14 @@ from vitlab.config.checks import TRIALS
 from vitlab.config.groups import affecting, select
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import WEIGHTS
-from vitlab.formatting import TIMES, count, finite, plural, whole, with_prefix
+from vitlab.formatting import TIMES, count, cut_names, finite, plural, whole, with_prefix
 from vitlab.studies.grid import describe_value, name_models, read_axes
 from vitlab.studies.results import Results, Rows, RunResults
 from vitlab.tasks.metrics import main_metric
 
 Facts = list[tuple[str, str]]
 OFF = ("none", "no", "0")
+MOST_VALUES = 8  # of a setting
 
 
 def describe_budget(config: dict[str, Any], rows: Rows) -> str:
@@ -116,7 +117,8 @@ def compare_settings(results: Results) -> list[list[str]]:
     for row in results.rows:
         runs.setdefault(row["model"], []).append(results.run_files[row["run"]])
         params.setdefault(row["model"], []).append(count(row.get("params")))
-    lines = [["parameters", *(", ".join(dict.fromkeys(texts)) for texts in params.values())]]
+    counted = any("params" in row for row in results.rows)
+    lines = [["parameters", *(", ".join(dict.fromkeys(texts)) for texts in params.values())]] if counted else []
     recipe = affecting(WEIGHTS)  # the keys that the weights depend on
     for read, defaults in (
         (lambda run: select(run.config.get("recipe") or {}, RecipeConfig, recipe), flatten(asdict(RecipeConfig()))),
@@ -124,7 +126,8 @@ def compare_settings(results: Results) -> list[list[str]]:
     ):
         values = [[flatten(read(run)) for run in of_model] for of_model in runs.values()]
         for key in dict.fromkeys(key for of_model in values for of_run in of_model for key in of_run):
-            texts = [", ".join(dict.fromkeys(of_run.get(key, "none") for of_run in of_model)) for of_model in values]
+            texts = [[*dict.fromkeys(of_run.get(key, "none") for of_run in of_model)] for of_model in values]
+            texts = [cut_names(of_model, MOST_VALUES) for of_model in texts]
             in_use = "." not in key and key != "kind" and texts[0] not in OFF
             if in_use or any(text != defaults.get(key) for text in texts):
                 texts = [f"{text}, not augmented" if (key, text) == ("freeze", "features") else text for text in texts]

@@ -155,6 +155,8 @@ METRICS = (
     # how far confidence is from accuracy, over bins (Guo et al., 2017)
     Metric("calibration_error", "calibration error", False, False, make=lazy("Calibration"), **BESIDE),
     *(Metric(key, name, **POINTS, is_compared=False) for key, name in PROBES.items()),
+    Metric("score", "score"),  # of runs of other programs
+    Metric("cost", "cost", higher_is_better=False),
     Metric("loss", "loss", is_error=True, make=lazy("Mean"), **WHOLE, **RELATIVE),
 )
 TABLES = (  # no columns of results.csv, or no ones that are compared
@@ -174,9 +176,13 @@ def find_metric(key: str) -> Metric:
 
 
 def main_metric(rows: list[dict[str, Any]]) -> Metric:
-    """Choose the study's `task.metric`, else the first metric that some run has; give it the unit of the sizes."""
+    """Choose the study's `task.metric`, else the first metric that some run has; give it the unit of the sizes.
+
+    Runs of other programs have a name for it.
+    """
     named = (find_metric(row["metric"]) for row in rows if row.get("metric"))
     measured = (m for m in METRICS if m.is_compared and any(m.value(row) is not None for row in rows))
     metric = next(chain(named, measured, [find_metric("accuracy")]))
     unit = next((str(row["unit"]) for row in rows if row.get("unit")), metric.sized_by)
-    return replace(metric, sized_by=unit)
+    name = next((str(row["metric_name"]) for row in rows if row.get("metric_name")), metric.name)
+    return replace(metric, name=name, sized_by=unit)

@@ -92,6 +92,9 @@ def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
     assert found["crossovers"][0]["reason"]
     assert main(["fit", str(path)]) == 0
     assert "none: 3 sizes of 4 needed" in capsys.readouterr().out
+    lines = tmp_path / "few.jsonl"
+    lines.write_text(re.sub(r"(\w),(\d+),(.*)", r'{"model": "\1", "train_size": \2, "error": \3}', "\n".join(rows)))
+    assert run_json(capsys, lines) == found
 
 
 @pytest.mark.parametrize(

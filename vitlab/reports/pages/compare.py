@@ -64,9 +64,10 @@ def list_columns(rows: Rows) -> list[Column]:
     others = [m for m in METRICS if m.is_compared and m.key not in (main.key, "loss")]
     measured = [main, *(m for m in others if any(m.value(row) is not None for row in rows))]
     tuned = dict.fromkeys(key for row in rows if row.get("trial") for key in row if "." in key)
-    return [
+    columns = [
         Column("train_size", f"{main.sized_by}s", whole),
         Column("seed", "seed", whole),
+        Column("source", "source", str),
         *([Column("trial", "trial", whole)] if tuned else []),
         *(Column(key, key.rpartition(".")[2], format_value) for key in tuned),
         *(Column(m.key, m.name, lambda v, m=m: m.text(finite(v))) for m in measured),
@@ -76,6 +77,7 @@ def list_columns(rows: Rows) -> list[Column]:
         Column("images_per_s", "examples/s", whole),
         Column("wall_s", "time", duration),
     ]
+    return [column for column in columns if any(row.get(column.key) is not None for row in rows) or not rows]
 
 
 def make_runs_table(results: Results, columns: list[Column], page_folder: Path) -> dict[str, Any]:
@@ -143,7 +145,8 @@ def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = (
     seeds = max(1, MOST_SHOWN // len(largest))  # where the address chooses none, as many of every model
     style = looks(results.families)
     affect, of_runs = affecting(WEIGHTS), results.run_files.values()
-    settings = [provenance.flatten(select(run.config, TrainConfig, affect)) for run in of_runs]
+    settings = [select(run.config, TrainConfig, affect) or run.result.get("settings") or {} for run in of_runs]
+    settings = [provenance.flatten(of_run) for of_run in settings]
     keys = dict.fromkeys(key for of_run in settings for key in of_run)
     keys = [key for key in keys if len({of_run.get(key, DASH) for of_run in settings}) > 1]
     most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // (3 * len(results.all_rows))))

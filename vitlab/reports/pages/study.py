@@ -54,7 +54,7 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
                 lines = io.StringIO()
                 csv.writer(lines, lineterminator="\n").writerows(rows)
                 write_text(results.files.figures / f"{name}.csv", lines.getvalue())
-        attention = write_attention_pages(results)
+        attention = [] if "read_as" in results.config else write_attention_pages(results)
         write_compare_page({results.name: results}, results.files.folder / "compare.html", compared)
         write_text(results.files.report_path, render_page(results, figures, attention, running))
         for picture in pictures:
@@ -76,11 +76,19 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         log = link(run, "log.txt") if (folder / "log.txt").is_file() else None
         failed.append({**failure, "href": folder_link(run) if folder.is_dir() else None, "log": log})
     conclusion, details = headline(results)
-    fixed = [provenance.describe_budget(config, rows), provenance.describe_tuning(config)]
-    fixed.append(provenance.advise_tuning(results))
+    if "read_as" in config:  # runs of other programs
+        fixed, facts, commands = (
+            [f"{note[0].upper()}{note[1:]}." for note in config["notes"]],
+            list(config["read_as"].items()),
+            config["commands"],
+        )
+    else:
+        fixed = [provenance.describe_budget(config, rows), provenance.describe_tuning(config)]
+        fixed.append(provenance.advise_tuning(results))
+        waiting = WAITING in [state for _, state, _ in list_uploads(results)]
+        facts, commands = provenance.list_choices(config), provenance.list_commands(results, waiting=waiting)
     ends = [text for run_result in run_results if isinstance(text := run_result.get("finished_at"), str)]
-    written = datetime.fromtimestamp(study.config_path.stat().st_mtime)
-    when = datetime.fromisoformat(max(ends)) if ends else written
+    when = datetime.fromisoformat(max(ends)) if ends else datetime.fromtimestamp(study.config_path.stat().st_mtime)
     return render(
         "report.html.j2",
         styles=["report.css"],
@@ -106,10 +114,11 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         looks=looks(results.families),
         failed=failed,
         held_fixed=" ".join(filter(None, fixed)),
-        study_facts=provenance.list_choices(config),
+        study_facts=facts,
         by_model=provenance.compare_settings(results),
-        commands=provenance.list_commands(results, waiting=WAITING in [state for _, state, _ in list_uploads(results)]),
+        commands=commands,
         start=os.path.relpath(study.start_folder(), study.folder.resolve()),
+        is_study="read_as" not in config,
         machine=provenance.describe_machines(run_results),
         **make_runs_table(results, list_columns(rows), study.folder),
     )
@@ -118,7 +127,8 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
 def make_tiles(results: Results) -> list[dict[str, Any]]:
     """Make the four tiles: runs, each family's result with most data, time, compute."""
     rows, metric = results.all_rows, results.metric
-    runs = [(*variant.partition(TRIAL)[::2], *rest) for variant, *rest in results.files.run_keys()]
+    keys = results.files.run_keys() or [(row["model"], row["train_size"], row["seed"]) for row in rows]
+    runs = [(*variant.partition(TRIAL)[::2], *rest) for variant, *rest in keys]
     axes = ("variant" if list_varied_keys({**results.config, "tune": {}}) else "model", "trial", "size", "seed")
     reached = {}
     for name, by_size in results.contenders.items():
@@ -130,12 +140,13 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     planned = f" of {len(runs)}" if len(runs) > len(rows) else ""
     counts = [len({run[place] for run in runs} - {""}) for place in range(len(axes))]
     asked = ", ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
-    return [
+    tiles = [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
         {"label": f"{metric.name} with most data", "entries": [(text, name) for name, text in reached.items()]},
         {"label": "training time", "value": duration(time), "note": "summed over runs"},
         {"label": "training compute", "value": with_prefix(sum(spent), "FLOP"), "note": summed},
     ]
+    return tiles[:2] if "read_as" in results.config else tiles
 
 
 def collect_caveats(results: Results) -> list[str]:

@@ -1,0 +1,227 @@
+"""Runs of other programs: read as these logged them, planted mixes grouped rightly or refused in one line."""
+
+import json
+import math
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.reports.written_study import change_results, make_study
+from vitlab.cli import main
+from vitlab.config import UserError
+from vitlab.studies.others import load_others
+from vitlab.studies.results import load_results
+
+PROGRAMS = ["timm", "transformers", "lightning", "tensorboard", "mlflow", "mlruns", "wandb", "trackio", "sklearn"]
+MODELS = {"vit": 0.1, "resnet": 0.2}
+
+
+def make_rows():
+    """Two models, two sizes, three seeds; the accuracies of a cell average to its middle one."""
+    return [
+        {"model": model, "train_size": size, "seed": seed, "lr": 0.1, "val_acc": gap + 200 / size + 0.01 * seed}
+        for model, gap in MODELS.items()
+        for size in (500, 1000)
+        for seed in range(3)
+    ]
+
+
+WHOLE = {(m, n): (gap + 200 / n + 0.01, 3) for m, gap in MODELS.items() for n in (500, 1000)}  # mean and count by cell
+
+
+def rename(old, new, only=lambda row: True):
+    def change(rows):
+        return [{new if k == old and only(row) else k: v for k, v in row.items()} for row in rows]
+
+    return change
+
+
+def put(key, value, places=slice(None)):
+    def change(rows):
+        for row in rows[places]:
+            row[key] = value(row) if callable(value) else value
+        return rows
+
+    return change
+
+
+def repeat_steps(rows):
+    return [{**row, "step": step, "val_acc": row["val_acc"] * step / 30} for row in rows for step in (10, 20, 30)]
+
+
+def without(places, key=None):
+    """Leave out a key of some rows (None: of all), or the rows."""
+
+    def change(rows):
+        hit = range(len(rows)) if places is None else places
+        if key is None:
+            return [row for n, row in enumerate(rows) if n not in hit]
+        return [{k: v for k, v in row.items() if k != key or n not in hit} for n, row in enumerate(rows)]
+
+    return change
+
+
+def cells_but(model, size, count, mean):
+    return WHOLE | {(model, size): (mean, count)}
+
+
+SPLIT = {(m if m == "resnet" else "vit lr=0.1", n): v for (m, n), v in WHOLE.items()}
+SPLIT |= {("vit lr=0.1", 500): (0.515, 2), ("vit lr=0.2", 500): (0.5, 1)}
+VAL_LOSS = {"metric": "val_loss"}
+MIXES = {  # the change, options, the cells or the words of the refusal, words of the notes
+    "as it is": (lambda rows: rows, {}, WHOLE, ""),
+    "a seed under another name": (rename("seed", "hparams.random_state"), {}, WHOLE, ""),
+    "two names of the seed": (rename("seed", "rng_seed", lambda row: row["model"] == "vit"), {}, WHOLE, ""),
+    "a setting differs in one run": (put("lr", 0.2, slice(1)), {}, SPLIT, "(--ignore KEY averages): lr"),
+    "and is averaged on demand": (put("lr", 0.2, slice(1)), {"ignore": "lr"}, WHOLE, "averaged over: lr"),
+    "a setting of one run": (put("warmup", 5, slice(1)), {}, ["vit warmup=5", "vit warmup=none"], "warmup"),
+    "a setting follows the model": (put("depth", lambda row: len(row["model"])), {}, WHOLE, "model or size: depth"),
+    "a setting follows the seed": (put("data_seed", lambda row: row["seed"] + 7), {}, WHOLE, "the seed: data_seed"),
+    "a folder a run": (put("output_dir", lambda row: f"o/{hash(str(row))}"), {}, WHOLE, "run to run: output_dir"),
+    "two metrics": (put("val_f1", lambda row: row["val_acc"] / 2), {}, WHOLE, ""),
+    "the other metric": (put("val_loss", lambda row: 1 - row["val_acc"]), VAL_LOSS, {("vit", 500): (0.49, 3)}, ""),
+    "two names of the metric": (rename("val_acc", "eval/top1", lambda row: row["seed"] == 0), {}, WHOLE, ""),
+    "training beside validation": (put("train_acc", 1.0), {}, WHOLE, ""),
+    "a run without the metric": (without([0], "val_acc"), {}, cells_but("vit", 500, 2, 0.515), "left out: runs:2"),
+    "percents": (put("val_acc", lambda row: 100 * row["val_acc"]), {}, WHOLE, ""),
+    "percents and shares": (put("val_acc", lambda row: 100 * row["val_acc"], slice(3)), {}, "up to 1 and above", ""),
+    "steps in place of epochs": (repeat_steps, {}, WHOLE, ""),
+    "an epoch of each run": (lambda rows: put("epoch", 50)(without(None, "seed")(rows)), {}, WHOLE, ""),
+    "a missing run": (without([0]), {}, cells_but("vit", 500, 2, 0.515), ""),
+    "a missing seed": (without([0, 1], "seed"), {}, "2 runs without a seed: runs:2, runs:3", ""),
+    "no seed at all": (without(None, "seed"), {}, WHOLE, ""),
+    "no size at all": (without(None, "train_size"), {}, "6 runs with the model, size and seed of another", ""),
+    "runs are counted": (without(None, "train_size"), {"seed": "none"}, {("vit", 1): (0.41, 6)}, ""),
+    "NaN": (put("val_acc", math.nan, slice(1)), {}, cells_but("vit", 500, 2, 0.515), "a finite val_acc: runs:2"),
+    "a copy": (lambda rows: [*rows, rows[0]], {}, WHOLE, "1 run left out as copies: runs:14"),
+    "a run again, other result": (lambda rows: [*rows, {**rows[0], "val_acc": 0.9}], {}, "1 run with the", ""),
+    "a size in words": (put("train_size", "all", slice(1)), {}, "1 run without a size: runs:2", ""),
+    "shares of the data": (put("train_size", lambda row: row["train_size"] / 1000), {}, {("vit", 50): (0.51, 3)}, ""),
+    "nothing held out": (rename("val_acc", "train_acc"), {}, "none is named as one on held-out data", ""),
+    "nothing to ignore": (lambda rows: rows, {"ignore": "rate"}, "--ignore rate: no run has it", ""),
+    "a key that is not there": (lambda rows: rows, {"model": "arch"}, "--model arch: no run has it", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "options", "expected", "words"), MIXES.values(), ids=MIXES)
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_planted_mixes_are_grouped_or_refused(tmp_path, change, options, expected, words, kind):
+    rows, path = change(make_rows()), tmp_path / f"runs.{kind}"
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [",".join(keys), *(",".join(str(row.get(key, "")) for key in keys) for row in rows)]
+    path.write_text("\n".join(["", *map(json.dumps, rows)] if kind == "jsonl" else lines))
+    if isinstance(expected, str):
+        with pytest.raises(UserError) as caught:
+            load_others([path], **options)
+        assert len(caught.value.problems) == 1
+        assert expected in str(caught.value)
+        return
+    found = load_others([path], **options)
+    assert words in " ".join(found.config["notes"])
+    if isinstance(expected, list):
+        assert sorted({*found.cells.model} - {"resnet"}) == expected
+        return
+    cells = {(row.model, row.train_size): (row["mean"], row.n) for _, row in found.cells.iterrows()}
+    assert len(cells) == len(expected) or len(expected) == 1
+    for cell, (mean, count) in expected.items():
+        assert cells[cell] == (pytest.approx(mean, abs=1e-9), count)
+
+
+def test_the_command_writes_the_report_of_a_table(tmp_path, capsys):
+    path, out = tmp_path / "sweep.jsonl", tmp_path / "out"
+    path.write_text("\n".join(map(json.dumps, make_rows())))
+    assert main(["report", str(path), "--out", str(out), "--chance", "0.1", "--json"]) == 0
+    output = capsys.readouterr()
+    read_as = "model = model, size = train_size, seed = seed, metric = val_acc (higher is better), runs = 12 runs of 1"
+    assert output.err.startswith(read_as)
+    document = json.loads(output.out)
+    assert {gap["verdict"] for gap in document["gaps"]} == {"lead"}
+    assert {cell["chance"] for cell in document["cells"]} == {0.1}
+    page = (out / "report.html").read_text()
+    assert "ResNet leads" in page
+    assert all(
+        text in page for text in ("How the runs were read", f"vitlab report {path}", "vit", "95% intervals over")
+    )
+    assert {file.name for file in out.iterdir()} == {"report.html", "compare.html", "results.csv", "figures", "tables"}
+    assert load_others([path]).gaps.verdict.tolist() == load_others([out / "results.csv"]).gaps.verdict.tolist()
+    assert main(["report", str(path), "--out", str(tmp_path)]) == 2
+    assert "holds no results.csv" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "empty")]) == 2
+
+
+# ---- files of other programs
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """What tests/others/make.py left: a folder for each program, with runs of two models, sizes and three seeds."""
+    folder = tmp_path_factory.mktemp("others")
+    zipfile.ZipFile(Path(__file__).parents[2] / "others" / "runs.zip").extractall(folder)
+    return folder
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_means_are_those_of_the_program_itself(others, program):
+    if program == "tensorboard":
+        pytest.importorskip("tensorboard")
+    found = load_others([others / program])
+    cells = {f"{row.model} {row.train_size}": (row["mean"], row.n) for _, row in found.cells.iterrows()}
+    means = json.loads((others / "means.json").read_text())[program]
+    assert cells == {cell: (pytest.approx(mean, abs=1e-6), 3) for cell, mean in means.items()}
+    assert set(found.gaps.verdict) <= {"lead", "level", "undecided"}
+
+
+def test_a_model_of_two_sources_is_divided_by_them(others, tmp_path, capsys):
+    sources = [str(others / name) for name in ("timm", "lightning")]
+    found = load_others(sources)
+    assert set(found.cells.model) == {f"{m} source={s}" for m in ("linear", "mlp") for s in ("timm", "lightning")}
+    assert set(found.runs.source) == {"timm", "lightning"}
+    assert "in percent in timm" in found.config["read_as"]["metric"]
+    assert "output" in found.config["notes"][-1]
+    assert main(["report", *sources, "--ignore", "source", "--out", str(tmp_path / "out")]) == 2
+    assert "12 runs with the model, size and seed of another" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_study_is_a_source_beside_others(others, tmp_path):
+    study = make_study(tmp_path / "quick", seeds=(0, 1, 2), failed=0)
+    change_results(study, lambda result: {"validation_accuracy": result["accuracy"] - 0.01})
+    whole, found = load_results(study.folder), load_others([study.folder, others / "timm"])
+    assert found.config["read_as"]["metric"].startswith("validation_accuracy or eval_top1")  # timm tests on none
+    means = dict(zip(zip(found.cells.model, found.cells.train_size, strict=True), found.cells["mean"], strict=True))
+    for cell in whole.cells.to_dict("records"):
+        assert means[cell["model"], cell["train_size"]] == pytest.approx(cell["validation"], abs=1e-6)
+    assert set(found.runs.source) == {"quick", "timm"}
+
+
+def write_hostile(folder):
+    """Files that look like those of other programs, by what is refused of them."""
+    noise = np.random.default_rng(0).bytes(3000)
+    np.savez(folder / "objects.npz", train_sizes=np.array([1], dtype=object), train_scores=[[1]], test_scores=[[1]])
+    (folder / "x.db").write_bytes(b"SQLite format 3\0" + noise)
+    (folder / "x.wandb").write_bytes(b":W&B" + noise)
+    (folder / "x.json").write_text('{"log_history": [1]}')
+    (folder / "x.jsonl").write_text('{"model": "a", "val_acc": 0.5}\nnope\n')
+    (folder / "x.csv").write_bytes(noise)
+    (folder / "args.yaml").write_text("model: !!python/object/apply:os.mkdir [made]\nseed: 1\n")
+    (folder / "summary.csv").write_text("epoch,eval_top1\n0,50\n1,60\n")
+    return {
+        "objects.npz": "Object arrays cannot be loaded",
+        "x.db": "file is not a database",
+        "x.wandb": "bad header",
+        "x.json": "trainer_state.json as the Trainer writes it",
+        "x.jsonl": "line 2: cannot read it",
+        "x.csv": "holds no runs",
+        "summary.csv": "1 run without a model",
+    }
+
+
+def test_broken_and_hostile_files_are_refused_in_a_line_and_run_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, expected in write_hostile(tmp_path).items():
+        with pytest.raises(UserError, match=expected) as caught:
+            load_others([tmp_path / name])
+        assert len(caught.value.problems) == 1
+    assert not Path("made").exists()

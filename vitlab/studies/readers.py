@@ -1,0 +1,436 @@
+"""Read the runs that other programs logged: a reader is a function `read(path)` that gives a list of `Logged`.
+
+`find_reader` chooses it by a file's content. Nothing is unpickled.
+"""
+
+import json
+import math
+import os
+import pickletools
+import re
+import sqlite3
+import subprocess
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import yaml
+
+from vitlab.config import UserError, collecting, raise_all
+from vitlab.config.identity import flatten
+from vitlab.data.text.texts import Table, read_cells
+from vitlab.files import check_regular, read_utf8, reading
+from vitlab.registry import implementation
+from vitlab.studies.store import StudyFiles
+from vitlab.training.files import RunFiles
+
+
+@dataclass
+class Logged:
+    """A run of another program: its name and file, its settings, and the last value of each number it logged."""
+
+    run: str
+    path: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
+    source: str = ""
+    row: dict[str, Any] = field(default_factory=dict)  # of results.csv
+
+
+class PlainLoader(yaml.SafeLoader):
+    """Loads YAML; takes an object of Python for nothing, and so makes none."""
+
+
+PlainLoader.add_multi_constructor("", lambda *_: None)
+
+
+def read_plain(path: Path) -> dict[str, Any]:
+    """Read the dotted keys of a mapping in JSON or YAML; {} without the file. Raises UserError."""
+    if not path.is_file():
+        return {}
+    with reading(str(path), "correct it, or delete it"):
+        text = read_utf8(path, "source")
+        found = json.loads(text) if text.startswith("{") else yaml.load(text, PlainLoader)
+        return dict(flatten(found or {}, choices=True))
+
+
+def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
+    return {key: float(v) for key, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+
+
+# ---- tables
+
+
+THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
+STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter", "epoch")
+BESIDE = ("args.yaml", "hparams.yaml", ".hydra/config.yaml")  # the settings of timm, Lightning and Hydra
+
+
+def as_number(text: str) -> float:
+    """Parse the finite number in a cell; NaN if there is none."""
+    try:
+        value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def read_columns(path: Path, used: Iterable[str] = ()) -> Table:
+    """Read the columns of a table as texts, CSV or a JSON object a line. Raises UserError."""
+    text = read_utf8(path, "CSV")
+    if not text.lstrip().startswith("{"):
+        found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file")
+        if len(found.columns) == 1 and (mark := re.search(r"[;|\t]|\b \b", next(iter(found.columns)))):
+            problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
+            raise UserError(f"{path}: {problem}")
+        return found
+    rows = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        with reading(f"{path}, line {number}", "give a JSON object a line"):
+            if line.strip():
+                rows[number] = dict(flatten(json.loads(line), choices=True))
+    names = dict.fromkeys(key for row in rows.values() for key in row)
+    return Table(
+        str(path),
+        {key: ["" if row.get(key) is None else str(row[key]) for row in rows.values()] for key in names},
+        [*rows],
+    )
+
+
+def parse(value: Any) -> Any:
+    """Parse a setting: a finite number, whole if it can be, or else its text."""
+    number = as_number(str(value))
+    return str(value).strip() if math.isnan(number) else int(number) if number.is_integer() else number
+
+
+def read_table(path: Path) -> list[Logged]:
+    """Read a table with a row a run, or with several rows a run of which the last value counts.
+
+    A table of steps or epochs without a column that names its runs is one run, with the settings of the YAML beside it.
+    """
+    table, beside, runs = read_columns(path), {}, []
+    for name in BESIDE:
+        beside |= read_plain(path.parent / name)
+    columns, count = table.columns, len(table.numbers)
+    numbers = {key: [as_number(cell) for cell in cells] for key, cells in columns.items()}
+    texts = {key for key in columns if any(map(is_text, columns[key]))}
+    named = [key for key in columns if key in texts or any(tail(key) in names for names in NAMES.values())]
+    step = next((key for key in STEPS if key in columns and key not in texts), None)
+    groups: dict[Any, list[int]] = {}
+    for place in range(count):
+        groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
+    steps = [[numbers[step][place] for place in of] for of in groups.values() if len(of) > 1] if step else []
+    if not steps or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps):
+        groups = {place: [place] for place in range(count)}  # a step is where a run has ended
+    measured = set()
+    for key in columns.keys() - {*named}:
+        known = {number for number in numbers[key] if not math.isnan(number)}
+        fractions = not all(map(float.is_integer, known)) and count > 2 and len(known) > 0.7 * count  # nearly one a row
+        measured |= {key} if beside or fractions or describe_metric(key)[1] is not None else set()
+    for places in groups.values():
+        settings, values = {}, {}
+        for key, cells in columns.items():
+            of_run = [cells[place] for place in places if cells[place].strip()]
+            varies = len(groups) < count and key not in named and (key == step or len({*of_run}) > 1)
+            if of_run and (key in measured or varies):
+                values[key] = float(of_run[-1].replace(",", ""))
+            elif of_run:
+                settings[key] = parse(of_run[-1])
+        name = f"{path.stem}:{table.numbers[places[0]]}" if len(groups) > 1 else path.parent.name
+        runs.append(Logged(str(pick(settings, ("run", "name", "Name"))[1] or name), path, beside | settings, values))
+    return runs
+
+
+def is_text(cell: str) -> bool:
+    return math.isnan(as_number(cell)) and cell.strip().lower().lstrip("+-") not in ("", "nan", "inf", "infinity")
+
+
+# ---- files of other programs
+
+
+def read_trainer(path: Path) -> list[Logged]:
+    """Read trainer_state.json of Hugging Face's Trainer, with the results, arguments and model's config beside it."""
+    values, settings, folder = {}, {}, path.parent
+    with reading(str(path), "give a trainer_state.json as the Trainer writes it"):
+        for row in json.loads(read_utf8(path, "source"))["log_history"]:
+            values |= numbers_of(row)
+    values |= numbers_of(read_plain(folder / "all_results.json"))
+    settings = {f"config.{key}": value for key, value in read_plain(folder / "config.json").items()}
+    if (arguments := folder / "training_args.bin").is_file():
+        with reading(str(arguments), "delete it"):
+            settings |= {f"args.{key}": value for key, value in list_pickled(arguments)}
+    return [Logged((folder.parent if folder.name.startswith("checkpoint-") else folder).name, path, settings, values)]
+
+
+def list_pickled(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the names with a number, text or truth value in a file of torch.save, from its list of operations.
+
+    Nothing is unpickled: no operation is carried out.
+    """
+    with zipfile.ZipFile(path) as file:
+        data = file.read(next(name for name in file.namelist() if name.endswith("data.pkl")))
+    key = ""
+    for operation, value, _ in pickletools.genops(data):
+        name = operation.name
+        if name.startswith(("BINUNICODE", "SHORT_BINUNICODE", "BININT", "BINFLOAT", "NEWTRUE", "NEWFALSE")):
+            if key:
+                yield key, name == "NEWTRUE" if name.startswith("NEW") else value
+            key = value if not key and isinstance(value, str) and value.isidentifier() else ""
+        elif not name.endswith(("PUT", "MEMOIZE")):
+            key = ""
+
+
+def read_study(path: Path) -> list[Logged]:
+    """Read the finished runs of a study of vitlab, or the run of a result.json."""
+    study, result = path.name == "study.yaml", RunFiles(path.parent).read_result()[0]
+    rows = StudyFiles(path.parent).finished_rows() if study else [result | {"run": path.parent.name}] if result else []
+    runs = []
+    for row in rows:
+        settings = {key: row[key] for key in row if key in OF_STUDY or "." in key}
+        values = numbers_of({key: value for key, value in row.items() if key not in settings})
+        values = {key if key.startswith(("validation_", "train_")) else f"test_{key}": values[key] for key in values}
+        runs.append(Logged(row["run"], path.parent / row["run"] if study else path.parent, settings, values))
+    return runs
+
+
+def read_events(path: Path) -> list[Logged]:
+    """Read the event files of TensorBoard in one folder: a run, with the settings of its plugin hparams."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+        from tensorboard.util.tensor_util import make_ndarray
+    except ModuleNotFoundError:
+        raise UserError(f"{path}: TensorBoard's events need its package: pip install 'vitlab[tensorboard]'") from None
+    folder, settings = path.parent, read_plain(path.parent / "hparams.yaml")
+    with reading(str(folder), "give a folder of event files"):
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+        values = {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
+        for tag in events.Tags()["tensors"]:  # of version 2
+            array = make_ndarray(events.Tensors(tag)[-1].tensor_proto)
+            values |= {tag: float(array)} if array.shape == () and array.dtype.kind == "f" else {}
+        found = [one.plugin_data for one in events.summary_metadata.values()]
+        contents = [one.content for one in found if one.plugin_name == "hparams"]
+        for content in contents:
+            for key, value in HParamsPluginData.FromString(content).session_start_info.hparams.items():
+                settings[key] = parse(getattr(value, value.WhichOneof("kind") or "string_value"))
+    return [Logged(folder.name, path, settings, values)]
+
+
+def read_wandb(path: Path) -> list[Logged]:
+    """Read the log of a run that W&B kept offline, by the program behind `wandb leet inspect`, in 40 ms."""
+    from wandb.util import get_core_path
+
+    options = ["--no-observability", "--summary", "--json", "--run-file", str(path)]
+    with reading(str(path), "give the .wandb file of an offline run, and install wandb 0.31 or later"):
+        command = [get_core_path(), "leet", "inspect", *options]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise ValueError(done.stderr.strip() or "wandb leet failed")
+        found = json.loads(done.stdout)
+        settings, summary = (dict(flatten(found[key] or {}, choices=True)) for key in ("config", "summary"))
+    return [Logged(found.get("name") or path.stem, path, settings, numbers_of(summary))]
+
+
+def read_mlruns(path: Path) -> list[Logged]:
+    """Read the folder of a run of MLflow's file store: a file for each parameter and metric."""
+    meta, found = read_plain(path), {"params": {}, "metrics": {}}
+    with reading(str(path.parent), "give a folder that MLflow wrote"):
+        for kind, texts in found.items():
+            for file in (path.parent / kind).rglob("*"):
+                if file.is_file():
+                    texts[str(file.relative_to(path.parent / kind))] = read_utf8(file, "source")
+        lines = {key: [line.split() for line in text.splitlines()] for key, text in found["metrics"].items()}
+        values = {key: float(max(of, key=lambda line: (int(line[2]), int(line[0])))[1]) for key, of in lines.items()}
+    settings = {key: parse(text) for key, text in found["params"].items()}
+    return (
+        [Logged(str(meta.get("run_name")), path, settings, values)] if meta.get("lifecycle_stage") != "deleted" else []
+    )
+
+
+def read_database(path: Path) -> list[Logged]:
+    """Read a database of MLflow or of trackio."""
+    runs: dict[str, Logged] = {}
+    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    with (
+        reading(str(path), "give a database of MLflow or trackio"),
+        closing(sqlite3.connect(address, uri=True)) as file,
+    ):
+        tables = {name for (name,) in file.execute("select name from sqlite_master")}
+        if "latest_metrics" in tables:
+            for key, name in file.execute("select run_uuid, name from runs where lifecycle_stage = 'active'"):
+                runs[key] = Logged(name or key, path)
+            for key, name, value in file.execute("select run_uuid, key, value from params"):
+                if key in runs:
+                    runs[key].settings[name] = parse(value)
+            for key, name, value, lost in file.execute("select run_uuid, key, value, is_nan from latest_metrics"):
+                if key in runs:
+                    runs[key].values[name] = math.nan if lost else value
+        else:
+            for name, text in file.execute("select run_name, config from configs order by id"):
+                settings = flatten(json.loads(text), choices=True)
+                runs[name] = Logged(name, path, {key: value for key, value in settings if not key.startswith("_")})
+            for name, text in file.execute("select run_name, metrics from metrics order by step, id"):
+                runs.setdefault(name, Logged(name, path)).values.update(numbers_of(json.loads(text)))
+    return [*runs.values()]
+
+
+def read_arrays(path: Path) -> list[Logged]:
+    """Read what scikit-learn's learning_curve returns, saved by np.savez: its folds count as seeds.
+
+    Arrays of one value are settings, such as model; without one the file's name is the model.
+    """
+    keys, runs = ("train_sizes", "train_scores", "test_scores"), []
+    with reading(str(path), f"save {', '.join(keys)} under these names"), np.load(path, allow_pickle=False) as file:
+        beside = {"model": path.stem} | {key: file[key].item() for key in file.files if file[key].shape == ()}
+        for size, *scores in zip(*(file[key] for key in keys), strict=True):
+            for fold, of_fold in enumerate(zip(*scores, strict=True)):
+                settings = beside | {"train_size": int(size), "fold": fold}
+                values = dict(zip(keys[1:], map(float, of_fold), strict=True))
+                runs.append(Logged(f"{path.stem} {size} fold {fold}", path, settings, values))
+    return runs
+
+
+# ---- files and folders
+
+
+READERS = (read_study, read_trainer, read_mlruns, read_database, read_wandb, read_arrays, read_table, read_events)
+TABLES = (".csv", ".json", ".jsonl", ".ndjson")
+KINDS = "vitlab, transformers, timm, Lightning, TensorBoard, W&B, MLflow, trackio, scikit-learn, CSV or JSON lines"
+PLACED = r"(?<![^\W_])(seed|size|s|n)[-_=]?(\d+)(?![^\W_])"  # in a run's name
+
+
+def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logged]] | None:
+    """Find the reader of a file by how it begins; None for another kind. Within a folder, tables have a suffix."""
+    with reading(str(path), "make it readable, or take it away"), open(path, "rb") as file:
+        head = file.read(4096)
+    first, _, more = head.lstrip().partition(b"\n")
+    table = first.endswith(b"}") or not more if first.startswith(b"{") else b"," in first and more and b"\0" not in head
+    kinds = {
+        read_study: path.name == "study.yaml" or (path.name == "result.json" and b'"train_size"' in head),
+        read_database: head.startswith(b"SQLite format 3\0"),
+        read_wandb: head.startswith(b":W&B"),
+        read_arrays: head.startswith(b"PK\3\4") and (given or path.suffix == ".npz"),
+        read_events: b"brain.Event:" in head[:64],
+        read_trainer: head.startswith(b"{") and b'"log_history"' in head,
+        read_mlruns: path.name == "meta.yaml" and b"run_id:" in head,
+        read_table: table and (given or path.suffix in TABLES),
+    }
+    return next((reader for reader in READERS if kinds[reader]), None)
+
+
+def read_source(path: Path, own: str | None = None) -> list[Logged]:
+    """Read a file, or each folder below one that has runs: its files of the kind that comes first in READERS.
+
+    A user's own module reads the whole path: its `read(path)` gives (name, settings, values) of each run.
+    """
+    runs: list[Logged] = []
+    check_regular(path, str(path))
+    if own:
+        module = implementation("vitlab.studies.readers", own, "read")
+        with reading(str(path), f"correct {own}"):
+            runs = [Logged(str(name), path, dict(settings), dict(of)) for name, settings, of in module.read(path)]
+    elif path.is_file() and (reader := find_reader(path)):
+        runs = reader(path)
+    for folder, folders, names in os.walk(path) if not own else ():
+        folders.sort(key=lambda name: (len(name), name))
+        checkpoints = [name for name in folders if name.startswith("checkpoint-")]
+        folders[:] = [name for name in folders if name not in checkpoints[:-1]]
+        found: dict[Any, list[Path]] = {}
+        for file in (Path(folder, name) for name in sorted(names)):
+            if file.is_file() and (reader := find_reader(file, given=False)):
+                found.setdefault(reader, []).append(file)
+        if found:
+            reader = min(found, key=READERS.index)
+            files = found[reader][: 1 if reader is read_events else None]
+            runs += [run for file in files for run in reader(file)]
+            folders.clear()  # what lies deeper are copies: checkpoints, other loggers
+    if not any(run.values for run in runs):
+        raise UserError(
+            f"{path}: {'holds no runs' if path.exists() else 'no such file or folder'}; give runs of {KINDS}"
+        )
+    return runs
+
+
+def read_sources(sources: Sequence[str | Path], own: str | None = None) -> list[Logged]:
+    """Read all sources; their names tell runs apart where there are several. Raises UserError with all problems.
+
+    A run's name, such as `vit-n500-s1`, tells the model, size and seed of which its settings have no key.
+    """
+    names = [Path(source).resolve().name for source in sources]
+    runs, problems, seen = [], [], Counter[str]()
+    for name, source in zip(names, sources, strict=True):
+        with collecting(problems):
+            found = read_source(Path(source), own)
+            of_path = Counter(run.path for run in found)
+            for run in found:
+                told = {kind[0]: int(number) for kind, number in re.findall(PLACED, run.run) if of_path[run.path] == 1}
+                told |= {"m": re.split(f"[-_ .]?{PLACED}", run.run)[0]} if told else {}
+                for role, letters in (("model", "m"), ("size", "n"), ("seed", "s")):
+                    if told.get(letters, "") != "" and not any(tail(key) in NAMES[role] for key in run.settings):
+                        run.settings[f"name.{NAMES[role][0]}"] = told[letters]
+                run.source = name if names.count(name) == 1 else str(source)
+                run.settings |= {"source": run.source} if len(sources) > 1 else {}
+                seen[run.run] += 1
+                run.run += f" #{seen[run.run]}" if seen[run.run] > 1 else ""
+            runs += found
+    raise_all(problems)
+    return runs
+
+
+# ---- names
+
+
+NAMES = {  # of settings: the last part of their keys, the likeliest first
+    "model": "model arch architecture model_name model_name_or_path _name_or_path backbone network net encoder"
+    " estimator algorithm method variant classifier model_type",
+    "size": "train_size train_subset n_train num_train num_train_samples max_train_samples train_samples train_examples"
+    " num_train_examples train_items training_size n_samples num_samples num_examples n_examples dataset_size data_size"
+    " subset_size subset size n tokens train_fraction fraction limit_train_batches",
+    "seed": "seed random_seed random_state rng_seed manual_seed global_seed data_seed split_seed seed_everything trial"
+    " replicate repeat repetition rep fold",
+    "data": "dataset data dataset_name data_name task",
+}
+NAMES = {role: tuple(text.split()) for role, text in NAMES.items()}
+# names of one measure joined by spaces, the first measure that is there is compared: shares, what rises, what falls
+SHARES = (
+    *("accuracy acc acc1 acc@1 top1 top_1 top1_acc top1_accuracy prec1", "balanced_accuracy bacc", "exact_match em"),
+    *("map", "f1 f1_macro macro_f1", "auc auroc roc_auc", "score scores", "iou miou", "dice", "precision", "recall"),
+    "top5 acc5 acc@5 top5_acc top5_accuracy",
+)
+RISING = (*SHARES, "bleu", "rouge_l rougel", "r2", "pearson", "spearman", "matthews", "reward return")
+FALLING = ("error err err1 top1_err error_rate", "loss cross_entropy ce nll", "bits_per_byte bpb", "perplexity ppl")
+FALLING = (*FALLING, "rmse", "mse", "mae", "wer", "cer", "fid")
+MEASURED = {name: place for place, names in enumerate((*RISING, *FALLING)) for name in names.split()}
+SPLITS = ("test predict heldout holdout", "eval val valid validation dev", "", "train training")
+SPLITS = {name: place for place, names in enumerate(SPLITS) for name in names.split() or [""]}
+EACH_RUN = ("run", "name", "id", "dir", "path", "folder", "time", "timestamp", "date", "created", "host", "url", "pid")
+OF_STUDY = ("model", "data", "train_size", "seed", "budget", "trial")
+
+
+def tail(key: str) -> str:
+    return re.split(r"[./]", key)[-1].strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def describe_metric(key: str) -> tuple[int, int | None]:
+    """Describe a logged number by its name: the place of its split, that of its measure or None.
+
+    `eval/top1`, `val_acc_epoch` and `Test Accuracy` are accuracies of a split.
+    """
+    words = re.sub(r"[\s./-]+", "_", key.strip().lower()).strip("_").split("_")
+    words = words[:-1] if words[-1] in ("epoch", "step", "best", "final", "last") else words
+    split = next((word for word in words if word in SPLITS), "")
+    name = "_".join(word for word in words if word != split)
+    ends = [name, *(name[at + 1 :] for at, character in enumerate(name) if character == "_")]
+    return SPLITS[split], next((MEASURED[end] for end in ends if end in MEASURED), None)
+
+
+def pick(values: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
+    """Pick the first of the keys that is there, and its value; ("", None) without."""
+    return next(((key, values[key]) for key in keys if key in values), ("", None))
