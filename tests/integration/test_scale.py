@@ -287,7 +287,7 @@ def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_comma
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("of_runs", [["sizes=[60,90,150]"], DRAWN], ids=["sizes", "drawn trials"])
-def test_two_starts_at_once_share_a_study_also_if_one_is_killed(tmp_path, of_runs, killed):
+def test_two_starts_at_once_share_a_study(tmp_path, of_runs, killed):
     words = ["scale", "quick", *LONG, *of_runs, "wandb.mode=off", "--jobs", "1", "--out"]
     programs = [commands.Program(*words, tmp_path / "shared") for _ in range(2)]
     if killed:
