@@ -182,7 +182,7 @@ def test_every_metric_analysis_and_probe_of_the_catalogs_is_covered(live, measur
     covered = measured[1].union(*(live(task)[1] for task in names("task")))
     wanted = {f"metric {family(metric.key)}" for metric in metrics.METRICS}
     wanted |= {f"{group} {name}" for group in ("analysis", "probe") for name in names(group)}
-    assert wanted - covered == set()
+    assert wanted - covered == {"metric score", "metric cost"}  # of other programs' runs
 
 
 resize = partial(interpolate, size=5, mode="bilinear")
