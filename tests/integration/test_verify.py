@@ -48,11 +48,11 @@ def test_an_unchanged_run_is_equal_to_the_last_bit(run):
         "verdict": "equal",
         "from_step": None,
         "largest": 0.0,
-        "compared": ["rows", "weights", "outcomes"],
+        "compared": ["rows", "weights", "test outcomes"],
         "changes": [],
     }
     assert verdict(run, "--steps", "6")["verdict"] == "equal"
-    assert "equal bit for bit (rows of the first 6 steps)" in commands.succeed("verify", run, "--steps", "6").stdout
+    assert "equal bit for bit (rows of 6 steps)" in commands.succeed("verify", run, "--steps", "6").stdout
     assert commands.vitlab("verify", run, "--steps", "2").stderr.endswith("are of step 3; give at least 3\n")
 
 
@@ -79,7 +79,9 @@ def test_weights_are_compared_where_all_rows_are_equal(run, tmp_path):
     other = tmp_path / "other"
     commands.succeed("train", "model=vit_nano", *SHORT, "model.dropout=0.1", "seed=1", "--out", other)
     shutil.copy(other / "checkpoints" / "last.ckpt", run / "checkpoints" / "best.ckpt")
-    assert re.fullmatch(r"\d+ tensors of the weights", verdict(run)["differs"])
+    found = verdict(run)
+    assert found["verdict"] == "differs"
+    assert re.fullmatch(r"\d+ tensors of the weights", found["differs"])
 
 
 def test_a_changed_picture_is_named(tmp_path):
@@ -106,3 +108,16 @@ def test_a_result_that_differs_is_placed_among_other_seeds(run):
     placed = place_among_seeds(accuracy, [0.5, 0.6, 0.7], 0.05)
     assert placed["low"] == pytest.approx(0.6 - 4.3027 * 0.1 * (4 / 3) ** 0.5, abs=1e-4)
     assert "verdict" not in placed
+
+
+def test_other_weights_or_missing_rows_are_no_rounding(run):
+    (run / "heldout.npz").unlink()
+    assert verdict(run)["compared"] == ["rows", "weights"]
+    rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(rows[:-1]))
+    assert verdict(run)["differs"] == f"{len(rows)} rows in place of {len(rows) - 1}"
+    assert verdict(run, "--steps", "4")["verdict"] == "equal"
+    edit(run / "metrics.jsonl", r'"train/loss": [\d.]+', '"train/loss": null')
+    assert (verdict(run)["verdict"], verdict(run)["largest"]) == ("differs", None)
+    (run / "metrics.jsonl").write_text("")
+    assert "has no rows" in commands.vitlab("verify", run).stderr

@@ -47,9 +47,12 @@ def verify(words: Sequence[str]) -> int:
     files = RunFiles(args.run)
     then, config = files.finished_result(), files.config()
     steps = args.steps if args.steps and args.steps < then["steps"] else None
-    first = min((row["step"] for row in files.metrics()), default=0)
-    if steps and steps < first:
+    if not (rows := files.metrics()):
+        raise UserError(f"{args.run}: its metrics.jsonl has no rows, so there is nothing to compare")
+    if steps and steps < (first := rows[0]["step"]):
         raise UserError(f"--steps {steps}: the run's first numbers are of step {first}; give at least {first}")
+    if not steps and not files.weights_path.is_file():
+        raise UserError(f"{args.run}: its checkpoint is gone; --steps N compares the rows of its first steps")
     again = {**config, "analyses": [], "probes": [], "wandb": {**config["wandb"], "mode": "off"}}
     again["trainer"] = {**config["trainer"], "devices": 1, "nodes": 1, "accumulate": count_parts(config["trainer"])}
     with tempfile.TemporaryDirectory(prefix="vitlab-verify-") as folder:
@@ -57,15 +60,20 @@ def verify(words: Sequence[str]) -> int:
         changes, same = list_changes(files, then, run), identity(config, run.data_hash) == then.get("id")
         if identity(config, files.data_hash() or run.data_hash) != then.get("id"):
             changes.insert(0, "config.yaml: is not the configuration that was trained")
-        document = {"run": str(args.run), "steps": steps or then["steps"], **compare(files, run.files, now)}
+        document = {
+            "run": str(args.run),
+            "steps": steps or then["steps"],
+            **compare(files, run.files, then, now, steps),
+        }
         if document["verdict"] == "differs" and same and now and now["status"] == "finished":
             metric = main_metric([then])
-            values = [*of_study(files, then, metric), metric.value(then)]
-            for seed in range(args.seeds):
-                other = compose(TrainConfig, [("seed", then["seed"] + 1 + seed)], base=again)
-                _, result = train_again(other, files, Path(folder) / f"seed-{seed}", None)
-                values.append(metric.value(result or {}))
-            document |= place_among_seeds(metric, [v for v in values if v is not None], metric.value(now))
+            values = {**of_study(files, then, metric), then["seed"]: metric.value(then)}
+            free = (seed for seed in itertools.count(then["seed"] + 1) if seed not in values)
+            for seed in list(itertools.islice(free, args.seeds)):
+                other = compose(TrainConfig, [("seed", seed)], base=again)
+                values[seed] = metric.value(train_again(other, files, Path(folder) / f"seed-{seed}", None)[1] or {})
+            known = [value for value in values.values() if value is not None]
+            document |= place_among_seeds(metric, known, metric.value(now))
     document["changes"] = changes
     if args.json:
         print(json.dumps(document, indent=1))
@@ -129,60 +137,65 @@ def list_changes(files: RunFiles, then: Mapping[str, Any], run: "Run") -> list[s
     return changes
 
 
-def compare(files: RunFiles, again: RunFiles, now: Mapping[str, Any] | None) -> dict[str, Any]:
+def compare(
+    files: RunFiles, again: RunFiles, then: Mapping[str, Any], now: Mapping[str, Any] | None, steps: int | None
+) -> dict[str, Any]:
     """Compare the rows, the weights and the test outcomes of a run with another training of it.
 
-    now: the result of the other training, None where only its first steps were trained. `from_step` is the step of
+    now: the result of the other training, None where only its first `steps` were trained. `from_step` is the step of
     the first row that differs, `then` and `now` are its values; `began` is their relative difference, `largest` the
-    largest of a loss or a validation metric in any row.
+    largest of a loss or a validation metric in any row, None where one of the two is no number.
     """
     from vitlab.studies.stats import read_outcomes, same_outcomes
     from vitlab.training.checkpoints import read_checkpoint
 
-    if now and now["status"] == "diverged":
-        return {"verdict": "differs", "from_step": None, "largest": math.inf, "differs": now["diverged"]}
-    different = list(find_differences(files.metrics(), again.metrics()))
-    sizes = [abs(a - b) / max(abs(a), abs(b)) for _, _, a, b in different]
-    shown = (key == "train/loss" or key.startswith("validation/") for _, key, _, _ in different)
-    largest = max(itertools.compress(sizes, shown), default=0.0)
-    found: dict[str, Any] = {"from_step": None, "largest": largest}
-    if different:
-        step, key, a, b = different[0]
-        found |= {"from_step": step, "differs": key, "then": a, "now": b, "began": sizes[0]}
-    elif now:
-        found["compared"] = ["rows", "weights", "outcomes"]
+    rows = [[row for row in each.metrics() if not steps or row["step"] <= steps] for each in (files, again)]
+    found: dict[str, Any] = {"verdict": "differs", "from_step": None, "largest": 0.0}
+    if different := list(find_differences(*rows)):
+        step, key, a, b, began = different[0]
+        shown = [size for _, key, *_, size in different if key == "train/loss" or key.startswith("validation/")]
+        largest = None if None in shown else max(shown, default=0.0)
+        found |= {"from_step": step, "differs": key, "then": a, "now": b, "began": began, "largest": largest}
+        return {**found, "verdict": "differs" if largest is None or largest > ROUNDING else "rounding"}
+    if now and len(rows[0]) != len(rows[1]):
+        return {**found, "differs": f"{plural(len(rows[1]), 'row')} in place of {len(rows[0])}"}
+    if now and (said := now.get("diverged")) != then.get("diverged"):
+        return {**found, "differs": said or "the run then diverged"}
+    if now and not said:
+        found |= {"from_step": now["steps"], "compared": ["rows", "weights"]}
         states = [read_checkpoint(each.weights_path)["state_dict"] for each in (files, again)]
         if unequal := [name for name, value in states[0].items() if not value.equal(states[1][name])]:
-            found |= {"from_step": now["steps"], "differs": f"{plural(len(unequal), 'tensor')} of the weights"}
-        elif not same_outcomes(*(read_outcomes(each.heldout_path) for each in (files, again))):
-            found |= {"from_step": now["steps"], "differs": "outcomes on the test items"}
-    within = "rounding" if largest <= ROUNDING else "differs"
-    return {"verdict": within if "differs" in found else "equal", **found}
+            return {**found, "differs": f"{plural(len(unequal), 'tensor')} of the weights"}
+        outcomes = [read_outcomes(each.heldout_path) for each in (files, again)]
+        if outcomes[0] and not same_outcomes(*outcomes):
+            return {**found, "differs": "outcomes on the test items"}
+        found["compared"] += ["test outcomes"] * bool(outcomes[0])
+    return {**found, "verdict": "equal", "from_step": None}
 
 
 def find_differences(
     then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[int, str, float, float]]:
-    """Yield (step, key, value then, value now) of numbers that differ in rows of the same steps, but for times."""
+) -> Iterator[tuple[int, str, float | None, float | None, float | None]]:
+    """Yield (step, key, value then, value now, relative difference) of numbers that differ, but for times.
+
+    A value that was not finite, and its difference, are None.
+    """
     for old, new in zip(then, now, strict=False):
         for key in old:
-            if key not in TIMES and old[key] != new.get(key):
-                yield old["step"], key, *(math.nan if row.get(key) is None else row[key] for row in (old, new))
+            a, b = old[key], new.get(key)
+            if key not in TIMES and a != b:
+                yield old["step"], key, a, b, None if None in (a, b) else abs(a - b) / max(abs(a), abs(b))
 
 
-def of_study(files: RunFiles, then: Mapping[str, Any], metric: Metric) -> list[float | None]:
-    """Return the metric of the runs of a run's study that differ from it in the seed alone."""
+def of_study(files: RunFiles, then: Mapping[str, Any], metric: Metric) -> dict[int, float | None]:
+    """Return the metric by seed of the runs of a run's study that differ from it in the seed alone."""
     if not (files.folder.parent / "study.yaml").is_file():
-        return []
+        return {}
     from vitlab.studies.results import load_results
 
-    rows = load_results(files.folder.parent).rows
     same = ("model", "train_size", "trial")
-    return [
-        metric.value(row)
-        for row in rows
-        if row["run"] != then["run"] and all(row.get(key) == then.get(key) for key in same)
-    ]
+    rows = load_results(files.folder.parent).rows
+    return {row["seed"]: metric.value(row) for row in rows if all(row.get(key) == then.get(key) for key in same)}
 
 
 def place_among_seeds(metric: Metric, values: Sequence[float], now: float | None) -> dict[str, Any]:
@@ -203,16 +216,16 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     """Print the answer in a sentence, then what has changed."""
     verdict, steps = document["verdict"], document["steps"]
     if verdict == "equal":
-        what = "rows, weights and test outcomes" if "compared" in document else f"rows of the first {steps:,} steps"
+        what = ", ".join(document.get("compared", [f"rows of {plural(steps, 'step')}"]))
         console.say(f"{document['run']}: equal bit for bit ({what})")
     else:
         said = {"rounding": "equal within rounding", "seeds": "another result, within the interval of the seeds"}
         since = f" from step {document['from_step']} on" if document["from_step"] is not None else ""
         console.say(f"{document['run']}: {said.get(verdict, 'differs')}{since if verdict == 'differs' else ''}")
-        values = " {then:.9g} then, {now:.9g} now, relative {began:.1g}" if "then" in document else ""
+        values = " {then:.9g} then, {now:.9g} now, relative {began:.1g}" if document.get("began") is not None else ""
         at = since.removesuffix(" on").replace("from", "at")
         console.say(f"  first difference{at}: {document['differs']}{values.format_map(document)}")
-        if 0 < document["largest"] < math.inf:
+        if document["largest"]:
             console.say(f"  largest difference of a loss or validation metric: relative {document['largest']:.2g}")
     if "low" in document:
         console.say(
