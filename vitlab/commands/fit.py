@@ -165,7 +165,7 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
 def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
     """Fit, show and save the law of the best value of a column, of each group."""
     from vitlab.studies.best import fit_best
-    from vitlab.studies.readers import as_number
+    from vitlab.studies.readers import RISING, as_number, describe_metric
 
     if args.law != "auto":
         raise UserError(f"--law {args.law}: is a law of errors; leave it out with --best")
@@ -177,11 +177,17 @@ def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
     y = args.y or next((key for key in ("validation_error", "validation_loss", "error") if key in table), "loss")
     x = split_names(args.x) if args.x else [key for key in SIZES if key == SIZES[0] or key in table]
     check_columns(args.csv, table, {"best": [args.best], "x": x, "y": [y], "group": group})
+    if len({*x, args.best, y}) < len(x) + 2:
+        raise UserError("--best, --x, --y: name a column twice; give different ones")
+    if (what := describe_metric(y)[1]) is not None and what < len(RISING):
+        raise UserError(f"--y {y}: rises where a recipe is better; give a column of errors, such as 1 - {y}")
     numbers = table[[*x, args.best, y]].map(as_number)
     rows = (numbers[[*x, args.best]] > 0).all(axis=1) & (numbers[y] >= 0)  # without trials that diverged
     if not rows.any():
         raise UserError(f"--best {args.best}: {args.csv} has no line with positive numbers as {', '.join(numbers)}")
     numbers = numbers[rows]
+    if not numbers[y].any():
+        raise UserError(f"--y {y}: all its values are 0, which has no logarithm")
     numbers[y] = numbers[y].clip(lower=numbers[y][numbers[y] > 0].min() / 2)  # no logarithm of 0
     if args.out is not None:
         refuse_unwritable(args.out)
@@ -189,7 +195,8 @@ def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
     of_group: dict[str, list[str]] = {}
     problems = []
     for name, found in numbers.groupby([table[key][rows] for key in group], sort=False):
-        label, recipes = ", ".join(name), table["trial" if "trial" in table else args.best][found.index]
+        told = "trial" in table and table.trial[rows].str.strip().ne("").all()
+        label, recipes = ", ".join(name), table["trial" if told else args.best][found.index]
         of_group[label] = x if args.x else list_varied(found[x])
         try:
             parts = (found[of_group[label]], found[args.best], found[y])
@@ -198,7 +205,9 @@ def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
             problems.append(f"--best {args.best}: {args.csv}, {label}: {error}")
     if not laws:
         raise UserError(cut_lines(problems, 20))
-    for line in cut_lines(problems, 20):
+    lost = int((~rows).sum())
+    lines = [f"{args.csv}: {plural(lost, 'line')} without positive {', '.join(numbers)}"] * bool(lost)
+    for line in [*lines, *cut_lines(problems, 20)]:
         print(f"vitlab: left out: {line}", file=sys.stderr)
     document = {
         name: {

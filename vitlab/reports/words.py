@@ -411,7 +411,8 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
         texts.append(f"Differences: {of}with their 95% intervals over {join_names(over)}{at_once}{alone}.")
     if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:
         share = metric.text(chance)
-        texts.append(f"Always choosing the largest class gives {share} on {items:,} held-out examples.")
+        always = f"Always choosing the largest class gives {share} on {items:,} held-out examples."
+        texts.append(always if items else f"Guessing gives {share}.")
     elif items:
         texts.append(f"{plural(items, 'held-out item')}.")
     return " ".join(texts)

@@ -173,6 +173,8 @@ def place(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]]) -> set[str]
             text = f"--{role} {keys[role][0]}: {describe_runs(lost, f'without a {role}')}"
             problems.append(f"{text}; correct them, or give another --{role} KEY, or none")
     raise_all(problems)
+    if keys["size"] and len({str(pick(run.settings, keys["size"])[1]).endswith("%") for run in runs}) == 2:
+        raise UserError(f"--size {keys['size'][0]}: some are in percent, some are not; give all in one unit")
     sizes, seeds = ([run.row[role] for run in runs] for role in ("size", "seed"))
     shares = bool(keys["size"]) and max(sizes) <= 1
     unit = ("hundredth" if shares else "example") if keys["size"] else "data set"

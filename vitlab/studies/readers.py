@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -62,7 +62,8 @@ def read_plain(path: Path) -> dict[str, Any]:
 
 
 def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
-    return {key: float(v) for key, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    known = {key: v for key, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return {key: float(v) for key, v in known.items() if isinstance(v, float) or abs(v) < 1e300}
 
 
 # ---- tables
@@ -82,11 +83,14 @@ def as_number(text: str) -> float:
     return value if math.isfinite(value) else math.nan
 
 
-def read_columns(path: Path, used: Iterable[str] = ()) -> Table:
-    """Read the columns of a table as texts, CSV or a JSON object a line. Raises UserError."""
+def read_columns(path: Path, used: Iterable[str] = (), unique: bool = False) -> Table:
+    """Read the columns of a table as texts, CSV or a JSON object a line. Raises UserError.
+
+    `used` columns must have a name of their own; if `unique`, all.
+    """
     text = read_utf8(path, "CSV")
     if not text.lstrip().startswith("{"):
-        found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file")
+        found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", unique=unique)
         if len(found.columns) == 1 and (mark := re.search(r"[;|\t]|\b \b", next(iter(found.columns)))):
             problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
             raise UserError(f"{path}: {problem}")
@@ -115,7 +119,7 @@ def read_table(path: Path) -> list[Logged]:
 
     A table of steps or epochs without a column that names its runs is one run, with the settings of the YAML beside it.
     """
-    table, beside, runs = read_columns(path), {}, []
+    table, beside, runs = read_columns(path, unique=True), {}, []
     for name in BESIDE:
         beside |= read_plain(path.parent / name)
     columns, count = table.columns, len(table.numbers)
@@ -129,6 +133,13 @@ def read_table(path: Path) -> list[Logged]:
     steps = [[numbers[step][place] for place in of] for of in groups.values() if len(of) > 1] if step else []
     if not steps or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps):
         groups = {place: [place] for place in range(count)}  # a step is where a run has ended
+    for of in groups.values() if step else ():
+        told: dict[tuple[float, str], set[str]] = {}  # rows of one step fill different columns, as Lightning's do
+        for place, (key, cells) in product(of, columns.items()):
+            told.setdefault((numbers[step][place], key), set()).update(filter(None, [cells[place].strip()]))
+        if twice := [str(key) for (_, key), values in told.items() if len(values) > 1]:
+            problem = f"rows of one {step} differ in {', '.join(dict.fromkeys(twice))}: they are of several runs"
+            raise UserError(f"{path}: {problem}; add a column run that tells them apart")
     measured = set()
     for key in columns.keys() - {*named}:
         known = {number for number in numbers[key] if not math.isnan(number)}
@@ -311,7 +322,8 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
     with reading(str(path), "make it readable, or take it away"), open(path, "rb") as file:
         head = file.read(4096)
     first, _, more = head.lstrip().partition(b"\n")
-    table = first.endswith(b"}") or not more if first.startswith(b"{") else b"," in first and more and b"\0" not in head
+    columns = re.search(rb"[,;\t]", first) and more and b"\0" not in head
+    table = first.endswith(b"}") or not more if first.startswith(b"{") else columns
     kinds = {
         read_study: path.name == "study.yaml" or (path.name == "result.json" and b'"train_size"' in head),
         read_database: head.startswith(b"SQLite format 3\0"),

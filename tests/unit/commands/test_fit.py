@@ -277,6 +277,8 @@ def test_the_best_rate_follows_two_sizes(tmp_path, capsys):
         ({}, ["--best", "lr"], "--best lr: "),
         ({}, ["--law", "m2"], "--law m2: is a law of errors; leave it out with --best"),
         ({}, ["--x", "train_size,steps"], "m: its sizes do not tell the quantities of --x apart; give fewer"),
+        ({}, ["--y", "recipe.lr"], "--best, --x, --y: name a column twice; give different ones"),
+        ({}, ["--y", "validation_accuracy"], "--y validation_accuracy: rises where a recipe is better"),
         ({}, ["--y", "model"], "has no line with positive numbers as train_size, steps, recipe.lr, model"),
     ],
 )

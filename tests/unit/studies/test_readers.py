@@ -70,6 +70,13 @@ def cells_but(model, size, count, mean):
 SPLIT = {(m if m == "resnet" else "vit lr=0.1", n): v for (m, n), v in WHOLE.items()}
 SPLIT |= {("vit lr=0.1", 500): (0.515, 2), ("vit lr=0.2", 500): (0.5, 1)}
 VAL_LOSS = {"metric": "val_loss"}
+
+
+def repeat_steps_of_two(rows):
+    both = [*put("lr", 0.1)(repeat_steps(rows)), *put("lr", 0.2)(put("val_acc", 0.5)(repeat_steps(rows)))]
+    return sorted(both, key=lambda row: row["step"])
+
+
 MIXES = {  # the change, options, the cells or the words of the refusal, words of the notes
     "as it is": (lambda rows: rows, {}, WHOLE, ""),
     "a seed under another name": (rename("seed", "hparams.random_state"), {}, WHOLE, ""),
@@ -89,6 +96,7 @@ MIXES = {  # the change, options, the cells or the words of the refusal, words o
     "percents and shares": (put("val_acc", lambda row: 100 * row["val_acc"], slice(3)), {}, "up to 1 and above", ""),
     "steps in place of epochs": (repeat_steps, {}, WHOLE, ""),
     "an epoch of each run": (lambda rows: put("epoch", 50)(without(None, "seed")(rows)), {}, WHOLE, ""),
+    "two rates at each step": (repeat_steps_of_two, {}, "rows of one step differ in lr, val_acc", ""),
     "a missing run": (without([0]), {}, cells_but("vit", 500, 2, 0.515), ""),
     "a missing seed": (without([0, 1], "seed"), {}, "2 runs without a seed: runs:2, runs:3", ""),
     "no seed at all": (without(None, "seed"), {}, WHOLE, ""),
@@ -98,6 +106,7 @@ MIXES = {  # the change, options, the cells or the words of the refusal, words o
     "a copy": (lambda rows: [*rows, rows[0]], {}, WHOLE, "1 run left out as copies: runs:14"),
     "a run again, other result": (lambda rows: [*rows, {**rows[0], "val_acc": 0.9}], {}, "1 run with the", ""),
     "a size in words": (put("train_size", "all", slice(1)), {}, "1 run without a size: runs:2", ""),
+    "sizes in two units": (put("train_size", "10%", slice(1)), {}, "some are in percent, some are not", ""),
     "shares of the data": (put("train_size", lambda row: row["train_size"] / 1000), {}, {("vit", 50): (0.51, 3)}, ""),
     "nothing held out": (rename("val_acc", "train_acc"), {}, "none is named as one on held-out data", ""),
     "nothing to ignore": (lambda rows: rows, {"ignore": "rate"}, "--ignore rate: no run has it", ""),

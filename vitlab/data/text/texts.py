@@ -175,9 +175,16 @@ def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
 
 
 def read_cells(
-    path: Path, key: str, used: Collection[str | None], delimiter: str, quoting: bool, header: bool, advice: str
+    path: Path,
+    key: str,
+    used: Collection[str | None],
+    delimiter: str,
+    quoting: bool,
+    header: bool,
+    advice: str,
+    unique: bool = False,
 ) -> Table:
-    """Read the columns of a file; a column in `used` must have a name of its own; empty rows are left out.
+    """Read the columns of a file; a column in `used`, if `unique` any, must have a name of its own; no empty rows.
 
     A row that lacks a used cell, or has more cells than columns that are not empty, is refused: its cells may be under
     the wrong names. delimiter: "" for a tab if the first line has one, else a comma. advice: about quotes.
@@ -192,7 +199,7 @@ def read_cells(
     if len(numbered) <= header:
         raise UserError(f"{source}: no rows{' below the names of the columns' if numbered else ''}")
     names = [name.strip() for name in numbered.pop(0)[1]] if header else list(map(str, range(len(numbered[0][1]))))
-    for name in used:
+    for name in names if unique else used:
         if names.count(name) > 1:
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
     count, least = len(names), max((names.index(name) + 1 for name in used if name in names), default=0)
