@@ -36,9 +36,9 @@ def edit(path, old, new):
 
 def verdict(*words):
     done = commands.vitlab("verify", *words, "--json")
-    found = json.loads(done.stdout)
-    assert done.returncode == (3 if found["verdict"] == "differs" else 0)
-    return found
+    answer = json.loads(done.stdout)
+    assert done.returncode == (3 if answer["verdict"] == "differs" else 0)
+    return answer
 
 
 def test_an_unchanged_run_is_equal_to_the_last_bit(run):
@@ -58,9 +58,9 @@ def test_an_unchanged_run_is_equal_to_the_last_bit(run):
 
 def test_another_rate_is_named_and_differs_from_its_first_row(run):
     edit(run / "config.yaml", r"\n  lr: .*", "\n  lr: 0.02")
-    found = verdict(run)
-    assert (found["verdict"], found["from_step"], found["differs"]) == ("differs", 3, "train/loss")
-    assert found["changes"] == ["config.yaml: is not the configuration that was trained"]
+    answer = verdict(run)
+    assert (answer["verdict"], answer["from_step"], answer["differs"]) == ("differs", 3, "train/loss")
+    assert answer["changes"] == ["config.yaml: is not the configuration that was trained"]
 
 
 def test_other_versions_are_named_and_a_last_digit_is_rounding(run):
@@ -69,19 +69,19 @@ def test_other_versions_are_named_and_a_last_digit_is_rounding(run):
     (run / "result.json").write_text(json.dumps(result))
     edit(run / "packages.txt", "torchvision==.*", "torchvision==0.1")
     edit(run / "metrics.jsonl", r'("train/loss": [\d.]{8})\d+', r"\g<1>")
-    found = verdict(run)
-    assert (found["verdict"], found["from_step"]) == ("rounding", 3)
-    assert found["changes"][0].startswith("torch 2.0.0 -> ")
-    assert found["changes"][1:] == ["1 installed package: torchvision"]
+    answer = verdict(run)
+    assert (answer["verdict"], answer["from_step"]) == ("rounding", 3)
+    assert answer["changes"][0].startswith("torch 2.0.0 -> ")
+    assert answer["changes"][1:] == ["1 installed package: torchvision"]
 
 
 def test_weights_are_compared_where_all_rows_are_equal(run, tmp_path):
     other = tmp_path / "other"
     commands.succeed("train", "model=vit_nano", *SHORT, "model.dropout=0.1", "seed=1", "--out", other)
     shutil.copy(other / "checkpoints" / "last.ckpt", run / "checkpoints" / "best.ckpt")
-    found = verdict(run)
-    assert found["verdict"] == "differs"
-    assert re.fullmatch(r"\d+ tensors of the weights", found["differs"])
+    answer = verdict(run)
+    assert answer["verdict"] == "differs"
+    assert re.fullmatch(r"\d+ tensors of the weights", answer["differs"])
 
 
 def test_a_changed_picture_is_named(tmp_path):
@@ -94,14 +94,14 @@ def test_a_changed_picture_is_named(tmp_path):
     assert verdict(tmp_path / "run")["verdict"] == "equal"
     for path in root.glob("0/*.png"):
         Image.new("L", (8, 8), 255).save(path)
-    found = verdict(tmp_path / "run")
-    assert (found["verdict"], found["changes"]) == ("differs", ["data=imagefolder: other contents"])
+    answer = verdict(tmp_path / "run")
+    assert (answer["verdict"], answer["changes"]) == ("differs", ["data=imagefolder: other contents"])
 
 
 def test_a_result_that_differs_is_placed_among_other_seeds(run):
     edit(run / "metrics.jsonl", r'"train/loss": [\d.]+', '"train/loss": 9.5')
-    found = verdict(run, "--seeds", "2")
-    assert (found["verdict"], found["seeds"], found["metric"]) == ("seeds", 3, "accuracy")
+    answer = verdict(run, "--seeds", "2")
+    assert (answer["verdict"], answer["seeds"], answer["metric"]) == ("seeds", 3, "accuracy")
     accuracy = find_metric("accuracy")
     assert place_among_seeds(accuracy, [0.5, 0.6], 0.5) == {}
     # by hand: mean 0.6, standard deviation 0.1, t of 2 degrees 4.303, sqrt(4 / 3)

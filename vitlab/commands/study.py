@@ -263,10 +263,12 @@ def report(words: Sequence[str]) -> int:
 
 
 def is_ours(source: str) -> bool:
-    """Tell whether a source is a study of vitlab, a run of it or a folder of these."""
+    """Tell whether a source is a study of vitlab, a run of it or a folder of these; a missing one is by its name."""
     folder = Path(source)
+    if not folder.exists():
+        return not folder.suffix
     marks = ("study.yaml", "result.json", "*/result.json")
-    return not folder.exists() or (folder.is_dir() and any(next(folder.glob(mark), None) for mark in marks))
+    return folder.is_dir() and any(next(folder.glob(mark), None) for mark in marks)
 
 
 def judge(args: argparse.Namespace, words: Sequence[str], options: dict[str, Any]) -> int:
