@@ -66,6 +66,9 @@ def assign(node: DictConfig, key: str, value: Any) -> list[str]:
     for depth, part in enumerate(parts):
         at = ".".join(parts[:depth])
         if not isinstance(parent, DictConfig):
+            if depth > 2 and parts[0] == "models":  # a variant has `recipe: NAME` beside `recipe.lr`
+                node["models"][parts[1]][".".join(parts[2:])] = value
+                return []
             missing = f"; give {at}=NAME too" if at in GROUPS and at in node and parent is None else ""
             return [f"{key}: '{at}' has no keys{suggest_set(node, key, value) or missing}"]
         if is_open(parent):

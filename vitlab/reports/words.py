@@ -1,10 +1,12 @@
 """A study's findings in words and as a table: the same for terminal, page, Markdown, LaTeX, advice and dashboards."""
 
+import csv
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from pathlib import Path
 from typing import NamedTuple
 
 from vitlab.files import write_text
@@ -17,6 +19,7 @@ from vitlab.tasks.metrics import Metric
 WIDTH = 120  # characters of the first sentence
 NAME_WIDTH = 20  # of a model there, if it is too long
 AGAINST = "best vs. runner-up"
+RECIPES = Path(__file__).with_name("recipes.csv")  # by how much drawn recipes lowered the error (scripts/make.py)
 TABLES = ("tables/results.md", "tables/results.tex")
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -129,7 +132,12 @@ def describe_overturn(results: Results) -> str:
     ahead, behind = (metric.to_error(cell.mean) for cell in cells)
     who = f"{results.name_of(last.order[1])} would be ahead at {whole(last.size)}"
     what = f"{'error' if metric.percent else metric.name} by more than {1 - ahead / behind:.0%}"
-    return f"{who} with a recipe that lowers its {what}."
+    name = (results.config.get("models") or {}).get(cells[1].rows[0]["model"], {}).get("model")
+    with RECIPES.open(encoding="utf-8") as file:
+        drawn = [float(row["lowered"]) for row in csv.DictReader(file) if row["model"] == name and metric.percent]
+    better = sum(lowered > 1 - ahead / behind for lowered in drawn)
+    known = f"; of {len(drawn)} drawn for {name} (docs/tuning.md) {better} did" if drawn else ""
+    return f"{who} with a recipe that lowers its {what}{known}."
 
 
 def describe_compute(results: Results) -> str:

@@ -57,6 +57,8 @@ def test_a_variants_keys_hold_wherever_the_choice_of_variants_stands(tmp_path):
     for words in (["models=[b]", "models.b.recipe.lr=0.25"], ["models.b.recipe.lr=0.25", "models=[b]"]):
         (run,) = compose_models(resolved(compose_study(str(file), words))).values()
         assert run.recipe.lr == 0.25
+    lora = compose_study("adapt", ["models.lora.recipe.lr=0.25", "data.root=."]).models["lora"]
+    assert lora["recipe"] == "lora" and lora["recipe.lr"] == 0.25, "beside the recipe that it names"
 
 
 def test_each_model_has_its_own_recipe_unless_the_study_names_one():
