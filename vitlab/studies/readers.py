@@ -23,11 +23,15 @@ from urllib.parse import quote
 import numpy as np
 import yaml
 
-from vitlab.config import UserError, collecting, raise_all
+from vitlab.config import TrainConfig, UserError, collecting, raise_all
+from vitlab.config.groups import affecting, select
 from vitlab.config.identity import flatten
+from vitlab.config.schema.fields import WEIGHTS
 from vitlab.data.text.texts import Table, read_cells
 from vitlab.files import check_regular, read_utf8, reading
 from vitlab.registry import implementation
+from vitlab.studies.results import MARGIN, RunResults
+from vitlab.studies.stats import choose_trials
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
@@ -41,7 +45,7 @@ class Logged:
     settings: dict[str, Any] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
     source: str = ""
-    row: dict[str, Any] = field(default_factory=dict)  # of results.csv
+    row: dict[str, Any] = field(default_factory=dict)  # of results.csv, where vitlab trained it
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -199,15 +203,20 @@ def list_pickled(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def read_study(path: Path) -> list[Logged]:
-    """Read the finished runs of a study of vitlab, or the run of a result.json."""
-    study, result = path.name == "study.yaml", RunFiles(path.parent).read_result()[0]
-    rows = StudyFiles(path.parent).finished_rows() if study else [result | {"run": path.parent.name}] if result else []
-    runs = []
-    for row in rows:
-        settings = {key: row[key] for key in row if key in OF_STUDY or "." in key}
-        values = numbers_of({key: value for key, value in row.items() if key not in settings})
+    """Read the finished runs of a study of vitlab, of trials the best, or the run of a result.json."""
+    files, study, runs = StudyFiles(path.parent), path.name == "study.yaml", []
+    result = {} if study else RunFiles(path.parent).read_result()[0] or {}
+    rows = files.finished_rows() if study else [result | {"run": path.parent.name}] if result else []
+    beside = {"margin": files.config().get("margin", MARGIN)} if study else {}
+    for row in choose_trials(rows):
+        row = beside | {key: value for key, value in row.items() if not isinstance(value, dict | list)}
+        run = RunFiles(path.parent / row["run"] if study else path.parent)
+        told = {key: row[key] for key in row if key in OF_STUDY or "." in key}
+        settings = told | dict(flatten(select(RunResults(run).config, TrainConfig, WEIGHED), choices=True)) | told
+        settings = {key: settings[key] for key in settings if key in OF_STUDY or not (row.get("trial") and key in row)}
+        values = numbers_of({key: value for key, value in row.items() if key not in told})
         values = {key if key.startswith(("validation_", "train_")) else f"test_{key}": values[key] for key in values}
-        runs.append(Logged(row["run"], path.parent / row["run"] if study else path.parent, settings, values))
+        runs.append(Logged(row["run"], run.folder, settings, values, row=row))
     return runs
 
 
@@ -423,7 +432,8 @@ MEASURED = {name: place for place, names in enumerate((*RISING, *FALLING)) for n
 SPLITS = ("test predict heldout holdout", "eval val valid validation dev", "", "train training")
 SPLITS = {name: place for place, names in enumerate(SPLITS) for name in names.split() or [""]}
 EACH_RUN = ("run", "name", "id", "dir", "path", "folder", "time", "timestamp", "date", "created", "host", "url", "pid")
-OF_STUDY = ("model", "data", "train_size", "seed", "budget", "trial")
+OF_STUDY = ("model", "data", "train_size", "seed", "budget")
+WEIGHED = affecting(WEIGHTS)
 
 
 def tail(key: str) -> str:
