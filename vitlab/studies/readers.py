@@ -74,7 +74,9 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
+NO_COMMA = re.compile(r"\.|,.*,|^\s*\d{3}\s*$")  # beside a number that is cut at its thousands
 STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter", "epoch")
+KEPT = ("batch_size", "weight_decay", "dropout", "depth", "width", "layers", "heads", "hidden_size")  # in all steps
 BESIDE = ("args.yaml", "hparams.yaml", ".hydra/config.yaml")  # the settings of timm, Lightning and Hydra
 
 
@@ -88,18 +90,26 @@ def as_number(text: str) -> float:
 
 
 def read_columns(path: Path, used: Iterable[str] = (), unique: bool = False) -> Table:
-    """Read the columns of a table as texts, CSV or a JSON object a line. Raises UserError.
+    """Read the columns of a table as texts: CSV, a JSON object a line, or a JSON list of objects. Raises UserError.
 
     `used` columns must have a name of their own; if `unique`, all.
     """
     text = read_utf8(path, "CSV")
-    if not text.lstrip().startswith("{"):
+    if not text.lstrip().startswith(("{", "[")):
         found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", unique=unique)
         if len(found.columns) == 1 and (mark := re.search(r"[;|\t]|\b \b", next(iter(found.columns)))):
             problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
             raise UserError(f"{path}: {problem}")
+        for key, cells in found.columns.items():
+            marked = next(filter(THOUSANDS.fullmatch, cells), "").strip()
+            if marked and tail(key) not in NAMES["size"] and not any(map(NO_COMMA.search, cells)):
+                thousand, decimal = marked.replace(",", ""), marked.replace(",", ".")
+                raise UserError(f"{path}: {key}={marked} can be {thousand} or {decimal}; write one of them")
         return found
     rows = {}
+    if text.lstrip().startswith("["):
+        with reading(str(path), "give a list of JSON objects, or one a line"):
+            text = "\n".join(map(json.dumps, json.loads(text)))
     for number, line in enumerate(text.split("\n"), 1):
         with reading(f"{path}, line {number}", "give a JSON object a line"):
             if line.strip():
@@ -135,7 +145,10 @@ def read_table(path: Path) -> list[Logged]:
     for place in range(count):
         groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
     steps = [[numbers[step][place] for place in of] for of in groups.values() if len(of) > 1] if step else []
-    if not steps or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps):
+    sweeps = any(
+        len({columns[key][place] for place in of}) > 1 for key in columns if tail(key) in KEPT for of in groups.values()
+    )
+    if sweeps or not steps or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps):
         groups = {place: [place] for place in range(count)}  # a step is where a run has ended
     for of in groups.values() if step else ():
         told: dict[tuple[float, str], set[str]] = {}  # rows of one step fill different columns, as Lightning's do
@@ -333,6 +346,7 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
     first, _, more = head.lstrip().partition(b"\n")
     columns = re.search(rb"[,;\t]", first) and more and b"\0" not in head
     table = first.endswith(b"}") or not more if first.startswith(b"{") else columns
+    table = table or re.match(rb"\[\s*\{", head.lstrip())
     kinds = {
         read_study: path.name == "study.yaml" or (path.name == "result.json" and b'"train_size"' in head),
         read_database: head.startswith(b"SQLite format 3\0"),
@@ -354,7 +368,7 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
     runs: list[Logged] = []
     check_regular(path, str(path))
     if own:
-        module = implementation("vitlab.studies.readers", own, "read")
+        module = implementation("vitlab.studies.readers", own, "read", "--reader")
         with reading(str(path), f"correct {own}"):
             runs = [Logged(str(name), path, dict(settings), dict(of)) for name, settings, of in module.read(path)]
     elif path.is_file() and (reader := find_reader(path)):
