@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -463,10 +464,9 @@ def describe_command(config: TrainConfig) -> str:
         for one in (config, compose(TrainConfig, [*names.items()]))
     )
     names |= {key.removesuffix(".name"): value for key, value in settings.items() if value != default.get(key, key)}
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in names.items()}
-    given = [f"{key}={text}" for key, text in texts.items() if not key.endswith((".kind", ".modality"))]
-    given = [word for word in given if not (word.startswith("budget.") and word.endswith("=null"))]
-    return shlex.join(["vitlab", "train", *given])
+    words = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in names.items()]
+    needless = r"[\w.]+\.(kind|modality)=|budget\.\w+=null"
+    return shlex.join(["vitlab", "train", *(word for word in words if not re.match(needless, word))])
 
 
 def describe_use(loaded: "LoadedRun") -> dict[str, str]:

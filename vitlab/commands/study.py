@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -232,19 +232,14 @@ def report(words: Sequence[str]) -> int:
     others.add_argument("--reader", metavar="MODULE", help="your own, as PACKAGE.MODULE: docs/others.md")
     others.add_argument("--out", type=non_empty_path, metavar="DIR", help="default: runs/SOURCE-report")
     args = parser.parse_args(words)
+    from vitlab.studies.others import load_others
     from vitlab.studies.results import load_results
 
     options = {key: vars(args)[key] for key in (*GUESSED, "lower_is_better", "chance", "ignore", "reader", "out")}
-    if args.reader or len(args.studies) > 1 or not (Path(args.studies[0]) / "study.yaml").exists():
-        return judge(args, words, options)
-    raise_all([f"--{key.replace('_', '-')}: is for several sources" for key in options if options[key] is not None])
-    return rewrite(load_results(args.studies[0]), wandb=args.wandb, runs=args.runs, as_json=args.json)
-
-
-def judge(args: argparse.Namespace, words: Sequence[str], options: dict[str, Any]) -> int:
-    """Write the report of several sources or other programs; say what was read as model, size, seed and metric."""
-    from vitlab.studies.others import load_others
-
+    if not args.reader and len(args.studies) == 1 and (Path(args.studies[0]) / "study.yaml").exists():
+        given = [key.replace("_", "-") for key in options if options[key] is not None]
+        raise_all(f"--{key}: is for several sources, or runs of other programs" for key in given)
+        return rewrite(load_results(args.studies[0]), wandb=args.wandb, runs=args.runs, as_json=args.json)
     out = args.out or Path("runs") / f"{Path(args.studies[0]).resolve().stem}-report"
     refuse_folder(out, "results.csv")
     results = load_others(args.studies, **options | {"out": out})

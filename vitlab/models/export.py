@@ -124,9 +124,7 @@ def save_timm(model: nn.Module, folder: Path, classes: Sequence[str] = (), **see
     except (UserError, RuntimeError) as error:
         lacking = find_lacking(model) or f"model={config.name} as it is here"
         raise UserError(f"timm has no {lacking}; export to a .safetensors file instead") from error
-    twin.pretrained_cfg = {
-        key: twin.pretrained_cfg[key] for key in twin.pretrained_cfg if key not in ("tag", "license")
-    }
+    twin.pretrained_cfg |= {"license": None, "tag": None}  # of other weights
     seen |= {"input_size": size, "crop_pct": 1.0}
     save_for_hf(twin, folder, {"label_names": list(classes)}, safe_serialization=True, data_config=seen)
     images = torch.randn(3, *size, generator=torch.Generator().manual_seed(0))

@@ -127,14 +127,14 @@ def describe_runs(runs: Sequence[Logged], what: str) -> str:
 
 def describe_tested(runs: Sequence[Logged]) -> str:
     """Describe the metric that vitlab measured on test items. Raises UserError if not all have the same of both."""
-    metric, tested = main_metric([run.row for run in runs]), dict[tuple[Any, ...], list[str]]()
+    metric, tested = main_metric([run.row for run in runs]), dict[tuple[Any, ...], dict[str, Any]]()
     several = len({run.source for run in runs}) > 1
     for run in runs:
         if (own := main_metric([run.row])).value(run.row) is not None:
             items = own.key, RunFiles(run.path).data_hash(), run.row.get("holdout"), run.row.get("test_items")
-            tested.setdefault(items, []).append(run.source if several else run.run)
+            tested.setdefault(items, {})[run.source if several else run.run] = run
     if len(tested) > 1:
-        names = " and ".join(cut_names([*dict.fromkeys(of)], 3) for of in tested.values())
+        names = " and ".join(cut_names([*of], 3) for of in tested.values())
         text = f"{names}: not the same metric, data and test items, so no differences between them"
         raise UserError(f"{text}; report each alone, or compare a number that they logged by --metric KEY")
     return f"{metric.name} on test items ({'higher' if metric.higher_is_better else 'lower'} is better)"

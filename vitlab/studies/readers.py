@@ -145,10 +145,12 @@ def read_table(path: Path) -> list[Logged]:
     for place in range(count):
         groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
     steps = [[numbers[step][place] for place in of] for of in groups.values() if len(of) > 1] if step else []
-    sweeps = any(
-        len({columns[key][place] for place in of}) > 1 for key in columns if tail(key) in KEPT for of in groups.values()
-    )
-    if sweeps or not steps or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps):
+    kept = [[columns[key][place] for place in of] for of in groups.values() for key in columns if tail(key) in KEPT]
+    if (
+        any(len({*cells}) > 1 for cells in kept)
+        or not steps
+        or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps)
+    ):
         groups = {place: [place] for place in range(count)}  # a step is where a run has ended
     for of in groups.values() if step else ():
         told: dict[tuple[float, str], set[str]] = {}  # rows of one step fill different columns, as Lightning's do
