@@ -55,7 +55,7 @@ def load_others(
     keys = {role: choose_keys(role, asked[role], runs, problems) for role in ROLES}
     averaged = {*choose_keys("ignore", ignore, runs, problems)} if ignore else set()
     averaged |= {*choose_keys("seed", None, runs, [])} if seed == NOTHING else set()  # runs are counted
-    ours = metric is None and all(run.row for run in runs)
+    ours = metric is None and lower_is_better is None and all(run.row for run in runs)
     measures = [] if ours else choose_measures(metric, runs, problems)
     raise_all(problems)
     if ours:
@@ -205,10 +205,8 @@ def place(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]]) -> set[str]
     for run in runs:
         size, seed = run.row.pop("size") or 1, run.row["seed"]
         run.row |= {"model": str(run.row["model"] or ""), "train_size": parse(round(size * (100 if shares else 1), 6))}
-        run.row |= {
-            "unit": run.row.get("unit", unit),
-            "seed": seed if all(isinstance(one, int) for one in seeds) else places[seed],
-        }
+        seed = seed if all(isinstance(one, int) for one in seeds) else places[seed]
+        run.row = {"unit": unit, **run.row, "seed": seed}
     return used
 
 

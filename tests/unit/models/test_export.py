@@ -95,7 +95,7 @@ def test_timm_builds_what_a_folder_holds(variant, tmp_path):
     assert save_timm(mine, folder, ["a"] * mine.vitlab_shape["num_classes"], mean=(0.1,), std=(0.2,)) < 1e-5
     theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     torch.testing.assert_close(theirs(images), mine(images), rtol=1e-5, atol=1e-5)
-    assert (theirs.pretrained_cfg["mean"], theirs.pretrained_cfg["crop_pct"]) == ([0.1], 1.0)
+    assert (theirs.pretrained_cfg["mean"][0], theirs.pretrained_cfg["crop_pct"]) == (0.1, 1.0)
     assert "license" not in (folder / "config.json").read_text()
 
 
