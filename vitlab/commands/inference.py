@@ -340,10 +340,9 @@ def export(words: Sequence[str]) -> int:
     RunFiles(run).finished_result()
     if path.is_dir() and (path.suffix or any(path.iterdir())):
         raise UserError(f"{path}: is a folder, and not an empty one for transformers; give another name")
-    if hub and (path.suffix or path.is_file()):
-        raise UserError(f"{path}: --format hub writes a folder; give a name without a dot")
-    if path.suffix not in (".safetensors", ".onnx") and (path.suffix or path.is_file()):
-        raise UserError(f"{path}: give a file that ends in .safetensors or .onnx, or a folder for transformers")
+    if (hub or path.suffix not in (".safetensors", ".onnx")) and (path.suffix or path.is_file()):
+        wanted = "a file that ends in .safetensors or .onnx, or a folder for transformers"
+        raise UserError(f"{path}: give {'a folder without a dot in its name' if hub else wanted}")
     refuse_unwritable(path.parent, "FILE")
     with status_line("loading torch, lightning and timm"):
         from vitlab.models.base import as_model

@@ -112,18 +112,22 @@ def save_timm(model: nn.Module, folder: Path, classes: Sequence[str] = (), **see
     `seen` is the preprocessing of its images. Raises UserError, and writes nothing, if timm has no such model.
     """
     config, shape = model.vitlab_config, model.vitlab_shape
-    size = (shape["channels"], *shape["image_size"])
-    options = {"num_classes": shape["num_classes"], "in_chans": size[0], "img_size": size[1:]}
     try:
         if isinstance(config, TimmConfig):
             twin = timm_adapter.build(replace(config, pretrained=False, stem="imagenet"), **shape)
         else:
-            name, more = describe_in_timm(model)
-            twin = timm_adapter.create(name, f"model={config.name}", **options, **more)
+            name, options = describe_in_timm(model)
+            options |= {
+                "num_classes": shape["num_classes"],
+                "in_chans": shape["channels"],
+                "img_size": shape["image_size"],
+            }
+            twin = timm_adapter.create(name, f"model={config.name}", **options)
         twin.load_state_dict(export_weights(model))
     except (UserError, RuntimeError) as error:
         lacking = find_lacking(model) or f"model={config.name} as it is here"
         raise UserError(f"timm has no {lacking}; export to a .safetensors file instead") from error
+    size = (shape["channels"], *shape["image_size"])
     twin.pretrained_cfg |= {"license": None, "tag": None}  # of other weights
     seen |= {"input_size": size, "crop_pct": 1.0}
     save_for_hf(twin, folder, {"label_names": list(classes)}, safe_serialization=True, data_config=seen)

@@ -168,7 +168,7 @@ def read_table(path: Path) -> list[Logged]:
         settings, values = {}, {}
         for key, cells in columns.items():
             of_run = [cells[place] for place in places if cells[place].strip()]
-            varies = len(groups) < count and key not in named and (key == step or len({*of_run}) > 1)
+            varies = key == step or (len(groups) < count and key not in named and len({*of_run}) > 1)
             if of_run and (key in measured or varies):
                 values[key] = float(of_run[-1].replace(",", ""))
             elif of_run:
