@@ -1,14 +1,20 @@
 """`init=`: fine-tuning a run on another data set; `vitlab export`."""
 
 import json
+import re
+import shlex
 
 import pytest
+import timm
 import torch
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from transformers import ViTConfig, ViTForImageClassification
 
 import vitlab as api
 from tests.integration.commands import PLAIN, succeed, vitlab
+from vitlab.config import TrainConfig, compose, resolved
+from vitlab.config.identity import identity
 from vitlab.training.checkpoints import read_checkpoint
 
 VIT = [*PLAIN, "model=vit_nano", "model.pool=token"]
@@ -79,6 +85,14 @@ def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):
     theirs = ViTForImageClassification.from_pretrained(tmp_path / "folder").eval()
     torch.testing.assert_close(theirs(images).logits, expected, rtol=1e-5, atol=1e-5)
     assert [theirs.config.id2label[index] for index in range(36)] == list(run.classes)
+    hub = tmp_path / "hub"
+    assert succeed("export", pretrained, hub, "--format", "hub").stdout == f"{hub}\n"
+    torch.testing.assert_close(timm.create_model(f"local-dir:{hub}", pretrained=True).eval()(images), expected)
+    card = ModelCard.load(hub / "README.md")
+    assert (card.data.library_name, card.data.tags) == ("timm", ["vitlab", "classification"])
+    (command,) = re.findall(r"^    vitlab (train .*)", card.text, re.MULTILINE)
+    again = compose(TrainConfig, shlex.split(command)[1:])
+    assert identity(resolved(again), "") == identity(resolved(run.config), "")
     processor = json.loads((tmp_path / "folder" / "preprocessor_config.json").read_text())
     assert (processor["image_mean"], processor["size"]) == ([0.29], {"height": 16, "width": 16})
 

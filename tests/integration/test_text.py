@@ -6,7 +6,8 @@ import re
 
 import pytest
 import torch
-from transformers import GPT2LMHeadModel
+from huggingface_hub import ModelCard
+from transformers import BertForPreTraining, GPT2LMHeadModel
 
 from tests.integration.commands import succeed, vitlab
 from vitlab.config import read_yaml
@@ -138,10 +139,24 @@ def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
     assert "2 finished already" in again.stderr
 
 
+def test_a_bert_goes_to_hugging_face(corpus, tmp_path):
+    words = ["task=masked_lm", "data=textfile", f"data.path={corpus}", "data.length=16", "data.vocabulary=300"]
+    words += ["model.positions=learned", "model.norm_first=false", "analyses=[]", "budget.steps=3"]
+    succeed("train", *words, "model.width=24", "model.heads=3", "model.depth=1", "--out", tmp_path / "run")
+    succeed("export", tmp_path / "run", tmp_path / "folder", "--format", "hub")
+    theirs = BertForPreTraining.from_pretrained(tmp_path / "folder").eval()
+    ours = load_run(tmp_path / "run").model
+    tokens = torch.randint(1, ours.vocabulary, (2, 11))
+    found = theirs(tokens).prediction_logits
+    torch.testing.assert_close(ours.masked_logits(ours(tokens)), found, rtol=1e-5, atol=1e-5)
+    assert "BertForPreTraining.from_pretrained" in ModelCard.load(tmp_path / "folder" / "README.md").text
+
+
 def test_a_language_model_goes_to_hugging_face_and_comes_back(corpus, tmp_path):
     words = ["train", *TINY, "data=textfile", f"data.path={corpus}", "model.positions=learned", "analyses=[]"]
     succeed(*words, "budget.steps=6", "--out", tmp_path / "run")
-    succeed("export", tmp_path / "run", tmp_path / "folder")
+    succeed("export", tmp_path / "run", tmp_path / "folder", "--format", "hub")
+    assert "GPT2LMHeadModel.from_pretrained" in ModelCard.load(tmp_path / "folder" / "README.md").text
     theirs = GPT2LMHeadModel.from_pretrained(tmp_path / "folder").eval()
     ours = load_run(tmp_path / "run").model
     tokens = torch.randint(ours.vocabulary, (2, 11))

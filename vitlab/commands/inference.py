@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,13 +18,17 @@ from vitlab.commands.arguments import (
     positive_integer,
     status_line,
 )
-from vitlab.config import UserError, collecting, printable, raise_all
+from vitlab.config import TrainConfig, UserError, collecting, compose, printable, raise_all, resolved
+from vitlab.config.groups import affecting, select
+from vitlab.config.identity import flatten
+from vitlab.config.schema.fields import WEIGHTS
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.files import read_json, read_utf8, write_json, write_text
 from vitlab.formatting import cut_names, plural
 from vitlab.studies.store import format_line
+from vitlab.tasks.metrics import METRICS
 from vitlab.training.files import RunFiles, refuse_unwritable
 
 if TYPE_CHECKING:
@@ -317,7 +323,8 @@ SLACK = 1e-2  # of the largest logit: how far those in another library may be fr
 EXPORT = """Write a finished run's model for other programs.
   vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
   vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size
-  vitlab export runs/gpt gpt-folder                              # a folder for Hugging Face's transformers"""
+  vitlab export runs/gpt gpt-folder                              # a folder for Hugging Face's transformers
+  vitlab export runs/vit vit-folder --format hub                 # of timm or transformers, with a model card"""
 
 
 def export(words: Sequence[str]) -> int:
@@ -326,22 +333,31 @@ def export(words: Sequence[str]) -> int:
     about = ".safetensors (weights), .onnx (the whole model), or a folder"
     parser.add_argument("file", type=non_empty_path, metavar="FILE", help=about)
     parser.add_argument("--names", choices=["timm", "own"], default="timm", help="of the weights (default: timm)")
+    about = "hub: a folder that timm (images) or transformers (text) loads, with a model card"
+    parser.add_argument("--format", choices=["hub"], help=about)
     args = parser.parse_args(words)
-    path, run = args.file, args.run
+    path, run, hub = args.file, args.run, args.format == "hub"
     RunFiles(run).finished_result()
     if path.is_dir() and (path.suffix or any(path.iterdir())):
         raise UserError(f"{path}: is a folder, and not an empty one for transformers; give another name")
-    if path.suffix not in (".safetensors", ".onnx") and (path.suffix or path.is_file()):
-        raise UserError(f"{path}: give a file that ends in .safetensors or .onnx, or a folder for transformers")
+    if (hub or path.suffix not in (".safetensors", ".onnx")) and (path.suffix or path.is_file()):
+        wanted = "a file that ends in .safetensors or .onnx, or a folder for transformers"
+        raise UserError(f"{path}: give {'a folder without a dot in its name' if hub else wanted}")
     refuse_unwritable(path.parent, "FILE")
     with status_line("loading torch, lightning and timm"):
         from vitlab.models.base import as_model
-        from vitlab.models.export import compare_onnx, save_onnx, save_safetensors
+        from vitlab.models.export import compare_onnx, save_onnx, save_safetensors, save_timm
         from vitlab.models.huggingface import compare_huggingface
         from vitlab.training.checkpoints import load_run
 
     loaded = load_run(run)
     about, is_text = describe_use(loaded), loaded.config.data.modality == "text"
+    if hub and not is_text:
+        seen = {"mean": loaded.config.data.mean, "std": loaded.config.data.std, "interpolation": "bilinear"}
+        report_difference(path, save_timm(loaded.model, path, loaded.classes, **seen), "timm")
+        write_card(loaded, run, path, "timm", f'timm.create_model("local-dir:{path.name}", pretrained=True)')
+        print(path)
+        return 0
     if path.suffix == ".onnx" and loaded.config.task.kind == "classification":
         from vitlab.training.predict import Predictor
 
@@ -361,6 +377,9 @@ def export(words: Sequence[str]) -> int:
     else:
         write_folder(loaded, run, path)
         report_difference(path, compare_huggingface(loaded.model, path), "transformers")
+        if hub:
+            kind = read_json(path / "config.json")["architectures"][0]
+            write_card(loaded, run, path, "transformers", f'transformers.{kind}.from_pretrained("{path.name}")')
     print(path)
     return 0
 
@@ -407,6 +426,46 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     names = {f"{role}_token": tokenizer.inner.id_to_token(ids[f"{role}_token_id"]) for role in ("bos", "eos", "pad")}
     # without a class AutoTokenizer would take the architecture's own
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
+
+
+def write_card(loaded: "LoadedRun", run: str, folder: Path, library: str, load: str) -> None:
+    """Write the README.md of a hub's folder: data, recipe, results, command, the study's table, limits."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    from vitlab.reports.words import MARKDOWN, escape, format_markdown
+    from vitlab.studies.results import load_results
+
+    result, config, study = loaded.result, loaded.config, RunFiles(run).folder.parent
+    shown = {m.name: m.text(m.value(result)) for m in METRICS if m.is_compared and m.value(result) is not None}
+    facts = {
+        "data": f"{config.data.name}, {result['train_items']:,} items, SHA-256 {RunFiles(run).data_hash()}",
+        "test": ", ".join(f"{name} {text}" for name, text in shown.items()),
+        "recipe": f"{config.recipe.name}, {result['steps']:,} steps, seed {config.seed}",
+        **{key: text for key, text in describe_use(loaded).items() if key.startswith(("model", "target_"))},
+    }
+    table = "".join(f"| {key} | {escape(text, MARKDOWN)} |\n" for key, text in facts.items())
+    table = f"| | |\n|---|---|\n{table}\nTrain it again:\n\n    {describe_command(config)}\n"
+    if (study / "study.yaml").is_file():
+        table += f"\n## Its study\n{format_markdown(load_results(study))}"
+    about = ModelCardData(library_name=library, tags=["vitlab", config.task.name])
+    text = f"---\n{about.to_yaml()}\n---\n# {escape(folder.name, MARKDOWN)}\n\n    {load}\n\n{table}\n## Limits\n"
+    text += "One run: other seeds give other numbers. Tested on the same data alone. The licence is yours to add.\n"
+    ModelCard(text).save(folder / "README.md")
+
+
+def describe_command(config: TrainConfig) -> str:
+    """Describe the command that trains a run again: what differs from the defaults of its groups."""
+    names = {key: vars(config)[key].name for key in ("model", "data", "task", "recipe")}
+    places = {f"data.{key}": vars(config.data).get(key) for key in ("root", "path", "source", "target")}
+    names |= {key: place for key, place in places.items() if isinstance(place, str)}
+    settings, default = (
+        dict(flatten(select(resolved(one), TrainConfig, affecting(WEIGHTS)), choices=True))
+        for one in (config, compose(TrainConfig, [*names.items()]))
+    )
+    names |= {key.removesuffix(".name"): value for key, value in settings.items() if value != default.get(key, key)}
+    words = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in names.items()]
+    needless = r"[\w.]+\.(kind|modality)=|budget\.\w+=null"
+    return shlex.join(["vitlab", "train", *(word for word in words if not re.match(needless, word))])
 
 
 def describe_use(loaded: "LoadedRun") -> dict[str, str]:

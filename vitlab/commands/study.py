@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -166,10 +166,10 @@ def sync(words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     from vitlab.studies.results import load_runs
 
-    found = load_runs(Path(args.study).resolve().name, args.study)
+    found = load_runs(args.study)
     from vitlab.reports.wandb import WAITING, is_uploaded, list_uploads
 
-    uploads, code = [upload for results in found.values() for upload in list_uploads(results)], 0
+    uploads, code = list_uploads(found), 0
     waiting = [file.resolve() for _, state, file in uploads if state == WAITING]
     environment = PATIENCE | {key: value for key, value in os.environ.items() if key not in NOT_OURS}
     with tempfile.TemporaryDirectory() as scratch:  # for W&B's logs
@@ -202,13 +202,14 @@ def sync(words: Sequence[str]) -> int:
 
 REPORT = """Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files.
 
-Of several studies, or of runs of `vitlab train` and folders of them, it writes one page that compares their runs, into
-the first folder. Runs of other programs become a study whose report goes to --out:
+Several studies, runs of `vitlab train` and runs of other programs become one study, whose report goes to --out:
 
+  vitlab report runs/quick runs/slow
   vitlab report results.csv
   vitlab report sweep/ --model args.arch --size n_train --metric eval_top1
-A source is a file or folder of Hugging Face's Trainer, timm, Lightning, TensorBoard, W&B, MLflow, trackio or
-scikit-learn, or a table (docs/others.md). What is model, size, seed and metric is guessed and said."""
+A source is a study, a run, a folder of runs, or a file or folder of Hugging Face's Trainer, timm, Lightning,
+TensorBoard, W&B, MLflow, trackio or scikit-learn, or a table (docs/others.md). What is model, size, seed and metric is
+guessed and said."""
 GUESSED = ("model", "size", "seed", "metric")
 
 
@@ -220,7 +221,7 @@ def report(words: Sequence[str]) -> int:
     about = "a W&B workspace and report too; saved to W&B if you are logged in"
     parser.add_argument("--wandb", action="store_true", help=about)
     parser.add_json()
-    others = parser.add_argument_group("runs of other programs")
+    others = parser.add_argument_group("several sources, or runs of other programs")
     for key in GUESSED:
         others.add_argument(f"--{key}", metavar="KEY", help=f"the {key}{', or none' if key != 'metric' else ''}")
     about = "the metric falls, or rises, as runs get better (default: by its name)"
@@ -231,50 +232,14 @@ def report(words: Sequence[str]) -> int:
     others.add_argument("--reader", metavar="MODULE", help="your own, as PACKAGE.MODULE: docs/others.md")
     others.add_argument("--out", type=non_empty_path, metavar="DIR", help="default: runs/SOURCE-report")
     args = parser.parse_args(words)
-    from vitlab.studies.results import load_runs
+    from vitlab.studies.others import load_others
+    from vitlab.studies.results import load_results
 
     options = {key: vars(args)[key] for key in (*GUESSED, "lower_is_better", "chance", "ignore", "reader", "out")}
-    if args.reader or not all(map(is_ours, args.studies)):
-        return judge(args, words, options)
-    problems = [
-        f"--{key.replace('_', '-')}: is for runs of other programs" for key in options if options[key] is not None
-    ]
-    raise_all(problems)
-    names = [Path(folder).resolve().name for folder in args.studies]  # the whole path where two are the same
-    named = [name if names.count(name) == 1 else path for name, path in zip(names, args.studies, strict=True)]
-    studies: dict[str, Results] = {}
-    for name, folder in zip(named, args.studies, strict=True):
-        with collecting(problems):
-            studies |= load_runs(name, folder)
-    raise_all(problems)
-    if len(args.studies) == len(studies) == 1 and (only := next(iter(studies.values()))).files:
-        return rewrite(only, wandb=args.wandb, runs=args.runs, as_json=args.json)
-    for option in ("json", "wandb"):
-        if vars(args)[option]:
-            raise UserError(f"--{option}: is for one study; give the folder of one")
-    with status_line("loading altair"):
-        from vitlab.formatting import file_stem
-        from vitlab.reports.pages.compare import merge_studies, write_compare_page
-
-    path = Path(args.studies[0]) / f"{file_stem('-'.join(['compare', *named[1:]]))}.html"
-    compared = find_runs(args.runs, list(merge_studies(studies).run_files))
-    print(write_compare_page(studies, path, compared) or "There are no two finished runs to compare.")
-    return 0
-
-
-def is_ours(source: str) -> bool:
-    """Tell whether a source is a study of vitlab, a run of it or a folder of these; a missing one is by its name."""
-    folder = Path(source)
-    if not folder.exists():
-        return not folder.suffix
-    marks = ("study.yaml", "result.json", "*/result.json")
-    return folder.is_dir() and any(next(folder.glob(mark), None) for mark in marks)
-
-
-def judge(args: argparse.Namespace, words: Sequence[str], options: dict[str, Any]) -> int:
-    """Write the report of runs of other programs; say first what was read as model, size, seed and metric."""
-    from vitlab.studies.others import load_others
-
+    if not args.reader and len(args.studies) == 1 and (Path(args.studies[0]) / "study.yaml").exists():
+        given = [key.replace("_", "-") for key in options if options[key] is not None]
+        raise_all(f"--{key}: is for several sources, or runs of other programs" for key in given)
+        return rewrite(load_results(args.studies[0]), wandb=args.wandb, runs=args.runs, as_json=args.json)
     out = args.out or Path("runs") / f"{Path(args.studies[0]).resolve().stem}-report"
     refuse_folder(out, "results.csv")
     results = load_others(args.studies, **options | {"out": out})

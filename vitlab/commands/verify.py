@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -94,7 +95,7 @@ def train_again(
         from vitlab.training.train import keep_process_settings
 
     refuse_other_source(source_of(config.init), files)
-    console, stopping, taken = Console(stderr=True), Stopping(), itertools.count(1)
+    console, stopping, taken = Console(stderr=True), Stopping(folder.parent), itertools.count(1)
     state = RunState(files.folder.name, config.model.name, 0, "running")
     with keep_process_settings():
         run = Run(config, open_data(config.data, console), folder)
@@ -111,7 +112,8 @@ def train_again(
                 return run, train_and_test(run, None, Hooks(report, stop, analyze=lambda _: None))
             except Interrupted:
                 if stopping.requested:
-                    raise KeyboardInterrupt from None
+                    print("vitlab: stopped; nothing is kept", file=sys.stderr)
+                    raise SystemExit(130) from None
                 return run, None
             except Diverged as error:
                 return run, {"status": "diverged", "diverged": str(error)}

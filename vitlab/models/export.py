@@ -1,17 +1,23 @@
 """Weights and whole models for other programs: timm's names, safetensors, ONNX."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import timm
 import torch
 from safetensors.torch import save
+from timm.models import save_for_hf
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
+from vitlab.config.schema.models import TimmConfig
 from vitlab.files import replacing
+from vitlab.models import timm_adapter
 from vitlab.models.base import Model
+from vitlab.models.vit import ViT
 from vitlab.models.weights import find_lacking, name_in_timm
 
 FORMATS = ("own", "timm")
@@ -98,3 +104,55 @@ def compare_onnx(model: nn.Module, path: str | Path, image_size: tuple[int, int]
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"images": images.numpy()})
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-6))
+
+
+def save_timm(model: nn.Module, folder: Path, classes: Sequence[str] = (), **seen: Any) -> float:
+    """Write a folder that timm loads; return how far its logits are from the model's, over the largest logit.
+
+    `seen` is the preprocessing of its images. Raises UserError, and writes nothing, if timm has no such model.
+    """
+    config, shape = model.vitlab_config, model.vitlab_shape
+    try:
+        if isinstance(config, TimmConfig):
+            twin = timm_adapter.build(replace(config, pretrained=False, stem="imagenet"), **shape)
+        else:
+            name, options = describe_in_timm(model)
+            options |= {
+                "num_classes": shape["num_classes"],
+                "in_chans": shape["channels"],
+                "img_size": shape["image_size"],
+            }
+            twin = timm_adapter.create(name, f"model={config.name}", **options)
+        twin.load_state_dict(export_weights(model))
+    except (UserError, RuntimeError) as error:
+        lacking = find_lacking(model) or f"model={config.name} as it is here"
+        raise UserError(f"timm has no {lacking}; export to a .safetensors file instead") from error
+    size = (shape["channels"], *shape["image_size"])
+    twin.pretrained_cfg |= {"license": None, "tag": None}  # of other weights
+    seen |= {"input_size": size, "crop_pct": 1.0}
+    save_for_hf(twin, folder, {"label_names": list(classes)}, safe_serialization=True, data_config=seen)
+    images = torch.randn(3, *size, generator=torch.Generator().manual_seed(0))
+    theirs = timm.create_model(f"local-dir:{folder}", pretrained=True)
+    with torch.inference_mode():
+        wanted, found = (one.eval().cpu()(images) for one in (model, theirs))
+    return float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-6))
+
+
+def describe_in_timm(model: nn.Module) -> tuple[str, dict[str, Any]]:
+    """Describe a ViT or Mixer as a name of timm and its options. Raises UserError for another model."""
+    config = model.vitlab_config
+    if find_lacking(model) or not isinstance(model, ViT):
+        raise UserError(config.name)
+    ratio, mixer = (config.mlp_width or 4 * config.width) / config.width, config.mixer
+    if mixer.kind == "token_mlp":  # of timm's own sizes alone
+        letter, patch = {512: "s", 768: "b", 1024: "l"}.get(config.width), model.patch_embed.patch_size[0]
+        ratios = (mixer.hidden or config.width // 2) / config.width, ratio
+        return f"mixer_{letter}{patch}_224", {"mlp_ratio": ratios}
+    sizes = {"patch_size": model.patch_embed.patch_size, "embed_dim": config.width}
+    sizes |= {"depth": config.depth, "num_heads": config.heads, "mlp_ratio": ratio, "act_layer": config.mlp}
+    sizes |= {"qkv_bias": mixer.qkv_bias, "qk_norm": mixer.qk_norm, "norm_layer": config.norm}
+    sizes |= {"init_values": config.layer_scale, "pre_norm": config.norm_pre, "fc_norm": config.fc_norm}
+    sizes |= {"reg_tokens": config.registers, "no_embed_class": not model.prefix_positions}
+    sizes |= {"class_token": model.cls_token is not None, "global_pool": {"mean": "avg"}.get(config.pool, config.pool)}
+    sizes |= {"pos_embed": "none" if model.position_table is None else "learn"}
+    return f"{'deit_tiny_distilled' if config.distillation else 'vit_tiny'}_patch16_224", sizes

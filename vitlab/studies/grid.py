@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
+from difflib import SequenceMatcher
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ SHARED = [field.name for field in fields(StudyConfig) if field.name in TrainConf
 FIXED = keys_per_study(TrainConfig)
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
 FEW = 4  # of a study with another mistake are composed: its answer takes under half a second
+MOST = 64  # models of a pattern
 TRIAL = " trial="  # in the name of a trial, between its variant's and its number
 
 
@@ -263,6 +265,8 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
     """
     base = read("study", study, "study")
     words = [choose_models(base.get("models"), word) for word in overrides]
+    words = [(word[0], match_timm(word[1])) if isinstance(word, tuple) else word for word in words]
+    base |= {"models": match_timm(base["models"])} if "models" in base else {}
     words.sort(key=lambda word: isinstance(word, str))  # the choice of variants first: it takes the place of all
     return compose(StudyConfig, words, base, also=check_study)
 
@@ -282,11 +286,31 @@ def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
     """Parse an override; if it chooses models, a name of the file's variants stands for the whole variant."""
     with suppress(UserError):  # composing says so
         key, chosen = parse_override(word)
-        if key == "models" and isinstance(of_file, Mapping) and isinstance(chosen, list):
-            named = name_models(of_file)
+        if key == "models" and isinstance(chosen, list):
+            named = name_models(of_file) if isinstance(of_file, Mapping) else {}
             if any(isinstance(name, str) and name in named for name in chosen):
                 return key, {name: named.get(name, {"model": name}) for name in chosen}
+            return key, chosen
     return word
+
+
+def match_timm(models: Any) -> Any:
+    """Match patterns in a list of models, such as `timm:resnet18*`, with timm's names. Raises UserError."""
+    found = []
+    for model in models if isinstance(models, list) else ():
+        names = [model]
+        if isinstance(model, str) and re.match(r"timm:.*[*?[]", model):
+            import timm  # 7 s
+
+            names, stem = [f"timm:{name}" for name in timm.list_models(model[5:])], re.sub(r"\W", "", model[5:])
+            near = sorted(timm.list_models(), key=lambda name: SequenceMatcher(None, stem, name[: len(stem)]).ratio())
+            problem = (
+                f"{len(names)} models of timm, more than {MOST}" if names else f"none; near: {', '.join(near[-6:])}"
+            )
+            if not 0 < len(names) <= MOST:
+                raise UserError(f"models={model}: {problem}; give another pattern")
+        found += [name for name in names if name == model or name not in found]
+    return found if isinstance(models, list) else models
 
 
 class Spec(NamedTuple):

@@ -22,9 +22,10 @@ from vitlab.studies.readers import (
     read_sources,
     tail,
 )
-from vitlab.studies.results import Results, RunResults
+from vitlab.studies.results import MARGIN, Results, RunResults
 from vitlab.studies.status import StudyStatus
 from vitlab.studies.store import StudyFiles
+from vitlab.tasks.metrics import main_metric
 from vitlab.training.files import RunFiles
 
 ROLES = ("model", "size", "seed")
@@ -44,7 +45,7 @@ def load_others(
     reader: str | None = None,
     out: str | Path = "",
 ) -> Results:
-    """Load runs of other programs as a study, whose files go to `out`. Raises UserError.
+    """Load runs of other programs, or of several studies, as a study whose files go to `out`. Raises UserError.
 
     A key that is not given is guessed; several are joined by commas. `config["read_as"]` says what was read,
     `config["notes"]` what to know of it.
@@ -54,23 +55,28 @@ def load_others(
     keys = {role: choose_keys(role, asked[role], runs, problems) for role in ROLES}
     averaged = {*choose_keys("ignore", ignore, runs, problems)} if ignore else set()
     averaged |= {*choose_keys("seed", None, runs, [])} if seed == NOTHING else set()  # runs are counted
-    measures = choose_measures(metric, runs, problems)
+    ours = metric is None and lower_is_better is None and all(run.row for run in runs)
+    measures = [] if ours else choose_measures(metric, runs, problems)
     raise_all(problems)
-    runs, column, said = measure(runs, measures, lower_is_better, notes)
+    if ours:
+        said = describe_tested(runs)
+    else:
+        runs, said = measure(runs, measures, lower_is_better, notes)
     used = place(runs, keys)
     keys = {role: [key for key in of if key in used] for role, of in keys.items()}  # others were no run's first
     divide(runs, used, bool(keys["seed"]), averaged, notes)
     runs = drop_copies(runs, keys["seed"], notes)
     for run in runs:
         data = next((value for key, value in run.settings.items() if tail(key) in NAMES["data"]), run.source)
-        run.row |= {"run": run.run, "data": data, "metric": column, "metric_name": measures[0]}
+        run.row |= {"run": run.run, "data": data}
         run.row |= {} if chance is None else {"chance": chance}
-        run.row |= {"error": 1 - run.row[column]} if column == "accuracy" else {}
-        run.row |= {"source": run.source} if len(sources) > 1 else {}
+        run.row |= {"source": run.source, "family": None} if len(sources) > 1 else {}
     counts = f"{plural(len(runs), 'run')} of {plural(len(sources), 'source')}"
     read_as = {role: " or ".join(keys[role]) or NOTHING for role in ROLES} | {"metric": said, "runs": counts}
     config = {"name": Path(sources[0]).resolve().stem, "read_as": read_as, "notes": notes}
-    found = Results([run.row for run in runs], config, StudyFiles(out), {run.run: hold(run) for run in runs})
+    config["margin"] = min(run.row.pop("margin", MARGIN) for run in runs)
+    rows, files = [run.row for run in runs], {run.run: hold(run, ours) for run in runs}
+    found = Results(rows, config, StudyFiles(out), files, outcomes=None if ours else {})
     found.status = StudyStatus([])
     return found
 
@@ -119,10 +125,25 @@ def describe_runs(runs: Sequence[Logged], what: str) -> str:
     return f"{plural(len(runs), 'run')} {what}: {cut_names([run.run for run in runs], 8)}"
 
 
+def describe_tested(runs: Sequence[Logged]) -> str:
+    """Describe the metric that vitlab measured on test items. Raises UserError if not all have the same of both."""
+    metric, tested = main_metric([run.row for run in runs]), dict[tuple[Any, ...], dict[str, Any]]()
+    several = len({run.source for run in runs}) > 1
+    for run in runs:
+        if (own := main_metric([run.row])).value(run.row) is not None:
+            items = own.key, RunFiles(run.path).data_hash(), run.row.get("holdout"), run.row.get("test_items")
+            tested.setdefault(items, {})[run.source if several else run.run] = run
+    if len(tested) > 1:
+        names = " and ".join(cut_names([*of], 3) for of in tested.values())
+        text = f"{names}: not the same metric, data and test items, so no differences between them"
+        raise UserError(f"{text}; report each alone, or compare a number that they logged by --metric KEY")
+    return f"{metric.name} on test items ({'higher' if metric.higher_is_better else 'lower'} is better)"
+
+
 def measure(
     runs: list[Logged], keys: Sequence[str], lower_is_better: bool | None, notes: list[str]
-) -> tuple[list[Logged], str, str]:
-    """Set each run's metric; return the runs that have it, its column and its words. Raises UserError.
+) -> tuple[list[Logged], str]:
+    """Set each run's metric; return the runs that have it, and its words. Raises UserError.
 
     The column is accuracy for shares, loss for what falls and stays above 0, else score or cost.
     """
@@ -133,7 +154,7 @@ def measure(
     runs, percent = [run for run in runs if run not in left], []
     known: dict[str, list[float]] = {}
     for run in runs:
-        run.row["value"] = finite(pick(run.settings | run.values, keys)[1])
+        run.row = {"value": finite(pick(run.settings | run.values, keys)[1])}
         known.setdefault(run.source, []).extend([] if run.row["value"] is None else [run.row["value"]])
     if lost := [run for run in runs if run.row["value"] is None]:
         notes.append(describe_runs(lost, f"ended without a finite {keys[0]}"))
@@ -148,9 +169,11 @@ def measure(
     column = "accuracy" if is_share else "score" if rises else "loss" if low > 0 else "cost"
     for run in runs:
         value = run.row.pop("value")
-        run.row[column] = math.nan if value is None else value / 100 if run.source in percent else value
+        value = math.nan if value is None else value / 100 if run.source in percent else value
+        run.row |= {column: value, "metric": column, "metric_name": keys[0]}
+        run.row |= {"error": 1 - value} if column == "accuracy" else {}
     scale = f", in percent in {cut_names(percent, 3)}" if percent else ""
-    return runs, column, f"{' or '.join(keys)} ({'higher' if rises else 'lower'} is better{scale})"
+    return runs, f"{' or '.join(keys)} ({'higher' if rises else 'lower'} is better{scale})"
 
 
 def read_size(value: Any) -> float | None:
@@ -182,7 +205,8 @@ def place(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]]) -> set[str]
     for run in runs:
         size, seed = run.row.pop("size") or 1, run.row["seed"]
         run.row |= {"model": str(run.row["model"] or ""), "train_size": parse(round(size * (100 if shares else 1), 6))}
-        run.row |= {"unit": unit, "seed": seed if all(isinstance(one, int) for one in seeds) else places[seed]}
+        seed = seed if all(isinstance(one, int) for one in seeds) else places[seed]
+        run.row = {"unit": unit, **run.row, "seed": seed}
     return used
 
 
@@ -205,7 +229,7 @@ def divide(runs: Sequence[Logged], used: set[str], seeds_known: bool, averaged: 
         return len(pairs) == len({of for of, _ in pairs})
 
     groups, named, found = cells, list[str](), dict[str, list[str]]()
-    for key, of_runs in sorted(values.items(), key=lambda item: len({*item[1]})):
+    for key, of_runs in sorted(values.items(), key=lambda item: (item[0] != "source", len({*item[1]}))):
         different = {*of_runs} - {None}
         each = len(different) == len(runs) - of_runs.count(None) and all(isinstance(one, str) for one in different)
         finer = [(*group, value) for group, value in zip(groups, of_runs, strict=True)]
@@ -259,9 +283,11 @@ def drop_copies(runs: Sequence[Logged], seeds: Sequence[str], notes: list[str]) 
     return [run for of_cell in kept.values() for run in of_cell]
 
 
-def hold(run: Logged) -> RunResults:
-    """Hold a run as the pages read one: its settings, and when its file was written."""
+def hold(run: Logged, ours: bool) -> RunResults:
+    """Hold a run as the pages read one: as vitlab wrote it, or its settings and when its file was written."""
     found = RunResults(RunFiles(run.path))
+    if ours:
+        return found
     written = datetime.fromtimestamp(run.path.stat().st_mtime).isoformat()
     found.result = {"settings": run.settings, "finished_at": written}
     return found

@@ -23,11 +23,15 @@ from urllib.parse import quote
 import numpy as np
 import yaml
 
-from vitlab.config import UserError, collecting, raise_all
+from vitlab.config import TrainConfig, UserError, collecting, raise_all
+from vitlab.config.groups import affecting, select
 from vitlab.config.identity import flatten
+from vitlab.config.schema.fields import WEIGHTS
 from vitlab.data.text.texts import Table, read_cells
 from vitlab.files import check_regular, read_utf8, reading
 from vitlab.registry import implementation
+from vitlab.studies.results import MARGIN, RunResults
+from vitlab.studies.stats import choose_trials
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
@@ -41,7 +45,7 @@ class Logged:
     settings: dict[str, Any] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
     source: str = ""
-    row: dict[str, Any] = field(default_factory=dict)  # of results.csv
+    row: dict[str, Any] = field(default_factory=dict)  # of results.csv, where vitlab trained it
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -70,7 +74,9 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
+NO_COMMA = re.compile(r"\.|,.*,|^\s*\d{3}\s*$")  # beside a number that is cut at its thousands
 STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter", "epoch")
+KEPT = ("batch_size", "weight_decay", "dropout", "depth", "width", "layers", "heads", "hidden_size")  # in all steps
 BESIDE = ("args.yaml", "hparams.yaml", ".hydra/config.yaml")  # the settings of timm, Lightning and Hydra
 
 
@@ -84,18 +90,26 @@ def as_number(text: str) -> float:
 
 
 def read_columns(path: Path, used: Iterable[str] = (), unique: bool = False) -> Table:
-    """Read the columns of a table as texts, CSV or a JSON object a line. Raises UserError.
+    """Read the columns of a table as texts: CSV, a JSON object a line, or a JSON list of objects. Raises UserError.
 
     `used` columns must have a name of their own; if `unique`, all.
     """
     text = read_utf8(path, "CSV")
-    if not text.lstrip().startswith("{"):
+    if not text.lstrip().startswith(("{", "[")):
         found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", unique=unique)
         if len(found.columns) == 1 and (mark := re.search(r"[;|\t]|\b \b", next(iter(found.columns)))):
             problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
             raise UserError(f"{path}: {problem}")
+        for key, cells in found.columns.items():
+            marked = next(filter(THOUSANDS.fullmatch, cells), "").strip()
+            if marked and tail(key) not in NAMES["size"] and not any(map(NO_COMMA.search, cells)):
+                thousand, decimal = marked.replace(",", ""), marked.replace(",", ".")
+                raise UserError(f"{path}: {key}={marked} can be {thousand} or {decimal}; write one of them")
         return found
     rows = {}
+    if text.lstrip().startswith("["):
+        with reading(str(path), "give a list of JSON objects, or one a line"):
+            text = "\n".join(map(json.dumps, json.loads(text)))
     for number, line in enumerate(text.split("\n"), 1):
         with reading(f"{path}, line {number}", "give a JSON object a line"):
             if line.strip():
@@ -131,7 +145,12 @@ def read_table(path: Path) -> list[Logged]:
     for place in range(count):
         groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
     steps = [[numbers[step][place] for place in of] for of in groups.values() if len(of) > 1] if step else []
-    if not steps or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps):
+    kept = [[columns[key][place] for place in of] for of in groups.values() for key in columns if tail(key) in KEPT]
+    if (
+        any(len({*cells}) > 1 for cells in kept)
+        or not steps
+        or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps)
+    ):
         groups = {place: [place] for place in range(count)}  # a step is where a run has ended
     for of in groups.values() if step else ():
         told: dict[tuple[float, str], set[str]] = {}  # rows of one step fill different columns, as Lightning's do
@@ -149,7 +168,7 @@ def read_table(path: Path) -> list[Logged]:
         settings, values = {}, {}
         for key, cells in columns.items():
             of_run = [cells[place] for place in places if cells[place].strip()]
-            varies = len(groups) < count and key not in named and (key == step or len({*of_run}) > 1)
+            varies = key == step or (len(groups) < count and key not in named and len({*of_run}) > 1)
             if of_run and (key in measured or varies):
                 values[key] = float(of_run[-1].replace(",", ""))
             elif of_run:
@@ -199,15 +218,20 @@ def list_pickled(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def read_study(path: Path) -> list[Logged]:
-    """Read the finished runs of a study of vitlab, or the run of a result.json."""
-    study, result = path.name == "study.yaml", RunFiles(path.parent).read_result()[0]
-    rows = StudyFiles(path.parent).finished_rows() if study else [result | {"run": path.parent.name}] if result else []
-    runs = []
-    for row in rows:
-        settings = {key: row[key] for key in row if key in OF_STUDY or "." in key}
-        values = numbers_of({key: value for key, value in row.items() if key not in settings})
+    """Read the finished runs of a study of vitlab, of trials the best, or the run of a result.json."""
+    files, study, runs = StudyFiles(path.parent), path.name == "study.yaml", []
+    result = {} if study else RunFiles(path.parent).read_result()[0] or {}
+    rows = files.finished_rows() if study else [result | {"run": path.parent.name}] if result else []
+    beside = {"margin": files.config().get("margin", MARGIN)} if study else {}
+    for row in choose_trials(rows):
+        row = beside | {key: value for key, value in row.items() if not isinstance(value, dict | list)}
+        run = RunFiles(path.parent / row["run"] if study else path.parent)
+        told = {key: row[key] for key in row if key in OF_STUDY or "." in key}
+        settings = told | dict(flatten(select(RunResults(run).config, TrainConfig, WEIGHED), choices=True)) | told
+        settings = {key: settings[key] for key in settings if key in OF_STUDY or not (row.get("trial") and key in row)}
+        values = numbers_of({key: value for key, value in row.items() if key not in told})
         values = {key if key.startswith(("validation_", "train_")) else f"test_{key}": values[key] for key in values}
-        runs.append(Logged(row["run"], path.parent / row["run"] if study else path.parent, settings, values))
+        runs.append(Logged(row["run"], run.folder, settings, values, row=row))
     return runs
 
 
@@ -324,6 +348,7 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
     first, _, more = head.lstrip().partition(b"\n")
     columns = re.search(rb"[,;\t]", first) and more and b"\0" not in head
     table = first.endswith(b"}") or not more if first.startswith(b"{") else columns
+    table = table or re.match(rb"\[\s*\{", head.lstrip())
     kinds = {
         read_study: path.name == "study.yaml" or (path.name == "result.json" and b'"train_size"' in head),
         read_database: head.startswith(b"SQLite format 3\0"),
@@ -345,7 +370,7 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
     runs: list[Logged] = []
     check_regular(path, str(path))
     if own:
-        module = implementation("vitlab.studies.readers", own, "read")
+        module = implementation("vitlab.studies.readers", own, "read", "--reader")
         with reading(str(path), f"correct {own}"):
             runs = [Logged(str(name), path, dict(settings), dict(of)) for name, settings, of in module.read(path)]
     elif path.is_file() and (reader := find_reader(path)):
@@ -423,7 +448,8 @@ MEASURED = {name: place for place, names in enumerate((*RISING, *FALLING)) for n
 SPLITS = ("test predict heldout holdout", "eval val valid validation dev", "", "train training")
 SPLITS = {name: place for place, names in enumerate(SPLITS) for name in names.split() or [""]}
 EACH_RUN = ("run", "name", "id", "dir", "path", "folder", "time", "timestamp", "date", "created", "host", "url", "pid")
-OF_STUDY = ("model", "data", "train_size", "seed", "budget", "trial")
+OF_STUDY = ("model", "data", "train_size", "seed", "budget")
+WEIGHED = affecting(WEIGHTS)
 
 
 def tail(key: str) -> str:

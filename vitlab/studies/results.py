@@ -507,21 +507,13 @@ def load_results(folder: str | Path) -> Results:
     return Results(rows, config, files, {row["run"]: RunResults(files.run(row["run"])) for row in rows})
 
 
-def load_runs(name: str, folder: str | Path) -> dict[str, Results]:
-    """Load a study under the name, or each single run of `vitlab train` in a folder under the run's own name.
-
-    A single run has no `files`, and is the only run of a model that is named as it. Raises UserError.
-    """
+def load_runs(folder: str | Path) -> Results:
+    """Load a study, or as one without files the runs of `vitlab train` in a folder. Raises UserError."""
     folder = Path(folder)
-    single = (folder / "result.json").is_file()
-    runs = [folder] if single else sorted(path.parent for path in folder.glob("*/result.json"))
+    runs = [folder] if (folder / "result.json").is_file() else sorted(p.parent for p in folder.glob("*/result.json"))
     if StudyFiles(folder).config_path.exists() or not runs:
-        return {name: load_results(folder)}
-    found = {name if single else run.name: RunResults(RunFiles(run)) for run in runs}
-    return {
-        label: Results([run.result | {"run": label, "model": label}] if run.result else [], run_files={label: run})
-        for label, run in found.items()
-    }
+        return load_results(folder)
+    return Results([], run_files={run.resolve().name: RunResults(RunFiles(run)) for run in runs})
 
 
 MAPS = "attention_maps"

@@ -2,12 +2,14 @@
 
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 KILLED = 137  # exit code where the system has ended a process
@@ -22,10 +24,13 @@ class DeviceLost(RuntimeError):
 
 
 class Stopping:
-    """A block in which the first Ctrl-C or SIGTERM asks training to end at its next step; the second ends at once."""
+    """A block in which the first Ctrl-C or SIGTERM asks training to end at its next step; the second ends at once.
 
-    def __init__(self) -> None:
-        self.requested = False
+    A folder `scratch` is removed then.
+    """
+
+    def __init__(self, scratch: Path | None = None) -> None:
+        self.requested, self.scratch = False, scratch
         self.before: dict[int, Any] = {}
 
     def asked(self) -> bool:
@@ -41,6 +46,8 @@ class Stopping:
 
     def handle(self, number: int, frame: Any) -> None:
         if self.requested:  # not KeyboardInterrupt: Lightning turns that into an exit code of its own
+            if self.scratch:
+                shutil.rmtree(self.scratch, ignore_errors=True)
             os._exit(130)
         self.requested = True
 

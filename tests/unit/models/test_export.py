@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import timm
 import torch
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.mlp_mixer import MlpMixer
@@ -14,7 +15,7 @@ from torch import nn
 
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
-from vitlab.models.export import compare_onnx, export_weights, save_onnx, save_safetensors
+from vitlab.models.export import compare_onnx, export_weights, save_onnx, save_safetensors, save_timm
 from vitlab.training.load import load_weights
 
 SIZE, PATCH, CLASSES = (15, 28), (5, 7), 11
@@ -73,6 +74,29 @@ def test_own_to_timm_and_back_keeps_every_logit(variant):
     back = vit(seed=2, **changes)
     load_weights(back, theirs.state_dict())
     assert torch.equal(back(images), mine(images))
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, "timm:test_vit", "timm:resnet18", "mixer of timm's sizes"])
+def test_timm_builds_what_a_folder_holds(variant, tmp_path):
+    sizes = {"num_classes": 7, "image_size": 32, "channels": 1}
+    if variant.startswith("timm:"):
+        mine = build_model(variant, **sizes).eval()
+    elif variant in VARIANTS:
+        mine = vit(**VARIANTS[variant][0])
+    else:
+        mine = build_model("mixer_s16", **sizes).eval()
+    images = torch.randn(2, mine.vitlab_shape["channels"], *mine.vitlab_shape["image_size"])
+    folder = tmp_path / "folder"
+    if variant == "mixer":  # timm's have no options for their sizes
+        with pytest.raises(UserError, match="timm has no model=vit_ti16 as it is here"):
+            save_timm(mine, folder)
+        assert not folder.exists()
+        return
+    assert save_timm(mine, folder, ["a"] * mine.vitlab_shape["num_classes"], mean=(0.1,), std=(0.2,)) < 1e-5
+    theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    torch.testing.assert_close(theirs(images), mine(images), rtol=1e-5, atol=1e-5)
+    assert (theirs.pretrained_cfg["mean"][0], theirs.pretrained_cfg["crop_pct"]) == (0.1, 1.0)
+    assert "license" not in (folder / "config.json").read_text()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
 from vitlab.config import UserError
 from vitlab.studies.others import load_others
+from vitlab.studies.readers import read_source
 from vitlab.studies.results import load_results
 
 PROGRAMS = ["timm", "transformers", "lightning", "tensorboard", "mlflow", "mlruns", "wandb", "trackio", "sklearn"]
@@ -136,6 +137,32 @@ def test_planted_mixes_are_grouped_or_refused(tmp_path, change, options, expecte
     assert len(cells) == len(expected) or len(expected) == 1
     for cell, (mean, count) in expected.items():
         assert cells[cell] == (pytest.approx(mean, abs=1e-9), count)
+
+
+TABLES = {  # of which file, the runs or the words of the refusal
+    "a.csv": ('seed,val_loss\n0,"1,650"\n1,"1,432"\n', "val_loss=1,650 can be 1650 or 1.650; write one of them"),
+    "b.csv": ('n,seed,val_acc\n"1,000",0,0.5\n"1,000",1,0.6\n', 2),
+    "c.csv": ('images,seed,val_acc\n500,0,0.5\n"1,000",1,0.6\n', 2),
+    "a_sweep.csv": ("batch_size,epoch,val_acc\n32,10,0.5\n64,20,0.6\n32,30,0.7\n", 3),
+    "a_log.csv": ("lr,epoch,val_acc\n0.1,1,0.5\n0.2,2,0.6\n0.1,3,0.7\n", 1),
+    "list.json": (json.dumps(make_rows(), indent=1), 12),
+    "broken.json": ('[{"model": 1},', "give a list of JSON objects, or one a line"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_has_a_row_a_run_unless_its_rows_are_steps(tmp_path, name):
+    text, expected = TABLES[name]
+    (tmp_path / name).write_text(text)
+    if isinstance(expected, int):
+        runs = read_source(tmp_path / name)
+        assert len(runs) == expected
+        assert not any("epoch" in run.settings for run in runs)  # where a run has ended tells no models apart
+        return
+    with pytest.raises(UserError, match=expected):
+        read_source(tmp_path / name)
+    with pytest.raises(UserError, match=r"--reader=no\.such: no module named no\.such"):
+        read_source(tmp_path / name, "no.such")
 
 
 def test_the_command_writes_the_report_of_a_table(tmp_path, capsys):

@@ -36,6 +36,18 @@ def test_one_model_is_in_a_study_as_variants_with_settings_of_their_own(tmp_path
     assert values(study("tune={}", "models=[deep]", file=path), "model.depth", "recipe.lr") == {"deep": (6, 0.002)}
 
 
+def test_patterns_are_models_of_timm():
+    chosen = study("models=[vit_nano,'timm:test_vit?','timm:test_vit*','timm:test_resnet']").models
+    tests = ["test_vit2", "test_vit3", "test_vit4", "test_vit", "test_vit_relpos", "test_resnet"]
+    assert chosen == ["vit_nano", *(f"timm:{name}" for name in tests)]
+    for pattern, says in {
+        "test_vitt*": r"none; near: .*test_vit",
+        "vit_*": r"\d+ models of timm, more than 64",
+    }.items():
+        with pytest.raises(UserError, match=says):
+            study(f"models=['timm:{pattern}']")
+
+
 def test_axes_vary_the_models_that_have_the_key_and_all_combinations_are_run():
     config = study("grid={model.patch_size: [4, 8], recipe.lr: [1e-3, 1e-2]}", "seeds=[0]")
     found = values(config, "model.kind", "recipe.lr")

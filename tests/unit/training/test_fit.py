@@ -101,3 +101,13 @@ def test_the_first_signal_asks_training_to_stop_and_handlers_are_set_back(number
         signal.raise_signal(number)
         assert stopping.asked()
     assert signal.getsignal(number) is before
+
+
+def test_a_second_signal_ends_at_once_and_leaves_no_scratch_behind(tmp_path, monkeypatch):
+    ended = []
+    monkeypatch.setattr("os._exit", ended.append)
+    (tmp_path / "scratch" / "again").mkdir(parents=True)
+    with Stopping(tmp_path / "scratch"):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert (ended, list(tmp_path.iterdir())) == ([130], [])

@@ -1,7 +1,7 @@
-"""Compare any number of runs, of one study or of several, which the page's address chooses: compare.html#RUN,RUN."""
+"""Compare any number of a study's runs, which the page's address chooses: compare.html#RUN,RUN."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +18,7 @@ from vitlab.reports import ACCENTS, looks, provenance
 from vitlab.reports.figures import house_style, with_variables
 from vitlab.reports.figures.curves import read_curve, thin_curves
 from vitlab.reports.pages import render
-from vitlab.reports.words import cell_text, compare_sizes, describe_numbers, join_names
+from vitlab.reports.words import cell_text, compare_sizes, describe_numbers
 from vitlab.studies.grid import format_value
 from vitlab.studies.results import Results, Rows, RunResults
 from vitlab.tasks.metrics import METRICS, find_metric, main_metric
@@ -36,8 +36,6 @@ CHOICES = {"model": "model", "train_size": "size", "seed": "seed", "trial": "tri
 MOST_POINTS, LEAST_POINTS, ALL_POINTS = 200, 20, 120_000  # of a curve, of a curve of very many, and of the page
 MOST_MODELS = 24  # at a size, the best ones, whose differences the page holds
 MOST_SHOWN = 12  # runs that are chosen where the address chooses none
-
-Studies = Mapping[str, Results]  # by their names
 
 
 # ---- the table of runs
@@ -113,28 +111,12 @@ def make_runs_table(results: Results, columns: list[Column], page_folder: Path) 
 # ---- the page
 
 
-def merge_studies(studies: Studies) -> Results:
-    """Merge several studies, with runs `study/run` of models `study/model`; return a single study or run unchanged."""
-    if len(studies) == 1:
-        return next(iter(studies.values()))
-    rows, files = [], {}
-    for name, results in studies.items():
-        prefix = f"{name}/" if results.files else ""
-        rows += [row | {key: f"{prefix}{row[key]}" for key in ("run", "model")} for row in results.all_rows]
-        files |= {f"{prefix}{run}": found for run, found in results.run_files.items()}
-    tune = {key: values for results in studies.values() for key, values in (results.config.get("tune") or {}).items()}
-    margin = min(results.margin for results in studies.values())
-    return Results(rows, {"margin": margin, "tune": tune}, run_files=files)
-
-
-def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = ()) -> Path | None:
-    """Write the page, which begins with the runs `compared`; None for fewer than two runs. Raises UserError."""
-    if sum(len(results.all_rows) for results in studies.values()) < 2:
+def write_compare_page(results: Results, path: Path, compared: Sequence[str] = ()) -> Path | None:
+    """Write the page, which begins with the runs `compared`; None for fewer than two runs."""
+    if len(results.all_rows) < 2:
         path.unlink(missing_ok=True)  # of an earlier report with more runs
         return None
-    folder = path.parent
-    results, comparable = merge_studies(studies), list_comparable(studies)
-    rows, metric = results.rows, results.metric
+    folder, rows, metric = path.parent, results.rows, results.metric
     columns = [*list_columns(rows), *(column for column in FURTHER if any(column.key in row for row in rows))]
     measured = [column for column in columns if column.key not in CHOICES]
     cells: dict[tuple[str, int], Rows] = {}
@@ -188,18 +170,17 @@ def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = (
                 for (model, size), of_cell in cells.items()
             ],
             "columns": ["model and size", "n", *(column.label for column in measured)],
-            "gaps": [[places[a, size], places[b, size], text] for a, b, size, text in list_gaps(studies, comparable)],
+            "gaps": [[places[a, size], places[b, size], text] for a, b, size, text in list_gaps(results)],
             "grids": list(grids),
             "percent": metric.percent,
             "titles": titles,
             "accents": [f"var(--{accent})" for accent in ACCENTS],
             "config": with_variables(house_style()["config"]),
         },
-        title=f"{join_names(list(studies))}: runs compared",
-        name=join_names(list(studies)),
+        title=f"{results.name}: runs compared",
+        name=results.name,
         about=["comparison of runs"],
-        reports=[(n, link(os.path.relpath(one.files.report_path, folder))) for n, one in studies.items() if one.files],
-        notes=describe_studies(studies, comparable),
+        note=describe_means(results),
         **make_runs_table(results, columns, folder),
     )
     write_text(path, text)
@@ -221,44 +202,23 @@ def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Itera
         )
 
 
-def list_gaps(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, str, int, str]]:
-    """Yield (model, model, size, who leads by how much with its 95% interval) for models of a study or of two."""
-    for pair in [(name,) for name in studies] + [*comparable]:
-        some = merge_studies({name: studies[name] for name in pair})
-        at = f"{pair[0]}/" if len(studies) > 1 and len(pair) == 1 and some.files else ""
-        for size in some.sizes:
-            here = {model: of_sizes[size].mean for model, of_sizes in some.by_model.items() if size in of_sizes}
-            best = sorted(here, key=lambda model, here=here: some.metric.lead(here[model], 0.0), reverse=True)
-            for models in combinations(best[:MOST_MODELS], 2):
-                if len(pair) == 1 or len({model.partition("/")[0] == pair[0] for model in models}) > 1:
-                    (comparison,) = compare_sizes(some, {f"{at}{model}": {size: model} for model in models}).values()
-                    yield f"{at}{models[0]}", f"{at}{models[1]}", size, comparison.lead
+def list_gaps(results: Results) -> Iterator[tuple[str, str, int, str]]:
+    """Yield (model, model, size, who leads by how much with its 95% interval) of the best models at each size."""
+    for size in results.sizes:
+        here = {model: of_sizes[size].mean for model, of_sizes in results.by_model.items() if size in of_sizes}
+        best = sorted(here, key=lambda model, here=here: results.metric.lead(here[model], 0.0), reverse=True)
+        for models in combinations(best[:MOST_MODELS], 2):
+            (comparison,) = compare_sizes(results, {model: {size: model} for model in models}).values()
+            yield *models, size, comparison.lead
 
 
-def list_comparable(studies: Studies) -> list[tuple[str, str]]:
-    """List pairs of studies that are known to measure the same metric on the same data and test items."""
-    tested = {}
-    for name, results in studies.items() if len(studies) > 1 else ():
-        hashes = {run.files.data_hash() for run in results.run_files.values()}
-        items = {(row.get("holdout"), row.get("test_items")) for row in results.rows}
-        if len(hashes) == len(items) == 1 and None not in hashes:
-            tested[name] = (results.metric.key, hashes, items)
-    return [(a, b) for a, b in combinations(tested, 2) if tested[a] == tested[b]]
-
-
-def describe_studies(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> list[str]:
-    """Describe the numbers of each study, and name the studies between whose models there is no difference."""
-    said: dict[str, list[str]] = {}
-    for name, results in studies.items():
-        compared = compare_sizes(results, {model: dict.fromkeys(of, model) for model, of in results.by_model.items()})
-        text = describe_numbers(results, list(compared.values())) if results.rows else "No run has finished yet."
-        if any(sum(size in of for of in results.by_model.values()) > MOST_MODELS for size in results.sizes):
-            text += f" Differences are those of the best {MOST_MODELS} models at each size."
-        said.setdefault(text, []).append(name)
-    notes = [f"{join_names(names)}: {text}" if len(said) > 1 else text for text, names in said.items()]
-    others = [join_names([*pair]) for pair in combinations(studies, 2) if pair not in comparable]
-    said_of_others = "not the same metric, data and test items, so no differences between them."
-    return notes + [f"{pair}: {said_of_others}" for pair in others]
+def describe_means(results: Results) -> str:
+    """Describe what stands behind the means and differences."""
+    compared = compare_sizes(results, {model: dict.fromkeys(of, model) for model, of in results.by_model.items()})
+    text = describe_numbers(results, list(compared.values()))
+    if any(sum(size in of for of in results.by_model.values()) > MOST_MODELS for size in results.sizes):
+        text += f" Differences are those of the best {MOST_MODELS} models at each size."
+    return text
 
 
 def read_curves(run: RunResults, metric: str, most: int) -> Iterator[tuple[str, list[float], list[float | None]]]:

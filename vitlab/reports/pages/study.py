@@ -55,7 +55,7 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
                 csv.writer(lines, lineterminator="\n").writerows(rows)
                 write_text(results.files.figures / f"{name}.csv", lines.getvalue())
         attention = [] if "read_as" in results.config else write_attention_pages(results)
-        write_compare_page({results.name: results}, results.files.folder / "compare.html", compared)
+        write_compare_page(results, results.files.folder / "compare.html", compared)
         write_text(results.files.report_path, render_page(results, figures, attention, running))
         for picture in pictures:
             picture.result()

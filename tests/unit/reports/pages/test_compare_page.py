@@ -1,10 +1,11 @@
-"""The page that compares runs: in a browser, from the command line, of one study and of several."""
+"""The page that compares runs: in a browser, from the command line, of several studies and of single runs."""
 
 import json
 import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET
@@ -12,9 +13,12 @@ from tests.unit.reports.html_page import Page, read_script_data
 from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
 from vitlab.files import write_json
-from vitlab.reports.pages.compare import merge_studies, write_compare_page
+from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.words import make_size_table
+from vitlab.studies.others import load_others
 from vitlab.studies.results import Results, load_results
+from vitlab.studies.store import StudyFiles
+from vitlab.training.files import RunFiles
 
 TITLE = "document.querySelector('h1').textContent"
 
@@ -78,7 +82,7 @@ def test_boxes_and_the_address_choose_and_an_unknown_run_is_said(browser, compar
 def study(tmp_path_factory):
     """Two models, four sizes, three seeds, with its page."""
     study = make_study(tmp_path_factory.mktemp("studies") / "quick", seeds=(0, 1, 2), failed=0)
-    write_compare_page({"quick": load_results(study.folder)}, study.folder / "compare.html")
+    write_compare_page(load_results(study.folder), study.folder / "compare.html")
     return study
 
 
@@ -128,7 +132,7 @@ def test_the_command_line_chooses_runs_also_by_patterns(study, capsys):
 
 def test_of_many_models_a_dozen_runs_are_chosen(tmp_path):
     study = make_study(tmp_path / "many", models={f"m{n}": "resnet" for n in range(13)}, sizes=(500,), failed=0)
-    page = write_compare_page({"many": load_results(study.folder)}, study.folder / "compare.html")
+    page = write_compare_page(load_results(study.folder), study.folder / "compare.html")
     assert read_script_data(page.read_text())["start"] == [f"m{n}-n500-s0" for n in range(12)]
 
 
@@ -138,7 +142,6 @@ def test_an_unknown_run_is_an_error_with_the_nearest_one(study, capsys):
     assert len(lines) == 1
     assert "--runs vit_nano-n50-s0: " in lines[0]
     assert "did you mean 'vit_nano-n500-s0'? choices: " in lines[0]
-    assert main(["report", str(study.folder), str(study.folder / ".." / "quick"), "--wandb"]) == 2
 
 
 # ---- several studies
@@ -160,44 +163,61 @@ def split_study(study, folder, sha="a" * 64):
 
 def test_models_of_two_studies_with_the_same_test_items_have_the_interval_of_one_study(study, tmp_path, capsys):
     first, second = split_study(study, tmp_path)
-    assert main(["report", str(first), str(second), "--runs", "vit/*-n500-s*,res/*-n500-s0"]) == 0
-    path = first / "compare-res.html"
-    assert capsys.readouterr().out.strip() == str(path)
-    data = read_script_data(path.read_text())
+    out = tmp_path / "out"
+    assert main(["report", str(first), str(second), "--runs", "vit_*-n500-s*,res*-n500-s0", "--out", str(out)]) == 0
+    assert "accuracy on test items (higher is better), runs = 24 runs of 2 sources" in capsys.readouterr().err
+    text = (out / "compare.html").read_text()
+    data = read_script_data(text)
     assert len(data["start"]) == 4
     whole = load_results(study.folder)
-    whole = type(whole)([{**row, "test_items": 2000} for row in whole.rows], whole.config, run_files=whole.run_files)
-    texts = [re.sub(r"\b(vit|res)(net)?_nano", r"\1/\1\2_nano", line[-1]) for line in make_size_table(whole).body]
-    assert [text for _, _, text in data["gaps"]] == texts
-    links = [a["href"] for a in Page(path.read_text()).all("a")]
+    rows = [{**row, "test_items": 2000, "family": None} for row in whole.rows]
+    whole = Results(rows, whole.config, run_files=whole.run_files)
+    assert [text for _, _, text in data["gaps"]] == [line[-1] for line in make_size_table(whole).body]
+    assert load_others([first, second]).gaps.equals(whole.gaps)
+    links = [a["href"] for a in Page(text).all("a")]
     assert "../res/resnet_nano-n500-s0/" in links
-    assert [link for link in links if "attention" not in link and not (first / link).exists()] == [
-        "report.html",
-        "../res/report.html",
-    ]
+    assert [link for link in links if "attention" not in link and not (out / link).exists()] == []
+    assert "source" in (out / "results.csv").read_text().partition("\n")[0]
 
 
-def test_models_of_studies_on_other_data_have_no_interval(study, tmp_path):
+def test_a_model_of_two_studies_is_divided_by_them(study, tmp_path):
+    other = shutil.copytree(study.folder, tmp_path / "other", symlinks=True)
+    change_results(StudyFiles(other), lambda row: {"accuracy": row["accuracy"] - 0.1})
+    StudyFiles(other).write_config(load_results(other).config | {"margin": 0.5})
+    found = load_others([study.folder, other])
+    sources = ("quick", "other")
+    assert set(found.cells.model) == {f"{m} source={s}" for m in ("vit_nano", "resnet_nano") for s in sources}
+    assert len(found.runs) == 48
+    assert found.margin == 0.5  # the narrowest
+
+
+def test_models_of_studies_on_other_data_are_not_compared(study, tmp_path, capsys):
     parts = split_study(study, tmp_path, sha="b" * 64)
-    assert main(["report", *map(str, parts)]) == 0
-    text = (parts[0] / "compare-res.html").read_text()
-    assert read_script_data(text)["gaps"] == []
-    assert "vit and res: not the same metric, data and test items, so no differences between them." in text
+    command = ["report", *map(str, parts), "--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "vit and res: not the same metric, data and test items" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert main([*command, "--metric", "test_accuracy"]) == 0
 
 
-def test_models_of_several_studies_are_level_within_the_narrowest_margin():
-    studies = {name: Results([], {"margin": margin}, run_files={}) for name, margin in (("a", 2.0), ("b", 0.5))}
-    assert merge_studies(studies).margin == 0.5
+def test_of_trials_the_best_are_compared(tmp_path):
+    study = make_study(tmp_path / "quick", sizes=(500,), failed=0)
+    change_results(study, lambda row: {"trial": 1 + row["seed"], "seed": 0, "validation_accuracy": row["accuracy"]})
+    found = load_others([study.folder])
+    assert found.runs.groupby("model").size().tolist() == [1, 1]
+    best = pd.DataFrame(study.finished_rows()).groupby("model").accuracy.max()
+    assert found.cells.set_index("model")["mean"].to_dict() == best.to_dict()
 
 
 def test_runs_of_vitlab_train_are_compared_without_a_study(study, tmp_path, capsys):
     names = ["vit_nano-n500-s0", "resnet_nano-n500-s0"]
     for name in names:
         shutil.copytree(study.run(name).folder, tmp_path / "runs" / name, symlinks=True)
-    assert main(["report", str(tmp_path / "runs")]) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "runs" / "compare.html")
-    data = read_script_data((tmp_path / "runs" / "compare.html").read_text())
-    assert sorted(run["name"] for run in data["runs"]) == sorted(names)
-    assert main(["report", *(str(tmp_path / "runs" / name) for name in names)]) == 0
-    assert (tmp_path / "runs" / names[0] / f"compare-{names[1]}.html").is_file()
-    assert main(["report", str(tmp_path / "runs"), "--json"]) == 2
+    faster = shutil.copytree(tmp_path / "runs" / names[0], tmp_path / "runs" / "faster", symlinks=True)
+    config = RunFiles(faster).config()
+    RunFiles(faster).write_config({**config, "recipe": {**config["recipe"], "lr": 0.1}})
+    models = ["resnet_nano", "vit_nano lr=0.004", "vit_nano lr=0.1"]
+    for sources in ([tmp_path / "runs"], [tmp_path / "runs" / name for name in [*names, "faster"]]):
+        assert main(["report", *map(str, sources), "--out", str(tmp_path / "out"), "--json"]) == 0
+        output = capsys.readouterr()
+        assert sorted(cell["model"] for cell in json.loads(output.out)["cells"]) == models
