@@ -7,8 +7,8 @@ from types import ModuleType
 from vitlab.config.errors import UserError
 
 
-def implementation(package: str, kind: str, function: str = "") -> ModuleType:
-    """Import the module `<package>.<kind>`, or the user's own module if the kind has a dot.
+def implementation(package: str, kind: str, function: str = "", key: str = "kind") -> ModuleType:
+    """Import the module `<package>.<kind>`, or the user's own module if the kind, a value of `key`, has a dot.
 
     Raises UserError for a module that does not exist or lacks the `function`.
     """
@@ -16,7 +16,7 @@ def implementation(package: str, kind: str, function: str = "") -> ModuleType:
     fix = f"give a module of {package}, or your own as PACKAGE.MODULE"
     if "." in kind:
         fix = f"install it, or start with PYTHONPATH=FOLDER, the one that holds {kind.partition('.')[0]}"
-    no_module = UserError(f"kind={kind}: no module named {name}; {fix}")
+    no_module = UserError(f"{key}={kind}: no module named {name}; {fix}")
     if not all(part.isidentifier() for part in name.split(".")):
         raise no_module
     try:
@@ -26,7 +26,7 @@ def implementation(package: str, kind: str, function: str = "") -> ModuleType:
             raise
         raise no_module from None
     if function and not getattr(module, function, None):
-        raise UserError(f"kind={kind}: {name} has no function '{function}'")
+        raise UserError(f"{key}={kind}: {name} has no function '{function}'")
     return module
 
 

@@ -144,6 +144,8 @@ def check_data(config: DictConfig) -> Iterator[str]:
         value = OmegaConf.select(config, f"data.augment.{key}")
         if value is not None and (len(value) != 2 or value[0] > value[1]):
             yield f"data.augment.{key}={value}: give [min,max]"
+    if "." not in (subset := OmegaConf.select(config, "subset") or ".") and subset != "nested":
+        yield f"subset={subset}: give nested, or PACKAGE.MODULE with a function order(split, seed)"
     weight = OmegaConf.select(config, "task.auxiliary_lm")
     if weight and OmegaConf.select(config, "model.causal") is False:
         yield f"task.auxiliary_lm={weight}: model={config.model.name} is bidirectional, it sees the next token; give 0"

@@ -25,7 +25,7 @@ from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, Trai
 from vitlab.config.schema.fields import COST
 from vitlab.data.base import Show
 from vitlab.data.opening import open_data
-from vitlab.data.split import count_items, resolve_size, size_problems
+from vitlab.data.split import count_items, resolve_size, size_problems, training_items
 from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
 from vitlab.studies.grid import Spec, compose_models, expand
@@ -206,6 +206,7 @@ def plan_model(config: TrainConfig, data: Any, placement: Placement) -> Prepared
     prepared = prepare(config, data, placement)
     for name in config.analyses:
         module_of(load("analysis", name))  # raises UserError for a module that is not an analysis
+    training_items(prepared.task.train, "all", subset_seed(resolved(config)), config.subset)  # raises UserError
     source = source_of(config.init)
     if source is not None and not [*source_problems(source)]:  # raises UserError for weights that do not fit
         model = models.build(config.model, **prepared.task.shape)

@@ -42,6 +42,7 @@ def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
     smoothing, classes = recipe.get("label_smoothing") or 0.0, len(result.get("by_class") or ())
     of_memory = kinds[0] == "classification" and kinds[1] != "color_histogram"  # it can learn its items by heart
     adapted = (recipe.get("lora") or {}).get("rank") or any(recipe.get(key) for key in OTHERWISE)
+    adapted = adapted or (config.get("data") or {}).get("label_noise")  # its own labels, unlike new ones, are wrong
     if not of_memory or adapted or (smoothing and not classes):
         return None
     least = -math.log(1 - smoothing + smoothing / classes) if smoothing else 0.0  # of a model that fits smoothed labels

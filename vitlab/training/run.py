@@ -34,7 +34,7 @@ from vitlab.data.base import Split
 from vitlab.data.cache import BATCH, keep_features, locate
 from vitlab.data.loader import CPU
 from vitlab.data.opening import hash_data, write_lines
-from vitlab.data.split import resolve_size, size_problems, training_items
+from vitlab.data.split import redraw_labels, resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
 from vitlab.formatting import round_numbers
 from vitlab.hardware import count_cores, keep_freed_memory
@@ -189,7 +189,13 @@ class Run:
         if problems := size_problems([config.train_size], split, self.task.strata, data.name, "train_size"):
             raise UserError(problems)
         self.train_size = resolve_size(config.train_size, split.total)  # in the unit of the split
-        self.indices = training_items(split, self.train_size, subset_seed(resolved(config)))
+        seed = subset_seed(resolved(config))
+        self.indices = training_items(split, self.train_size, seed, config.subset)
+        self.wrong_labels = 0
+        if share := config.data.label_noise:
+            labels = redraw_labels(split.labels, share, len(self.task.classes), seed)
+            self.task.train, wrong = replace(split, labels=labels), labels != split.labels
+            self.wrong_labels = int(wrong[self.indices].sum())
         self.task.train_on(self.indices)
         self.steps = self.prepared.count_steps(len(self.indices))
         self.data_hash = hash_data(config.data, data)
@@ -334,6 +340,7 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "data": config.data.name,
         "train_size": run.train_size,
         "train_items": len(run.indices),
+        **({"wrong_labels": run.wrong_labels} if config.data.label_noise else {}),
         "unit": SIZED_BY.get(run.task.train.unit, run.task.train.unit),
         "seed": config.seed,
         **({"trial": config.trial} if config.trial else {}),

@@ -223,6 +223,8 @@ class TrainConfig:
     seed: int = setting(0, least=0, most=2**31 - 1, affects=WEIGHTS, per="study")
     # of the training subset; none: seed
     subset_seed: Optional[int] = setting(None, least=0, most=2**31 - 1, affects=WEIGHTS)
+    # nested: random subsets that keep each class's share; or PACKAGE.MODULE whose `order(split, seed)` orders the items
+    subset: str = setting("nested", affects=WEIGHTS)
     init: InitConfig = setting(InitConfig, affects=WEIGHTS)
     study: str = setting("", affects=NO_EFFECT, per="study")
     budget: BudgetConfig = setting(lambda: BudgetConfig(steps=1000), affects=WEIGHTS)
