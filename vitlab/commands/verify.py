@@ -53,7 +53,7 @@ def verify(words: Sequence[str]) -> int:
         raise UserError(f"--steps {steps}: the run's first numbers are of step {first}; give at least {first}")
     if not steps and not files.weights_path.is_file():
         raise UserError(f"{args.run}: its checkpoint is gone; --steps N compares the rows of its first steps")
-    again = {**config, "analyses": [], "probes": [], "wandb": {**config["wandb"], "mode": "off"}}
+    again = {**config, "analyses": [], "probes": [], "eval_on": [], "wandb": {**config["wandb"], "mode": "off"}}
     again["trainer"] = {**config["trainer"], "devices": 1, "nodes": 1, "accumulate": count_parts(config["trainer"])}
     with tempfile.TemporaryDirectory(prefix="vitlab-verify-") as folder:
         run, now = train_again(compose(TrainConfig, base=again), files, Path(folder) / "again", steps)

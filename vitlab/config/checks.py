@@ -42,7 +42,13 @@ def find_problems(config: DictConfig) -> list[str]:
             problems.append(f"probes={probe}: unknown probe; {choices_text(name, groups.names('probe'))}")
         if (data or name == "finetune") and data not in groups.names("data"):
             problems.append(f"probes={name}@{data}: unknown data; {choices_text(data, groups.names('data'))}")
+    for entry in config.get("eval_on", []):
+        name, known = entry.partition("@")[0], groups.names("data")
+        if name not in known and not name.endswith((".yaml", ".yml")):
+            problems.append(f"eval_on={entry}: unknown data; {choices_text(name, known)}")
     metric, _, data = str(OmegaConf.select(config, "task.metric")).partition("@")
+    if data and metric in ("accuracy", "loss") and data not in config.get("eval_on", []):
+        problems.append(f"task.metric={metric}@{data}: is of other test data; give eval_on=[{data}]")
     for probe in groups.names("probe"):
         wanted = f"{probe}@{data}" if data else probe
         if metric.startswith(probe) and wanted not in config.get("probes", []):
@@ -245,6 +251,7 @@ def check_captioner(config: DictConfig) -> Iterator[str]:
 
 SCHEDULES = {  # that use a key, and what the key is where none does
     "final_lr": (("cosine", "linear"), 0),
+    "cooldown": (("constant",), 0),
     "milestones": (("multistep",), []),
 }
 

@@ -32,7 +32,9 @@ def build(config: TaskConfig, **parts: Any) -> Any:
     data = parts["data_config"]
     for key, off in (("label_noise", 0), ("imbalance", 1)):
         if (value := vars(data)[key]) != off and (task.of not in (IMAGES, TEXTS) or len(task.classes) < 2):
-            raise UserError(f"data.{key}={value:g}: is for items of one class each, not for task={config.name}; give {off}")
+            raise UserError(
+                f"data.{key}={value:g}: is for items of one class each, not for task={config.name}; give {off}"
+            )
     if data.imbalance > 1:
         task.train = long_tail(task.train, data.imbalance)
         task.train_on(np.arange(len(task.train)))

@@ -10,6 +10,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
@@ -49,7 +50,14 @@ from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.load import fingerprint, initialise, refuse_tokenizer
-from vitlab.training.optim import build_optimizer, freeze, refuse_endless_warmup, refuse_stale_average
+from vitlab.training.optim import (
+    build_optimizer,
+    find_fork,
+    freeze,
+    list_averaged_steps,
+    refuse_endless_warmup,
+    refuse_stale_average,
+)
 from vitlab.training.settings import HERE, Placement, evaluation_context, resolve
 
 LARGEST_STEPS = 2**40  # as budget.steps
@@ -171,7 +179,8 @@ class Run:
     """A run on open data in a folder. Writes nothing before `write_start`. Raises UserError for parts that do not fit.
 
     The model has its first weights, by the run's seed or from the source that the configuration names. `ranks` are the
-    processes that train it.
+    processes that train it. `trunks` are the folders of runs that differ in a smaller budget alone and have kept the
+    checkpoint where their cooldown began: this one goes on from the last on its way; None: no others go on from it.
     """
 
     def __init__(
@@ -181,6 +190,7 @@ class Run:
         folder: str | Path,
         placement: Placement = HERE,
         ranks: Ranks = ALONE,
+        trunks: Sequence[str] | None = None,
     ):
         self.prepared = prepare(config, data, placement)
         self.config, self.task, self.settings = config, self.prepared.task, self.prepared.settings
@@ -198,6 +208,7 @@ class Run:
             self.wrong_labels = int(wrong[self.indices].sum())
         self.task.train_on(self.indices)
         self.steps = self.prepared.count_steps(len(self.indices))
+        self.fork, self.trunks, self.trunk = find_fork(config.recipe, self.steps), trunks, self.files
         self.data_hash = hash_data(config.data, data)
         refuse_tokenizer(
             self.files,
@@ -216,7 +227,8 @@ class Run:
         self.init = self.load_initial_weights()
         freeze(self.model, config.recipe)
         last = self.files.checkpoint_path
-        self.checkpoint = read_checkpoint(last) if last.exists() else None  # until training resumes from it
+        # until training resumes from it
+        self.checkpoint = read_checkpoint(last) if last.exists() else self.find_trunk()
         self.resumed_step = self.checkpoint["global_step"] if self.checkpoint else 0
         self.trained = self.task  # what training, its evaluations and the test read
         if head := self.prepared.head:
@@ -226,6 +238,22 @@ class Run:
         # fewer steps than the budget's once it has stopped early
         stopped_early = self.checkpoint and self.checkpoint.get("callbacks", {}).get("Loop", {}).get("stopped")
         self.last_step = self.resumed_step if stopped_early else self.steps
+
+    def find_trunk(self) -> dict[str, Any] | None:
+        """Find the checkpoint of another run that is the last on this run's way, for the loop to go on from.
+
+        Up to there both have the same weights, bit for bit: the steps up to the cooldown do not depend on the budget.
+        """
+        found = [(read_checkpoint(files.trunk_path), files) for files in map(RunFiles, self.trunks or [])]
+        averaged = list_averaged_steps(self.config.recipe, self.steps)
+        most = self.fork if self.config.recipe.ema or not averaged else min(self.fork, averaged[0] - 1)
+        found = [(state, files) for state, files in found if state["global_step"] <= most]
+        if not found:
+            return None
+        state, self.trunk = max(found, key=lambda each: each[0]["global_step"])
+        loop = state["callbacks"]["Loop"]
+        loop["shared"] = state["global_step"], loop["wall_s"]
+        return state
 
     def load_initial_weights(self) -> LoadReport | None:
         """Load the weights that the configuration starts from, unless the run resumes or is finished."""
@@ -247,7 +275,7 @@ class Run:
             write_json(self.files.init_path, {**asdict(self.init), "sha256": source})
         write_text(self.files.packages_path, list_packages())
         self.write_steps()
-        self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.last_step)
+        self.files.keep_metrics(self.resumed_step, self.resumed_step == self.last_step, self.trunk)
 
     def write_steps(self) -> None:
         """Write the SHA-256 of the data set, and the run's steps including the fine-tuning of its probes."""
