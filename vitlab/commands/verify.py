@@ -149,7 +149,9 @@ def compare(
     from vitlab.studies.stats import read_outcomes, same_outcomes
     from vitlab.training.checkpoints import read_checkpoint
 
+    shared = then.get("shared_steps") or 0  # trained by another run, whose evaluations were at other steps
     rows = [[row for row in each.metrics() if not steps or row["step"] <= steps] for each in (files, again)]
+    rows = [[row for row in some if row["step"] > shared or "train/loss" in row] for some in rows]
     found: dict[str, Any] = {"verdict": "differs", "from_step": None, "largest": 0.0}
     if different := list(find_differences(*rows)):
         step, key, a, b, began = different[0]

@@ -47,7 +47,8 @@ def find_problems(config: DictConfig) -> list[str]:
         if name not in known and not name.endswith((".yaml", ".yml")):
             problems.append(f"eval_on={entry}: unknown data; {choices_text(name, known)}")
     metric, _, data = str(OmegaConf.select(config, "task.metric")).partition("@")
-    if data and metric in ("accuracy", "loss") and data not in config.get("eval_on", []):
+    is_probe = metric.startswith(tuple(groups.names("probe")))
+    if data and not is_probe and data not in config.get("eval_on", []):
         problems.append(f"task.metric={metric}@{data}: is of other test data; give eval_on=[{data}]")
     for probe in groups.names("probe"):
         wanted = f"{probe}@{data}" if data else probe

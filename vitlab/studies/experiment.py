@@ -233,11 +233,12 @@ def open_shifted(run: Run, entry: str) -> Task:
 
 
 def test_on(run: Run, entry: str) -> dict[str, float]:
-    """Test the trained model on an entry of `eval_on`: `accuracy@ENTRY`, the run's metric, and `loss@ENTRY`."""
+    """Test the trained model on an entry of `eval_on`: the metrics and the loss of choices and of the study there."""
     task, (_, autocast) = open_shifted(run, entry), evaluation_context(run.settings.precision, run.settings.accelerator)
     model = run.placed_model().eval()
     found = evaluate(model, task, task.test, autocast, run.settings.workers, detailed=True).compute()
-    return {f"{key}@{entry}": float(found[key]) for key in (run.task.metric.key, "loss")}
+    keys = dict.fromkeys((run.task.metric.key, "loss", str(run.config.task.metric).partition("@")[0]))
+    return {f"{key}@{entry}": float(found[key]) for key in keys if key in found}
 
 
 def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:

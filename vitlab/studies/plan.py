@@ -26,7 +26,7 @@ from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, Trai
 from vitlab.config.schema.fields import COST
 from vitlab.data.base import Show
 from vitlab.data.opening import open_data
-from vitlab.data.split import count_items, resolve_size, size_problems, training_items
+from vitlab.data.split import NESTED, count_items, resolve_size, size_problems, training_items
 from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
 from vitlab.studies.grid import Spec, compose_models, expand, list_shorter
@@ -161,7 +161,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
         with collecting(problems):
             settled = config.settled.get(name, {})
             placement = place(config.executor, run_config.trainer, jobs, settled)
-            alike = describe_costs(resolved(run_config)), str(run_config.init), str(placement)
+            alike = describe_costs(resolved(run_config)), str(run_config.init), str(placement), run_config.subset
             if alike not in counted:
                 counted[alike] = plan_model(run_config, data, placement)
             by_variant[name] = replace(counted[alike], config=run_config)
@@ -224,7 +224,8 @@ def plan_model(config: TrainConfig, data: Any, placement: Placement) -> Prepared
         with collecting(problems):
             open_shifted(config, prepared.task, entry)
     raise_all(problems)
-    training_items(prepared.task.train, "all", subset_seed(resolved(config)), config.subset)  # raises UserError
+    if config.subset != NESTED:
+        training_items(prepared.task.train, "all", subset_seed(resolved(config)), config.subset)  # raises UserError
     source = source_of(config.init)
     if source is not None and not [*source_problems(source)]:  # raises UserError for weights that do not fit
         model = models.build(config.model, **prepared.task.shape)

@@ -25,15 +25,8 @@ Row = dict[str, Any]
 DATA, BUDGET = 0.15, 0.3  # loss on training items over loss on validation items: below, above
 RISE = 1.01  # a validation loss that ends by more than this factor above its lowest is past its minimum
 LIMITS = {"data": "more data", "undecided": "unclear", "budget": "more steps"}  # what would help a run, in words
-OTHERWISE = (
-    "mixup",
-    "cutmix",
-    "class_weights",
-    "freeze",
-    "ema",
-    "average",
-    "cooldown",
-)  # recipes that the rule was not tried on
+# recipes that the rule was not tried on
+OTHERWISE = ("mixup", "cutmix", "class_weights", "freeze", "ema", "average", "cooldown")
 
 
 def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:

@@ -41,7 +41,8 @@ def build(config: TaskConfig, **parts: Any) -> Any:
     found = task.metrics(detailed=config.metric is not None)
     measured = {metric.key: metric for metric in METRICS if metric.key in found}
     key = config.metric or next(iter(measured))
-    if "@" in key or key in PROBES:  # measured after the training, of which choices cannot be made
+    name, at, _ = key.partition("@")
+    if name in PROBES or (at and name in measured):  # measured after the training, of which choices cannot be made
         key = next(iter(measured))
     if key not in measured:
         raise UserError(f"task.metric={key}: is not measured here; {choices_text(key, measured)}")
