@@ -244,16 +244,16 @@ class Run:
 
         Up to there both have the same weights, bit for bit: the steps up to the cooldown do not depend on the budget.
         """
-        found = [(read_checkpoint(files.trunk_path), files) for files in map(RunFiles, self.trunks or [])]
-        averaged = list_averaged_steps(self.config.recipe, self.steps)
-        most = self.fork if self.config.recipe.ema or not averaged else min(self.fork, averaged[0] - 1)
-        found = [(state, files) for state, files in found if state["global_step"] <= most]
-        if not found:
-            return None
-        state, self.trunk = max(found, key=lambda each: each[0]["global_step"])
-        loop = state["callbacks"]["Loop"]
-        loop["shared"] = state["global_step"], loop["wall_s"]
-        return state
+        averaged, found, most = list_averaged_steps(self.config.recipe, self.steps), None, self.fork
+        if averaged and self.config.recipe.ema is None:  # the last ones, which begin elsewhere in runs of other budgets
+            most = min(most, averaged[0] - 1)
+        for files in map(RunFiles, self.trunks or []):
+            state = read_checkpoint(files.trunk_path)
+            step, loop = state["global_step"], state["callbacks"]["Loop"]
+            is_own = not loop["averaged"] or self.config.recipe.ema is not None
+            if is_own and step <= most and (found is None or step > found["global_step"]):
+                found, self.trunk, loop["shared"] = state, files, (step, loop["wall_s"])
+        return found
 
     def load_initial_weights(self) -> LoadReport | None:
         """Load the weights that the configuration starts from, unless the run resumes or is finished."""
