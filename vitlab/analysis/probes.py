@@ -124,10 +124,15 @@ def open_task(name: str, like: Task) -> Task:
     return build(load("task", "classification"), **parts)
 
 
+def rotate(v2: Any, images: Tensor, degrees: float) -> Tensor:
+    """Rotate each picture on the median of its edges."""
+    edges = torch.cat([images[..., 0, :], images[..., -1, :], images[..., 0], images[..., -1]], dim=-1)
+    ground = edges.float().median(dim=-1).values[..., None, None]
+    return (v2.rotate(images - ground, degrees, BILINEAR) + ground).round().clamp(0, 255).to(torch.uint8)
+
+
 SHIFTS: dict[str, Callable[[Any, Tensor, float], Tensor]] = {  # of pictures uint8 (B, C, Y, X), with torchvision's v2
-    "rotate": lambda v2, images, by: v2.center_crop(  # by degrees; the edges grow into the corners
-        v2.rotate(v2.pad(images, max(images.shape[2:]) // 2, padding_mode="edge"), by, BILINEAR), images.shape[2:]
-    ),
+    "rotate": rotate,
     "brightness": lambda v2, images, by: v2.adjust_brightness(images, by),  # a factor
     "contrast": lambda v2, images, by: v2.adjust_contrast(images, by),
     "blur": lambda v2, images, by: v2.gaussian_blur(images, 2 * math.ceil(2 * by) + 1, by),  # sigma in pixels

@@ -207,7 +207,7 @@ def list_missing(run: RunFiles, config: Mapping[str, Any], data: str | None = No
 
     Nothing is missing of a finished run. `data` is the hash of its data set; without it any result counts.
     """
-    result, asked = run.read_result()[0], [name for key in LATER for name in config[key]]
+    result, asked = run.read_result()[0], [name for key in LATER for name in config.get(key, ())]
     is_other = result is None or (data and result.get("id") != identity(config, data))
     if is_other or not run.config_path.is_file():
         return ["training", *asked]
