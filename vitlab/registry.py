@@ -8,7 +8,7 @@ from vitlab.config.errors import UserError
 
 
 def implementation(package: str, kind: str, function: str = "", key: str = "kind") -> ModuleType:
-    """Import the module `<package>.<kind>`, or the user's own module if the kind has a dot.
+    """Import the module `<package>.<kind>`, or the user's own module if the kind, a value of `key`, has a dot.
 
     Raises UserError for a module that does not exist or lacks the `function`.
     """

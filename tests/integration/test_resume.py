@@ -116,6 +116,43 @@ def test_a_run_that_is_stopped_twice_ends_as_one_that_is_not_and_is_not_looked_a
             torch.save(state, checkpoint)
 
 
+COOLED = ["recipe.schedule=constant", "recipe.cooldown=0.25", "recipe.warmup=3", "trainer.log_every=1"]
+BRANCHES = {
+    "vit_nano, everything random, the best average": ["model=vit_nano", *IMAGES, *RANDOM, *EVERYTHING],
+    "resnet_nano, checkpoints averaged": ["model=resnet_nano", *IMAGES, "recipe.average=2"],
+    "resnet_nano, more than the cooldown averaged": ["model=resnet_nano", *IMAGES, "recipe.average=7"],
+    "gpt_nano, products of low rank, averaged": ["task=causal_lm", "model=gpt_nano", *TEXT],
+}
+
+
+@pytest.mark.parametrize("words", BRANCHES.values(), ids=BRANCHES)
+def test_a_run_that_goes_on_from_one_of_a_smaller_budget_ends_as_one_that_does_not(words, tmp_path):
+    write_texts(tmp_path)
+    alone = "recipe.average=7" in words  # whose cooldown is not all that is averaged
+    keep = ["recipe.keep=best"] * ("model=resnet_nano" not in words)
+    words = [*TINY, *(word.format(folder=tmp_path) for word in words), *COOLED, *keep, "wandb.mode=off", "analyses=[]"]
+    folders = {steps: tmp_path / str(steps) for steps in (8, 14, 24)}  # cooldowns begin at 6, 10 and 18
+    for steps, stopped_at, shared in ((8, 4, 0), (14, 6, 6), (24, 3, 10)):
+        config = compose(TrainConfig, [*words, f"budget.steps={steps}", "trainer.evaluations=4"])
+        options = {"trunks": [str(folders[less]) for less in folders if less < steps]}
+        calls = itertools.count(1)
+        with pytest.raises(Interrupted):  # on the way that others share, and on the own one
+            train_run(config, folders[steps], stop=lambda: next(calls) >= stopped_at, **options)  # noqa: B023
+        if steps == 24:  # as if it was killed before its first checkpoint
+            RunFiles(folders[steps]).checkpoint_path.unlink()
+        found = train_run(config, folders[steps], **options)
+        expected = train_run(config, whole := tmp_path / f"whole-{steps}")
+        assert (found["shared_steps"], expected["shared_steps"]) == (0 if alone else shared, 0)
+        same = ("validation_slope", "kept_step", *RESULT)
+        assert [found.get(key) for key in same] == [expected.get(key) for key in same]
+        for name in ("last.ckpt", "best.ckpt") if keep else ("last.ckpt",):
+            one, other = (read_checkpoint(folder / "checkpoints" / name) for folder in (folders[steps], whole))
+            assert all(torch.equal(value, other["state_dict"][key]) for key, value in one["state_dict"].items())
+        losses = [[r for r in rows(folder) if "train/loss" in r] for folder in (folders[steps], whole)]
+        assert losses[0] == losses[1]
+        assert len(losses[0]) == steps
+
+
 @pytest.mark.parametrize("words", KILLED.values(), ids=KILLED)
 def test_a_signal_stops_at_a_checkpoint_and_a_killed_run_ends_with_the_same_weights_and_loses_no_row(words, tmp_path):
     write_texts(tmp_path)

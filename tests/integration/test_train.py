@@ -183,6 +183,29 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_one_line(tmp_path, capsys):
     assert not (tmp_path / "run" / "result.json").exists()
 
 
+def test_wrong_labels_of_a_long_tail_train_a_run_and_shifted_test_data_measure_it_also_later(tmp_path, capsys):
+    words = ["train", *TINY, "data.label_noise=0.5", "data.imbalance=4", "train_size=200", "budget.steps=20"]
+    words += ["analyses=[]", "wandb.mode=off", "--out", tmp_path / "run"]
+    assert main([*map(str, words), "eval_on=[cifar,digits]"]) == 2
+    assert "eval_on=cifar: unknown data; did you mean 'cifar10'?" in capsys.readouterr().err
+    for entry, said in (
+        ("glyphs@train_images=400@test_images=36", "has other classes than data=digits"),
+        ("digits@blur=x", "blur=x: expected a number above 0"),
+        ("digits@blr=2", "data.blr: no key 'blr' in 'data'"),
+    ):
+        assert main([*map(str, words), f"eval_on=[{entry}]"]) == 2
+        assert f"vitlab: eval_on={entry}: {said}" in capsys.readouterr().err
+    succeed(*words, "eval_on=[digits@rotate=0]")
+    first = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert first["accuracy@digits@rotate=0"] == first["accuracy"]
+    assert 70 < first["wrong_labels"] < 130
+    at = (tmp_path / "run" / "checkpoints" / "last.ckpt").stat().st_mtime_ns
+    succeed(*words, "eval_on=[digits@rotate=0,digits@contrast=0.1]")
+    assert (tmp_path / "run" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == at
+    second = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert second["loss@digits@contrast=0.1"] > second["loss"] == first["loss"]
+
+
 def test_a_run_is_measured_on_validation_and_on_its_own_training_items(tmp_path):
     words = [*TINY, "budget.steps=8", "train_size=60", "wandb.mode=off", "trainer.evaluations=8", "recipe.keep=best"]
     words += ["data.augment.shift=2", "analyses=[]", "trainer.precision=32-true"]  # as the model is asked below

@@ -8,9 +8,10 @@ by the name of their column in results.csv. None stands for one that these train
 Shapes: N images, or N training and M test images, D width of the features, C classes.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitlab.config import UserError, load
-from vitlab.config.schema import RecipeConfig
+from vitlab.config import UserError, compose, load, parse_override, resolved
+from vitlab.config.schema import RecipeConfig, TrainConfig
 from vitlab.config.schema.fields import Choice
+from vitlab.data.augment.rand_augment import BILINEAR, v2
 from vitlab.data.base import Show, Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
@@ -120,6 +122,72 @@ def open_task(name: str, like: Task) -> Task:
         raise UserError(f"probes=[...@{name}]: has {data.shape['channels']} channels, but the model takes {wanted}")
     parts = {"recipe": RecipeConfig(), "data": data, "data_config": config}
     return build(load("task", "classification"), **parts)
+
+
+def rotate(v2: Any, images: Tensor, degrees: float) -> Tensor:
+    """Rotate each picture on the median of its edges."""
+    edges = torch.cat([images[..., 0, :], images[..., -1, :], images[..., 0], images[..., -1]], dim=-1)
+    ground = edges.float().median(dim=-1).values[..., None, None]
+    return (v2.rotate(images - ground, degrees, BILINEAR) + ground).round().clamp(0, 255).to(torch.uint8)
+
+
+SHIFTS: dict[str, Callable[[Any, Tensor, float], Tensor]] = {  # of pictures uint8 (B, C, Y, X), with torchvision's v2
+    "rotate": rotate,
+    "brightness": lambda v2, images, by: v2.adjust_brightness(images, by),  # a factor
+    "contrast": lambda v2, images, by: v2.adjust_contrast(images, by),
+    "blur": lambda v2, images, by: v2.gaussian_blur(images, 2 * math.ceil(2 * by) + 1, by),  # sigma in pixels
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Shifted:
+    """A reader of pictures that changes them, an entry of SHIFTS after another."""
+
+    read: Callable[[np.ndarray], np.ndarray]
+    shifts: tuple[tuple[str, float], ...]
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        images = torch.from_numpy(self.read(indices))
+        for name, by in self.shifts:
+            images = SHIFTS[name](v2(), images, by)
+        return images.numpy()
+
+
+def open_shifted(config: TrainConfig, like: Task, entry: str, tokenizer: str | None = None) -> Task:
+    """Open the test data of an entry of `eval_on` as the run reads its own: `digits`, `glyphs@rotate=30@noise=0.3`.
+
+    A change is one of SHIFTS, else a key of the data. Raises UserError for data with other classes or channels.
+    """
+    (name, *changes), own, shifts = entry.split("@"), resolved(config), []
+    base = {key: own[key] for key in ("model", "recipe")} | {"task": {**own["task"], "metric": None}}
+    base["data"] = own["data"] if config.data.name == name else name
+    pairs: list[Any] = [(f"data.{key}", own["data"][key]) for key in ("mean", "std", "length") if key in own["data"]]
+    pairs += [("data.image_size", list(size))] if (size := like.shape.get("image_size")) else []
+    pairs += [("data.tokenizer", tokenizer)] if tokenizer else []
+    try:
+        for change in changes:
+            key, value = parse_override(change)
+            if key not in SHIFTS or config.data.modality == "text":
+                pairs.append((f"data.{key}", value))
+            elif isinstance(value, int | float) and (value > 0 or key == "rotate"):
+                shifts.append((key, float(value)))
+            else:
+                raise UserError(f"{change}: expected a number{' above 0' * (key != 'rotate')}")
+        data_config = compose(TrainConfig, pairs, base).data
+        data = open_data(data_config)
+        task = build(config.task, recipe=config.recipe, data=data, data_config=data_config)
+    except UserError as error:
+        raise UserError(f"eval_on={entry}: {line}" for line in error.problems) from None
+    if not like.classes or [*task.classes] != [*like.classes]:
+        raise UserError(
+            f"eval_on={entry}: has other classes than data={config.data.name}; give data with the same classes"
+        )
+    if task.shape.get("channels") != like.shape.get("channels"):
+        raise UserError(
+            f"eval_on={entry}: has {task.shape['channels']} channels, the model takes {like.shape['channels']}"
+        )
+    task.test = replace(task.test, read=Shifted(task.test.read, tuple(shifts))) if shifts else task.test
+    return task
 
 
 BIAS = 100.0  # so large that the bias is hardly regularised

@@ -150,7 +150,7 @@ def evaluate(words: Sequence[str]) -> int:
     tables: dict[str, Tensor] = {}
     size = resolve_size(config.train_size, task.train.total)
     scale = task.scale
-    task.train_on(training_items(task.train, min(size, task.train.total), config.seed))
+    task.train_on(training_items(task.train, min(size, task.train.total), config.seed, config.subset))
     if scale is not None:  # numbers stay standardised by the run's own training targets
         task.objective.scale = scale
     with progress_bar(console) as progress:

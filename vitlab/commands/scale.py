@@ -20,7 +20,7 @@ from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console, tabulate
 from vitlab.data.opening import hash_data, open_data, progress_bar
-from vitlab.data.split import write_manifest
+from vitlab.data.split import NESTED, long_tail, write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
@@ -212,22 +212,31 @@ def add_runs(files: StudyFiles, plan: "Plan") -> None:
     keys = [spec[:3] for spec in plan.specs]
     settled = {name: model.settled for name, model in plan.by_variant.items()}
     config = files.add_start({**resolved(plan.config), "settled": settled}, keys, plan.headline(0))
-    seeds = write_manifests(files, plan)
-    write_samples(plan.task, plan.data, config["sizes"], min(seeds), files.figures)
+    drawn = write_manifests(files, plan)
+    write_samples(plan.task, plan.data, config["sizes"], files.figures, *min(drawn))
 
 
-def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
-    """Write the items in the subset of each size, for every subset seed ever asked for here; return the seeds."""
+def write_manifests(files: StudyFiles, plan: "Plan") -> set[tuple[int, str]]:
+    """Write the items in the subset of each size, for every subset seed and key `subset` ever asked for here; return
+    these.
+    """
     split, sizes = plan.task.train, files.config()["sizes"]
     manifests = [manifest for path in files.subsets.glob("*.json") if (manifest := read_json(path))]
-    written = {each["seed"]: (each["sizes"], each.get(f"train_{split.unit}s")) for each in manifests}
-    seeds = {*written, *(subset_seed(spec.config) for spec in plan.specs)}
+    written = {
+        (each["seed"], each.get("subset", NESTED)): (each["sizes"], each.get(f"train_{split.unit}s"))
+        for each in manifests
+    }
+    drawn = {*written, *((subset_seed(spec.config), spec.config["subset"]) for spec in plan.specs)}
     repeated = vars(plan.config.data).get("holdout") == "repeated"  # each seed has a training set of its own
-    for seed in sorted(seed for seed in seeds if written.get(seed) != (sizes, split.total)):
-        train = open_data(replace(plan.config.data, holdout=seed)).train if repeated else split
-        path = files.subsets / f"{plan.data.name}-seed{seed}.json"
-        write_manifest(path, train, plan.task.strata, sizes, seed, name=plan.data.name)
-    return seeds
+    for seed, choice in sorted(each for each in drawn if written.get(each) != (sizes, split.total)):
+        train = split
+        if repeated:
+            train = open_data(replace(plan.config.data, holdout=seed)).train
+            train = long_tail(train, plan.config.data.imbalance)
+        name = plan.data.name if choice == NESTED else f"{plan.data.name}-{choice}"
+        path = files.subsets / f"{name}-seed{seed}.json"
+        write_manifest(path, train, plan.task.strata, sizes, seed, plan.data.name, choice)
+    return drawn
 
 
 def add_specs(plan: "Plan", keys: Iterable[RunKey]) -> None:

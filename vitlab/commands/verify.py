@@ -54,7 +54,7 @@ def verify(words: Sequence[str]) -> int:
         raise UserError(f"--steps {steps}: the run's first numbers are of step {first}; give at least {first}")
     if not steps and not files.weights_path.is_file():
         raise UserError(f"{args.run}: its checkpoint is gone; --steps N compares the rows of its first steps")
-    again = {**config, "analyses": [], "probes": [], "wandb": {**config["wandb"], "mode": "off"}}
+    again = {**config, "analyses": [], "probes": [], "eval_on": [], "wandb": {**config["wandb"], "mode": "off"}}
     again["trainer"] = {**config["trainer"], "devices": 1, "nodes": 1, "accumulate": count_parts(config["trainer"])}
     with tempfile.TemporaryDirectory(prefix="vitlab-verify-") as folder:
         run, now = train_again(compose(TrainConfig, base=again), files, Path(folder) / "again", steps)
@@ -151,7 +151,9 @@ def compare(
     from vitlab.studies.stats import read_outcomes, same_outcomes
     from vitlab.training.checkpoints import read_checkpoint
 
+    shared = then.get("shared_steps") or 0  # trained by another run, whose evaluations were at other steps
     rows = [[row for row in each.metrics() if not steps or row["step"] <= steps] for each in (files, again)]
+    rows = [[row for row in some if row["step"] > shared or "train/loss" in row] for some in rows]
     found: dict[str, Any] = {"verdict": "differs", "from_step": None, "largest": 0.0}
     if different := list(find_differences(*rows)):
         step, key, a, b, began = different[0]

@@ -42,7 +42,14 @@ def find_problems(config: DictConfig) -> list[str]:
             problems.append(f"probes={probe}: unknown probe; {choices_text(name, groups.names('probe'))}")
         if (data or name == "finetune") and data not in groups.names("data"):
             problems.append(f"probes={name}@{data}: unknown data; {choices_text(data, groups.names('data'))}")
+    for entry in config.get("eval_on", []):
+        name, known = entry.partition("@")[0], groups.names("data")
+        if name not in known and not name.endswith((".yaml", ".yml")):
+            problems.append(f"eval_on={entry}: unknown data; {choices_text(name, known)}")
     metric, _, data = str(OmegaConf.select(config, "task.metric")).partition("@")
+    is_probe = metric.startswith(tuple(groups.names("probe")))
+    if data and not is_probe and data not in config.get("eval_on", []):
+        problems.append(f"task.metric={metric}@{data}: is of other test data; give eval_on=[{data}]")
     for probe in groups.names("probe"):
         wanted = f"{probe}@{data}" if data else probe
         if metric.startswith(probe) and wanted not in config.get("probes", []):
@@ -144,6 +151,8 @@ def check_data(config: DictConfig) -> Iterator[str]:
         value = OmegaConf.select(config, f"data.augment.{key}")
         if value is not None and (len(value) != 2 or value[0] > value[1]):
             yield f"data.augment.{key}={value}: give [min,max]"
+    if "." not in (subset := OmegaConf.select(config, "subset") or ".") and subset != "nested":
+        yield f"subset={subset}: give nested, or PACKAGE.MODULE with a function order(split, seed)"
     weight = OmegaConf.select(config, "task.auxiliary_lm")
     if weight and OmegaConf.select(config, "model.causal") is False:
         yield f"task.auxiliary_lm={weight}: model={config.model.name} is bidirectional, it sees the next token; give 0"
@@ -243,6 +252,7 @@ def check_captioner(config: DictConfig) -> Iterator[str]:
 
 SCHEDULES = {  # that use a key, and what the key is where none does
     "final_lr": (("cosine", "linear"), 0),
+    "cooldown": (("constant",), 0),
     "milestones": (("multistep",), []),
 }
 

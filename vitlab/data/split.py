@@ -19,9 +19,12 @@ from vitlab.config.checks import SIZES, is_size
 from vitlab.data.base import Corpus, Examples, ImageData, Joined, Split, take_items
 from vitlab.files import write_json
 from vitlab.formatting import plural
+from vitlab.registry import implementation
 
 VAL_FRACTION = 0.1  # of the training data that becomes validation data
 MAX_VAL_ITEMS = 5000  # of images or texts that do
+NESTED = "nested"  # random subsets of the training set, beside those of a user's module
+NOISE = 2**40  # tells its random numbers from those of an epoch
 
 ANY = {"errors": "surrogateescape"}  # names of files may hold bytes that are not text
 T = TypeVar("T")
@@ -100,24 +103,54 @@ def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
     return np.sort(nested_order(labels, seed)[: resolve_size(size, len(labels))])
 
 
-def training_items(split: Split, size: Size, seed: int) -> np.ndarray:
+def training_items(split: Split, size: Size, seed: int, choice: str = NESTED) -> np.ndarray:
     """Return the sorted indices, int64, of the items of a training set of that size, in the split's unit.
 
-    A larger set contains it. If the unit is a document, it has all items of the chosen documents.
+    A larger set contains it. If the unit is a document, it has all items of the chosen documents. `choice` is the key
+    `subset`: a module of the user's orders the items, the first ones first, by `order(split, seed)`.
     """
-    return next(nested_items(split, [size], seed))
+    return next(nested_items(split, [size], seed, choice))
 
 
-def nested_items(split: Split, sizes: Sequence[Size], seed: int) -> Iterator[np.ndarray]:
-    """Yield the `training_items` of each size, all from one draw."""
+def nested_items(split: Split, sizes: Sequence[Size], seed: int, choice: str = NESTED) -> Iterator[np.ndarray]:
+    """Yield the `training_items` of each size, all from one draw. Raises UserError for a wrong order of the user's."""
     documents, labels = None, split.labels
     if split.groups is not None:
         documents, first = np.unique(split.groups, return_index=True)
         labels = labels[first]
-    order = nested_order(labels, seed)
+    if choice == NESTED:
+        order = nested_order(labels, seed)
+    elif split.groups is not None:
+        raise UserError(f"subset={choice}: orders items, but a training set is of {split.unit}s here; give {NESTED}")
+    else:
+        order = np.asarray(implementation("", choice, "order", "subset").order(split, seed))
+        if not np.array_equal(np.sort(order), np.arange(len(labels))):
+            raise UserError(f"subset={choice}: its order(split, seed) must hold each of 0 to {len(labels) - 1} once")
     for size in sizes:
         chosen = order[: max(1, resolve_size(size, split.total) // split.per_item)]
         yield np.sort(chosen) if documents is None else np.flatnonzero(np.isin(split.groups, documents[chosen]))
+
+
+def long_tail(split: Split, factor: float) -> Split:
+    """Return items whose class counts fall exponentially, the largest `factor` times the smallest (Cui et al., 2019).
+
+    Classes keep their order by size. All runs have the same items to choose their subsets from. 1: all items.
+    """
+    if factor == 1:
+        return split
+    (classes, counts), order = np.unique(split.labels, return_counts=True), nested_order(split.labels, 0)
+    ranked = np.argsort(-counts, kind="stable")
+    shares = factor ** -np.linspace(0, 1, len(counts))
+    kept = np.maximum(1, (counts[ranked] / shares).min() * shares + 1e-9).astype(int)
+    rows = [order[split.labels[order] == label][:count] for label, count in zip(classes[ranked], kept, strict=True)]
+    return take_items(split, np.sort(np.concatenate(rows)))
+
+
+def redraw_labels(labels: np.ndarray, share: float, classes: int, seed: int) -> np.ndarray:
+    """Turn a share of labels (N,) into another class, each as likely; a larger share changes the same ones and more."""
+    generator = np.random.default_rng([seed, NOISE])
+    others = (labels + generator.integers(1, classes, len(labels))) % classes
+    return np.where(generator.random(len(labels)) < share, others, labels)
 
 
 def count_items(split: Split, size: Size, seed: int) -> int:
@@ -128,7 +161,7 @@ def count_items(split: Split, size: Size, seed: int) -> int:
 
 
 def write_manifest(
-    path: Path, split: Split, classes: Sequence[str], sizes: Sequence[Size], seed: int, name: str
+    path: Path, split: Split, classes: Sequence[str], sizes: Sequence[Size], seed: int, name: str, choice: str = NESTED
 ) -> None:
     """Write the content of each size's subset of the data `name`.
 
@@ -137,14 +170,14 @@ def write_manifest(
     """
     counts = sorted(resolve_size(size, split.total) for size in sizes)
     subsets, smaller = [], np.empty(0, dtype=np.int64)
-    for count, indices in zip(counts, nested_items(split, counts, seed), strict=True):
+    for count, indices in zip(counts, nested_items(split, counts, seed, choice), strict=True):
         assert np.isin(smaller, indices).all(), "a subset does not contain the smaller one"
         per_class = np.bincount(split.labels[indices], minlength=len(classes)).tolist()
         counted = dict(zip(classes, per_class, strict=True)) if classes else {}
         digest = hashlib.sha256(indices.astype("<i8").data).hexdigest()
         subsets.append({"size": count, "sha256": digest, "per_class": counted})
         smaller = indices
-    about = {"data": name, "seed": seed, f"train_{split.unit}s": split.total}
+    about = {"data": name, "seed": seed, "subset": choice, f"train_{split.unit}s": split.total}
     write_json(path, {**about, "sizes": counts, "subsets": subsets})
 
 

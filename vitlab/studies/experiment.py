@@ -26,13 +26,13 @@ from vitlab.formatting import round_numbers
 from vitlab.studies.claims import Hold
 from vitlab.studies.stats import Outcomes, write_outcomes
 from vitlab.studies.store import list_missing
-from vitlab.tasks.base import Task
+from vitlab.tasks.base import Task, evaluate
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
 from vitlab.training.loop import Diverged, Hooks, Interrupted
 from vitlab.training.run import ON_FEATURES, Run, count_finetuning_steps, make_result, prepare
-from vitlab.training.settings import HERE, Placement
+from vitlab.training.settings import HERE, Placement, evaluation_context
 from vitlab.training.train import compare_splits, keep_process_settings, test, train
 
 FINETUNE = "finetune"  # the kind of the probe that trains
@@ -46,14 +46,16 @@ def run_experiment(
     *,
     placement: Placement = HERE,
     ranks: Ranks = ALONE,
+    trunks: Sequence[str] | None = None,
     observer: Any | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any] | None:
     """Do what a run lacks, in a folder that rank 0 has claimed; return the result on rank 0. Call it on every rank.
 
-    The observer, a `vitlab.reports.wandb.RunReporter`, draws the analyses and logs the training. Raises UserError,
-    `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so, `Diverged`.
+    `trunks` are as `Run` takes them. The observer, a `vitlab.reports.wandb.RunReporter`, draws the analyses and logs
+    the training. Raises UserError, `ClaimLost` when another process has taken the run over, `Interrupted` when `stop`
+    says so, `Diverged`.
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
     refuse_other_source(source_of(config.init), files)
@@ -65,7 +67,7 @@ def run_experiment(
         ranks.leave()
     if not lacking or not (ranks.is_main or "training" in lacking):
         return files.result()
-    run = Run(config, data, files.folder, placement, ranks)
+    run = Run(config, data, files.folder, placement, ranks, trunks)
     if ranks.is_main:
         return complete(run, lacking, observer, Hooks(progress, stop, claim.check))
     train(run)
@@ -80,7 +82,7 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
     refused = {name: why for name in asked if (why := analysis.refusal(load("analysis", name), run.model))}
     print(*refused.values(), sep="\n", end="\n" * bool(refused), file=sys.stderr)
     names = [name for name in asked if name not in refused]
-    probed = [name for name in run.config.probes if name in lacking]
+    probed = [name for name in (*run.config.probes, *run.config.eval_on) if name in lacking]
     total, done = 2 * len(names) + bool(probed), itertools.count(1)
 
     def advance() -> None:
@@ -121,8 +123,11 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
         write_json(files.result_path, result)
         advance()
     # last: whatever ends this process, the next start does what is left
-    added = {"analyses": names, "probes": probed}
-    files.write_config({**before, **{key: [*before[key], *new] for key, new in added.items()}})
+    added = {
+        "analyses": names,
+        **{key: [n for n in probed if n in vars(run.config)[key]] for key in ("probes", "eval_on")},
+    }
+    files.write_config({**before, **{key: [*before.get(key, []), *new] for key, new in added.items()}})
     return result
 
 
@@ -132,6 +137,8 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
     A trial that diverges is a result, too.
     """
     run.write_start()
+    for entry in run.config.eval_on:
+        open_shifted(run, entry)
     for probe, _, data in (name.partition("@") for name in run.config.probes):  # that the model would not fit
         if data and "image_size" in run.task.shape:
             probes.open_task(data, run.task)
@@ -172,9 +179,8 @@ def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
     tested = test(run)
     compared = compare_splits(run, trained.validation)
     hooks.analyze(run.last_step)
-    result = make_result(
-        run, {**tested.columns, **trained.columns, **compared, **measure_probes(run, config.probes, hooks)}
-    )
+    beside = measure_probes(run, [*config.probes, *config.eval_on], hooks)
+    result = make_result(run, {**tested.columns, **trained.columns, **compared, **beside})
     key = next((key for key in ("accuracy", "exact_match") if result.get(key) is not None), "loss")
     outcomes = Outcomes(key, *tested.outcomes)
     hooks.check_claim()
@@ -198,7 +204,7 @@ def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
     config = load("analysis", name)
     before = (run.files.analysis(config.name) or {}).get("rows")
     # the untrained model of a resumed run was looked at when it began; its first weights, where it had some, are gone
-    if step == 0 and (before or (run.resumed_step and source_of(run.config.init))):
+    if step == 0 and (before or (run.resumed_step and source_of(run.config.init) and run.init is None)):
         return
     findings = analysis.examine(run.placed_model(), run.task, config, step)
     rows = [*(row for row in before or [] if row["step"] < step), *findings.rows]
@@ -209,14 +215,30 @@ def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
 
 
 def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, float | None]:
-    """Measure the probes of the trained model for results.csv, and the seconds that they took."""
-    began = time.monotonic()
+    """Measure the trained model on other test data and by probes, for results.csv, and the seconds that probes took."""
+    shifted = {name: test_on(run, name) for name in names if name in run.config.eval_on}
+    names, began = [name for name in names if name not in shifted], time.monotonic()
     chosen = {name: load("probe", name.partition("@")[0]) for name in names}
     frozen = [name for name, config in chosen.items() if config.kind != FINETUNE]
     numbers = probes.measure(run.placed_model(), run.task, frozen, run.indices, run.settings.workers)
     for name, config in chosen.items():
         numbers |= {} if name in frozen else finetune(run, name.partition("@")[2], config, hooks)
-    return {**numbers, "probe_s": round(time.monotonic() - began, 2)} if names else {}
+    numbers |= {"probe_s": round(time.monotonic() - began, 2)} if names else {}
+    return {key: value for found in (*shifted.values(), numbers) for key, value in found.items()}
+
+
+def open_shifted(run: Run, entry: str) -> Task:
+    tokenizer = str(run.files.tokenizer_path) if run.task.tokenizer is not None else None
+    return probes.open_shifted(run.config, run.task, entry, tokenizer)
+
+
+def test_on(run: Run, entry: str) -> dict[str, float]:
+    """Test the trained model on an entry of `eval_on`: the metrics and the loss of choices and of the study there."""
+    task, (_, autocast) = open_shifted(run, entry), evaluation_context(run.settings.precision, run.settings.accelerator)
+    model = run.placed_model().eval()
+    found = evaluate(model, task, task.test, autocast, run.settings.workers, detailed=True).compute()
+    keys = dict.fromkeys((run.task.metric.key, "loss", str(run.config.task.metric).partition("@")[0]))
+    return {f"{key}@{entry}": float(found[key]) for key in keys if key in found}
 
 
 def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:

@@ -1,5 +1,6 @@
 """The grid of a study: models, with settings of their own, x axes x sizes x seeds, each a run. Imports no torch."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -180,7 +181,7 @@ def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Map
         for key in keys:
             if key == "model" and place == "grid":
                 yield f"grid.model: give the models in models=[{','.join(map(str, axes[key]))}]"
-            elif (top := key.partition(".")[0]) in FIXED:
+            elif (top := key.partition(".")[0]) in FIXED and key != "data.label_noise":  # which opens the same data
                 yield f"{place}: {key}: {top} is the same for all runs of a study; give it for the study"
             elif key in tune and place == "grid":  # a variant's own is what factors are of
                 yield f"grid.{key}: tune chooses its value; leave it out here, or out of tune"
@@ -263,12 +264,27 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
     `models=[...]` among the overrides may name variants of the file, which keep their settings. Raises UserError with
     all problems.
     """
-    base = read("study", study, "study")
+    base = dict(read("study", study, "study"))
     words = [choose_models(base.get("models"), word) for word in overrides]
     words = [(word[0], match_timm(word[1])) if isinstance(word, tuple) else word for word in words]
     base |= {"models": match_timm(base["models"])} if "models" in base else {}
     words.sort(key=lambda word: isinstance(word, str))  # the choice of variants first: it takes the place of all
+    given = any(isinstance(word, str) and word.startswith("budget") for word in words)
+    listed = list_budgets(("budget", base.get("budget") or {}))
+    if listed != [("budget", base.get("budget") or {})]:
+        del base["budget"]
+        words = [*([] if given else listed), *words]
+    words = [each for word in words for each in list_budgets(word)]
     return compose(StudyConfig, words, base, also=check_study)
+
+
+def list_budgets(word: str | tuple[str, Any]) -> list[str | tuple[str, Any]]:
+    """Turn budgets in a list, `budget.steps=[500,1000]`, into an axis of the grid; return any other word as it is."""
+    with suppress(UserError):  # composing says so
+        pairs = [*flatten(dict([parse_override(word) if isinstance(word, str) else word]))]
+        if any(key.partition(".")[0] == "budget" and isinstance(values, list) for key, values in pairs):
+            return [(f"grid.{key}", values) for key, values in pairs]
+    return [word]
 
 
 def check_study(study: dict[str, Any], is_wrong: bool) -> None:
@@ -278,7 +294,11 @@ def check_study(study: dict[str, Any], is_wrong: bool) -> None:
     if not NAME.fullmatch(study["name"]):
         problems.append(f"name={study['name']}: {wanted}")
     with collecting(problems):
-        compose_models(study, FEW if is_wrong else None)
+        runs = [run for run in compose_models(study, FEW if is_wrong else None).values() if run.recipe.cooldown]
+        if len({str(run.budget) for run in runs}) > 1:
+            shares = dict.fromkeys(run.recipe.warmup for run in runs if 0 < run.recipe.warmup < 1)
+            alike = "a share of the steps differs between budgets, which begin alike with recipe.cooldown"
+            problems += [f"recipe.warmup={share:g}: {alike}; give it in steps, such as 50" for share in shares]
     raise_all(problems)
 
 
@@ -389,6 +409,21 @@ def expand(study: StudyConfig, sizes: Sequence[int]) -> list[Spec]:
     """List every run, the smallest sizes first, so that a first picture comes early."""
     plain = [resolved(variant) for variant in compose_models(study).values()]
     return [make_spec(variant, size, seed) for seed in study.seeds for size in sizes for variant in plain]
+
+
+def list_shorter(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """List for each variant with a cooldown those whose steps up to theirs it shares: they differ in a smaller budget
+    alone. `variants` are resolved configurations. A warm-up that is a share of the steps, or looks at the model on the
+    way, which a shared way has once, part them.
+    """
+    families: dict[str, list[tuple[float, str]]] = {}
+    for name, config in variants.items():
+        recipe, looks = config["recipe"], config["analyses"] and config["trainer"]["analyze_every"]
+        if recipe["cooldown"] and not 0 < recipe["warmup"] < 1 and not looks:
+            unit, value = next((unit, value) for unit, value in config["budget"].items() if value is not None)
+            alike = weight_settings({**config, "budget": unit}, contents_known=True)
+            families.setdefault(json.dumps(alike, sort_keys=True), []).append((value, name))
+    return {name: [other for least, other in some if least < most] for some in families.values() for most, name in some}
 
 
 def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:

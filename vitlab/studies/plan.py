@@ -18,6 +18,7 @@ from rich.console import Console
 from vitlab import console as consoles
 from vitlab import models, tasks
 from vitlab.analysis import module_of
+from vitlab.analysis.probes import open_shifted
 from vitlab.config import TrainConfig, UserError, collecting, compose, load, raise_all, resolved
 from vitlab.config.groups import affecting, select
 from vitlab.config.identity import subset_seed
@@ -25,10 +26,10 @@ from vitlab.config.schema import BudgetConfig, ExecutorConfig, StudyConfig, Trai
 from vitlab.config.schema.fields import COST
 from vitlab.data.base import Show
 from vitlab.data.opening import open_data
-from vitlab.data.split import count_items, resolve_size, size_problems
+from vitlab.data.split import NESTED, count_items, resolve_size, size_problems, training_items
 from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
-from vitlab.studies.grid import Spec, compose_models, expand
+from vitlab.studies.grid import Spec, compose_models, expand, list_shorter
 from vitlab.studies.status import pack
 from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
@@ -37,6 +38,7 @@ from vitlab.training.files import source_of, source_problems
 from vitlab.training.launch import Stopping
 from vitlab.training.load import initialise
 from vitlab.training.loop import Hooks, Interrupted
+from vitlab.training.optim import find_fork
 from vitlab.training.run import ON_FEATURES, Prepared, Run, count_finetuning_steps, format_budget, prepare
 from vitlab.training.settings import Placement, evaluation_context
 from vitlab.training.train import keep_process_settings, train
@@ -81,6 +83,17 @@ class Plan:
     def steps(self, spec: Spec) -> int:
         """Count the optimizer steps of a run. Raises UserError for too few."""
         return self.model_of(spec).count_steps(self.count_items(spec))
+
+    @cached_property
+    def shorter(self) -> dict[str, list[str]]:
+        return list_shorter(self.variants)
+
+    def trained_steps(self, spec: Spec) -> int:
+        """Count the steps that a run trains itself: it shares those before the cooldown of a smaller budget."""
+        most = find_fork(self.model_of(spec).config.recipe, self.steps(spec))
+        others = (spec._replace(variant=variant) for variant in self.shorter.get(spec.variant, ()))
+        forks = [find_fork(self.model_of(other).config.recipe, self.steps(other)) for other in others]
+        return self.steps(spec) - max((fork for fork in forks if fork <= most), default=0)
 
     def evaluations(self, spec: Spec) -> int:
         """Count a run's evaluations on validation data: evenly spaced, the last at the end of training."""
@@ -148,7 +161,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
         with collecting(problems):
             settled = config.settled.get(name, {})
             placement = place(config.executor, run_config.trainer, jobs, settled)
-            alike = describe_costs(resolved(run_config)), str(run_config.init), str(placement)
+            alike = describe_costs(resolved(run_config)), str(run_config.init), str(placement), run_config.subset
             if alike not in counted:
                 counted[alike] = plan_model(run_config, data, placement)
             by_variant[name] = replace(counted[alike], config=run_config)
@@ -206,6 +219,13 @@ def plan_model(config: TrainConfig, data: Any, placement: Placement) -> Prepared
     prepared = prepare(config, data, placement)
     for name in config.analyses:
         module_of(load("analysis", name))  # raises UserError for a module that is not an analysis
+    problems = []
+    for entry in config.eval_on:
+        with collecting(problems):
+            open_shifted(config, prepared.task, entry)
+    raise_all(problems)
+    if config.subset != NESTED:
+        training_items(prepared.task.train, "all", subset_seed(resolved(config)), config.subset)  # raises UserError
     source = source_of(config.init)
     if source is not None and not [*source_problems(source)]:  # raises UserError for weights that do not fit
         model = models.build(config.model, **prepared.task.shape)
@@ -233,9 +253,15 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     for place, spec in enumerate(plan.specs):
         model = plan.model_of(spec)
         steps = plan.steps(spec)
-        examples = steps * model.config.recipe.batch_size
-        flops += (spent := model.count_flops(examples, plan.count_items(spec)))
-        cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{spent:.2e}")
+        examples, trained = steps * model.config.recipe.batch_size, plan.trained_steps(spec)
+        spent = model.count_flops(trained * model.config.recipe.batch_size, plan.count_items(spec))
+        flops += spent
+        cells = (
+            f"{steps:,}" if trained == steps else f"{trained:,} of {steps:,}",
+            f"{examples:,}",
+            f"{model.params:,}",
+            f"{spent:.2e}",
+        )
         rows.append([spec.name, *cells, *([duration(seconds[place])] if times else [])])
     console, said = consoles.Console(), "how long they take says --dry-run on a machine where they train"
     console.say(plan.headline(len(plan.specs)))
@@ -259,7 +285,7 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
     evaluated = plan.evaluations(spec) * len(task.validation)
     if model.head:
         devices, evaluated = 1, len(task.validation) + plan.count_items(spec)
-    trained = plan.steps(spec) * times.step + evaluated * times.validation
+    trained = plan.trained_steps(spec) * times.step + evaluated * times.validation
     tested = (len(task.test) + task.writes_texts * len(task.validation)) * times.test
     return times.start + trained / devices + tested + count_finetuning_steps(model.config) * times.step
 

@@ -154,8 +154,10 @@ class Results:
 
     @cached_property
     def effort(self) -> "pd.DataFrame":
-        """The table `steps, FLOPs, hours, trials` by model, of all its runs."""
-        runs = self.runs.reindex(columns=["model", "steps", "train_flops", "wall_s"]).groupby("model").sum()
+        """The table `steps, FLOPs, hours, trials` by model, of all its runs, without what they share with others."""
+        runs = self.runs.reindex(columns=["model", "steps", "train_flops", "wall_s", "shared_steps"])
+        own = 1 - (runs.pop("shared_steps") / runs.steps).fillna(0)
+        runs = runs.assign(steps=runs.steps * own, train_flops=runs.train_flops * own).groupby("model").sum()
         runs.columns = ["steps", "FLOPs", "hours"]
         return runs.assign(hours=runs.hours / 3600, trials=self.trials_of)
 

@@ -25,7 +25,8 @@ Row = dict[str, Any]
 DATA, BUDGET = 0.15, 0.3  # loss on training items over loss on validation items: below, above
 RISE = 1.01  # a validation loss that ends by more than this factor above its lowest is past its minimum
 LIMITS = {"data": "more data", "undecided": "unclear", "budget": "more steps"}  # what would help a run, in words
-OTHERWISE = ("mixup", "cutmix", "class_weights", "freeze", "ema", "average")  # recipes that the rule was not tried on
+# recipes that the rule was not tried on
+OTHERWISE = ("mixup", "cutmix", "class_weights", "freeze", "ema", "average", "cooldown")
 
 
 def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
@@ -42,6 +43,7 @@ def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
     smoothing, classes = recipe.get("label_smoothing") or 0.0, len(result.get("by_class") or ())
     of_memory = kinds[0] == "classification" and kinds[1] != "color_histogram"  # it can learn its items by heart
     adapted = (recipe.get("lora") or {}).get("rank") or any(recipe.get(key) for key in OTHERWISE)
+    adapted = adapted or (config.get("data") or {}).get("label_noise")  # its own labels, unlike new ones, are wrong
     if not of_memory or adapted or (smoothing and not classes):
         return None
     least = -math.log(1 - smoothing + smoothing / classes) if smoothing else 0.0  # of a model that fits smoothed labels
@@ -197,19 +199,22 @@ class StudyFiles:
         return round_numbers({**columns, **(read_varied(run.config(), keys) if keys else {})})
 
 
+LATER = ("analyses", "probes", "eval_on")  # keys whose entries a finished run may be given later
+
+
 def list_missing(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
-    """List what a run lacks of its resolved configuration: `training` (with its test), analyses, probes.
+    """List what a run lacks of its resolved configuration: `training` (with its test), analyses, probes, other tests.
 
     Nothing is missing of a finished run. `data` is the hash of its data set; without it any result counts.
     """
-    result, asked = run.read_result()[0], [*config["analyses"], *config["probes"]]
+    result, asked = run.read_result()[0], [name for key in LATER for name in config.get(key, ())]
     is_other = result is None or (data and result.get("id") != identity(config, data))
     if is_other or not run.config_path.is_file():
         return ["training", *asked]
     if result.get("status") == "diverged":
         return []
     before = run.config()
-    return [name for name in asked if name not in (*before["analyses"], *before["probes"])]
+    return [name for name in asked if not any(name in before.get(key, []) for key in LATER)]
 
 
 def summarize_error(error: BaseException) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from vitlab.files import read_stamp
 from vitlab.hardware import Launched, count_cores, find_launched
 from vitlab.studies.claims import ClaimLost, Held, Hold, find_own, hold, read_claim
 from vitlab.studies.experiment import run_experiment
-from vitlab.studies.grid import compose_models, make_spec, name_run
+from vitlab.studies.grid import compose_models, list_shorter, make_spec, name_run
 from vitlab.studies.store import StudyFiles, list_missing, summarize_error
 from vitlab.training.distributed import is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
@@ -45,6 +45,18 @@ class Training:
     files: RunFiles
     config: dict[str, Any]  # resolved
     settled: Mapping[str, Any]  # the trainer's settings of its variant
+    shorter: Sequence[RunFiles] | None = None  # the runs whose first steps it shares; None: it has no cooldown
+
+    @property
+    def trunks(self) -> list[str] | None:
+        """The folders of those that have kept the checkpoint where their cooldown began."""
+        return self.shorter and [str(files.folder) for files in self.shorter if files.trunk_path.is_file()]
+
+    @property
+    def waits(self) -> bool:
+        """Whether a run whose first steps it shares has not come to its cooldown, but will."""
+        unsure = (files for files in self.shorter or () if not files.trunk_path.is_file())
+        return any(not files.result_path.is_file() and not files.error_path.is_file() for files in unsure)
 
 
 class Study:
@@ -61,6 +73,7 @@ class Study:
             self.config = self.files.config()
             study = compose(StudyConfig, base=self.config)
             self.variants = {name: resolved(model) for name, model in compose_models(study).items()}
+            self.shorter = list_shorter(self.variants)
             self.data_hash = hash_data(study.data, open_data(study.data))
             self.ended = {}
             executor = read_yaml(self.files.config_path).get("executor") or {}
@@ -72,24 +85,32 @@ class Study:
     def find_free(self, stop: Callable[[], bool]) -> Training | None:
         """Find the smallest run that lacks something, has not failed and has no other worker.
 
-        If there is none but a run of another host that gives no sign of life, wait: it is free once it is dead.
+        If there is none but a run of another host that gives no sign of life, wait: it is free once it is dead. Wait
+        too for runs whose first steps others share: to train these twice would not be sooner.
         """
         while True:
             self.read()
-            silent = False
-            for key in sorted(self.files.run_keys(), key=lambda key: key[1]):
+            silent, keys = False, dict.fromkeys(self.files.run_keys())
+            for key in sorted(keys, key=lambda key: key[1]):
                 files = self.files.run(name_run(*key))
                 stamp = read_stamp(files.result_path)
                 if files.error_path.exists() or (stamp is not None and stamp == self.ended.get(files.folder.name)):
                     continue
                 spec = make_spec(self.variants[key[0]], *key[1:])
-                run = Training(files, spec.config, self.config["settled"].get(spec.variant, {}))
+                settled, shorter = self.config["settled"].get(spec.variant, {}), self.shorter.get(key[0])
+                if shorter is not None:
+                    others = ((variant, *key[1:]) for variant in shorter)
+                    shorter = [self.files.run(name_run(*other)) for other in others if other in keys]
+                run = Training(files, spec.config, settled, shorter)
                 if stamp is not None and not self.list_missing(run):
                     self.ended[files.folder.name] = stamp
                     continue
                 if (claim := read_claim(files.folder)) is None or claim.is_dead:
-                    return run
-                silent |= claim.is_silent
+                    if stamp is not None or files.checkpoint_path.is_file() or not run.waits:
+                        return run
+                    silent = True
+                else:
+                    silent |= claim.is_silent
             if not silent or stop():
                 return None
             time.sleep(LOOK)
@@ -144,7 +165,7 @@ def train(run: Training, claim: Hold, cores: int | None, **options: Any) -> None
     log(doing)
     placement = Placement(cores or count_cores(), run.settled)
     try:
-        run_experiment(compose(TrainConfig, base=run.config), claim, placement=placement, **options)
+        run_experiment(compose(TrainConfig, base=run.config), claim, placement=placement, trunks=run.trunks, **options)
         log(done)
     except (ClaimLost, Interrupted) as error:
         log(str(error) or "stopped; to be continued")
@@ -160,7 +181,7 @@ def launch_ranks(run: Training, claim: Hold, retries: int, cores: int | None, st
     """Train a claimed run with a process for each device, as `vitlab work --rank ...` under torchrun."""
     command = [sys.executable, "-m", "vitlab.training.launch", str(run.config["trainer"]["devices"])]
     about = {"folder": str(run.files.folder), "config": run.config, "settled": run.settled}
-    about |= {"cores": cores or count_cores(), "number": claim.number}
+    about |= {"cores": cores or count_cores(), "number": claim.number, "trunks": run.trunks}
     command += ["vitlab", "work", "--rank", json.dumps(about)]
     log_path = run.files.folder / LOG
     while True:
@@ -183,10 +204,11 @@ def launch_ranks(run: Training, claim: Hold, retries: int, cores: int | None, st
 def run_rank(text: str, observer: Any) -> int:
     """Run a rank of a run under torchrun; return the exit code. The worker that launched the ranks holds the folder."""
     about, launched = json.loads(text), find_launched()
-    run = Training(RunFiles(about["folder"]), about["config"], about["settled"])
+    trunks = about["trunks"]
+    run = Training(RunFiles(about["folder"]), about["config"], about["settled"], trunks and [*map(RunFiles, trunks)])
     if launched.rank:
         config, placement = compose(TrainConfig, base=run.config), Placement(about["cores"], run.settled)
-        return follow(config, run.files.folder, launched, placement=placement)
+        return follow(config, run.files.folder, launched, placement=placement, trunks=trunks)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
             claim, options = Hold(run.files.folder, about["number"]), {"stop": stopping.asked, "observer": observer}

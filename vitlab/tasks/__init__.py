@@ -5,10 +5,13 @@ The module of a task has `build(config, recipe, data, data_config) -> Task`.
 
 from typing import Any
 
+import numpy as np
+
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import TaskConfig
+from vitlab.data.split import long_tail
 from vitlab.registry import implementation
-from vitlab.tasks.metrics import METRICS, PROBES
+from vitlab.tasks.metrics import IMAGES, METRICS, PROBES, TEXTS
 
 KINDS = {  # the module and what builds the task in it; of others the module of their name, and `build`
     **dict.fromkeys(("classification", "multilabel", "regression"), ("images", "build")),
@@ -26,10 +29,20 @@ def build(config: TaskConfig, **parts: Any) -> Any:
     """Build the task of a configuration, a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
     module, builder = KINDS.get(config.kind, (config.kind, "build"))
     task = vars(implementation("vitlab.tasks", module, builder))[builder](config, **parts)
+    data = parts["data_config"]
+    for key, off in (("label_noise", 0), ("imbalance", 1)):
+        if (value := vars(data)[key]) != off and (task.of not in (IMAGES, TEXTS) or len(task.classes) < 2):
+            raise UserError(
+                f"data.{key}={value:g}: is for items of one class each, not for task={config.name}; give {off}"
+            )
+    if data.imbalance > 1:
+        task.train = long_tail(task.train, data.imbalance)
+        task.train_on(np.arange(len(task.train)))
     found = task.metrics(detailed=config.metric is not None)
     measured = {metric.key: metric for metric in METRICS if metric.key in found}
     key = config.metric or next(iter(measured))
-    if key.partition("@")[0] in PROBES:  # measured after the training, of which choices cannot be made
+    name, at, _ = key.partition("@")
+    if name in PROBES or (at and name in measured):  # measured after the training, of which choices cannot be made
         key = next(iter(measured))
     if key not in measured:
         raise UserError(f"task.metric={key}: is not measured here; {choices_text(key, measured)}")

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from vitlab.config import TrainConfig, UserError, read_yaml, resolved
 from vitlab.config.groups import dump_yaml
@@ -113,6 +113,7 @@ class RunFiles:
     data_path = below("data.json")  # the SHA-256 of what it trains on
     checkpoint_path = below("checkpoints", "last.ckpt")
     best_path = below("checkpoints", "best.ckpt")  # with recipe.keep=best, when training has ended
+    trunk_path = below("checkpoints", "trunk.ckpt")  # where its cooldown began, for runs of a larger budget
     packages_path = below("packages.txt")  # what was installed when it began
     tokenizer_path = below("tokenizer.json")  # of text, so that the model can be used without its data
     analysis_folder = below("analysis")
@@ -284,11 +285,14 @@ class RunFiles:
         validation = {key.removeprefix(VALIDATION): value for key, value in values.items()}
         return Progress(step, steps, last["wall_s"] / step * (steps - step), last["train/loss"], validation)
 
-    def keep_metrics(self, last_step: int, evaluated_again: bool = False) -> None:
-        """Drop the rows past `last_step`, and with `evaluated_again` its evaluation: training writes them again."""
+    def keep_metrics(self, last_step: int, evaluated_again: bool = False, source: Optional["RunFiles"] = None) -> None:
+        """Drop the rows past `last_step`, and with `evaluated_again` its evaluation: training writes them again.
+
+        `source`: the run that trained those up to there.
+        """
         rows = [
             row
-            for row in self.metrics()
+            for row in (source or self).metrics()
             if row["step"] < last_step
             or (row["step"] == last_step and not (evaluated_again and any(k.startswith(VALIDATION) for k in row)))
         ]

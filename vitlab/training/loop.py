@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as L
@@ -58,7 +59,7 @@ class Hooks:
 
 NO_HOOKS = Hooks()
 STATE = ("train_s", "steps_timed", "losses", "train_loss", "evaluated", "waited", "kept_step", "metrics", "weights")
-STATE += ("average", "averaged")
+STATE += ("average", "averaged", "shared")
 
 
 def list_averaged(module: nn.Module) -> list[torch.Tensor]:
@@ -94,6 +95,7 @@ class Loop(L.Callback):
         self.averaged_steps = list_averaged_steps(self.recipe, run.steps)
         self.average: list[torch.Tensor] = []  # of weights and buffers; training's own while the average is shown
         self.averaged = 0  # steps whose weights are in it
+        self.shared = (0, 0.0)  # steps, and seconds, that another run has trained: see `Run.find_trunk`
 
     @property
     def wall_s(self) -> float:
@@ -139,6 +141,9 @@ class Loop(L.Callback):
             passed = time.perf_counter() - began  # counts neither for the run nor for its steps
             self.started, self.mark = self.started + passed, self.mark + passed
         self.report(step, trainer, module)
+        if self.run.trunks is not None and step == self.run.fork:
+            with self.show_average(module):
+                self.save(trainer, self.run.files.trunk_path)
         # else this step's evaluation is still to come: a run resumed from here would miss it
         if step % trainer.val_check_batch or module.evaluated_step == step:
             due = time.perf_counter() - self.saved_at >= self.settings.checkpoint_every
@@ -185,9 +190,9 @@ class Loop(L.Callback):
             refuse_not_finite(f"validation {name}", value, step, self.recipe)
         self.add_row({"step": step, **{f"validation/{name}": value for name, value in metrics.items()}})
         if step > self.evaluated:  # else a finished training that is started again
-            self.evaluated, metric = step, self.run.task.metric
-            self.waited += 1
-            if not self.metrics or score(metrics, metric) > score(self.metrics, metric):
+            self.evaluated, metric, counts = step, self.run.task.metric, step > self.run.fork
+            self.waited += counts  # up to its cooldown a run is like those of larger budgets, and chooses nothing
+            if counts and (not self.metrics or score(metrics, metric) > score(self.metrics, metric)):
                 self.waited, self.kept_step, self.metrics = 0, step, dict(metrics)
                 if self.recipe.keep == "best":
                     state = module.model.state_dict()
@@ -261,6 +266,6 @@ class Loop(L.Callback):
             loss = None if math.isnan(self.train_loss) else self.train_loss
             self.hooks.progress(Progress(step, module.steps, left, loss, dict(module.validation)))
 
-    def save(self, trainer: L.Trainer) -> None:
-        trainer.save_checkpoint(self.run.files.checkpoint_path)
+    def save(self, trainer: L.Trainer, path: Path | None = None) -> None:
+        trainer.save_checkpoint(path or self.run.files.checkpoint_path)
         self.mark = self.saved_at = time.perf_counter()

@@ -206,6 +206,11 @@ def to_steps(value: float, steps: int) -> int:
     return round(value * steps) if value < 1 else int(value)
 
 
+def find_fork(recipe: RecipeConfig | SimpleNamespace, steps: int) -> int:
+    """Find the step at which the cooldown begins: up to it runs share their way whatever their budgets; 0 without."""
+    return min(steps - round(recipe.cooldown * steps), steps - 1) if recipe.cooldown else 0
+
+
 def refuse_endless_warmup(recipe: RecipeConfig, steps: int) -> None:
     """Raise UserError for a warm-up that is longer than the run."""
     if recipe.warmup >= max(1, steps):
@@ -232,7 +237,8 @@ def compute_rate(recipe: RecipeConfig | SimpleNamespace, step: int, steps: int, 
         return recipe.final_lr + (1 - recipe.final_lr) * (1 - progress)
     if recipe.schedule == "multistep":
         return recipe.decay_factor ** sum(step >= round(share * steps) for share in recipe.milestones)
-    return 1.0  # constant
+    fork = find_fork(recipe, steps)  # constant, with a cooldown of Zhai et al., 2022, or without
+    return min(1.0, 1 - (step - fork) / (steps - fork)) if fork else 1.0
 
 
 def build_schedule(optimizer: Optimizer, recipe: RecipeConfig, steps: int, width: int | None = None) -> LambdaLR:

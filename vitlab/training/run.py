@@ -10,6 +10,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
@@ -34,7 +35,7 @@ from vitlab.data.base import Split
 from vitlab.data.cache import BATCH, keep_features, locate
 from vitlab.data.loader import CPU
 from vitlab.data.opening import hash_data, write_lines
-from vitlab.data.split import resolve_size, size_problems, training_items
+from vitlab.data.split import redraw_labels, resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
 from vitlab.formatting import round_numbers
 from vitlab.hardware import count_cores, keep_freed_memory
@@ -49,7 +50,14 @@ from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.load import fingerprint, initialise, refuse_tokenizer
-from vitlab.training.optim import build_optimizer, freeze, refuse_endless_warmup, refuse_stale_average
+from vitlab.training.optim import (
+    build_optimizer,
+    find_fork,
+    freeze,
+    list_averaged_steps,
+    refuse_endless_warmup,
+    refuse_stale_average,
+)
 from vitlab.training.settings import HERE, Placement, evaluation_context, resolve
 
 LARGEST_STEPS = 2**40  # as budget.steps
@@ -171,7 +179,8 @@ class Run:
     """A run on open data in a folder. Writes nothing before `write_start`. Raises UserError for parts that do not fit.
 
     The model has its first weights, by the run's seed or from the source that the configuration names. `ranks` are the
-    processes that train it.
+    processes that train it. `trunks` are the folders of runs that differ in a smaller budget alone and have kept the
+    checkpoint where their cooldown began: this one goes on from the last on its way; None: no others go on from it.
     """
 
     def __init__(
@@ -181,6 +190,7 @@ class Run:
         folder: str | Path,
         placement: Placement = HERE,
         ranks: Ranks = ALONE,
+        trunks: Sequence[str] | None = None,
     ):
         self.prepared = prepare(config, data, placement)
         self.config, self.task, self.settings = config, self.prepared.task, self.prepared.settings
@@ -189,9 +199,16 @@ class Run:
         if problems := size_problems([config.train_size], split, self.task.strata, data.name, "train_size"):
             raise UserError(problems)
         self.train_size = resolve_size(config.train_size, split.total)  # in the unit of the split
-        self.indices = training_items(split, self.train_size, subset_seed(resolved(config)))
+        seed = subset_seed(resolved(config))
+        self.indices = training_items(split, self.train_size, seed, config.subset)
+        self.wrong_labels = 0
+        if share := config.data.label_noise:
+            labels = redraw_labels(split.labels, share, len(self.task.classes), seed)
+            self.task.train, wrong = replace(split, labels=labels), labels != split.labels
+            self.wrong_labels = int(wrong[self.indices].sum())
         self.task.train_on(self.indices)
         self.steps = self.prepared.count_steps(len(self.indices))
+        self.fork, self.trunks, self.trunk = find_fork(config.recipe, self.steps), trunks, self.files
         self.data_hash = hash_data(config.data, data)
         refuse_tokenizer(
             self.files,
@@ -210,7 +227,8 @@ class Run:
         self.init = self.load_initial_weights()
         freeze(self.model, config.recipe)
         last = self.files.checkpoint_path
-        self.checkpoint = read_checkpoint(last) if last.exists() else None  # until training resumes from it
+        # until training resumes from it
+        self.checkpoint = read_checkpoint(last) if last.exists() else self.find_trunk()
         self.resumed_step = self.checkpoint["global_step"] if self.checkpoint else 0
         self.trained = self.task  # what training, its evaluations and the test read
         if head := self.prepared.head:
@@ -220,6 +238,22 @@ class Run:
         # fewer steps than the budget's once it has stopped early
         stopped_early = self.checkpoint and self.checkpoint.get("callbacks", {}).get("Loop", {}).get("stopped")
         self.last_step = self.resumed_step if stopped_early else self.steps
+
+    def find_trunk(self) -> dict[str, Any] | None:
+        """Find the checkpoint of another run that is the last on this run's way, for the loop to go on from.
+
+        Up to there both have the same weights, bit for bit: the steps up to the cooldown do not depend on the budget.
+        """
+        averaged, found, most = list_averaged_steps(self.config.recipe, self.steps), None, self.fork
+        if averaged and self.config.recipe.ema is None:  # the last ones, which begin elsewhere in runs of other budgets
+            most = min(most, averaged[0] - 1)
+        for files in map(RunFiles, self.trunks or []):
+            state = read_checkpoint(files.trunk_path)
+            step, loop = state["global_step"], state["callbacks"]["Loop"]
+            is_own = not loop["averaged"] or self.config.recipe.ema is not None
+            if is_own and step <= most and (found is None or step > found["global_step"]):
+                found, self.trunk, loop["shared"] = state, files, (step, loop["wall_s"])
+        return found
 
     def load_initial_weights(self) -> LoadReport | None:
         """Load the weights that the configuration starts from, unless the run resumes or is finished."""
@@ -241,7 +275,7 @@ class Run:
             write_json(self.files.init_path, {**asdict(self.init), "sha256": source})
         write_text(self.files.packages_path, list_packages())
         self.write_steps()
-        self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.last_step)
+        self.files.keep_metrics(self.resumed_step, self.resumed_step == self.last_step, self.trunk)
 
     def write_steps(self) -> None:
         """Write the SHA-256 of the data set, and the run's steps including the fine-tuning of its probes."""
@@ -334,6 +368,7 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "data": config.data.name,
         "train_size": run.train_size,
         "train_items": len(run.indices),
+        **({"wrong_labels": run.wrong_labels} if config.data.label_noise else {}),
         "unit": SIZED_BY.get(run.task.train.unit, run.task.train.unit),
         "seed": config.seed,
         **({"trial": config.trial} if config.trial else {}),

@@ -160,7 +160,8 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
     columns = {
         "train_loss": loop.train_loss,
         "images_per_s": round(loop.steps_timed * batch_size / loop.train_s, 1) if loop.train_s else None,
-        "wall_s": round(loop.wall_s, 2),
+        "wall_s": round(loop.wall_s - loop.shared[1], 2),
+        **({"shared_steps": loop.shared[0]} if run.fork else {}),
     }
     if recipe.keep != "best":
         return Trained(module.validation, columns)
@@ -248,7 +249,8 @@ def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
     columns = {f"validation_{name}": value for name, value in validation.items()}
     columns |= {f"train_sample_{name}": float(value) for name, value in fitted.items()}
     key = "validation/accuracy" if "accuracy" in validation else "validation/loss"
-    late = [row for row in run.files.metrics() if row.get(key) is not None and row["step"] >= 0.75 * run.last_step]
+    begin = max(0.75 * run.last_step, run.fork + 1)
+    late = [row for row in run.files.metrics() if row.get(key) is not None and row["step"] >= begin]
     if len(late) > 1:
         lowest = 0.5 / len(task.validation)
         first, last = (

@@ -10,7 +10,7 @@ from vitlab.config import identity, resolved
 from vitlab.config.identity import get_value
 
 CONTENTS = "57d18f90"  # the SHA-256 of some data
-LOOKED_AT = ("analyses", "probes", "trainer.evaluations", "trainer.analyze_every", "trainer.log_every")
+LOOKED_AT = ("analyses", "probes", "eval_on", "trainer.evaluations", "trainer.analyze_every", "trainer.log_every")
 ELSEWHERE = (
     *("study", "variant", "trial", "data.cache", "data.sizes", "trainer.checkpoint_every", "trainer.workers"),
     *("recipe.tuned_on", "task.metric"),

@@ -1,10 +1,24 @@
 """Nested stratified subsets and their sizes."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from tests.configurations import problem
+from vitlab.config import UserError
 from vitlab.data.base import Split
-from vitlab.data.split import hold_out, nested_order, resolve_size, size_problems, subset, training_items
+from vitlab.data.split import (
+    hold_out,
+    long_tail,
+    nested_order,
+    redraw_labels,
+    resolve_size,
+    size_problems,
+    subset,
+    training_items,
+)
 
 COUNTS = (211, 97, 31, 13, 2)  # images per class, far from balanced
 
@@ -49,6 +63,43 @@ def test_subsets_are_nested_and_depend_on_the_seed_alone(seed):
         assert np.array_equal(larger, subset(y, size, seed))
         smaller = larger
     assert not np.array_equal(subset(y, 53, seed), subset(y, 53, seed + 1))
+
+
+@pytest.mark.parametrize(("counts", "factor"), [((50, 50, 50, 50), 10), (COUNTS, 4), (COUNTS, 1)])
+def test_the_classes_of_a_long_tail_fall_by_its_factor_and_keep_their_order(counts, factor):
+    whole = Split(labels(counts), lambda rows: rows)
+    tail = long_tail(whole, factor)
+    kept = np.bincount(tail.labels)
+    assert np.array_equal(whole.labels[tail.read(np.arange(len(tail)))], tail.labels)
+    if factor == 1:
+        assert tail is whole
+        return
+    shares = factor ** -np.linspace(0, 1, len(counts))
+    assert np.abs(kept - (np.array(counts) / shares).min() * shares).max() <= 1
+    assert set(subset(tail.labels, 9, 0)) < set(subset(tail.labels, 11, 0))
+
+
+def test_wrong_labels_are_of_other_classes_alike_in_all_subsets_and_grow_with_their_share():
+    y = labels((997,) * 5)
+    few, many, other = (redraw_labels(y, share, 5, seed) for share, seed in ((0.2, 3), (0.6, 3), (0.2, 4)))
+    assert np.mean(few != y) == pytest.approx(0.2, abs=0.02)
+    assert np.bincount((few - y)[few != y] % 5, minlength=5)[1:].min() > 200, "each of the others as often"
+    assert np.array_equal(few[few != y], many[few != y])
+    assert not np.array_equal(few, other)
+    assert np.array_equal(redraw_labels(y, 0, 5, 3), y)
+
+
+def test_an_own_order_chooses_the_first_items_and_a_wrong_one_is_one_line(monkeypatch):
+    own = SimpleNamespace(order=lambda split, seed: np.arange(len(split))[::-1])
+    monkeypatch.setitem(sys.modules, "own.subset", own)
+    monkeypatch.setitem(sys.modules, "own", own)
+    assert training_items(split(100), 7, 0, "own.subset").tolist() == list(range(93, 100))
+    own.order = lambda split, seed: np.zeros(len(split))
+    with pytest.raises(UserError, match=r"subset=own.subset: its order\(split, seed\) must hold each of 0 to 99 once"):
+        training_items(split(100), 7, 0, "own.subset")
+    assert (
+        problem("subset=random") == "subset=random: give nested, or PACKAGE.MODULE with a function order(split, seed)"
+    )
 
 
 def test_what_is_held_out_and_what_is_left_are_sorted():

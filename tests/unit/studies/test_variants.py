@@ -1,9 +1,11 @@
 """Variants of models and axes of a study: which runs they are, what they are called, what is refused."""
 
+import json
+
 import pytest
 
 from vitlab.config import UserError, identity, resolved
-from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, name_run
+from vitlab.studies.grid import compose_models, compose_study, expand, list_shorter, list_study_changes, name_run
 from vitlab.studies.store import StudyFiles
 
 
@@ -86,6 +88,27 @@ def test_the_training_length_is_an_axis():
         "vit_nano epochs=2.5": {"epochs": 2.5},
         "vit_nano flops=1e+09": {"flops": 1e9},
     }
+
+
+def test_a_list_of_budgets_is_an_axis_and_runs_that_cool_down_share_the_way_to_the_smaller_ones(tmp_path):
+    path = tmp_path / "mine.yaml"
+    recipe = {"schedule": "constant", "cooldown": 0.2, "warmup": 5}
+    cooled = {"cooled": {"model": "vit_nano", "recipe": recipe}, "plain": "vit_nano"}
+    path.write_text(json.dumps({"models": cooled, "budget": {"steps": [70, 30]}}))
+    variants = {name: resolved(run) for name, run in compose_models(study(file=path)).items()}
+    assert [*variants] == ["cooled steps=70", "cooled steps=30", "plain steps=70", "plain steps=30"]
+    assert list_shorter(variants) == {"cooled steps=70": ["cooled steps=30"], "cooled steps=30": []}
+    assert [*compose_models(study("budget.epochs=3", file=path))] == ["cooled", "plain"], "one takes the list's place"
+    assert [*compose_models(study("budget.epochs=[3,5]", "models=[vit_nano]"))] == [
+        "vit_nano epochs=3",
+        "vit_nano epochs=5",
+    ]
+    cooled["cooled"]["recipe"]["warmup"] = 0.1
+    path.write_text(json.dumps({"models": cooled, "budget": {"steps": [70, 30]}}))
+    with pytest.raises(
+        UserError, match=r"^recipe.warmup=0.1: a share of the steps differs between budgets, .* such as 50$"
+    ):
+        study(file=path)
 
 
 def test_the_subset_has_a_seed_of_its_own():

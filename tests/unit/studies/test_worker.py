@@ -1,5 +1,6 @@
 """Workers of one study: each run is trained once, whoever is killed. Real processes and tiny runs."""
 
+import itertools
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from vitlab.console import Console
 from vitlab.studies.claims import hold, path_of, read_claim
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
+from vitlab.studies.results import load_results
 from vitlab.studies.store import StudyFiles
 from vitlab.studies.worker import work
 
@@ -64,6 +66,26 @@ def test_a_worker_takes_free_runs_from_the_smallest_on_and_leaves_failed_and_hel
     assert files.run(names[1]).error() == "as it was elsewhere"
     times = [files.run(name).result_path.stat().st_mtime for name in (names[0], names[3], names[2])]
     assert times == sorted(times)
+
+
+def test_runs_of_larger_budgets_wait_for_smaller_ones_and_train_the_rest_alone(prepare):
+    """Cooldowns begin at steps 2, 4 and 6, and each run goes on from the one before."""
+    words = [
+        "sizes=[40]",
+        "budget.steps=[12,8,4]",
+        "set=[recipe.schedule=constant,recipe.cooldown=0.5,recipe.warmup=1]",
+    ]
+    files = prepare(*words)
+    runs = {steps: files.run(f"resnet_nano-steps-{steps}-n40-s0") for steps in (4, 8, 12)}
+    asked = itertools.count()
+    with hold(runs[4].folder):
+        work(files.folder, 1, lambda: next(asked) > 2)
+    assert not any(run.checkpoint_path.is_file() for run in runs.values())
+    work(files.folder, 1, lambda: False)
+    assert {steps: run.result()["shared_steps"] for steps, run in runs.items()} == {4: 0, 8: 2, 12: 4}
+    plan = plan_study(compose_study("quick", [*WORDS, *words]), jobs=1, console=Console())
+    assert [plan.trained_steps(spec) for spec in plan.specs] == [8, 6, 4]
+    assert load_results(files.folder).effort.steps.sum() == 18
 
 
 def leave_claim(run, number):

@@ -8,7 +8,7 @@ from torch import nn
 
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.training.optim import build_optimizer as build
-from vitlab.training.optim import build_schedule, compute_rate, refuse_endless_warmup, to_steps
+from vitlab.training.optim import build_schedule, compute_rate, find_fork, refuse_endless_warmup, to_steps
 
 STEPS, LR, WIDTH = 211, 0.37, 53
 
@@ -88,6 +88,20 @@ def test_a_final_rate_is_where_the_schedule_ends(name):
     for step in points(16, 17):
         assert found[step] == pytest.approx(after_warmup(name, step, 17, low=0.25)), step
     assert compute_rate(recipe(f"schedule={name}", "final_lr=0.25"), STEPS, STEPS) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_a_cooldown_falls_to_0_in_the_last_share_of_the_steps(share):
+    found = rates(options := recipe("schedule=constant", f"cooldown={share}", "warmup=7", f"lr={LR}"))
+    fork = STEPS - round(share * STEPS)
+    assert find_fork(options, STEPS) == fork
+    for step in points(fork - 1, fork, fork + 1):
+        falls = LR * (STEPS - step) / (STEPS - fork)
+        assert found[step] == pytest.approx(min(falls, LR * min(1, (step + 1) / 7))), step
+    longer = rates(options, 2 * STEPS)
+    assert longer[: fork + 1] == found[: fork + 1], "to the bit: runs of both budgets are alike so far"
+    with pytest.raises(UserError, match=r"recipe.cooldown=0.2: only recipe.schedule=constant uses it, not linear"):
+        recipe("schedule=linear", "cooldown=0.2")
 
 
 @pytest.mark.parametrize(("warmup", "steps", "fits"), [(20, 20, False), (19, 20, True), (0.9, 1, True), (0, 1, True)])

@@ -136,6 +136,8 @@ class RecipeConfig(Choice):
     schedule: Literal["cosine", "linear", "constant", "noam", "multistep"] = setting("cosine", affects=WEIGHTS)
     warmup: Union[int, float] = setting(0.05, least=0, affects=WEIGHTS)  # below 1: a share of the steps
     final_lr: float = setting(0.0, least=0, most=1, affects=WEIGHTS)  # where cosine and linear end, as a share of lr
+    # of constant: the last share of the steps, in which the rate falls to 0
+    cooldown: float = setting(0.0, least=0, below=1, affects=WEIGHTS)
     milestones: list[float] = setting([], above=0, below=1, affects=WEIGHTS)  # of multistep, as shares of the steps
     decay_factor: float = setting(0.1, above=0, most=1, affects=WEIGHTS)  # of the rate at each milestone
     clip_norm: Optional[float] = setting(1.0, above=0)
@@ -223,6 +225,8 @@ class TrainConfig:
     seed: int = setting(0, least=0, most=2**31 - 1, affects=WEIGHTS, per="study")
     # of the training subset; none: seed
     subset_seed: Optional[int] = setting(None, least=0, most=2**31 - 1, affects=WEIGHTS)
+    # nested: random subsets that keep each class's share; or PACKAGE.MODULE whose `order(split, seed)` orders the items
+    subset: str = setting("nested", affects=WEIGHTS)
     init: InitConfig = setting(InitConfig, affects=WEIGHTS)
     study: str = setting("", affects=NO_EFFECT, per="study")
     budget: BudgetConfig = setting(lambda: BudgetConfig(steps=1000), affects=WEIGHTS)
@@ -232,6 +236,8 @@ class TrainConfig:
     wandb: WandbConfig = setting(WandbConfig, affects=NO_EFFECT, per="study")
     analyses: Optional[list[str]] = setting(None, affects=COST)  # the task's own
     probes: list[str] = setting([], affects=COST)  # of the trained model's features
+    # other test data with the same classes, read once at the end: names, with changes as in glyphs@rotate=30
+    eval_on: list[str] = setting([], affects=COST)
 
 
 @dataclass(frozen=True)
@@ -289,6 +295,7 @@ class StudyConfig:
     settled: dict[str, Any] = setting({})
     analyses: Optional[list[str]] = None  # the task's own
     probes: list[str] = setting([])  # of the trained model's features
+    eval_on: list[str] = setting([])  # other test data with the same classes: digits, glyphs@rotate=30
     # points (of perplexity percent): models whose difference surely is within it are level; what --until aims at
     margin: float = setting(1.0, above=0, most=100)
 

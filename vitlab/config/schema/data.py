@@ -37,6 +37,10 @@ class DataConfig(Choice):
     modality: Modality = setting("image", affects=TRAINING, fixed=True)
     task: str = setting("classification", affects=NO_EFFECT, fixed=True)  # the task of a run that names none
     sizes: list[Any] = setting(["all"], affects=NO_EFFECT)  # training-set sizes of a study that names none
+    # of items with one class each: the share of training labels that become another class, drawn by the run's seed
+    label_noise: float = setting(0.0, least=0, most=1, affects=WEIGHTS)
+    # and a long tail: how many times the items of the smallest class the largest has in the training set
+    imbalance: float = setting(1.0, least=1, affects=WEIGHTS)
     # auto: images decoded once as uint8, up to 2 GB; texts always
     cache: Literal["auto", "always", "never"] = setting("auto", affects=COST)
 

@@ -355,12 +355,12 @@ def plot_positions(what: str, values: Matrix, subject: str) -> Figure:
 # ---- samples of the training sets: what each size adds to the one before
 
 
-def write_samples(task: "Task", data: Any, sizes: Sequence[int], seed: int, folder: Path) -> None:
+def write_samples(task: "Task", data: Any, sizes: Sequence[int], folder: Path, seed: int, choice: str) -> None:
     """Write samples.json: `[{"size", "pictures", "texts"}, ...]`, sizes in ascending order; texts include captions."""
     captioned, of_text = isinstance(data, CaptionData), isinstance(data, TextData)
     count = TEXTS if of_text else CAPTIONED if captioned else IMAGES
     samples, before = [], np.empty(0, dtype=np.int64)
-    for size, items in zip(sizes, nested_items(task.train, sizes, seed), strict=True):
+    for size, items in zip(sizes, nested_items(task.train, sizes, seed, choice), strict=True):
         added, before = np.setdiff1d(items, before), items
         rows = (added if of_text else np.random.default_rng(seed).permutation(added))[:count]
         pictures, texts = [], []

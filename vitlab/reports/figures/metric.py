@@ -5,6 +5,7 @@ figure 2.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from statistics import fmean
@@ -31,6 +32,7 @@ from vitlab.reports.figures import (
     panels,
     with_legend,
 )
+from vitlab.reports.figures.images import draw_cells
 from vitlab.reports.words import describe_model
 from vitlab.studies.best import BestLaw
 from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
@@ -63,6 +65,7 @@ def draw(results: Results) -> Iterator[Figure]:
     if metric.percent and metric.higher_is_better:
         yield draw_sizes(results, "error", f"error (1 - {metric.name})", lambda value: 1 - value)
     yield draw_sizes(results, metric.name, metric.name, lambda value: value)
+    yield from draw_budgets(results)
     spent = {(row["model"], row["family"], flops) for row in results.rows if (flops := finite(row.get("train_flops")))}
     models, families, costs = len({one[0] for one in spent}), len({one[1] for one in spent}), {one[1:] for one in spent}
     if 0 < len(spent) == models and len(costs) <= 2 * families:
@@ -345,6 +348,50 @@ def describe_costs(
             priced = [f"{p} with {plural(size, unit)}" for p, size in zip(priced, points.train_size, strict=True)]
         texts.append(f"{label}: {', '.join(priced)}.")
     return " ".join(texts)
+
+
+# ---- against size and budget
+
+
+def draw_budgets(results: Results) -> Iterator[Figure]:
+    """Draw the means of each model as a cell per training-set size and budget, where budgets are an axis of the study.
+
+    The caption says what the last step in data and the last one in budget bring from the cell before both.
+    """
+    metric, sizes, tables = results.metric, results.sizes, dict[str, dict[tuple[str, float], dict[int, float]]]()
+    for model, by_size in results.by_model.items():
+        unit, _, value = str(next((cell.rows[0].get("budget") for cell in by_size.values()), "")).partition("=")
+        name = re.sub(rf" {unit}=\S+", "", model)
+        if name != model:
+            row = tables.setdefault(name, {}).setdefault((unit, float(value)), {})
+            row.update({size: cell.mean for size, cell in by_size.items()})
+    tables = {name: dict(sorted(table.items())) for name, table in tables.items() if len(table) > 1}
+    if not tables or len(sizes) < 2:
+        return
+    means = [mean for table in tables.values() for row in table.values() for mean in row.values()]
+    ends, charts, texts = (min(means), max(means) + 1e-9), [], []
+    for place, (name, table) in enumerate(tables.items()):
+        budgets = [f"{value:,.6g}" for _, value in table]
+        values = [[row.get(size) for size in sizes] for row in table.values()]
+        shown = [["" if mean is None else metric.number(mean) for mean in row] for row in values]
+        unit, scale = next(iter(table))[0], metric.name if place == len(tables) - 1 else ""
+        columns = [f"{size:,}" for size in sizes]
+        across = {"x": f"training {metric.sized_by}s", "y": unit, "scale": scale, "ends": ends, "texts": shown}
+        charts.append(draw_cells(values, budgets, columns, **across).properties(title=name))
+        here, data, budget = values[-2][-2], values[-2][-1], values[-1][-2]
+        if None not in (here, data, budget):
+            more, longer = (metric.gap(metric.lead(value, here)) for value in (data, budget))
+            start = f"{name} with {columns[-2]} {metric.sized_by}s and {budgets[-2]} {unit}"
+            texts.append(f"From {start}, {columns[-1]} {metric.sized_by}s bring {more}, {budgets[-1]} {unit} {longer}.")
+    yield Figure(
+        name=f"{metric.key}_against_budget",
+        title=f"Held-out {metric.name} over training-set size and budget",
+        chart=alt.hconcat(*charts),
+        caption=" ".join(["A cell is a mean over seeds.", *texts]),
+        alt=" ".join(texts),
+        files=FILES,
+        choice="budget",
+    )
 
 
 # ---- against trials

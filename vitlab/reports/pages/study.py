@@ -134,17 +134,16 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     for name, by_size in results.contenders.items():
         cell = results.by_model[by_size[max(by_size)]][max(by_size)]
         reached[results.name_of(name)] = metric.text(cell.mean)
-    keys = ("wall_s", "train_flops", "finetune_flops")
-    time, *spent = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in keys)
-    summed = "summed over runs, with fine-tuning" if spent[1] else "summed over runs"
+    tuned, trained = sum(finite(row.get("finetune_flops")) or 0.0 for row in rows), results.effort.sum()
+    summed = "summed over runs, with fine-tuning" if tuned else "summed over runs"
     planned = f" of {len(runs)}" if len(runs) > len(rows) else ""
     counts = [len({run[place] for run in runs} - {""}) for place in range(len(axes))]
     asked = ", ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
     tiles = [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
         {"label": f"{metric.name} with most data", "entries": [(text, name) for name, text in reached.items()]},
-        {"label": "training time", "value": duration(time), "note": "summed over runs"},
-        {"label": "training compute", "value": with_prefix(sum(spent), "FLOP"), "note": summed},
+        {"label": "training time", "value": duration(3600 * trained.hours), "note": "summed over runs"},
+        {"label": "training compute", "value": with_prefix(trained.FLOPs + tuned, "FLOP"), "note": summed},
     ]
     return tiles[:2] if "read_as" in results.config else tiles
 

@@ -231,7 +231,7 @@ def test_seeds_that_differ_widen_it_and_all_right_is_not_certain():
 
 def test_samples_of_a_size_are_what_it_adds_with_their_captions(tmp_path):
     data = captioned()
-    write_samples(SimpleNamespace(train=data.train), data, [3, 8], 0, tmp_path)
+    write_samples(SimpleNamespace(train=data.train), data, [3, 8], tmp_path, 0, "nested")
     small, large = json.loads((tmp_path / "samples.json").read_text())
     assert (small["size"], len(small["pictures"]), large["size"], len(large["pictures"])) == (3, 3, 8, 5)
     assert not {*small["pictures"]} & {*large["pictures"]}

@@ -137,6 +137,28 @@ def test_costs_that_are_one_per_model_are_shown_of_a_ladder_alone(costs, shown):
     assert ({"compute", "time"} <= draw(rows).keys()) == shown
 
 
+def test_budgets_are_cells_over_sizes_and_the_caption_compares_more_data_with_more_steps():
+    accuracy = {(100, 500): 0.5, (200, 500): 0.6, (100, 900): 0.55, (200, 900): 0.8}
+    rows = [
+        {"model": f"vit steps={steps}", "family": "vit", "train_size": size, "seed": 0, "accuracy": value, "run": ""}
+        | {"budget": f"steps={steps}", "train_flops": steps}
+        for (steps, size), value in accuracy.items()
+    ]
+    results = Results(rows, {"name": "x"}, outcomes={})
+    (figure,) = metric.draw_budgets(results)
+    assert figure.caption.endswith(
+        "From vit with 500 examples and 100 steps, 900 examples bring 5.0 points, 200 steps 10.0 points."
+    )
+    (cells,) = figure.spec["datasets"].values()
+    assert [(cell["text"], cell["row"], cell["column"]) for cell in cells] == [
+        ("50.0", 0, 0),
+        ("55.0", 0, 1),
+        ("60.0", 1, 0),
+        ("80.0", 1, 1),
+    ]
+    assert not [*metric.draw_budgets(Results(rows[:1], {"name": "x"}, outcomes={}))]
+
+
 def test_one_model_has_no_frontier():
     assert not [name for name in read_layers(draw(ROWS[:2])["compute"]) if str(name).startswith("best")]
 
