@@ -223,6 +223,7 @@ def collect_recipes(*studies: str) -> None:
     import pandas as pd
 
     from vitlab.reports.words import RECIPES
+    from vitlab.studies.grid import name_models
     from vitlab.studies.results import load_results
 
     found = []
@@ -230,7 +231,7 @@ def collect_recipes(*studies: str) -> None:
         drawn, shipped, cell = load_results(trials), load_results(own), ["model", "train_size"]
         errors = drawn.runs.groupby([*cell, "trial"])["error"].mean()
         lowered = (1 - errors / shipped.runs.groupby(cell)["error"].mean()).rename("lowered").reset_index()
-        models = lowered["model"].map(lambda name, config=drawn.config: config["models"][name]["model"])
+        models = lowered["model"].map({name: of["model"] for name, of in name_models(drawn.config["models"]).items()})
         found.append(lowered.assign(model=models, data=drawn.config["data"]["name"]))
     table = pd.concat(found)[["model", "data", "train_size", "lowered"]].dropna()
     table.to_csv(RECIPES, index=False, float_format="%.3f")

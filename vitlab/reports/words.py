@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
+from vitlab.studies.grid import name_models
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.studies.store import LIMITS
@@ -132,7 +133,8 @@ def describe_overturn(results: Results) -> str:
     ahead, behind = (metric.to_error(cell.mean) for cell in cells)
     who = f"{results.name_of(last.order[1])} would be ahead at {whole(last.size)}"
     what = f"{'error' if metric.percent else metric.name} by more than {1 - ahead / behind:.0%}"
-    name = (results.config.get("models") or {}).get(cells[1].rows[0]["model"], {}).get("model")
+    models = name_models(results.config["models"]) if results.config.get("models") else {}
+    name = models.get(cells[1].rows[0]["model"], {}).get("model")
     with RECIPES.open(encoding="utf-8") as file:
         drawn = [float(row["lowered"]) for row in csv.DictReader(file) if row["model"] == name and metric.percent]
     better = sum(lowered > 1 - ahead / behind for lowered in drawn)

@@ -58,7 +58,7 @@ def test_a_variants_keys_hold_wherever_the_choice_of_variants_stands(tmp_path):
         (run,) = compose_models(resolved(compose_study(str(file), words))).values()
         assert run.recipe.lr == 0.25
     lora = compose_study("adapt", ["models.lora.recipe.lr=0.25", "data.root=."]).models["lora"]
-    assert lora["recipe"] == "lora" and lora["recipe.lr"] == 0.25, "beside the recipe that it names"
+    assert (lora["recipe"], lora["recipe.lr"]) == ("lora", 0.25)
 
 
 def test_each_model_has_its_own_recipe_unless_the_study_names_one():
