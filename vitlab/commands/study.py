@@ -232,6 +232,7 @@ def report(words: Sequence[str]) -> int:
     others.add_argument("--reader", metavar="MODULE", help="your own, as PACKAGE.MODULE: docs/others.md")
     others.add_argument("--out", type=non_empty_path, metavar="DIR", help="default: runs/SOURCE-report")
     args = parser.parse_args(words)
+    from vitlab.reports.words import headline
     from vitlab.studies.others import load_others
     from vitlab.studies.results import load_results
 
@@ -246,7 +247,7 @@ def report(words: Sequence[str]) -> int:
     command = shlex.join(["vitlab", "report", *(word for word in words if word != "--json")])
     results.config["commands"] = [("write this page again", command)]
     said = ", ".join(f"{key} = {text}" for key, text in results.config["read_as"].items())
-    print(said, *results.config["notes"], sep="\n", file=sys.stderr)
+    print(said, *results.config["notes"], headline(results)[0], sep="\n", file=sys.stderr)
     return rewrite(results, wandb=args.wandb, runs=args.runs, as_json=args.json)
 
 

@@ -172,6 +172,7 @@ def test_the_command_writes_the_report_of_a_table(tmp_path, capsys):
     output = capsys.readouterr()
     read_as = "model = model, size = train_size, seed = seed, metric = val_acc (higher is better), runs = 12 runs of 1"
     assert output.err.startswith(read_as)
+    assert output.err.splitlines()[1].startswith("ResNet leads")
     document = json.loads(output.out)
     assert {gap["verdict"] for gap in document["gaps"]} == {"lead"}
     assert {cell["chance"] for cell in document["cells"]} == {0.1}
