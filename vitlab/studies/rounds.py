@@ -1,21 +1,34 @@
-"""Rounds of more seeds for the cells of a study whose means are less sure than asked for.
+"""Rounds that plan more runs of a study from its finished ones: until means are sure, or until a time is spent.
 
-A cell, variant x size, needs more seeds while the 95% interval of its mean over seeds, on this test set, is wider than
+`--until`: a cell, variant x size, needs more seeds while the 95% interval of its mean over seeds, on this test set, is wider than
 asked for, whether or not a comparison comes out significant: stopping at significance would find differences that are
 not there. What a round adds follows from the results before it alone: a command repeats its rounds.
+
+`--spend`: a round adds the runs that take most from the variance of an answer per second of their cost. The variance is
+over draws of the cells' means and laws; a run's share is that of a linear regression on what it would show. The study
+stops where it is satisfied, so claims are made at the looks of a group sequential test (O'Brien and Fleming, 1979).
 """
 
 import math
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, pairwise, product
+from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
-from vitlab.formatting import plural, whole
-from vitlab.studies.grid import name_trial
-from vitlab.studies.results import Results
-from vitlab.studies.stats import quantile
-from vitlab.studies.store import RunKey
+import numpy as np
+
+from vitlab.config import UserError, choices_text
+from vitlab.files import write_json
+from vitlab.formatting import duration, plural, whole
+from vitlab.studies.crossover import NEAR, describe_crossover, find_turn
+from vitlab.studies.fit import FEWEST_AVERAGED, Fit
+from vitlab.studies.grid import TRIAL, name_run, name_trial
+from vitlab.studies.results import LEAD, LEVEL, Results, load_results
+from vitlab.studies.status import pack
+from vitlab.studies.stats import CONFIDENCE, DRAWS, quantile
+from vitlab.studies.store import RunKey, StudyFiles
 
 MOST_SEEDS = 1000  # of a cell
 
@@ -107,3 +120,413 @@ def plan_round(
         text += f" Other test sets of {items} items would move a result by up to ± {metric.gap(widest)}, "
         text += "however many seeds there are."
     return [], f"No more seeds: {text}"
+
+
+# ---- a time to spend
+
+FIFTH = 0.2  # of the time: how often a study looks whether its question is decided
+NOW = 2 / 3  # of the error that is left: what one `--spend` may use; the rest is for a later one
+OF_LOOKS = 1.05  # of the bound of one look: what five looks cost, by O'Brien and Fleming
+FINISH = 5.0  # seconds for the report
+TWICE = math.log(2)  # the widest interval of a decided crossover, in its logarithm
+FIRST_TRIALS = 2  # of recipes
+ROUNDS = 10  # a round takes a tenth of the time left, or its first run's
+MOST_PROPOSALS = 50  # of a round
+TINY = 1e-12  # above 0
+OUTLIERS = 0.025  # of the draws at either end, which count as the next ones
+KINDS = ("crossover", "leader@N", "law@N", "best@N")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question: where two models cross, who leads at a size, a model's error there by its law, the best result."""
+
+    kind: str = "crossover"
+    size: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Question":
+        """Parse `crossover` or `leader@4000`. Raises UserError."""
+        kind, at, size = text.partition("@")
+        if (f"{kind}@N" if at else kind) not in KINDS or (at and not (size.isdecimal() and int(size))):
+            raise UserError(f"--find {text}: {choices_text(text, KINDS)}; N is a training-set size")
+        return cls(kind, int(size) if at else None)
+
+    def __str__(self) -> str:
+        return self.kind if self.size is None else f"{self.kind}@{self.size}"
+
+    @property
+    def of_cells(self) -> bool:
+        """Whether the runs at its size alone tell."""
+        return self.kind in ("leader", "best")
+
+
+@dataclass(frozen=True)
+class Design:
+    """The runs that may be asked for: `trials` names the trials of each model, or itself; all sizes and seeds.
+
+    The study begins with the sizes `first`; `sizes` are these, sizes between them and beyond. `given`: all trials of a
+    model are a grid's, and are trained together.
+    """
+
+    trials: Mapping[str, Sequence[str]]
+    first: Sequence[int]
+    sizes: Sequence[int]
+    seeds: Sequence[int]
+    given: bool = True
+
+    @classmethod
+    def of(cls, question: Question, models: Mapping[str, Sequence[str]], sizes: Sequence[int], **more: Any) -> "Design":
+        """Choose the sizes for a question from those of a grid: four over its range; `total` items are there in all."""
+        total, sizes = more.pop("total"), sorted(sizes)
+        if question.of_cells:
+            return cls(models, [question.size], [question.size], **more)
+        few = sorted({sizes[round(place)] for place in np.linspace(0, len(sizes) - 1, FEWEST_AVERAGED)})
+        between = [int(float(f"{math.sqrt(a * b):.2g}")) for a, b in pairwise(sizes)]
+        return cls(models, few, sorted({*sizes, *between, min(total, 2 * sizes[-1])}), **more)
+
+
+class Answer(NamedTuple):
+    """What the finished runs say: a sentence, whether it decides the question, and draws of it (DRAWS, Q) to narrow.
+
+    `models` are the best at a size and those that it is not clearly ahead of.
+    """
+
+    text: str
+    decided: bool
+    draws: np.ndarray
+    models: tuple[str, ...] = ()
+
+
+class Proposal(NamedTuple):
+    """Runs that belong together, the seconds of each, and the share of the answer's variance that they would take."""
+
+    name: str
+    runs: list[RunKey]
+    seconds: list[float]
+    share: float = math.nan
+
+    def __str__(self) -> str:
+        took = [f"{self.share:.0%} of the variance"] * (self.share == self.share)
+        took += [duration(sum(self.seconds))] * any(self.seconds)
+        return f"{self.name} ({', '.join(took)})" if took else self.name
+
+
+def charge_looks(share: float, stage: int = 0) -> float:
+    """Compute by how much claims leave out less after a share of the time, in the first, second, ... `--spend`.
+
+    Each may use two thirds of the error that those before it left. After a share t a claim asks for z / sqrt(t).
+    """
+    left_out = (1 - CONFIDENCE) * NOW * (1 - NOW) ** stage
+    bound = OF_LOOKS * NormalDist().inv_cdf(1 - left_out / 2) / math.sqrt(max(share, 0.01))
+    return (1 - CONFIDENCE) / max(2 * NormalDist().cdf(-bound), 1e-12)
+
+
+def judge(results: Results, question: Question) -> Answer:
+    """Answer a question from the finished runs."""
+    metric, size, margin = results.metric, question.size, results.margin * results.metric.point
+    if question.of_cells:
+        return judge_cells(results, question, margin)
+    fits, unknown = results.fits, Answer("too few runs to tell", False, np.zeros((DRAWS, 0)))
+    if question.kind == "crossover":
+        if not fits.between or not all(fit.laws for fit in fits.compared):
+            return unknown
+        names, found = fits.between
+        narrow = found.claim == "sure" and found.high and math.log(found.high / found.low) <= TWICE
+        apart = found.size is None and found.below is None
+        apart = apart and (found.p_none or 0.0) > 1 - (1 - CONFIDENCE) / results.looks
+        text = describe_crossover(found, *names, fits.unit)
+        return Answer(text, bool(narrow or apart), draw_crossing(*fits.compared))
+    known = {model: fit for model, fit in fits.by_model.items() if fit.laws}
+    if known.keys() < results.by_model.keys() or not known:
+        return unknown
+    texts, widths = [], []
+    for model, fit in known.items():
+        low, high = fit.interval(size)
+        widths.append(math.log(high / low) / 2 if metric.relative else (high - low) / 2)
+        numbers = (metric.text(float(one)) for one in (fit.predict(size), low, high))
+        texts.append("{}: {} {} ({} to {})".format(model, fits.error_name, *numbers))
+    draws = [fit.draw_log_errors(np.log([size]))[:, 0] for fit in known.values()]
+    return Answer(f"at {whole(size)} {', '.join(texts)}", max(widths) <= margin, np.stack(draws, axis=1))
+
+
+def judge_cells(results: Results, question: Question, margin: float) -> Answer:
+    """Answer from the runs at a size who leads there, or what the best model reaches."""
+    metric, size, texts = results.metric, question.size, list[str]()
+    cells = {model: of[size] for model, of in results.by_model.items() if size in of}
+    best, *others = sorted(cells, key=lambda model: metric.lead(cells[model].mean, 0.0), reverse=True) or [""]
+    drawn = {model: metric.compared(cell.mean) + draw_cell(results, model, size)[0] for model, cell in cells.items()}
+    if question.kind == "best" and best:
+        width = cells[best].interval.half_width
+        reach = "" if width is None else f" ± {metric.width(width)}"
+        text = f"{best} reaches {metric.text(cells[best].mean)}{reach} at {whole(size)}"
+        ahead = (np.max if metric.higher_is_better else np.min)([*drawn.values()], axis=0)
+        return Answer(text, width is not None and width <= margin, ahead[:, None])
+    if not others:
+        return Answer("too few runs to tell", False, np.zeros((DRAWS, 0)))
+    gaps = {model: results.gap(best, model, size) for model in others}
+    for model, gap in gaps.items():
+        relation = {LEAD: "leads", LEVEL: "is level with"}.get(gap.verdict, "is not clearly ahead of")
+        ends = " to ".join(metric.number(end) for end in (gap.estimate.low, gap.estimate.high))
+        known = "" if gap.estimate.error is None else f" ({ends})"
+        texts.append(f"{relation} {model} by {metric.width(gap.estimate.mean)}{known}")
+    decided = {model: gap.verdict in (LEAD, LEVEL) for model, gap in gaps.items()}
+    in_doubt = tuple(model for model in others if all(decided.values()) or not decided[model])
+    draws = np.stack([drawn[best] - drawn[model] for model in in_doubt], axis=1)
+    text = f"{best} at {whole(size)} {', '.join(texts)}"
+    return Answer(text, all(decided.values()), draws, (best, *in_doubt))
+
+
+def draw_cell(results: Results, model: str, size: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Draw how a cell's mean varies, and what of that its seeds add, (DRAWS,); return the spread of one more seed.
+
+    That few seeds tell their spread badly counts as variance, of which another seed takes more.
+    """
+    cell = results.by_model[model][size]
+    count, spread = len(cell.rows), cell.spread
+    if not spread:
+        return (*[results.luck.get((model, size), np.zeros(DRAWS))] * 2, 0.0)
+    now, then = (
+        (spread.std * quantile(spread.degrees + more)) ** 2 / (count + more) for more in (0, 1)
+    )
+    random = np.random.default_rng([*model.encode(), size])
+    of_seeds = math.sqrt(now) * random.standard_normal(DRAWS)
+    one = math.sqrt(now * then / (now - then)) if now > then else 0.0
+    return of_seeds + results.luck.get((model, size), np.zeros(DRAWS)), of_seeds, one
+
+
+def draw_crossing(first: Fit, second: Fit) -> np.ndarray:
+    """Draw up to which log size the model leads that leads at first, (DRAWS, 1), up to twice the data."""
+    both = [fit.runs.log_sizes for fit in (first, second)]
+    low, high = max(x[0] for x in both), min(x[-1] for x in both)
+    grid = np.union1d(np.concatenate(both), np.linspace(low, high + math.log(NEAR), 24))
+    grid = grid[(grid >= low) & (grid <= (math.inf if first.holds and second.holds else high))]
+    lines = first.read_means(grid) - second.read_means(grid, role=1)
+    return find_turn(grid, lines[1:] * (np.sign(lines[0, 0]) or 1.0))[:, None]
+
+
+Cells = dict[tuple[tuple[str, ...], int], tuple[np.ndarray, float]]  # by models and size: draws (DRAWS,), spread
+
+
+def draw_cells(results: Results, question: Question, design: Design, answer: Answer) -> Cells:
+    """Draw what seeds add to the cells that may have more, and give the spread of one more seed.
+
+    Two models that are compared have the same seeds: their differences vary less, and the spread of these is known.
+    """
+    size, fits, found = question.size, results.fits, {}
+    if question.of_cells:
+        drawn = {(model,): draw_cell(results, model, size)[1:] for model, of in results.by_model.items() if size in of}
+        if question.kind == "leader":
+            drawn = {answer.models: drawn[answer.models[:1]]} if answer.models else {}
+        return {(models, size): of for models, of in drawn.items()}
+    crossing = question.kind == "crossover"
+    sides = results.contenders.values() if crossing else ({None: model} for model in fits.by_model)
+    for role, (of, fit) in enumerate(zip(sides, fits.compared if crossing else fits.by_model.values(), strict=True)):
+        x, spreads, of_seeds = fit.runs.log_sizes, fit.noise[0], fit.noise_of_means - fit.of_items
+        for size in design.sizes:
+            model = of.get(None) or of[min(of, key=lambda one: abs(math.log(one / size)))]
+            place = int(np.abs(x - math.log(size)).argmin())
+            if np.isclose(x[place], math.log(size)):
+                found[role, size] = model, of_seeds[:, place], float(spreads[place])
+            elif fit.holds and size not in results.by_model[model]:  # else the budget limits it: no law has it
+                drawn = fit.read_means(np.log([size]), role * crossing)[1:, 0]
+                found[role, size] = model, drawn, float(np.interp(math.log(size), x, spreads))
+    if not crossing:
+        return {((model,), size): of for (_, size), (model, *of) in found.items()}
+    pairs = {size: (found[0, size], found[1, size]) for role, size in found if role and (0, size) in found}
+    return {
+        ((model, other), size): (one - two, math.hypot(spread, of_other))
+        for size, ((model, one, spread), (other, two, of_other)) in pairs.items()
+    }
+
+
+def estimate_seconds(results: Results) -> dict[str, np.ndarray]:
+    """Fit each model's seconds a run by a line in the size, (slope, level); a model without a finished run has none."""
+    timed: dict[str, list[tuple[float, float]]] = {}
+    for row in results.all_rows:
+        timed.setdefault(row["model"], []).append((row["train_size"], row.get("wall_s") or 0.0))
+    lines = {}
+    for model, points in timed.items():
+        sizes, seconds = np.array(points).T
+        slope = max(np.polyfit(sizes, seconds, 1)[0], 0.0) if len({*sizes}) > 1 else 0.0
+        lines[model] = np.array([slope, max(seconds.mean() - slope * sizes.mean(), 0.0)])
+    return lines
+
+
+def propose(
+    results: Results,
+    question: Question,
+    design: Design,
+    answer: Answer,
+    asked: Collection[RunKey],
+    left: float,
+    jobs: int = 1,
+    stopped: Collection[tuple[str, int]] = (),
+) -> list[Proposal]:
+    """Propose the runs of a round that are expected to end in the seconds left, the most useful first.
+
+    `asked` are runs that exist already, `stopped` cells, (model, size), that get no more. A study begins with a run of
+    each model, which tells its time, then with the sizes that the design names.
+    """
+    lines, begun = estimate_seconds(results), {name for name, *_ in asked}
+    used = {model: [*names] if design.given else [*names[:FIRST_TRIALS]] for model, names in design.trials.items()}
+    used = {model: [n for n in design.trials[model] if n in names or n in begun] for model, names in used.items()}
+    trained: dict[tuple[str, int], set[int]] = {}
+    for name, size, seed in asked:
+        trained.setdefault((name.partition(TRIAL)[0], size), set()).add(seed)
+
+    def join(name: str, runs: list[RunKey], share: float) -> Proposal:
+        of_runs = [(lines.get(name.partition(TRIAL)[0], np.zeros(2)) @ (size, 1)) for name, size, _ in runs]
+        return Proposal(name, runs, of_runs, share)
+
+    def list_seed(models: Sequence[str], size: int) -> list[RunKey]:
+        """List the runs of the smallest seed that a cell lacks: so the runs of several models are pairs."""
+        seeds = set.intersection(*(trained.get((model, size), set()) for model in models))
+        seed = next(one for one in chain(design.seeds, range(MOST_SEEDS)) if one not in seeds)
+        lacking = [model for model in models if seed not in trained.get((model, size), ())]
+        return [(name, size, seed) for model in lacking for name in used[model]]
+
+    def add_seed(models: Sequence[str], size: int, share: float = math.nan) -> Proposal:
+        runs = list_seed(models, size)
+        for model in models:
+            trained.setdefault((model, size), set()).add(runs[0][2])
+        return join(f"{' and '.join(models)} at {whole(size)}, seed {runs[0][2]}", runs, share)
+
+    def list_trial(model: str) -> list[RunKey]:
+        name = next(name for name in design.trials[model] if name not in used[model])
+        return [(name, size, seed) for (of, size), seeds in trained.items() if of == model for seed in sorted(seeds)]
+
+    def add_trial(model: str, share: float) -> Proposal:
+        used[model].append((runs := list_trial(model))[0][0])
+        return join(runs[0][0], runs, share)
+
+    begin = [
+        add_seed((model,), size)
+        for count in range(2 if question.of_cells else 1)
+        for size, model in product(design.first, used)
+        if (model, size) not in stopped and len(trained.get((model, size), ())) <= count
+    ]
+    models = [one.runs[0][0].partition(TRIAL)[0] for one in begin]
+    if pilots := [one for place, one in enumerate(begin) if models[place] not in lines and models.index(models[place]) == place]:
+        return pilots
+    if chosen := take(begin, left, jobs):
+        return chosen
+    cells, seconds, luck = {}, {}, {}
+    for cell, of in draw_cells(results, question, design, answer).items():
+        of_runs = join("", list_seed(*cell), 0.0).seconds
+        if not any((model, cell[1]) in stopped for model in cell[0]) and max(of_runs) <= left:
+            cells[cell], seconds[cell] = of, sum(of_runs)
+    for model, names in used.items():
+        drawn = [of for (name, _), of in results.luck.items() if name == model]
+        if drawn and not design.given and len(names) < len(design.trials[model]):
+            luck[model] = np.stack(drawn, axis=1), len(names)
+            seconds[model] = sum(join("", list_trial(model), 0.0).seconds)
+    ranked = rank(answer.draws, cells, luck, seconds) if cells else ()
+    more = (add_trial(key, share) if key in luck else add_seed(*key, share) for key, share in ranked)
+    return take(more, left, jobs, left / ROUNDS if math.isfinite(left) else 0.0)
+
+
+def take(proposals: Iterable[Proposal], left: float, jobs: int, enough: float = math.inf) -> list[Proposal]:
+    """Take proposals that end in the seconds left, until workers have enough to do; at least one if it fits."""
+    chosen, times, limit = [], [], 0.0
+    for one in islice(proposals, MOST_PROPOSALS):
+        seconds = pack([*times, *one.seconds], [0.0] * jobs)
+        if chosen and seconds > limit:
+            break
+        if seconds <= left:
+            limit = limit or min(left, max(enough, seconds))
+            chosen.append(one)
+            times += one.seconds
+    return chosen
+
+
+def rank(
+    draws: np.ndarray,
+    cells: Cells,
+    luck: Mapping[str, tuple[np.ndarray, int]],
+    seconds: Mapping[Any, float],
+) -> Iterator[tuple[Any, float]]:
+    """Yield cells for another seed and models for another trial, with their shares of the variance of draws (DRAWS, Q).
+
+    Each takes the most per second of what those before it leave. `cells` have draws of what their seeds add, and the
+    spread of one more; `luck` has the draws of a model's recipes (DRAWS, sizes), and the number of trials.
+    """
+    random, keys = np.random.default_rng(0), [*cells, *luck]
+    target, shown = (
+        np.clip(of, *np.quantile(of, [OUTLIERS, 1 - OUTLIERS], axis=0))
+        for of in (draws, np.stack([of for of, _ in cells.values()], axis=1))
+    )
+    target, shown = target - target.mean(axis=0), shown - shown.mean(axis=0)
+    noise, counts = np.array([spread for _, spread in cells.values()]), {model: count for model, (_, count) in luck.items()}
+    whole_variance = target.var(axis=0).sum()
+    while whole_variance > 0:
+        gains = ((target.T @ shown / len(target)) ** 2).sum(axis=0) / (shown.var(axis=0) + noise**2 + TINY)
+        of_luck = [columns @ np.linalg.lstsq(columns, target)[0] for columns, _ in luck.values()]
+        more = [of.var(axis=0).sum() / (counts[model] + 1) for model, of in zip(luck, of_luck, strict=True)]
+        gains = np.array([*gains, *more])
+        best = int((gains / [max(seconds[key], TINY) for key in keys]).argmax())
+        yield keys[best], float(gains[best] / whole_variance)
+        if best < len(cells):
+            seen = shown[:, [best]] + noise[best] * random.standard_normal((len(target), 1))
+            norm = (seen**2).sum() + TINY
+            target, shown = (of - seen @ (seen.T @ of) / norm for of in (target, shown))
+        else:
+            count = counts[keys[best]]
+            target = target - of_luck[best - len(cells)] * (1 - math.sqrt(count / (count + 1)))
+            counts[keys[best]] += 1
+
+
+class Spending:
+    """The time of a `--spend`, kept with its rounds in the study's folder: a command that was killed goes on with it.
+
+    One that has ended is followed by another, which adds its time.
+    """
+
+    def __init__(self, files: StudyFiles, question: Question, seconds: float, began: float):
+        self.files, self.question, self.began, self.stages = files, question, began, files.spent()
+        if not self.stages or self.stages[-1]["end"]:
+            self.stages.append({"spent": 0.0, "looked": 0, "looks": 1.0, "rounds": [], "end": ""})
+        self.stage = self.stages[-1]
+        self.stage |= {"find": str(question), "seconds": seconds}
+        self.before, self.overhead, self.expected = self.stage["spent"], 0.0, math.inf
+        if self.stage["rounds"]:  # the round in which it was killed took at least until its last result
+            paths = [files.run(name_run(*run)).result_path for run in self.stage["rounds"][-1]["runs"]]
+            ends = [path.stat().st_mtime for path in paths if path.exists()]
+            self.before += max(0.0, *ends, 0.0) and max(0.0, max(ends) - files.spent_path.stat().st_mtime)
+
+    def plan(
+        self, design: Design, jobs: int, stopped: Collection[tuple[str, int]] = ()
+    ) -> tuple[list[RunKey], str]:
+        """Plan the next round, none where the question is decided or the time is spent; return its runs and a text."""
+        stage, seconds, now = self.stage, self.stage["seconds"], self.before + time.perf_counter() - self.began
+        self.overhead = max(self.overhead, now - stage["spent"] - self.expected)  # of starting workers, and the like
+        earlier = sum(one["spent"] for one in self.stages[:-1])
+        left, share = seconds - now - FINISH - self.overhead, min((earlier + now) / (earlier + seconds), 1.0)
+        stage["spent"] = now
+
+        def look(share: float, left: float) -> tuple[Answer, list[Proposal]]:
+            sure = self.question.kind in ("law", "best")  # it stops where an interval is narrow, whatever it says
+            stage["looks"] = 1.0 if sure else charge_looks(share, len(self.stages) - 1)
+            results = load_results(self.files.folder)
+            results.config["looks"] = stage["looks"]
+            answer = judge(results, self.question)
+            asked = self.files.run_keys()
+            return answer, propose(results, self.question, design, answer, asked, left, jobs, stopped)
+
+        answer, proposals = look(share, left)
+        is_due = stage["looks"] == 1 or int(now / seconds / FIFTH) > stage["looked"]
+        stage["looked"] = int(now / seconds / FIFTH)
+        if proposals and not (is_due and answer.decided):
+            runs = [run for one in proposals for run in one.runs]
+            self.expected = pack([of for one in proposals for of in one.seconds], [0.0] * jobs)
+            stage["rounds"].append({"at": now, "answer": answer.text, "why": [*map(str, proposals)], "runs": runs})
+            write_json(self.files.spent_path, self.stages)
+            text = f"{duration(max(seconds - now, 0.0))} of {duration(seconds)} left. {answer.text}"
+            return runs, f"{text}\n  next: {'; '.join(map(str, proposals))}"
+        answer, later = look(share if proposals else 1.0, math.inf)
+        unspent = f", with {duration(max(seconds - now, 0.0))} of {duration(seconds)} left unspent"
+        stage["end"] = f"{'Decided' if answer.decided else 'Not decided'}{unspent if proposals else ''}: {answer.text}."
+        if later:
+            stage["end"] += f" With more time: {'; '.join(map(str, later[:3]))}."
+        write_json(self.files.spent_path, self.stages)
+        return [], stage["end"]
