@@ -423,7 +423,10 @@ class StudyFits:
             if all(fits.values()):
                 leads = find_clear_leads(results, *results.contenders.values())
                 self.compared = tuple(fits.values())
-                self.between = tuple(map(results.name_of, fits)), crossover(*fits.values(), leads=leads, looks=results.looks)
+                self.between = (
+                    tuple(map(results.name_of, fits)),
+                    crossover(*fits.values(), leads=leads, looks=results.looks),
+                )
 
     def _errors(
         self, results: "Results", cells: "Mapping[int, Cell]"

@@ -272,14 +272,14 @@ class Results:
     @property
     def tables(self) -> "dict[str, pd.DataFrame]":
         """The tables by name; `best_of` of a study with several trials, `history` of one that spends a time."""
-        more = [*["best_of"] * bool(self.efforts), *["history"] * bool(self.files and self.files.spent())]
+        more = [*["best_of"] * bool(self.efforts), *["history"] * bool(len(self.history))]
         return {name: getattr(self, name) for name in ("cells", "gaps", "laws", *more)}
 
     @property
     def history(self) -> "pd.DataFrame":
-        """The table `spend, find, seconds, answer, next` of a study that spends a time: a row per round, and its end."""
+        """The table `spend, find, seconds, answer, next` of a study that spends a time: a row per round."""
         rows = []
-        for number, one in enumerate(self.files.spent(), 1):
+        for number, one in enumerate(self.files.spent() if self.files else (), 1):
             steps = [(of["at"], of["answer"], "; ".join(of["why"])) for of in one["rounds"]]
             steps += [(one["spent"], one["end"], "")] if one["end"] else []
             rows += [(number, one["find"], *step) for step in steps]

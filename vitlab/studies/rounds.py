@@ -1,8 +1,8 @@
 """Rounds that plan more runs of a study from its finished ones: until means are sure, or until a time is spent.
 
-`--until`: a cell, variant x size, needs more seeds while the 95% interval of its mean over seeds, on this test set, is wider than
-asked for, whether or not a comparison comes out significant: stopping at significance would find differences that are
-not there. What a round adds follows from the results before it alone: a command repeats its rounds.
+`--until`: a cell, variant x size, needs more seeds while the 95% interval of its mean over seeds, on this test set, is
+wider than asked for, whether or not a comparison comes out significant: stopping at significance would find differences
+that are not there. What a round adds follows from the results before it alone: a command repeats its rounds.
 
 `--spend`: a round adds the runs that take most from the variance of an answer per second of their cost. The variance is
 over draws of the cells' means and laws; a run's share is that of a linear regression on what it would show. The study
@@ -13,8 +13,8 @@ import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise, product
-from statistics import NormalDist, fmean
+from itertools import chain, islice, product
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +23,11 @@ from vitlab.config import UserError, choices_text
 from vitlab.files import write_json
 from vitlab.formatting import duration, plural, whole
 from vitlab.studies.crossover import NEAR, describe_crossover, find_turn
-from vitlab.studies.fit import FEWEST_AVERAGED, Fit
+from vitlab.studies.fit import Fit
 from vitlab.studies.grid import TRIAL, name_run, name_trial
 from vitlab.studies.results import LEAD, LEVEL, Results, load_results
-from vitlab.studies.status import pack
 from vitlab.studies.stats import CONFIDENCE, DRAWS, quantile
+from vitlab.studies.status import pack
 from vitlab.studies.store import RunKey, StudyFiles
 
 MOST_SEEDS = 1000  # of a cell
@@ -130,7 +130,8 @@ OF_LOOKS = 1.05  # of the bound of one look: what five looks cost, by O'Brien an
 FINISH = 5.0  # seconds for the report
 TWICE = math.log(2)  # the widest interval of a decided crossover, in its logarithm
 FIRST_TRIALS = 2  # of recipes
-ROUNDS = 10  # a round takes a tenth of the time left, or its first run's
+PART = 0.2  # of the time left: what a round takes at least, or its first run
+LEAST = 0.01  # of the variance: a run that takes less is not worth its time
 MOST_PROPOSALS = 50  # of a round
 TINY = 1e-12  # above 0
 OUTLIERS = 0.025  # of the draws at either end, which count as the next ones
@@ -139,18 +140,19 @@ KINDS = ("crossover", "leader@N", "law@N", "best@N")
 
 @dataclass(frozen=True)
 class Question:
-    """A question: where two models cross, who leads at a size, a model's error there by its law, the best result."""
+    """What to find out in so many seconds: where two models cross, who leads at a size, a law's or the best result."""
 
     kind: str = "crossover"
     size: int | None = None
+    seconds: float = math.inf
 
     @classmethod
-    def parse(cls, text: str) -> "Question":
+    def parse(cls, text: str, seconds: float) -> "Question":
         """Parse `crossover` or `leader@4000`. Raises UserError."""
         kind, at, size = text.partition("@")
         if (f"{kind}@N" if at else kind) not in KINDS or (at and not (size.isdecimal() and int(size))):
             raise UserError(f"--find {text}: {choices_text(text, KINDS)}; N is a training-set size")
-        return cls(kind, int(size) if at else None)
+        return cls(kind, int(size) if at else None, seconds)
 
     def __str__(self) -> str:
         return self.kind if self.size is None else f"{self.kind}@{self.size}"
@@ -160,13 +162,16 @@ class Question:
         """Whether the runs at its size alone tell."""
         return self.kind in ("leader", "best")
 
+    def describe(self) -> str:
+        """Describe the rounds that follow the first runs."""
+        return f"then the runs that tell most about {self}, in rounds, for {duration(self.seconds)} in all"
+
 
 @dataclass(frozen=True)
 class Design:
-    """The runs that may be asked for: `trials` names the trials of each model, or itself; all sizes and seeds.
+    """The runs that may be asked for: the `trials` of each model, or itself, all `sizes` and `seeds`.
 
-    The study begins with the sizes `first`; `sizes` are these, sizes between them and beyond. `given`: all trials of a
-    model are a grid's, and are trained together.
+    The study begins with the sizes `first`. `given`: all trials of a model are trained together, as a grid's.
     """
 
     trials: Mapping[str, Sequence[str]]
@@ -175,15 +180,15 @@ class Design:
     seeds: Sequence[int]
     given: bool = True
 
-    @classmethod
-    def of(cls, question: Question, models: Mapping[str, Sequence[str]], sizes: Sequence[int], **more: Any) -> "Design":
-        """Choose the sizes for a question from those of a grid: four over its range; `total` items are there in all."""
-        total, sizes = more.pop("total"), sorted(sizes)
-        if question.of_cells:
-            return cls(models, [question.size], [question.size], **more)
-        few = sorted({sizes[round(place)] for place in np.linspace(0, len(sizes) - 1, FEWEST_AVERAGED)})
-        between = [int(float(f"{math.sqrt(a * b):.2g}")) for a, b in pairwise(sizes)]
-        return cls(models, few, sorted({*sizes, *between, min(total, 2 * sizes[-1])}), **more)
+    @property
+    def begun(self) -> dict[str, list[str]]:
+        """The trials of each model that a study begins with."""
+        return {model: [*names[: None if self.given else FIRST_TRIALS]] for model, names in self.trials.items()}
+
+    @property
+    def pilots(self) -> list[RunKey]:
+        """The first run of each model, which tells its time."""
+        return [(name, self.first[0], self.seeds[0]) for names in self.begun.values() for name in names]
 
 
 class Answer(NamedTuple):
@@ -222,8 +227,8 @@ def charge_looks(share: float, stage: int = 0) -> float:
     return (1 - CONFIDENCE) / max(2 * NormalDist().cdf(-bound), 1e-12)
 
 
-def judge(results: Results, question: Question) -> Answer:
-    """Answer a question from the finished runs."""
+def judge(results: Results, question: Question, largest: float = 0.0) -> Answer:
+    """Answer a question from the finished runs; `largest` is a size that more runs could have."""
     metric, size, margin = results.metric, question.size, results.margin * results.metric.point
     if question.of_cells:
         return judge_cells(results, question, margin)
@@ -236,7 +241,7 @@ def judge(results: Results, question: Question) -> Answer:
         apart = found.size is None and found.below is None
         apart = apart and (found.p_none or 0.0) > 1 - (1 - CONFIDENCE) / results.looks
         text = describe_crossover(found, *names, fits.unit)
-        return Answer(text, bool(narrow or apart), draw_crossing(*fits.compared))
+        return Answer(text, bool(narrow or apart), draw_crossing(*fits.compared, max(largest, *results.sizes)))
     known = {model: fit for model, fit in fits.by_model.items() if fit.laws}
     if known.keys() < results.by_model.keys() or not known:
         return unknown
@@ -286,20 +291,18 @@ def draw_cell(results: Results, model: str, size: int) -> tuple[np.ndarray, np.n
     count, spread = len(cell.rows), cell.spread
     if not spread:
         return (*[results.luck.get((model, size), np.zeros(DRAWS))] * 2, 0.0)
-    now, then = (
-        (spread.std * quantile(spread.degrees + more)) ** 2 / (count + more) for more in (0, 1)
-    )
+    now, then = ((spread.std * quantile(spread.degrees + more)) ** 2 / (count + more) for more in (0, 1))
     random = np.random.default_rng([*model.encode(), size])
     of_seeds = math.sqrt(now) * random.standard_normal(DRAWS)
     one = math.sqrt(now * then / (now - then)) if now > then else 0.0
     return of_seeds + results.luck.get((model, size), np.zeros(DRAWS)), of_seeds, one
 
 
-def draw_crossing(first: Fit, second: Fit) -> np.ndarray:
-    """Draw up to which log size the model leads that leads at first, (DRAWS, 1), up to twice the data."""
+def draw_crossing(first: Fit, second: Fit, largest: float) -> np.ndarray:
+    """Draw up to which log size the model leads that leads at first, (DRAWS, 1), up to twice the largest size."""
     both = [fit.runs.log_sizes for fit in (first, second)]
     low, high = max(x[0] for x in both), min(x[-1] for x in both)
-    grid = np.union1d(np.concatenate(both), np.linspace(low, high + math.log(NEAR), 24))
+    grid = np.union1d(np.concatenate(both), np.linspace(low, math.log(NEAR * largest), 24))
     grid = grid[(grid >= low) & (grid <= (math.inf if first.holds and second.holds else high))]
     lines = first.read_means(grid) - second.read_means(grid, role=1)
     return find_turn(grid, lines[1:] * (np.sign(lines[0, 0]) or 1.0))[:, None]
@@ -369,8 +372,9 @@ def propose(
     each model, which tells its time, then with the sizes that the design names.
     """
     lines, begun = estimate_seconds(results), {name for name, *_ in asked}
-    used = {model: [*names] if design.given else [*names[:FIRST_TRIALS]] for model, names in design.trials.items()}
-    used = {model: [n for n in design.trials[model] if n in names or n in begun] for model, names in used.items()}
+    used = {
+        model: [n for n in design.trials[model] if n in names or n in begun] for model, names in design.begun.items()
+    }
     trained: dict[tuple[str, int], set[int]] = {}
     for name, size, seed in asked:
         trained.setdefault((name.partition(TRIAL)[0], size), set()).add(seed)
@@ -406,8 +410,8 @@ def propose(
         for size, model in product(design.first, used)
         if (model, size) not in stopped and len(trained.get((model, size), ())) <= count
     ]
-    models = [one.runs[0][0].partition(TRIAL)[0] for one in begin]
-    if pilots := [one for place, one in enumerate(begin) if models[place] not in lines and models.index(models[place]) == place]:
+    first = {one.runs[0][0].partition(TRIAL)[0]: one for one in reversed(begin)}
+    if pilots := [one for model, one in reversed(first.items()) if model not in lines]:
         return pilots
     if chosen := take(begin, left, jobs):
         return chosen
@@ -423,7 +427,7 @@ def propose(
             seconds[model] = sum(join("", list_trial(model), 0.0).seconds)
     ranked = rank(answer.draws, cells, luck, seconds) if cells else ()
     more = (add_trial(key, share) if key in luck else add_seed(*key, share) for key, share in ranked)
-    return take(more, left, jobs, left / ROUNDS if math.isfinite(left) else 0.0)
+    return take(more, left, jobs, PART * left if math.isfinite(left) else 0.0)
 
 
 def take(proposals: Iterable[Proposal], left: float, jobs: int, enough: float = math.inf) -> list[Proposal]:
@@ -457,7 +461,10 @@ def rank(
         for of in (draws, np.stack([of for of, _ in cells.values()], axis=1))
     )
     target, shown = target - target.mean(axis=0), shown - shown.mean(axis=0)
-    noise, counts = np.array([spread for _, spread in cells.values()]), {model: count for model, (_, count) in luck.items()}
+    noise, counts = (
+        np.array([spread for _, spread in cells.values()]),
+        {model: count for model, (_, count) in luck.items()},
+    )
     whole_variance = target.var(axis=0).sum()
     while whole_variance > 0:
         gains = ((target.T @ shown / len(target)) ** 2).sum(axis=0) / (shown.var(axis=0) + noise**2 + TINY)
@@ -465,6 +472,8 @@ def rank(
         more = [of.var(axis=0).sum() / (counts[model] + 1) for model, of in zip(luck, of_luck, strict=True)]
         gains = np.array([*gains, *more])
         best = int((gains / [max(seconds[key], TINY) for key in keys]).argmax())
+        if gains[best] < LEAST * whole_variance:
+            return
         yield keys[best], float(gains[best] / whole_variance)
         if best < len(cells):
             seen = shown[:, [best]] + noise[best] * random.standard_normal((len(target), 1))
@@ -482,21 +491,19 @@ class Spending:
     One that has ended is followed by another, which adds its time.
     """
 
-    def __init__(self, files: StudyFiles, question: Question, seconds: float, began: float):
+    def __init__(self, files: StudyFiles, question: Question, began: float):
         self.files, self.question, self.began, self.stages = files, question, began, files.spent()
         if not self.stages or self.stages[-1]["end"]:
             self.stages.append({"spent": 0.0, "looked": 0, "looks": 1.0, "rounds": [], "end": ""})
         self.stage = self.stages[-1]
-        self.stage |= {"find": str(question), "seconds": seconds}
+        self.stage |= {"find": str(question), "seconds": question.seconds}
         self.before, self.overhead, self.expected = self.stage["spent"], 0.0, math.inf
         if self.stage["rounds"]:  # the round in which it was killed took at least until its last result
             paths = [files.run(name_run(*run)).result_path for run in self.stage["rounds"][-1]["runs"]]
-            ends = [path.stat().st_mtime for path in paths if path.exists()]
-            self.before += max(0.0, *ends, 0.0) and max(0.0, max(ends) - files.spent_path.stat().st_mtime)
+            ends = [path.stat().st_mtime - files.spent_path.stat().st_mtime for path in paths if path.exists()]
+            self.before += max(ends, default=0.0)
 
-    def plan(
-        self, design: Design, jobs: int, stopped: Collection[tuple[str, int]] = ()
-    ) -> tuple[list[RunKey], str]:
+    def plan(self, design: Design, jobs: int, stopped: Collection[tuple[str, int]] = ()) -> tuple[list[RunKey], str]:
         """Plan the next round, none where the question is decided or the time is spent; return its runs and a text."""
         stage, seconds, now = self.stage, self.stage["seconds"], self.before + time.perf_counter() - self.began
         self.overhead = max(self.overhead, now - stage["spent"] - self.expected)  # of starting workers, and the like
@@ -509,7 +516,7 @@ class Spending:
             stage["looks"] = 1.0 if sure else charge_looks(share, len(self.stages) - 1)
             results = load_results(self.files.folder)
             results.config["looks"] = stage["looks"]
-            answer = judge(results, self.question)
+            answer = judge(results, self.question, design.sizes[-1])
             asked = self.files.run_keys()
             return answer, propose(results, self.question, design, answer, asked, left, jobs, stopped)
 
