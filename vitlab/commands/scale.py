@@ -157,7 +157,7 @@ def scale(
     if target and continued:  # what earlier rounds asked for comes before the next one
         earlier = [key for key in files.run_keys() if key[0] in plan.by_variant and (question or key[1] in plan.sizes)]
         add_specs(plan, earlier)
-    if question and not plan.specs:
+    if question:
         add_specs(plan, design.pilots)
     if dry_run:
         startup = time.perf_counter() - began

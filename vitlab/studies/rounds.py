@@ -11,6 +11,7 @@ stops where it is satisfied, so claims are made at the looks of a group sequenti
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, product
@@ -203,6 +204,9 @@ class Answer(NamedTuple):
     models: tuple[str, ...] = ()
 
 
+UNKNOWN = Answer("too few runs to tell", False, np.zeros((DRAWS, 0)))
+
+
 class Proposal(NamedTuple):
     """Runs that belong together, the seconds of each, and the share of the answer's variance that they would take."""
 
@@ -232,10 +236,10 @@ def judge(results: Results, question: Question, largest: float = 0.0) -> Answer:
     metric, size, margin = results.metric, question.size, results.margin * results.metric.point
     if question.of_cells:
         return judge_cells(results, question, margin)
-    fits, unknown = results.fits, Answer("too few runs to tell", False, np.zeros((DRAWS, 0)))
+    fits = results.fits
     if question.kind == "crossover":
         if not fits.between or not all(fit.laws for fit in fits.compared):
-            return unknown
+            return UNKNOWN
         names, found = fits.between
         narrow = found.claim == "sure" and found.high and math.log(found.high / found.low) <= TWICE
         apart = found.size is None and found.below is None
@@ -244,7 +248,7 @@ def judge(results: Results, question: Question, largest: float = 0.0) -> Answer:
         return Answer(text, bool(narrow or apart), draw_crossing(*fits.compared, max(largest, *results.sizes)))
     known = {model: fit for model, fit in fits.by_model.items() if fit.laws}
     if known.keys() < results.by_model.keys() or not known:
-        return unknown
+        return UNKNOWN
     texts, widths = [], []
     for model, fit in known.items():
         low, high = fit.interval(size)
@@ -259,43 +263,36 @@ def judge_cells(results: Results, question: Question, margin: float) -> Answer:
     """Answer from the runs at a size who leads there, or what the best model reaches."""
     metric, size, texts = results.metric, question.size, list[str]()
     cells = {model: of[size] for model, of in results.by_model.items() if size in of}
-    best, *others = sorted(cells, key=lambda model: metric.lead(cells[model].mean, 0.0), reverse=True) or [""]
-    drawn = {model: metric.compared(cell.mean) + draw_cell(results, model, size)[0] for model, cell in cells.items()}
-    if question.kind == "best" and best:
-        width = cells[best].interval.half_width
-        reach = "" if width is None else f" ± {metric.width(width)}"
-        text = f"{best} reaches {metric.text(cells[best].mean)}{reach} at {whole(size)}"
-        ahead = (np.max if metric.higher_is_better else np.min)([*drawn.values()], axis=0)
-        return Answer(text, width is not None and width <= margin, ahead[:, None])
-    if not others:
-        return Answer("too few runs to tell", False, np.zeros((DRAWS, 0)))
+    if len(cells) < 2 - (question.kind == "best"):
+        return UNKNOWN
+    best, *others = sorted(cells, key=lambda model: metric.lead(cells[model].mean, 0.0), reverse=True)
     gaps = {model: results.gap(best, model, size) for model in others}
     for model, gap in gaps.items():
         relation = {LEAD: "leads", LEVEL: "is level with"}.get(gap.verdict, "is not clearly ahead of")
-        ends = " to ".join(metric.number(end) for end in (gap.estimate.low, gap.estimate.high))
+        ends = " to ".join(metric.width(end) for end in (gap.estimate.low, gap.estimate.high))
         known = "" if gap.estimate.error is None else f" ({ends})"
         texts.append(f"{relation} {model} by {metric.width(gap.estimate.mean)}{known}")
-    decided = {model: gap.verdict in (LEAD, LEVEL) for model, gap in gaps.items()}
-    in_doubt = tuple(model for model in others if all(decided.values()) or not decided[model])
-    draws = np.stack([drawn[best] - drawn[model] for model in in_doubt], axis=1)
-    text = f"{best} at {whole(size)} {', '.join(texts)}"
-    return Answer(text, all(decided.values()), draws, (best, *in_doubt))
+    text, in_doubt = ", ".join(texts), [model for model in others if gaps[model].verdict not in (LEAD, LEVEL)]
+    decided = not in_doubt
+    if question.kind == "best":
+        width = cells[best].interval.half_width
+        decided = width is not None and width <= margin
+        text = f"reaches {metric.text(cells[best].mean)}{'' if width is None else f' ± {metric.width(width)}'}"
+    elif decided:
+        in_doubt = others
+    models = (best, *in_doubt)
+    luck = sum(results.luck.get((model, size), np.zeros(DRAWS)) for model in models)
+    return Answer(
+        f"{best} at {whole(size)} {text}", decided, (draw_seeds(results, models, size)[0] + luck)[:, None], models
+    )
 
 
-def draw_cell(results: Results, model: str, size: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Draw how a cell's mean varies, and what of that its seeds add, (DRAWS,); return the spread of one more seed.
-
-    That few seeds tell their spread badly counts as variance, of which another seed takes more.
-    """
-    cell = results.by_model[model][size]
-    count, spread = len(cell.rows), cell.spread
-    if not spread:
-        return (*[results.luck.get((model, size), np.zeros(DRAWS))] * 2, 0.0)
-    now, then = ((spread.std * quantile(spread.degrees + more)) ** 2 / (count + more) for more in (0, 1))
-    random = np.random.default_rng([*model.encode(), size])
-    of_seeds = math.sqrt(now) * random.standard_normal(DRAWS)
-    one = math.sqrt(now * then / (now - then)) if now > then else 0.0
-    return of_seeds + results.luck.get((model, size), np.zeros(DRAWS)), of_seeds, one
+def draw_seeds(results: Results, models: Sequence[str], size: int) -> tuple[np.ndarray, float]:
+    """Draw what seeds add to the difference of models at a size, (DRAWS,), and give the spread of one more seed."""
+    cells = [results.by_model[model][size] for model in models]
+    spreads = np.array([max(cell.spread.std, TINY) if cell.spread else TINY for cell in cells])
+    of_mean = np.linalg.norm(spreads / np.sqrt([len(cell.rows) for cell in cells]))
+    return of_mean * np.random.default_rng(0).standard_normal(DRAWS), float(np.linalg.norm(spreads))
 
 
 def draw_crossing(first: Fit, second: Fit, largest: float) -> np.ndarray:
@@ -316,44 +313,25 @@ def draw_cells(results: Results, question: Question, design: Design, answer: Ans
 
     Two models that are compared have the same seeds: their differences vary less, and the spread of these is known.
     """
-    size, fits, found = question.size, results.fits, {}
     if question.of_cells:
-        drawn = {(model,): draw_cell(results, model, size)[1:] for model, of in results.by_model.items() if size in of}
-        if question.kind == "leader":
-            drawn = {answer.models: drawn[answer.models[:1]]} if answer.models else {}
-        return {(models, size): of for models, of in drawn.items()}
-    crossing = question.kind == "crossover"
-    sides = results.contenders.values() if crossing else ({None: model} for model in fits.by_model)
-    for role, (of, fit) in enumerate(zip(sides, fits.compared if crossing else fits.by_model.values(), strict=True)):
+        return {(answer.models, question.size): draw_seeds(results, answer.models, question.size)}
+    fits, crossing, tables = results.fits, question.kind == "crossover", []
+    sides = zip(results.contenders.values(), fits.compared, strict=True) if crossing else fits.by_model.items()
+    for role, (of, fit) in enumerate(sides):
         x, spreads, of_seeds = fit.runs.log_sizes, fit.noise[0], fit.noise_of_means - fit.of_items
+        tables.append({})
         for size in design.sizes:
-            model = of.get(None) or of[min(of, key=lambda one: abs(math.log(one / size)))]
+            model = of[min(of, key=lambda one: abs(math.log(one / size)))] if crossing else of
             place = int(np.abs(x - math.log(size)).argmin())
             if np.isclose(x[place], math.log(size)):
-                found[role, size] = model, of_seeds[:, place], float(spreads[place])
+                tables[-1][size] = model, of_seeds[:, place], float(spreads[place])
             elif fit.holds and size not in results.by_model[model]:  # else the budget limits it: no law has it
                 drawn = fit.read_means(np.log([size]), role * crossing)[1:, 0]
-                found[role, size] = model, drawn, float(np.interp(math.log(size), x, spreads))
+                tables[-1][size] = model, drawn, float(np.interp(math.log(size), x, spreads))
     if not crossing:
-        return {((model,), size): of for (_, size), (model, *of) in found.items()}
-    pairs = {size: (found[0, size], found[1, size]) for role, size in found if role and (0, size) in found}
-    return {
-        ((model, other), size): (one - two, math.hypot(spread, of_other))
-        for size, ((model, one, spread), (other, two, of_other)) in pairs.items()
-    }
-
-
-def estimate_seconds(results: Results) -> dict[str, np.ndarray]:
-    """Fit each model's seconds a run by a line in the size, (slope, level); a model without a finished run has none."""
-    timed: dict[str, list[tuple[float, float]]] = {}
-    for row in results.all_rows:
-        timed.setdefault(row["model"], []).append((row["train_size"], row.get("wall_s") or 0.0))
-    lines = {}
-    for model, points in timed.items():
-        sizes, seconds = np.array(points).T
-        slope = max(np.polyfit(sizes, seconds, 1)[0], 0.0) if len({*sizes}) > 1 else 0.0
-        lines[model] = np.array([slope, max(seconds.mean() - slope * sizes.mean(), 0.0)])
-    return lines
+        return {((model,), size): (drawn, spread) for of in tables for size, (model, drawn, spread) in of.items()}
+    pairs = {size: (of, tables[1][size]) for size, of in tables[0].items() if size in tables[1]}
+    return {((a, b), n): (one - two, math.hypot(s, t)) for n, ((a, one, s), (b, two, t)) in pairs.items()}
 
 
 def propose(
@@ -368,65 +346,66 @@ def propose(
 ) -> list[Proposal]:
     """Propose the runs of a round that are expected to end in the seconds left, the most useful first.
 
-    `asked` are runs that exist already, `stopped` cells, (model, size), that get no more. A study begins with a run of
-    each model, which tells its time, then with the sizes that the design names.
+    `asked` are runs that exist already, `stopped` cells, (model, size), that get no more. A study begins with the sizes
+    that the design names.
     """
-    lines, begun = estimate_seconds(results), {name for name, *_ in asked}
-    used = {
-        model: [n for n in design.trials[model] if n in names or n in begun] for model, names in design.begun.items()
-    }
-    trained: dict[tuple[str, int], set[int]] = {}
-    for name, size, seed in asked:
-        trained.setdefault((name.partition(TRIAL)[0], size), set()).add(seed)
+    timed, used, trained = results.runs, {}, defaultdict[tuple[str, int], set[int]](set)
+    lines = {}  # of each model's seconds in the size
+    for model, of in timed.groupby("model") if len(timed) else ():
+        lines[model] = np.polyfit(of.train_size, of.wall_s.fillna(0), int(of.train_size.nunique() > 1))
+    for model, names in design.begun.items():
+        begun = {name for name, *_ in asked}.union(names)
+        used[model] = [name for name in design.trials[model] if name in begun]
 
-    def join(name: str, runs: list[RunKey], share: float) -> Proposal:
-        of_runs = [(lines.get(name.partition(TRIAL)[0], np.zeros(2)) @ (size, 1)) for name, size, _ in runs]
-        return Proposal(name, runs, of_runs, share)
+    def join(name: str, runs: list[RunKey], share: float = math.nan) -> Proposal:
+        models = [name.partition(TRIAL)[0] for name, *_ in runs]
+        seconds = [np.polyval(lines.get(model, [0.0]), run[1]) for model, run in zip(models, runs, strict=True)]
+        return Proposal(name, runs, np.maximum(seconds, 0.0).tolist(), share)
 
     def list_seed(models: Sequence[str], size: int) -> list[RunKey]:
         """List the runs of the smallest seed that a cell lacks: so the runs of several models are pairs."""
-        seeds = set.intersection(*(trained.get((model, size), set()) for model in models))
-        seed = next(one for one in chain(design.seeds, range(MOST_SEEDS)) if one not in seeds)
-        lacking = [model for model in models if seed not in trained.get((model, size), ())]
+        has = [trained[model, size] for model in models]
+        seed = next(one for one in chain(design.seeds, range(MOST_SEEDS)) if not all(one in seeds for seeds in has))
+        lacking = [model for model, seeds in zip(models, has, strict=True) if seed not in seeds]
         return [(name, size, seed) for model in lacking for name in used[model]]
-
-    def add_seed(models: Sequence[str], size: int, share: float = math.nan) -> Proposal:
-        runs = list_seed(models, size)
-        for model in models:
-            trained.setdefault((model, size), set()).add(runs[0][2])
-        return join(f"{' and '.join(models)} at {whole(size)}, seed {runs[0][2]}", runs, share)
 
     def list_trial(model: str) -> list[RunKey]:
         name = next(name for name in design.trials[model] if name not in used[model])
         return [(name, size, seed) for (of, size), seeds in trained.items() if of == model for seed in sorted(seeds)]
 
-    def add_trial(model: str, share: float) -> Proposal:
-        used[model].append((runs := list_trial(model))[0][0])
-        return join(runs[0][0], runs, share)
+    def add(models: Sequence[str] | str, size: int = 0, share: float = math.nan) -> Proposal:
+        """Add a seed at a size, or a trial of a model."""
+        runs = list_seed(models, size) if size else list_trial(models)
+        name = f"{' and '.join(models)} at {whole(size)}, seed {runs[0][2]}" if size else runs[0][0]
+        for run, of, seed in runs:
+            model = run.partition(TRIAL)[0]
+            trained[model, of].add(seed)
+            used[model] += [run] * (run not in used[model])
+        return join(name, runs, share)
 
-    begin = [
-        add_seed((model,), size)
-        for count in range(2 if question.of_cells else 1)
-        for size, model in product(design.first, used)
-        if (model, size) not in stopped and len(trained.get((model, size), ())) <= count
-    ]
-    first = {one.runs[0][0].partition(TRIAL)[0]: one for one in reversed(begin)}
-    if pilots := [one for model, one in reversed(first.items()) if model not in lines]:
-        return pilots
+    def read_asked() -> None:
+        trained.clear()
+        for name, size, seed in asked:
+            trained[name.partition(TRIAL)[0], size].add(seed)
+
+    read_asked()
+    cells = product(range(2 if question.of_cells else 1), design.first, used)
+    begin = [add((m,), size) for count, size, m in cells if (m, size) not in stopped and len(trained[m, size]) <= count]
     if chosen := take(begin, left, jobs):
         return chosen
+    read_asked()
     cells, seconds, luck = {}, {}, {}
-    for cell, of in draw_cells(results, question, design, answer).items():
-        of_runs = join("", list_seed(*cell), 0.0).seconds
+    for cell, of in draw_cells(results, question, design, answer).items() if answer.draws.size else ():
+        of_runs = join("", list_seed(*cell)).seconds
         if not any((model, cell[1]) in stopped for model in cell[0]) and max(of_runs) <= left:
             cells[cell], seconds[cell] = of, sum(of_runs)
     for model, names in used.items():
         drawn = [of for (name, _), of in results.luck.items() if name == model]
         if drawn and not design.given and len(names) < len(design.trials[model]):
             luck[model] = np.stack(drawn, axis=1), len(names)
-            seconds[model] = sum(join("", list_trial(model), 0.0).seconds)
+            seconds[model] = sum(join("", list_trial(model)).seconds)
     ranked = rank(answer.draws, cells, luck, seconds) if cells else ()
-    more = (add_trial(key, share) if key in luck else add_seed(*key, share) for key, share in ranked)
+    more = (add(key, share=share) if key in luck else add(*key, share) for key, share in ranked)
     return take(more, left, jobs, PART * left if math.isfinite(left) else 0.0)
 
 
@@ -471,9 +450,10 @@ def rank(
         of_luck = [columns @ np.linalg.lstsq(columns, target)[0] for columns, _ in luck.values()]
         more = [of.var(axis=0).sum() / (counts[model] + 1) for model, of in zip(luck, of_luck, strict=True)]
         gains = np.array([*gains, *more])
-        best = int((gains / [max(seconds[key], TINY) for key in keys]).argmax())
-        if gains[best] < LEAST * whole_variance:
+        useful = gains >= LEAST * whole_variance
+        if not useful.any():
             return
+        best = int((useful * gains / [max(seconds[key], TINY) for key in keys]).argmax())
         yield keys[best], float(gains[best] / whole_variance)
         if best < len(cells):
             seen = shown[:, [best]] + noise[best] * random.standard_normal((len(target), 1))
