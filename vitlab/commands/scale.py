@@ -188,7 +188,7 @@ def scale(
         console.say(f"Adding {', '.join(dict.fromkeys(chain(*added)))} to {plural(len(added), 'finished run')}")
     with LiveReport(files) as live:
         failed = watch(files, plan, live)
-        spending = Spending(files, question, began) if question else None
+        spending = question and Spending(files, question, began)
         while target:
             stopped = {(spec.config["variant"], spec.size) for spec in plan.specs if spec.name in failed}
             if spending:
@@ -217,14 +217,10 @@ def make_design(plan: "Plan", question: Question) -> Design:
         models.setdefault(name.partition(TRIAL)[0], []).append(name)
     compared = len(models), len({model.family for model in plan.by_variant.values()})
     split, strata = plan.task.train, plan.task.strata
-    others = "or --find law@N or best@N" if len(models) == 1 else "or --find leader@N"
-    if question.kind in ("crossover", "leader") and (
-        len(models) == 1 or (question.kind == "crossover" and 2 not in compared)
-    ):
-        number = plural(len(models), "model")
-        raise UserError(
-            f"--find {question}: compares two models, and this study has {number}; give models=[A,B], {others}"
-        )
+    others = "--find law@N or best@N" if len(models) == 1 else "--find leader@N"
+    if (question.kind == "crossover" and 2 not in compared) or (question.kind == "leader" and len(models) == 1):
+        has = f"compares two models, and this study has {len(models)}"
+        raise UserError(f"--find {question}: {has}; give models=[A,B], or {others}")
     if question.of_cells:
         problems = size_problems([question.size], split, strata, plan.data.name, "N")
         raise_all([f"--find {question}: {line}" for line in problems])
@@ -234,7 +230,7 @@ def make_design(plan: "Plan", question: Question) -> Design:
     more = [int(size) for size in (*more, min(2 * max(plan.sizes), split.total))]
     more = [size for size in more if not size_problems([*plan.sizes, size], split, strata)]
     first = [question.size] if question.of_cells else sorted(plan.sizes)[:FEWEST_AVERAGED]
-    sizes = first if question.of_cells else sorted([*plan.sizes, *more])
+    sizes = first if question.of_cells else sorted({*plan.sizes, *more})
     return Design(models, first, sizes, plan.config.seeds, given=TRIALS not in plan.config.tune)
 
 

@@ -440,10 +440,8 @@ def rank(
         for of in (draws, np.stack([of for of, _ in cells.values()], axis=1))
     )
     target, shown = target - target.mean(axis=0), shown - shown.mean(axis=0)
-    noise, counts = (
-        np.array([spread for _, spread in cells.values()]),
-        {model: count for model, (_, count) in luck.items()},
-    )
+    noise = np.array([spread for _, spread in cells.values()])
+    counts = {model: count for model, (_, count) in luck.items()}
     whole_variance = target.var(axis=0).sum()
     while whole_variance > 0:
         gains = ((target.T @ shown / len(target)) ** 2).sum(axis=0) / (shown.var(axis=0) + noise**2 + TINY)
@@ -481,7 +479,7 @@ class Spending:
         if self.stage["rounds"]:  # the round in which it was killed took at least until its last result
             paths = [files.run(name_run(*run)).result_path for run in self.stage["rounds"][-1]["runs"]]
             ends = [path.stat().st_mtime - files.spent_path.stat().st_mtime for path in paths if path.exists()]
-            self.before += max(ends, default=0.0)
+            self.before += max([0.0, *ends])
 
     def plan(self, design: Design, jobs: int, stopped: Collection[tuple[str, int]] = ()) -> tuple[list[RunKey], str]:
         """Plan the next round, none where the question is decided or the time is spent; return its runs and a text."""
