@@ -238,7 +238,7 @@ def judge(results: Results, question: Question, largest: float = 0.0) -> Answer:
         return judge_cells(results, question, margin)
     fits = results.fits
     if question.kind == "crossover":
-        if not fits.between or not all(fit.laws for fit in fits.compared):
+        if not fits.between or not all(np.isfinite(fit.noise[0]).all() for fit in fits.compared):
             return UNKNOWN
         names, found = fits.between
         narrow = found.claim == "sure" and found.high and math.log(found.high / found.low) <= TWICE
@@ -389,8 +389,13 @@ def propose(
             trained[name.partition(TRIAL)[0], size].add(seed)
 
     read_asked()
-    cells = product(range(2 if question.of_cells else 1), design.first, used)
-    begin = [add((m,), size) for count, size, m in cells if (m, size) not in stopped and len(trained[m, size]) <= count]
+    first = [(model, size) for size, model in product(design.first, used) if (model, size) not in stopped]
+    count = 2 if question.of_cells else 1
+    if not answer.draws.size:  # nothing tells how the cells vary
+        count = max(count, 1 + min((len(trained[cell]) for cell in first), default=0))
+    begin = [
+        add((model,), size) for seeds in range(count) for model, size in first if len(trained[model, size]) <= seeds
+    ]
     if chosen := take(begin, left, jobs):
         return chosen
     read_asked()
