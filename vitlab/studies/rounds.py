@@ -351,8 +351,10 @@ def propose(
     """
     timed, used, trained = results.runs, {}, defaultdict[tuple[str, int], set[int]](set)
     lines = {}  # of each model's seconds in the size
-    for model, of in timed.groupby("model") if len(timed) else ():
-        lines[model] = np.polyfit(of.train_size, of.wall_s.fillna(0), int(of.train_size.nunique() > 1))
+    for model, of in timed.groupby("model") if len(timed) else ():  # one that falls is no line
+        points = of.train_size, of.wall_s.fillna(0)
+        lines[model] = np.polyfit(*points, int(of.train_size.nunique() > 1))
+        lines[model] = lines[model] if lines[model][0] > 0 else np.polyfit(*points, 0)
     for model, names in design.begun.items():
         begun = {name for name, *_ in asked}.union(names)
         used[model] = [name for name in design.trials[model] if name in begun]
@@ -508,7 +510,8 @@ class Spending:
         stage["looked"] = int(now / seconds / FIFTH)
         if proposals and not (is_due and answer.decided):
             runs = [run for one in proposals for run in one.runs]
-            self.expected = pack([of for one in proposals for of in one.seconds], [0.0] * jobs)
+            times = [of for one in proposals for of in one.seconds]
+            self.expected = pack(times, [0.0] * jobs) if all(times) else math.inf
             stage["rounds"].append({"at": now, "answer": answer.text, "why": [*map(str, proposals)], "runs": runs})
             write_json(self.files.spent_path, self.stages)
             text = f"{duration(max(seconds - now, 0.0))} of {duration(seconds)} left. {answer.text}"
