@@ -173,6 +173,12 @@ def test_a_decided_question_stops_early_and_an_undecided_one_says_what_it_would_
     assert stages[1]["looks"] > stages[0]["looks"] > 1
     assert open_one.spend("best", 30)[0].startswith("Decided"), "where an interval is narrow, whatever it says"
     assert open_one.files.spent()[2]["looks"] == 1
+    history = Results(open_one.rows, {}, open_one.files, outcomes={}).tables["history"]
+    assert history.answer.iloc[-1].startswith("Decided")
+    assert history.spend.unique().tolist() == [1, 2, 3]
+    plain, charged = (Results(open_one.rows, {"looks": looks}, outcomes={}) for looks in (1, 2))
+    widths = [one.gap("vit", "resnet", 1000).estimate.half_width for one in (plain, charged)]
+    assert widths[0] < widths[1], "what the page says at a look leaves out less"
 
 
 def test_a_command_that_was_killed_goes_on_with_its_time(tmp_path, monkeypatch):
