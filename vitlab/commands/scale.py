@@ -186,9 +186,9 @@ def scale(
         console.say(question.describe())
     if added:
         console.say(f"Adding {', '.join(dict.fromkeys(chain(*added)))} to {plural(len(added), 'finished run')}")
+    spending = question and Spending(files, question, began)  # before it trains the runs of a round that was killed
     with LiveReport(files) as live:
         failed = watch(files, plan, live)
-        spending = question and Spending(files, question, began)
         while target:
             stopped = {(spec.config["variant"], spec.size) for spec in plan.specs if spec.name in failed}
             if spending:
