@@ -175,6 +175,8 @@ def scale(
             files.refuse(config)
         missing = find_missing(files, plan, console)
         add_runs(files, plan)
+        if question:  # a start without --spend asks for the whole grid
+            write_json(files.start_path, {**files.last_start(), "asked": str(question)})
     added = [parts for parts in missing.values() if "training" not in parts]
     to_train = len(missing) - len(added)
     if detach and (number := min(plan.jobs, to_train + len(added))):
@@ -223,7 +225,7 @@ def make_design(plan: "Plan", question: Question) -> Design:
         raise UserError(f"--find {question}: {has}; give models=[A,B], or {others}")
     if question.of_cells:
         problems = size_problems([question.size], split, strata, plan.data.name, "N")
-        raise_all([f"--find {question}: {line}" for line in problems])
+        raise_all([f"--find {question}: {line.removesuffix(' or all')}" for line in problems])
     elif len(plan.sizes) < FEWEST_AVERAGED:
         raise UserError(f"--find {question}: a law needs {FEWEST_AVERAGED} sizes and this study has {len(plan.sizes)}")
     more = [float(f"{math.sqrt(one * two):.2g}") for one, two in pairwise(sorted(plan.sizes))]
