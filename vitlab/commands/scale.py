@@ -202,7 +202,10 @@ def scale(
             if not added:
                 break
             with hold(folder, wait=True):
-                write_json(files.runs_path, list(dict.fromkeys([*files.run_keys(), *added])))  # for a later start
+                write_json(
+                    files.runs_path, keys := list(dict.fromkeys([*files.run_keys(), *added]))
+                )  # for a later start
+                files.write_config({**files.config(), "sizes": sorted({size for _, size, _ in keys})})
             add_specs(plan, added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)
