@@ -193,7 +193,7 @@ def scale(
         failed = watch(files, plan, live)
         while target:
             stopped = {(spec.config["variant"], spec.size) for spec in plan.specs if spec.name in failed}
-            if spending:
+            if question:
                 added, text = spending.plan(design, plan.jobs, stopped)
             else:
                 rows = [r for r in files.finished_rows() if name_trial(r["model"], r.get("trial")) in plan.by_variant]
@@ -202,9 +202,8 @@ def scale(
             if not added:
                 break
             with hold(folder, wait=True):
-                write_json(
-                    files.runs_path, keys := list(dict.fromkeys([*files.run_keys(), *added]))
-                )  # for a later start
+                keys = list(dict.fromkeys([*files.run_keys(), *added]))
+                write_json(files.runs_path, keys)  # for a later start
                 files.write_config({**files.config(), "sizes": sorted({size for _, size, _ in keys})})
             add_specs(plan, added)
             write_manifests(files, plan)
