@@ -409,7 +409,7 @@ def propose(
     for model, names in used.items():
         drawn = [of for (name, _), of in results.luck.items() if name == model]
         if drawn and not design.given and len(names) < len(design.trials[model]):
-            luck[model] = np.stack(drawn, axis=1), len(names)
+            luck[model] = np.stack(drawn, axis=1), len(names), len(design.trials[model])
             seconds[model] = sum(join("", list_trial(model)).seconds)
     ranked = rank(answer.draws, cells, luck, seconds) if cells else ()
     more = (add(key, share=share) if key in luck else add(*key, share) for key, share in ranked)
@@ -433,13 +433,13 @@ def take(proposals: Iterable[Proposal], left: float, jobs: int, enough: float = 
 def rank(
     draws: np.ndarray,
     cells: Cells,
-    luck: Mapping[str, tuple[np.ndarray, int]],
+    luck: Mapping[str, tuple[np.ndarray, int, int]],
     seconds: Mapping[Any, float],
 ) -> Iterator[tuple[Any, float]]:
     """Yield cells for another seed and models for another trial, with their shares of the variance of draws (DRAWS, Q).
 
     Each takes the most per second of what those before it leave. `cells` have draws of what their seeds add, and the
-    spread of one more; `luck` has the draws of a model's recipes (DRAWS, sizes), and the number of trials.
+    spread of one more; `luck` has the draws of a model's recipes (DRAWS, sizes), the number of trials, the most.
     """
     random, keys = np.random.default_rng(0), [*cells, *luck]
     target, shown = (
@@ -448,12 +448,15 @@ def rank(
     )
     target, shown = target - target.mean(axis=0), shown - shown.mean(axis=0)
     noise = np.array([spread for _, spread in cells.values()])
-    counts = {model: count for model, (_, count) in luck.items()}
+    counts = {model: count for model, (_, count, _) in luck.items()}
     whole_variance = target.var(axis=0).sum()
     while whole_variance > 0:
         gains = ((target.T @ shown / len(target)) ** 2).sum(axis=0) / (shown.var(axis=0) + noise**2 + TINY)
-        of_luck = [columns @ np.linalg.lstsq(columns, target)[0] for columns, _ in luck.values()]
-        more = [of.var(axis=0).sum() / (counts[model] + 1) for model, of in zip(luck, of_luck, strict=True)]
+        of_luck = [columns @ np.linalg.lstsq(columns, target)[0] for columns, *_ in luck.values()]
+        more = [
+            (counts[model] < most) * of.var(axis=0).sum() / (counts[model] + 1)
+            for (model, (*_, most)), of in zip(luck.items(), of_luck, strict=True)
+        ]
         gains = np.array([*gains, *more])
         useful = gains >= LEAST * whole_variance
         if not useful.any():

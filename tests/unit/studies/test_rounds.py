@@ -127,7 +127,7 @@ def test_the_run_that_takes_most_of_the_variance_per_second_comes_first():
     (first, share), (second, _), *_ = rank(answer, cells, {}, dict(zip(cells, (1.0, 8.0, 1e-9), strict=True)))
     assert (first[1], second[1]) == (100, 400), "a third seed at 100 takes less than the first"
     assert 0.08 < share < 0.12, "half of the fifth that this mean leaves open"
-    luck = {"vit": (5 * one[:, None], 2)}
+    luck = {"vit": (5 * one[:, None], 2, 3)}
     key, share = next(rank(5 * one[:, None], {(("vit",), 900): (other, 1.0)}, luck, {"vit": 1.0, (("vit",), 900): 1.0}))
     assert (key, round(share, 2)) == ("vit", 0.33), "a third recipe"
 
