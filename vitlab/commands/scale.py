@@ -64,7 +64,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 parse_time = typed(
     lambda text: float(text[:-1]) * SECONDS.get(text[-1:], 0.0),
     "a time such as 90s, 20m or 2h",
-    lambda time: 0 < time < math.inf,
+    lambda seconds: 0 < seconds < math.inf,
 )
 
 
