@@ -273,12 +273,13 @@ def judge_cells(results: Results, question: Question, margin: float) -> Answer:
         known = "" if gap.estimate.error is None else f" ({ends})"
         texts.append(f"{relation} {model} by {metric.width(gap.estimate.mean)}{known}")
     text, in_doubt = ", ".join(texts), [model for model in others if gaps[model].verdict not in (LEAD, LEVEL)]
-    decided = not in_doubt
+    # an interval of one seed is over test items alone
+    decided = not in_doubt and all(len(cell.rows) > 1 for cell in cells.values())
     if question.kind == "best":
         width = cells[best].interval.half_width
-        decided = width is not None and width <= margin
+        decided = width is not None and width <= margin and len(cells[best].rows) > 1
         text = f"reaches {metric.text(cells[best].mean)}{'' if width is None else f' ± {metric.width(width)}'}"
-    elif decided:
+    elif not in_doubt:
         in_doubt = others
     models = (best, *in_doubt)
     luck = sum(results.luck.get((model, size), np.zeros(DRAWS)) for model in models)

@@ -181,6 +181,15 @@ def test_a_decided_question_stops_early_and_an_undecided_one_says_what_it_would_
     assert widths[0] < widths[1], "what the page says at a look leaves out less"
 
 
+def test_one_seed_decides_nothing_however_clear_its_test_items_are():
+    rows = [{"run": m, "model": m, "train_size": 1000, "seed": 0, "accuracy": a} for m, a in (("vit", 1), ("mlp", 0))]
+    items = {"vit": np.ones(100), "mlp": np.arange(100) < 5}
+    results = Results(rows, outcomes=items)
+    assert results.gap("vit", "mlp", 1000).verdict == "lead"
+    assert not judge(results, Question("leader", 1000)).decided
+    assert not judge(results, Question("best", 1000)).decided
+
+
 def test_a_command_that_was_killed_goes_on_with_its_time(tmp_path, monkeypatch):
     clock = Clock(tmp_path, monkeypatch, 0.002)
     _, before = clock.spend("leader", 20, kill_after=3)
