@@ -3,6 +3,7 @@
     python scripts/verdicts.py leads best equal crossovers compute gaps means rounds own_sizes multipliers
     python scripts/verdicts.py best_of null_trials halves best_rate best_rate_of_two --trials 500    # of docs/tuning.md
     python scripts/verdicts.py halves --trials 200 --study runs/trials    # of a study of 16 recipes that was trained
+    python scripts/verdicts.py spent spent_null --trials 500    # of docs/spend.md; --study LCDB.tar.gz: its curves
     python scripts/verdicts.py advised --trials 30 --study runs/advice-photos    # of the pictures of `vitlab advise`
 
 Each trial draws new test items and seeds: item i is right in a run with `skill + seed + item + rest > 0`, all but the
@@ -11,6 +12,8 @@ skill normal. Truth is the error over all items and seeds. Of laws it draws erro
 
 import argparse
 import math
+import tarfile
+import zlib
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
@@ -27,13 +30,15 @@ from vitlab.analysis.backbones import scale_pixels
 from vitlab.config import UserError
 from vitlab.data.cache import read_kept
 from vitlab.reports.words import compare_sizes, find_leads
-from vitlab.studies import advice
+from vitlab.studies import advice, fit, stats
+from vitlab.studies import crossover as crossovers
+from vitlab.studies import rounds as rounds_of_study
 from vitlab.studies.best import fit_best, shape_well
 from vitlab.studies.crossover import crossover as find_crossover
 from vitlab.studies.crossover import data_multiplier
 from vitlab.studies.fit import fit_scaling_law
 from vitlab.studies.results import Results, load_results
-from vitlab.studies.rounds import Target, plan_round
+from vitlab.studies.rounds import FIFTH, Design, Question, Target, charge_looks, judge, plan_round, propose
 from vitlab.studies.stats import compare_costs, estimate_mean, moderated_spreads, quantile
 
 STUDY = ""  # the folder of --study; worker processes are forked
@@ -146,12 +151,18 @@ def rounds(points, rng):
     return np.mean([(of := found[model][size].interval).low <= 0.7 <= of.high for model, size in spreads])
 
 
-def draw_pair(seeds, rng):
-    """Two laws that cross once, between 600 and 20,000, and their fits, of 5 to 8 sizes of their own each."""
+def draw_laws(rng):
+    """Draw two laws that cross once, between 600 and 20,000, the place and a noise."""
     place, steep, flat = np.exp(rng.uniform(np.log(600), np.log(20_000))), rng.uniform(0.4, 0.6), rng.uniform(0.2, 0.3)
-    level, noise, fits = 0.2 / (place / 2000) ** -steep, rng.uniform(0.02, 0.1), []
+    level, noise = 0.2 / (place / 2000) ** -steep, rng.uniform(0.02, 0.1)
     times = 0.2 / (0.2 + (place / 2000) ** -flat)
     laws = lambda x: level * (x / 2000) ** -steep, lambda x: times * (0.2 + (x / 2000) ** -flat)
+    return laws, place, noise
+
+
+def draw_pair(seeds, rng):
+    """Two laws that cross once, between 600 and 20,000, and their fits, of 5 to 8 sizes of their own each."""
+    (laws, place, noise), fits = draw_laws(rng), []
     for one in laws:
         x = np.geomspace(250 * rng.uniform(0.5, 2), 32_000 * rng.uniform(0.5, 2), rng.integers(5, 9)).round()
         x = np.repeat(x, seeds)
@@ -176,6 +187,146 @@ def multiplier(seeds, beyond, rng):
     error = laws[1](size) if beyond else found.error
     first, second = (brentq(lambda x, law=law: law(x) - error, 1e-3, 1e12) for law in laws)
     return (found.low or 0) <= first / second <= (found.high or math.inf)
+
+
+# ---- a time that is spent
+
+GRID = [500 * 2**k for k in range(6)]  # planted; 3 seeds of each size
+ANCHORS = 8, 14  # of LCDB, sizes 16 sqrt(2)^k, every other one a grid's
+
+
+@cache
+def read_lcdb():
+    """Read LCDB's curves by data set: errors (25 splits,) by learner and size; those with many sizes."""
+    with tarfile.open(STUDY) as archive:
+        database = next(one for one in archive if one.name.endswith("lcdb/database-accuracy.csv"))
+        runs = pd.read_csv(archive.extractfile(database))
+    runs["error"] = np.maximum(1 - runs.score_test, 0.5 / runs.size_test).clip(upper=0.99)
+    found = {}
+    for (data, learner), curve in runs.groupby(["openmlid", "learner"]):
+        by_size = {size: of.to_numpy() for size, of in curve.groupby("size_train").error if len(of) == 25}
+        sizes = sorted(by_size)[2 : 2 + ANCHORS[1]]
+        if len(sizes) > ANCHORS[0]:
+            found.setdefault(data, {})[learner] = {size: by_size[size] for size in sizes}
+    return [curves for curves in found.values() if len(curves) > 1]
+
+
+class World:
+    """Two models, their errors in any run and their true curves; one model under two names if `null`."""
+
+    def __init__(self, null, rng):
+        self.start, self.runs, self.place = int(rng.integers(2**31)), {}, None
+        if STUDY:
+            curves = read_lcdb()[rng.integers(len(read_lcdb()))]
+            names = rng.choice(sorted(curves), 2, replace=False)
+            names = names[[0, 0]] if null else names
+            sizes = sorted(set(curves[names[0]]) & set(curves[names[1]]))
+            self.sizes, self.grid = sizes, sizes[::2]
+            pools = {name: curves[of] for name, of in zip("ab", names, strict=True)}
+            # a null's two models draw other splits
+            order = (
+                rng.permuted(np.tile(np.arange(25), (2, 1)), axis=1) if null else np.tile(rng.permutation(25), (2, 1))
+            )
+            self.draw = lambda m, n, k: pools[m][n][order["ab".index(m), k % 25]]
+            self.truth = lambda m, n: pools[m][n].mean()
+        else:
+            laws, self.place, noise = draw_laws(rng)
+            laws = dict(zip("ab", laws[:1] * 2 if null else laws, strict=True))
+            self.grid = GRID
+            self.sizes = sorted({*GRID, *(round(math.sqrt(2) * n) for n in GRID[:-1])})
+            wave = lambda m, n, k: np.random.default_rng([self.start, ord(m), n, k]).standard_normal()  # noqa: E731
+            self.draw = lambda m, n, k: min(laws[m](n) * math.exp(noise * wave(m, n, k)), 0.99)
+            self.truth = lambda m, n: laws[m](n) * math.exp(noise**2 / 2)
+        lead = np.sign([self.truth("a", n) - self.truth("b", n) for n in self.sizes])
+        turns = np.flatnonzero(np.diff(lead))
+        self.between = [self.sizes[i : i + 2] for i in turns]  # the true crossovers lie there
+
+    def row(self, model, size, seed):
+        error = self.draw(model, size, seed)
+        row = {"run": f"{model}-{size}-{seed}", "model": model, "family": model, "train_size": size, "seed": seed}
+        return {**row, "accuracy": 1 - error, "error": error}
+
+
+def spend(world, question, cost, time, stops=True):
+    """Spend a time; return the results, the answer and the time that was spent."""
+    at = [question.size] if question.of_cells else world.grid[:4]
+    design = Design({m: [m] for m in "ab"}, at, at if question.of_cells else world.sizes, range(3))
+    rows, asked, spent, looked = [], [], 0.0, 0
+    while True:
+        looks = charge_looks(spent / time) if question.kind in ("crossover", "leader") else 1.0
+        results = Results(rows, {"looks": looks}, outcomes={})
+        answer = judge(results, question, world.sizes[-1])
+        proposals = propose(results, question, design, answer, asked, time - spent)
+        is_due = looks == 1 or int(spent / time / FIFTH) > looked
+        looked = int(spent / time / FIFTH)
+        if not proposals or (stops and is_due and answer.decided):
+            break
+        for run in (run for one in proposals for run in one.runs):
+            rows.append({**world.row(*run), "wall_s": cost(run[1])})
+            asked.append(run)
+            spent += cost(run[1])
+    if not proposals:
+        results = Results(rows, {"looks": charge_looks(1.0) if looks > 1 else 1.0}, outcomes={})
+    return results, judge(results, question), spent
+
+
+def find_interval(results, question):
+    """Find the interval of an answer, in logs of a size or an error, or in points; infinite where none is claimed."""
+    if question.kind == "crossover":
+        found = results.fits.between[1] if results.fits.between else None
+        sure = found is not None and found.claim == "sure"
+        return (math.log(found.low), math.log(found.high or math.inf)) if sure else (-math.inf, math.inf)
+    if question.kind == "law":
+        return tuple(np.log(results.fits.by_model["a"].interval(question.size)))
+    if question.kind == "best":
+        cell = results.by_model["a"][question.size].interval
+        return cell.low, cell.high
+    gap = results.gap("a", "b", question.size)
+    return (gap.estimate.low, gap.estimate.high) if gap.best == "a" else (-gap.estimate.high, -gap.estimate.low)
+
+
+def make_spending(kind, costs, null, rng):
+    for module in (crossovers, fit, rounds_of_study, stats):
+        module.DRAWS = 600  # a quarter of the time
+    world = World(null, rng)
+    at = {"leader": world.grid[-2], "best": world.grid[-2], "law": world.grid[-1]}.get(kind)
+    cost = (lambda size: size / 1000) if costs == "by size" else (lambda size: 1.0)
+    return world, Question(kind, at), cost, 6 * sum(map(cost, world.grid))
+
+
+def is_true(world, question, low, high):
+    """Whether the interval of a claim holds the truth; None where nothing is claimed."""
+    if question.kind == "crossover":
+        if low == -math.inf:
+            return None
+        if world.place:
+            return low <= math.log(world.place) <= high
+        return any(low <= math.log(b) and high >= math.log(a) for a, b in world.between)
+    a, b = (world.truth(m, question.size) for m in "ab")
+    return low <= {"law": math.log(a), "best": 1 - a}.get(question.kind, b - a) <= high
+
+
+def spent(kind, costs, rng):
+    """As narrow as a grid's for half of its cost; part of the grid's cost at the stop; decided; its interval true."""
+    world, question, cost, time = make_spending(kind, costs, False, rng)
+    grid = [{**world.row(m, n, k), "wall_s": cost(n)} for m, n, k in product("ab", world.grid, range(3))]
+    low, high = find_interval(Results(grid, outcomes={}), question)
+    narrow = np.nan
+    if high - low < math.inf:
+        half = find_interval(spend(world, question, cost, time / 2, stops=False)[0], question)
+        narrow = half[1] - half[0] <= high - low
+    results, answer, taken = spend(world, question, cost, time)
+    true = is_true(world, question, *find_interval(results, question))
+    return [narrow, taken / time, answer.decided, np.nan if true is None else true]
+
+
+def spent_null(kind, costs, rng):
+    """Whether one model under two names has a sure crossover, or a leader, when the time is spent."""
+    world, question, cost, time = make_spending(kind, costs, True, rng)
+    results, *_ = spend(world, question, cost, time)
+    if kind == "crossover":
+        return bool(results.fits.between) and results.fits.between[1].claim == "sure"
+    return results.gap("a", "b", question.size).verdict == "lead"
 
 
 @cache
@@ -327,12 +478,27 @@ QUESTIONS = {
     "advised": (advised, "pictures", [(150,), (300,), (500,), (1000,)]),
     "multipliers": (multiplier, "seeds, beyond", [*product((2, 3, 5), (False, True))]),
 }
-COLUMNS = {"advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair"}
+QUESTIONS |= {
+    "spent": (spent, "question, costs", [*product(("crossover", "leader", "law", "best"), ("by size", "by steps"))]),
+    "spent_null": (spent_null, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
+}
+COLUMNS = {
+    "spent": "as narrow for half | cost at the stop | decided | inside",
+    "advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair",
+}
 
 
 def ask(name, case, trials, start):
     question = QUESTIONS[name][0]
-    return [question(*case, np.random.default_rng([trial, *map(hash, case)])) for trial in range(start, trials, 2)]
+    return [
+        question(
+            *case,
+            np.random.default_rng(
+                [trial, *(zlib.crc32(one.encode()) if isinstance(one, str) else hash(one) for one in case)]
+            ),
+        )
+        for trial in range(start, trials, 2)
+    ]
 
 
 def main():
@@ -351,7 +517,7 @@ def main():
             for case in cases:
                 halves = [pool.submit(ask, name, case, args.trials, start) for start in (0, 1)]
                 answers = [answer for half in halves for answer in half.result() if answer is not None]
-                shares = np.atleast_1d(np.mean(answers, axis=0)) if answers else []
+                shares = np.atleast_1d(np.nanmean(answers, axis=0)) if answers else []
                 cells = [", ".join(map(str, case)), *(f"{share:.1%}" for share in shares), str(len(answers))]
                 print(f"| {' | '.join(cells)} |", flush=True)
 

@@ -1,31 +1,41 @@
 """`vitlab scale`: a study from its grid to its report."""
 
+import math
 import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Column, Table
 
-from vitlab.commands.arguments import CommandParser, parse_jobs, positive_integer, positive_number, status_line
+from vitlab.commands.arguments import (
+    CommandParser,
+    parse_jobs,
+    positive_integer,
+    positive_number,
+    status_line,
+    typed,
+)
 from vitlab.commands.executors import check_executor, find_start, start_server
 from vitlab.config import UserError, collecting, raise_all, resolved
+from vitlab.config.checks import TRIALS
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console, tabulate
 from vitlab.data.opening import hash_data, open_data, progress_bar
-from vitlab.data.split import NESTED, long_tail, write_manifest
+from vitlab.data.split import NESTED, long_tail, size_problems, write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
 from vitlab.studies.claims import Held, hold, read_claim
-from vitlab.studies.grid import compose_models, compose_study, make_spec, name_run, name_trial
-from vitlab.studies.rounds import Target, plan_round
+from vitlab.studies.fit import FEWEST_AVERAGED
+from vitlab.studies.grid import TRIAL, compose_models, compose_study, make_spec, name_run, name_trial
+from vitlab.studies.rounds import Design, Question, Spending, Target, plan_round
 from vitlab.studies.status import Display, StatusReader, is_finished
 from vitlab.studies.store import RunKey, StudyFiles, collect, list_missing
 from vitlab.training.files import refuse_changes, source_of, source_problems
@@ -50,6 +60,14 @@ one of its fields:
 Run the same command again to continue where it stopped."""
 
 
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+parse_time = typed(
+    lambda text: float(text[:-1]) * SECONDS.get(text[-1:], 0.0),
+    "a time such as 90s, 20m or 2h",
+    lambda seconds: 0 < seconds < math.inf,
+)
+
+
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("scale", DESCRIPTION)
     add = parser.add_argument
@@ -62,6 +80,10 @@ def main(words: Sequence[str]) -> int:
     about = "add seeds where the 95%% interval of a mean reaches further than this to either side; sets margin=POINTS"
     add("--until", type=positive_number, metavar="POINTS", help=about)
     add("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
+    about = "take so long, with the runs that tell most about a question; again with a time: continue"
+    add("--spend", type=parse_time, metavar="TIME", help=about)
+    about = "the question: crossover (default), leader@N, law@N or best@N, N a training-set size"
+    add("--find", metavar="QUESTION", help=about)
     add("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
     args = parser.parse_intermixed_args(words)
     # the shell cuts models=[a, b] into two words; the second is not a study
@@ -77,8 +99,16 @@ def main(words: Sequence[str]) -> int:
     folder = args.out or Path("runs") / config.name
     if args.max_runs and not args.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")
-    target = Target(config.margin, args.max_runs) if args.until else None
+    if args.until and args.spend:
+        raise UserError("--until, --spend: one adds seeds until means are sure, one spends a time; give one of them")
+    if args.find and not args.spend:
+        raise UserError(f"--find {args.find}: is for --spend TIME; give both")
+    target: Target | Question | None = Target(config.margin, args.max_runs) if args.until else None
+    if args.spend:
+        target = Question.parse(args.find or "crossover", args.spend)
     find_start(config.executor.kind)  # raises UserError
+    if args.detach and args.spend:
+        raise UserError("--detach: the rounds of --spend are planned by this command; leave it out")
     if args.detach and config.executor.kind in ("local", "ray"):
         raise UserError(
             f"--detach: runs on executor={config.executor.kind} end with this command; leave it out, or give "
@@ -105,12 +135,12 @@ def scale(
     *,
     dry_run: bool = False,
     detach: bool = False,
-    target: Target | None = None,
+    target: Target | Question | None = None,
 ) -> int:
     """Train or complete every run of the grid, then write the results and the report; return the exit code.
 
-    With a target runs of more seeds follow in rounds. `detach` only starts the workers, `dry_run` only prints the cost
-    of the runs. Raises UserError before anything is written.
+    With a target rounds of more runs follow; with a question they take the place of the grid. `detach` only starts the
+    workers, `dry_run` only prints the cost of the runs. Raises UserError before anything is written.
     """
     began, console, files = time.perf_counter(), Console(stderr=True), StudyFiles(folder)
     if not dry_run and config.executor.kind == "local":
@@ -122,9 +152,15 @@ def scale(
     plan = plan_study(config, jobs=jobs, console=console)
     if warning := plan.warn_of_unseen():
         console.say(f"vitlab: {warning}")
+    question = target if isinstance(target, Question) else None
+    if question:
+        design = make_design(plan, question)
+        plan.specs.clear()
     if target and continued:  # what earlier rounds asked for comes before the next one
-        earlier = [key for key in files.run_keys() if key[0] in plan.by_variant and key[1] in plan.sizes]
+        earlier = [key for key in files.run_keys() if key[0] in plan.by_variant and (question or key[1] in plan.sizes)]
         add_specs(plan, earlier)
+    if question:
+        add_specs(plan, design.pilots)
     if dry_run:
         startup = time.perf_counter() - began
         elsewhere = config.executor.gpus and config.executor.kind != "local"
@@ -141,6 +177,8 @@ def scale(
             files.refuse(config)
         missing = find_missing(files, plan, console)
         add_runs(files, plan)
+        if question:  # a start without --spend asks for the whole grid
+            write_json(files.start_path, {**files.last_start(), "asked": str(question)})
     added = [parts for parts in missing.values() if "training" not in parts]
     to_train = len(missing) - len(added)
     if detach and (number := min(plan.jobs, to_train + len(added))):
@@ -148,20 +186,27 @@ def scale(
         print(f"Started {plural(number, 'worker')}; 'vitlab status {folder}' says how the runs go")
         return 0
     console.say(plan.headline(to_train))
+    if question:
+        console.say(question.describe())
     if added:
         console.say(f"Adding {', '.join(dict.fromkeys(chain(*added)))} to {plural(len(added), 'finished run')}")
+    spending = question and Spending(files, question, began)  # before it trains the runs of a round that was killed
     with LiveReport(files) as live:
         failed = watch(files, plan, live)
         while target:
-            rows = [r for r in files.finished_rows() if name_trial(r["model"], r.get("trial")) in plan.by_variant]
-            rows = [r for r in rows if r["train_size"] in plan.sizes]
             stopped = {(spec.config["variant"], spec.size) for spec in plan.specs if spec.name in failed}
-            added, text = plan_round(rows, target, stopped)
+            if question:
+                added, text = spending.plan(design, plan.jobs, stopped)
+            else:
+                rows = [r for r in files.finished_rows() if name_trial(r["model"], r.get("trial")) in plan.by_variant]
+                added, text = plan_round([r for r in rows if r["train_size"] in plan.sizes], target, stopped)
             console.say(text)
             if not added:
                 break
             with hold(folder, wait=True):
-                write_json(files.runs_path, list(dict.fromkeys([*files.run_keys(), *added])))  # for a later start
+                keys = list(dict.fromkeys([*files.run_keys(), *added]))
+                write_json(files.runs_path, keys)  # for a later start
+                files.write_config({**files.config(), "sizes": sorted({size for _, size, _ in keys})})
             add_specs(plan, added)
             write_manifests(files, plan)
             failed |= watch(files, plan, live)
@@ -169,6 +214,30 @@ def scale(
             collect(files)
             finish(files, failed)
     return 1 if failed else 0
+
+
+def make_design(plan: "Plan", question: Question) -> Design:
+    """Choose the runs that a question may ask for. Raises UserError where this study cannot answer it."""
+    models: dict[str, list[str]] = {}
+    for name in plan.by_variant:
+        models.setdefault(name.partition(TRIAL)[0], []).append(name)
+    compared = len(models), len({model.family for model in plan.by_variant.values()})
+    split, strata = plan.task.train, plan.task.strata
+    others = "--find law@N or best@N" if len(models) == 1 else "--find leader@N"
+    if (question.kind == "crossover" and 2 not in compared) or (question.kind == "leader" and len(models) == 1):
+        has = f"compares two models, and this study has {len(models)}"
+        raise UserError(f"--find {question}: {has}; give models=[A,B], or {others}")
+    if question.of_cells:
+        problems = size_problems([question.size], split, strata, plan.data.name, "N")
+        raise_all([f"--find {question}: {line.removesuffix(' or all')}" for line in problems])
+    elif len(plan.sizes) < FEWEST_AVERAGED:
+        raise UserError(f"--find {question}: a law needs {FEWEST_AVERAGED} sizes and this study has {len(plan.sizes)}")
+    more = [float(f"{math.sqrt(one * two):.2g}") for one, two in pairwise(sorted(plan.sizes))]
+    more = [int(size) for size in (*more, min(2 * max(plan.sizes), split.total))]
+    more = [size for size in more if not size_problems([*plan.sizes, size], split, strata)]
+    first = [question.size] if question.of_cells else sorted(plan.sizes)[:FEWEST_AVERAGED]
+    sizes = first if question.of_cells else sorted({*plan.sizes, *more})
+    return Design(models, first, sizes, plan.config.seeds, given=TRIALS not in plan.config.tune)
 
 
 def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str, list[str]]:

@@ -80,14 +80,17 @@ def crossover(
     low: float | None = None,
     high: float | None = None,
     leads: Mapping[float, bool] | None = None,
+    looks: float = 1.0,
 ) -> Crossover:
     """Find the last change of order of two models from size `low` to `high`; default: the data and ten times its end.
 
     Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
     of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
     data. At a size where only one was measured, the other's error is interpolated on its laws. `leads` tells by size
-    whether a model leads clearly, where a comparison run by run knows better than the fits.
+    whether a model leads clearly, where a comparison run by run knows better than the fits. `looks` divides what
+    intervals leave out, for a study that stops once it is satisfied (see `Results.looks`).
     """
+    sure, left_out = 1 - (1 - SURE) / looks, (1 - LEVEL) / 2 / looks
     both = [fit.runs.log_sizes for fit in (first, second)]
     sizes, start, end = np.union1d(*both), np.log(low or 1e-300), np.log(high or np.inf)
     sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
@@ -96,7 +99,7 @@ def crossover(
     lines = first.read_means(sizes) - second.read_means(sizes, role=1)
     differences, draws = lines[0], lines[1:]
     none = Crossover(largest=float(np.exp(sizes[-1])))
-    lows, highs = ends(draws, 1 - (1 - CLEAR) / len(sizes))  # of all sizes at once
+    lows, highs = ends(draws, 1 - (1 - CLEAR) / looks / len(sizes))  # of all sizes at once
     leading = (lows > 0) | (highs < 0)
     for size, leads_there in (leads or {}).items():
         leading[np.isclose(sizes, np.log(size))] = leads_there
@@ -137,8 +140,8 @@ def crossover(
         none = replace(none, p_none=float(((places > sizes[-1] + np.log(NEAR)) & ~turned_early).mean()))
     if place is None or share < LIKELY:
         return replace(none, reason=f"only {share:.0%} of the drawn curves cross within {REACH:g}x of the data")
-    claim, drawn = ("likely", places[has_one]) if share < SURE else ("sure", places)
-    low, high = np.exp(np.quantile(drawn, [0.05, 0.95], method="inverted_cdf")).tolist()
+    claim, drawn = ("likely", places[has_one]) if share < sure else ("sure", places)
+    low, high = np.exp(np.quantile(drawn, [left_out, 1 - left_out], method="inverted_cdf")).tolist()
     size = float(np.exp(place))
     return replace(
         none,
@@ -388,6 +391,7 @@ class StudyFits:
         self.by_model: dict[str, Fit] = {}
         self.crossovers: dict[tuple[str, str], Crossover] = {}
         self.between: tuple[tuple[str, str], Crossover] | None = None
+        self.compared: tuple[Fit, ...] = ()  # the two of `between`
         self.on_budget: set[str] = set()
         if metric.percent:
             self.error_name, self.to_error, self.to_metric = "error", metric.to_error, lambda error: 1 - error
@@ -407,15 +411,22 @@ class StudyFits:
             self._fit(results, model, cells)
         for first, second in combinations(self.by_model, 2):
             leads = find_clear_leads(results, *(dict.fromkeys(results.by_model[m], m) for m in (first, second)))
-            self.crossovers[first, second] = crossover(self.by_model[first], self.by_model[second], leads=leads)
+            self.crossovers[first, second] = crossover(
+                self.by_model[first], self.by_model[second], leads=leads, looks=results.looks
+            )
         if len(self.by_model) == 2:
             ((pair, found),) = self.crossovers.items()
+            self.compared = tuple(self.by_model.values())
             self.between = tuple(results.name_of(results.families[m] if results.by_family else m) for m in pair), found
         elif results.by_family and len(results.contenders) == 2:
             fits = {name: self._fit_family(results, by_size) for name, by_size in results.contenders.items()}
             if all(fits.values()):
                 leads = find_clear_leads(results, *results.contenders.values())
-                self.between = tuple(map(results.name_of, fits)), crossover(*fits.values(), leads=leads)
+                self.compared = tuple(fits.values())
+                self.between = (
+                    tuple(map(results.name_of, fits)),
+                    crossover(*fits.values(), leads=leads, looks=results.looks),
+                )
 
     def _errors(
         self, results: "Results", cells: "Mapping[int, Cell]"

@@ -139,12 +139,12 @@ class Plan:
         variants = "model" if len({*models.values()}) == len(models) else "variant"
         axes = [(len(models), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed")]
         axes += [(len(self.by_variant) // len(models), "trial")] if self.config.tune else []
-        grid = " x ".join(plural(*axis) for axis in axes)
+        grid = f" ({' x '.join(plural(*axis) for axis in axes)})" if total == math.prod(n for n, _ in axes) else ""
         executor = self.config.executor
         where = plural(self.jobs, "worker") if executor.kind == "local" else executor.kind
         placed = f", {where}" if todo else ""
         budget = " or ".join(dict.fromkeys(format_budget(model.config.budget) for model in self.by_variant.values()))
-        runs = f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}"
+        runs = f"{self.config.name}: {plural(total, 'run')}{grid} on {self.data.name}"
         return f"{runs}, {budget} each{placed}{left}"
 
 

@@ -227,6 +227,14 @@ class Results:
         """The points within which models are level."""
         return float(self.config.get("margin", MARGIN))
 
+    @property
+    def looks(self) -> float:
+        """The factor by which claims leave out less: a study that spends a time stops at one of several looks.
+
+        1 in others. See `vitlab.studies.rounds.charge_looks`.
+        """
+        return float(self.config.get("looks", 1.0))
+
     @cached_property
     def sizes(self) -> list[int]:
         """The training-set sizes with a result, ascending."""
@@ -265,8 +273,19 @@ class Results:
 
     @property
     def tables(self) -> "dict[str, pd.DataFrame]":
-        """The tables that rest on the runs, by name; `best_of` of a study with several trials."""
-        return {name: getattr(self, name) for name in ("cells", "gaps", "laws", *["best_of"] * bool(self.efforts))}
+        """The tables by name; `best_of` of a study with several trials, `history` of one that spends a time."""
+        more = [*["best_of"] * bool(self.efforts), *["history"] * bool(len(self.history))]
+        return {name: getattr(self, name) for name in ("cells", "gaps", "laws", *more)}
+
+    @property
+    def history(self) -> "pd.DataFrame":
+        """The table `spend, find, seconds, answer, next` of a study that spends a time: a row per round."""
+        rows = []
+        for number, one in enumerate(self.files.spent() if self.files else (), 1):
+            steps = [(of["at"], of["answer"], "; ".join(of["why"])) for of in one["rounds"]]
+            steps += [(one["spent"], one["end"], "")] if one["end"] else []
+            rows += [(number, one["find"], *step) for step in steps]
+        return frame(rows, columns=["spend", "find", "seconds", "answer", "next"])
 
     @cached_property
     def luck(self) -> dict[tuple[str, int], np.ndarray]:
@@ -331,7 +350,7 @@ class Results:
         luck = [self.luck[model, size] for model in pair if (model, size) in self.luck]
         gap = add_variance(gap, float(sum(one.var() for one in luck)), self.trials - 1)
         # who is best of several is told from each other one
-        gap = replace(gap, comparisons=sum(size in of for of in self.by_model.values()) - 1)
+        gap = replace(gap, comparisons=self.looks * (sum(size in of for of in self.by_model.values()) - 1))
         verdict = UNDECIDED
         if not any(cell.beats_chance for cell in cells.values()):
             verdict = CHANCE
@@ -504,6 +523,8 @@ def load_results(folder: str | Path) -> Results:
     """
     files = StudyFiles(folder)
     config, rows = files.config(), files.finished_rows()
+    if spent := files.spent():
+        config = {**config, "looks": spent[-1]["looks"]}
     for damage in filter(None, files.damaged.values()):
         warnings.warn(damage, stacklevel=2)
     return Results(rows, config, files, {row["run"]: RunResults(files.run(row["run"])) for row in rows})

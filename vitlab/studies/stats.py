@@ -41,7 +41,7 @@ class Estimate:
     seeds: int
     items: int = 0
     floor: float = 0.0
-    comparisons: int = 1
+    comparisons: float = 1
     seed_degrees: float = math.inf  # of freedom of the spread over seeds
 
     @property

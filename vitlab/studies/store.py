@@ -80,6 +80,7 @@ class StudyFiles:
         self.config_path = self.folder / "study.yaml"
         self.runs_path = self.folder / "runs.json"
         self.start_path = self.folder / "start.json"
+        self.spent_path = self.folder / "spend.json"
         self.results_path = self.folder / "results.csv"
         self.report_path = self.folder / "report.html"
         self.figures = self.folder / "figures"
@@ -118,6 +119,10 @@ class StudyFiles:
         Raises UserError.
         """
         return read_json(self.runs_path, lambda found: [(variant, size, seed) for variant, size, seed in found]) or []
+
+    def spent(self) -> list[dict[str, Any]]:
+        """Read the times that were spent here, each with its rounds: see `vitlab.studies.rounds`. Raises UserError."""
+        return read_json(self.spent_path, lambda found: [dict(one) for one in found]) or []
 
     def add_start(self, config: dict[str, Any], keys: Iterable[RunKey], headline: str = "") -> dict[str, Any]:
         """Write what a start asks for, beside the earlier starts' runs: study.yaml and the list of runs.

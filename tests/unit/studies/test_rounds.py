@@ -1,8 +1,26 @@
 """Seeds where they count: what a round adds, when rounds stop, that they repeat."""
 
+from itertools import product
+from statistics import NormalDist
+from types import SimpleNamespace
+
 import numpy as np
 
-from vitlab.studies.rounds import Target, plan_round
+from vitlab.files import write_json
+from vitlab.studies import rounds
+from vitlab.studies.results import Results
+from vitlab.studies.rounds import (
+    Design,
+    Question,
+    Spending,
+    Target,
+    charge_looks,
+    judge,
+    plan_round,
+    propose,
+    rank,
+)
+from vitlab.studies.store import StudyFiles
 
 SPREADS = {
     ("vit", 250): 0.03,
@@ -88,3 +106,115 @@ def test_one_seed_tells_nothing_and_gets_more_unless_its_runs_fail():
     assert "vit at 250: one seed, 2 more" in text
     added, text = plan_round(rows, Target(1.0), {("vit", 250)})
     assert (added, text[:40]) == ([], "No more seeds: runs failed at vit at 250")
+
+
+# ---- a time that is spent
+
+
+def test_looks_are_charged_so_that_all_of_them_err_in_two_thirds_of_5_percent():
+    shares, random = np.arange(1, 6) / 5, np.random.default_rng(0)
+    paths = (random.standard_normal((200_000, 5)) * np.sqrt(0.2)).cumsum(axis=1) / np.sqrt(shares)
+    bounds = [NormalDist().inv_cdf(1 - 0.05 / charge_looks(share) / 2) for share in shares]
+    assert 0.028 < (np.abs(paths) > bounds).any(axis=1).mean() < 0.035
+    assert charge_looks(1.0) < charge_looks(1.0, stage=1) < charge_looks(0.5)
+
+
+def test_the_run_that_takes_most_of_the_variance_per_second_comes_first():
+    one, two, other = np.random.default_rng(0).standard_normal((3, 2400))
+    cells = {(("vit",), 100): (one, 1.0), (("vit",), 400): (2 * two, 2.0), (("vit",), 900): (other, 1.0)}
+    answer = (one + 2 * two)[:, None]
+    assert next(rank(answer, cells, {}, dict.fromkeys(cells, 1.0)))[0] == (("vit",), 400)
+    (first, share), (second, _), *_ = rank(answer, cells, {}, dict(zip(cells, (1.0, 8.0, 1e-9), strict=True)))
+    assert (first[1], second[1]) == (100, 400), "a third seed at 100 takes less than the first"
+    assert 0.08 < share < 0.12, "half of the fifth that this mean leaves open"
+    luck = {"vit": (5 * one[:, None], 2, 3)}
+    key, share = next(rank(5 * one[:, None], {(("vit",), 900): (other, 1.0)}, luck, {"vit": 1.0, (("vit",), 900): 1.0}))
+    assert (key, round(share, 2)) == ("vit", 0.33), "a third recipe"
+
+
+class Clock:
+    """Trains nothing: the runs of each round take a second each, and their errors are drawn."""
+
+    def __init__(self, folder, monkeypatch, gap):
+        self.files, self.now, self.gap, self.rows = StudyFiles(folder), 0.0, gap, []
+        self.design = Design({"vit": ["vit"], "resnet": ["resnet"]}, [1000], [1000], [0, 1, 2])
+        monkeypatch.setattr(rounds, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(rounds, "load_results", lambda _: Results(self.rows, outcomes={}))
+
+    def spend(self, kind, seconds, kill_after=100):
+        spending, began = Spending(self.files, Question(kind, 1000, seconds), self.now), self.now
+        for _ in range(kill_after):
+            added, text = spending.plan(self.design, 1)
+            write_json(self.files.runs_path, [*self.files.run_keys(), *added])
+            for model, size, seed in added:
+                noise = 0.005 * np.random.default_rng([seed, len(model)]).standard_normal()
+                row = {"run": f"{model}-{seed}", "model": model, "train_size": size, "seed": seed, "wall_s": 1.0}
+                self.rows.append({**row, "accuracy": 0.8 + self.gap * (model == "vit") + noise})
+                self.now += 1.0
+            if not added:
+                return text, self.now - began
+        return text, self.now - began
+
+
+def test_a_decided_question_stops_early_and_an_undecided_one_says_what_it_would_do(tmp_path, monkeypatch):
+    text, spent = Clock(tmp_path / "clear", monkeypatch, 0.1).spend("leader", 60)
+    assert spent < 40
+    assert text.startswith("Decided, with ")
+    assert "left unspent: vit at 1,000 leads resnet by " in text
+    open_one = Clock(tmp_path / "open", monkeypatch, 0.002)
+    text, spent = open_one.spend("leader", 15)
+    assert text.startswith("Not decided: ")
+    assert 8 <= spent <= 10
+    assert "With more time: vit and resnet at 1,000" in text
+    text, spent = open_one.spend("leader", 15)
+    stages = open_one.files.spent()
+    assert [stage["seconds"] for stage in stages] == [15, 15], "another --spend adds its time"
+    assert spent <= 10
+    assert stages[1]["looks"] > stages[0]["looks"] > 1
+    assert open_one.spend("best", 30)[0].startswith("Decided"), "where an interval is narrow, whatever it says"
+    assert open_one.files.spent()[2]["looks"] == 1
+    history = Results(open_one.rows, {}, open_one.files, outcomes={}).tables["history"]
+    assert history.answer.iloc[-1].startswith("Decided")
+    assert history.spend.unique().tolist() == [1, 2, 3]
+    plain, charged = (Results(open_one.rows, {"looks": looks}, outcomes={}) for looks in (1, 2))
+    widths = [one.gap("vit", "resnet", 1000).estimate.half_width for one in (plain, charged)]
+    assert widths[0] < widths[1], "what the page says at a look leaves out less"
+
+
+def test_one_seed_decides_nothing_however_clear_its_test_items_are():
+    rows = [{"run": m, "model": m, "train_size": 1000, "seed": 0, "accuracy": a} for m, a in (("vit", 1), ("mlp", 0))]
+    items = {"vit": np.ones(100), "mlp": np.arange(100) < 5}
+    results = Results(rows, outcomes=items)
+    assert results.gap("vit", "mlp", 1000).verdict == "lead"
+    assert not judge(results, Question("leader", 1000)).decided
+    assert not judge(results, Question("best", 1000)).decided
+
+
+def test_a_command_that_was_killed_goes_on_with_its_time(tmp_path, monkeypatch):
+    clock = Clock(tmp_path, monkeypatch, 0.002)
+    _, before = clock.spend("leader", 20, kill_after=3)
+    text, after = clock.spend("leader", 20)
+    (stage,) = clock.files.spent()
+    assert text.startswith("Not decided")
+    assert before + after <= 17
+    assert stage["end"] == text
+    runs = [tuple(run) for one in stage["rounds"] for run in one["runs"]]
+    assert len({*runs}) == len(runs) == len(clock.rows)
+
+
+def test_a_crossover_is_sought_where_it_lies():
+    laws = {"vit": lambda x: 0.2 * (x / 2000) ** -0.5, "resnet": lambda x: 0.2 * (x / 2000) ** -0.25}
+    sizes, rows = [500, 1000, 2000, 4000], []
+    for model, size, seed in product(laws, sizes, range(2)):
+        noise = 0.03 * np.random.default_rng([seed, size, len(model)]).standard_normal()
+        error = laws[model](size) * np.exp(noise)
+        row = {"run": f"{model}-{size}-{seed}", "model": model, "family": model, "train_size": size, "seed": seed}
+        rows.append({**row, "accuracy": 1 - error, "wall_s": 1.0})
+    results, question = Results(rows, outcomes={}), Question()
+    design = Design({model: [model] for model in laws}, sizes, [*sizes, 2800], [0, 1])
+    answer = judge(results, question)
+    asked = [(row["model"], row["train_size"], row["seed"]) for row in rows]
+    (one, *_) = propose(results, question, design, answer, asked, left=60.0)
+    assert {size for _, size, _ in one.runs} <= {2000, 2800}
+    assert {name for name, *_ in one.runs} == {*laws}
+    assert not propose(results, question, design, answer, asked, left=1.5), "a pair takes two seconds"

@@ -111,6 +111,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         size_table=make_size_table(results),
         fits=results.fits,
         tables=[(Path(name).name, name) for name in TABLES if rows],
+        history=[(duration(one[2]), one[1], *one[3:]) for one in results.history.itertuples(index=False)],
         looks=looks(results.families),
         failed=failed,
         held_fixed=" ".join(filter(None, fixed)),
