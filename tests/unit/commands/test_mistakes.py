@@ -42,7 +42,7 @@ describe model=vit_nano data.image_size=64 -> data.image_size: 'data' has no key
 fit photos -> photos: is a folder; give a CSV file, of a study photos/results.csv
 list modles -> unknown 'modles'; did you mean 'models'? choices: models
 eval nowhere -> nowhere: not a run, it holds no config.yaml
-report nowhere -> nowhere: not a study, it holds no study.yaml
+report nowhere -> nowhere: no such file or folder
 status nowhere -> nowhere: not a study, it holds no study.yaml
 generate run --temperature -1 -> --temperature: '-1' is not a number from 0 to 1e+06
 generate gone --beams 3 --top-p 0.9 -> --beams cannot be combined with & --top-p || gone:

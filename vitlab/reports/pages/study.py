@@ -25,6 +25,7 @@ from vitlab.studies.grid import TRIAL, list_varied_keys
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
 
+MOST_OF_A_TILE = 6  # models whose results are in large type
 MOST_MANIFESTS = 10  # that are linked one by one
 GENERATED = 8  # test items for which it shows what the models write
 SCRIPTS = ("charts.js", "report.js", "table.js")
@@ -131,10 +132,10 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     keys = results.files.run_keys() or [(row["model"], row["train_size"], row["seed"]) for row in rows]
     runs = [(*variant.partition(TRIAL)[::2], *rest) for variant, *rest in keys]
     axes = ("variant" if list_varied_keys({**results.config, "tune": {}}) else "model", "trial", "size", "seed")
-    reached = {}
-    for name, by_size in results.contenders.items():
-        cell = results.by_model[by_size[max(by_size)]][max(by_size)]
-        reached[results.name_of(name)] = metric.text(cell.mean)
+    reached = {name: results.by_model[of[max(of)]][max(of)].mean for name, of in results.contenders.items()}
+    best = sorted(reached, key=lambda name: metric.lead(reached[name], 0.0), reverse=True)[:MOST_OF_A_TILE]
+    shown = f", best {len(best)} of {len(reached)}" if len(reached) > len(best) else ""
+    entries = [(metric.text(mean), results.name_of(name)) for name, mean in reached.items() if name in best]
     tuned, trained = sum(finite(row.get("finetune_flops")) or 0.0 for row in rows), results.effort.sum()
     summed = "summed over runs, with fine-tuning" if tuned else "summed over runs"
     planned = f" of {len(runs)}" if len(runs) > len(rows) else ""
@@ -142,7 +143,7 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     asked = ", ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
     tiles = [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
-        {"label": f"{metric.name} with most data", "entries": [(text, name) for name, text in reached.items()]},
+        {"label": f"{metric.name} with most data{shown}", "entries": entries},
         {"label": "training time", "value": duration(3600 * trained.hours), "note": "summed over runs"},
         {"label": "training compute", "value": with_prefix(trained.FLOPs + tuned, "FLOP"), "note": summed},
     ]
