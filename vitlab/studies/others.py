@@ -1,6 +1,7 @@
 """Judge runs of other programs as a study: guess what is model, size, seed and metric, and say what else varies."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -284,10 +285,10 @@ def drop_copies(runs: Sequence[Logged], seeds: Sequence[str], notes: list[str]) 
 
 
 def hold(run: Logged, ours: bool) -> RunResults:
-    """Hold a run as the pages read one: as vitlab wrote it, or its settings and when its file was written."""
+    """Hold a run as the pages read one: as vitlab wrote it, or its settings and the time of its file (of none: now)."""
     found = RunResults(RunFiles(run.path))
     if ours:
         return found
-    written = datetime.fromtimestamp(run.path.stat().st_mtime).isoformat()
+    written = datetime.fromtimestamp(run.path.stat().st_mtime if run.path.exists() else time.time()).isoformat()
     found.result = {"settings": run.settings, "finished_at": written}
     return found

@@ -273,6 +273,21 @@ def read_wandb(path: Path) -> list[Logged]:
     return [Logged(found.get("name") or path.stem, path, settings, numbers_of(summary))]
 
 
+def read_project(source: Path) -> list[Logged]:
+    """Read the finished runs of `wandb:ENTITY/PROJECT` on W&B's server, with the user's login."""
+    import wandb
+
+    with reading(str(source), "give wandb:ENTITY/PROJECT, after wandb login"):
+        found = wandb.Api().runs(str(source).partition(":")[2], filters={"state": "finished"}, lazy=False)
+        texts = [(run.name, run.id, run.config, run.summary._json_dict) for run in found]
+    return [
+        Logged(
+            name, source / key, dict(flatten(config, choices=True)), numbers_of(dict(flatten(summary, choices=True)))
+        )
+        for name, key, config, summary in texts
+    ]
+
+
 def read_mlruns(path: Path) -> list[Logged]:
     """Read the folder of a run of MLflow's file store: a file for each parameter and metric."""
     meta, found = read_plain(path), {"params": {}, "metrics": {}}
@@ -369,10 +384,13 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
     """
     runs: list[Logged] = []
     check_regular(path, str(path))
+    on_server = str(path).startswith("wandb:") and not path.exists()
     if own:
         module = implementation("vitlab.studies.readers", own, "read", "--reader")
         with reading(str(path), f"correct {own}"):
             runs = [Logged(str(name), path, dict(settings), dict(of)) for name, settings, of in module.read(path)]
+    elif on_server:
+        runs = read_project(path)
     elif path.is_file() and (reader := find_reader(path)):
         runs = reader(path)
     for folder, folders, names in os.walk(path) if not own else ():
@@ -389,9 +407,8 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
             runs += [run for file in files for run in reader(file)]
             folders.clear()  # what lies deeper are copies: checkpoints, other loggers
     if not any(run.values for run in runs):
-        raise UserError(
-            f"{path}: {'holds no runs' if path.exists() else 'no such file or folder'}; give runs of {KINDS}"
-        )
+        problem = "holds no runs" if on_server or path.exists() else "no such file or folder"
+        raise UserError(f"{path}: {problem}; give runs of {KINDS}")
     return runs
 
 

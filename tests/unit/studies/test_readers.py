@@ -3,10 +3,13 @@
 import json
 import math
 import zipfile
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import wandb
 
 from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
@@ -253,6 +256,26 @@ def write_hostile(folder):
         "x.csv": "holds no runs",
         "summary.csv": "1 run without a model",
     }
+
+
+def test_a_project_on_wandbs_server_is_a_source(tmp_path, monkeypatch):
+    class Api:  # the network service
+        def runs(self, project, filters, lazy):
+            assert (project, filters, lazy) == ("me/project", {"state": "finished"}, False)
+            for place, (arch, seed) in enumerate(product(("a", "b"), (0, 1))):
+                config, summary = {"arch": arch, "opt": {"seed": seed}}, {"val/acc": 0.5 + place / 10, "_step": 7}
+                yield SimpleNamespace(
+                    name="run", id=f"r{place}", config=config, summary=SimpleNamespace(_json_dict=summary)
+                )
+
+    monkeypatch.setattr(wandb, "Api", Api)
+    results = load_others(["wandb:me/project"])
+    assert results.cells[["model", "mean", "n"]].values.tolist() == [["a", 0.55, 2], ["b", 0.75, 2]]
+    assert main(["report", "wandb:me/project", "--out", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out/report.html").is_file()
+    monkeypatch.setattr(Api, "runs", lambda *_, **__: iter(()))
+    with pytest.raises(UserError, match="wandb:me/empty: holds no runs"):
+        load_others(["wandb:me/empty"])
 
 
 def test_broken_and_hostile_files_are_refused_in_a_line_and_run_nothing(tmp_path, monkeypatch):
