@@ -65,6 +65,8 @@ def draw(results: Results) -> Iterator[Figure]:
     if metric.percent and metric.higher_is_better:
         yield draw_sizes(results, "error", f"error (1 - {metric.name})", lambda value: 1 - value)
     yield draw_sizes(results, metric.name, metric.name, lambda value: value)
+    if results.efforts:
+        yield draw_efforts(results)
     yield from draw_budgets(results)
     spent = {(row["model"], row["family"], flops) for row in results.rows if (flops := finite(row.get("train_flops")))}
     models, families, costs = len({one[0] for one in spent}), len({one[1] for one in spent}), {one[1:] for one in spent}
@@ -81,8 +83,6 @@ def draw(results: Results) -> Iterator[Figure]:
         priced = results if len(rows) == len(results.rows) else Results(rows, outcomes={})
         if priced.sizes:
             yield draw_costs(results, priced, choice, title, cost, text)
-    if results.efforts:
-        yield draw_efforts(results)
 
 
 # ---- points, against whatever

@@ -168,3 +168,17 @@ def test_runs_without_a_cost_are_left_out():
     figure = draw([*free, *ROWS[1:]])["compute"]
     assert read_column(figure, "x", "lines", model="vit_a") == [4e12, 3e13]
     assert "compute" not in draw(free)
+
+
+def test_trials_have_a_figure_though_fixed_steps_make_one_cost_of_a_model():
+    accuracies = {1: 0.5, 2: 0.7, 3: 0.6}
+    rows = [
+        row(f"vit_{model}", 53, seed, accuracy, {"a": 2e12, "b": 3e12}[model], 7.0, trial=trial)
+        | {"run": f"{model}{seed}{trial}", "validation_accuracy": accuracy}
+        for trial, accuracy in accuracies.items()
+        for model in "ab"
+        for seed in (0, 1)
+    ]
+    figures = draw(rows)
+    assert [*figures] == ["error", "accuracy", "trials"]
+    assert figures["trials"].alt.endswith("vit_a: 70.0% with 3 trials. vit_b: 70.0% with 3 trials.")
