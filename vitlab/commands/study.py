@@ -200,7 +200,7 @@ def sync(words: Sequence[str]) -> int:
 # ---- report
 
 
-REPORT = """Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files.
+REPORT = """Judge the runs of any program as a study, or write a study's report, figures and tables again.
 
 Several studies, runs of `vitlab train` and runs of other programs become one study, whose report goes to --out:
 
