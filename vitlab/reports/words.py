@@ -138,7 +138,7 @@ def describe_overturn(results: Results) -> str:
     with RECIPES.open(encoding="utf-8") as file:
         drawn = [float(row["lowered"]) for row in csv.DictReader(file) if row["model"] == name and metric.percent]
     better = sum(lowered > 1 - ahead / behind for lowered in drawn)
-    known = f"; of {len(drawn)} drawn for {name} (docs/tuning.md) {better or 'none'} did" if drawn else ""
+    known = f"; of {len(drawn)} trials of {name} (docs/tuning.md) {better or 'none'} did" if drawn else ""
     return f"{who} with a recipe that lowers its {what}{known}."
 
 

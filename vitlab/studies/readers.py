@@ -278,14 +278,9 @@ def read_project(source: Path) -> list[Logged]:
     import wandb
 
     with reading(str(source), "give wandb:ENTITY/PROJECT, after wandb login"):
-        found = wandb.Api().runs(str(source).partition(":")[2], filters={"state": "finished"}, lazy=False)
-        texts = [(run.name, run.id, run.config, run.summary._json_dict) for run in found]
-    return [
-        Logged(
-            name, source / key, dict(flatten(config, choices=True)), numbers_of(dict(flatten(summary, choices=True)))
-        )
-        for name, key, config, summary in texts
-    ]
+        runs = wandb.Api().runs(str(source).partition(":")[2], filters={"state": "finished"}, lazy=False)
+        found = [(run, *(dict(flatten(of, choices=True)) for of in (run.config, run.summary_metrics))) for run in runs]
+    return [Logged(run.name, source / run.id, settings, numbers_of(summary)) for run, settings, summary in found]
 
 
 def read_mlruns(path: Path) -> list[Logged]:

@@ -501,8 +501,8 @@ class Spending:
         stage["spent"] = now
 
         def look(share: float, left: float) -> tuple[Answer, list[Proposal]]:
-            sure = self.question.kind in ("law", "best")  # it stops where an interval is narrow, whatever it says
-            stage["looks"] = 1.0 if sure else charge_looks(share, len(self.stages) - 1)
+            by_width = self.question.kind in ("law", "best")  # stops where an interval is narrow, whatever it says
+            stage["looks"] = 1.0 if by_width else charge_looks(share, len(self.stages) - 1)
             results = load_results(self.files.folder)
             results.config["looks"] = stage["looks"]
             answer = judge(results, self.question, design.sizes[-1])

@@ -198,7 +198,7 @@ def test_a_lead_without_trials_says_which_recipe_would_overturn_it(tmp_path, mon
     monkeypatch.setattr(words, "RECIPES", tmp_path / "recipes.csv")
     known = {"models": {"vit": {"model": "vit_nano"}, "resnet": "resnet_nano"}}
     assert (
-        f"{overturn[:-1]}; of 3 drawn for vit_nano (docs/tuning.md) 1 did."
+        f"{overturn[:-1]}; of 3 trials of vit_nano (docs/tuning.md) 1 did."
         in headline(Results(rows, known, outcomes={}))[1]
     )
     losses = rows_of({"gpt": near(30.0, spread=0.1), "lstm": near(40.0, spread=0.1)}, key="perplexity")

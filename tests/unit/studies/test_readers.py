@@ -264,9 +264,7 @@ def test_a_project_on_wandbs_server_is_a_source(tmp_path, monkeypatch):
             assert (project, filters, lazy) == ("me/project", {"state": "finished"}, False)
             for place, (arch, seed) in enumerate(product(("a", "b"), (0, 1))):
                 config, summary = {"arch": arch, "opt": {"seed": seed}}, {"val/acc": 0.5 + place / 10, "_step": 7}
-                yield SimpleNamespace(
-                    name="run", id=f"r{place}", config=config, summary=SimpleNamespace(_json_dict=summary)
-                )
+                yield SimpleNamespace(name="run", id=f"r{place}", config=config, summary_metrics=summary)
 
     monkeypatch.setattr(wandb, "Api", Api)
     results = load_others(["wandb:me/project"])
