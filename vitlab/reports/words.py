@@ -254,7 +254,8 @@ def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
         where = everywhere if all(one.verdict == LEVEL for one in comparisons) else at
         return f"{join_names(sorted(last.tied))} are level within {margin} {where}."
     if last.verdict == LEAD:
-        return f"Undecided over {len(comparisons)} sizes: {last.best} ahead by {last.difference} {at}."
+        chance = f"which chance can give at one of {len(comparisons)} sizes"
+        return f"Undecided: {last.best} ahead by {last.difference} {at}, {chance}."
     one = "" if last.gap.estimate.half_width is not None else " (one seed)"
     who = " ahead of {} by" if last.gap.estimate.mean else " and {} even,"
     text = f"Undecided{one}: {last.order[0]}{who.format(last.order[1])} {last.difference} {at}"
