@@ -240,11 +240,11 @@ def collect_recipes(*studies: str) -> None:
 
 def print_models() -> None:
     """Every named classifier of images with its parameters, tokens and operations, by the meta device."""
-    from vitlab.models import counting, family
+    from vitlab.models import counting
     from vitlab.models.base import as_model
 
-    print("| model | family | image | parameters | tokens | GFLOPs forward |")
-    print("|---|---|---:|---:|---:|---:|")
+    print("| model | parameters | tokens | GFLOPs forward |")
+    print("|---|---:|---:|---:|")
     for name in names("model"):
         side = SMALL if name.endswith(("nano", "mini")) else SIDES.get(name, SIDE)
         config = compose(DescribeConfig, [f"model={name}", f"image_size={side}"])
@@ -253,7 +253,7 @@ def print_models() -> None:
         model = counting.meta(config.model, num_classes=1000, image_size=extent(side), channels=3)
         forward = sum(counting.flops(model, {"image_size": extent(side), "channels": 3})[0].values())
         counts = f"{counting.parameters(model):,} | {as_model(model).sequence_length or ''} | {forward / 1e9:.4g}"
-        print(f"| {name} | {family(config.model, model)} | {side} | {counts} |")
+        print(f"| {name} | {counts} |")
 
 
 def make_characters() -> None:

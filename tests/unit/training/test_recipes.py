@@ -23,11 +23,16 @@ PUBLISHED = sorted(set(names("recipe")) - OWN)
 
 
 def table():
-    """(recipe, key, value, source) of each line of docs/reference.md, a recipe at a time."""
-    lines = re.findall(r"^\| (?!recipe )(.+) \|$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE)
-    cells = [line.split(" | ") for line in lines]
-    assert all(len(row) == 4 for row in cells)
-    return [(name, key, number(text), source) for many, key, text, source in cells for name in many.split(", ")]
+    """(recipe, key, value, note) of each number in the first section of docs/reference.md."""
+    found, recipes = [], []
+    page = (ROOT / "docs" / "reference.md").read_text().partition("\n## ")[0]
+    for line in re.findall(r"^\|(?!---)(.+)\|$", page, re.MULTILINE):
+        key, *texts, note = (cell.strip() for cell in line.split("|"))
+        if key == "key":
+            recipes = texts
+        else:
+            found += [(name, key, number(text), note) for name, text in zip(recipes, texts, strict=True) if text]
+    return found
 
 
 def number(text):
@@ -53,12 +58,12 @@ def test_a_recipe_resolves_to_the_published_numbers_and_every_number_of_it_is_pu
     assert config.recipe.name == recipe
     rows = [row[1:] for row in table() if row[0] == recipe]
     assert len({key for key, *_ in rows}) == len(rows), "a key is given once"
-    for key, value, source in rows:
+    for key, value, note in rows:
         path = key if ("." in key and not key.startswith("rand_augment")) or key == "train_size" else f"recipe.{key}"
         found = get_value(resolved(config), path)
         assert found == (pytest.approx(value) if isinstance(value, float | list) else value), key
-        if "one of" in source:
-            assert value in [float(x) for x in source.partition("one of")[2].split(",")]
+        if "one of" in note:
+            assert value in [float(x) for x in note.partition("one of")[2].split(",")]
     written = yaml.safe_load((Path(groups.config_dir()) / "recipe" / f"{recipe}.yaml").read_text())
     assert {key for key, _ in leaves(written)} <= {key for key, *_ in rows}
     assert re.search(r"Expect [^.]*\d", " ".join(header(recipe))), "its header says what to expect"
