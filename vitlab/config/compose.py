@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -23,6 +24,8 @@ from vitlab.config.schema import BudgetConfig
 T = TypeVar("T")
 SLOTS = ("model", "data", "task")
 RESTORE = "restore it from a copy, or start again with another --out"
+DEEPER = 0.2  # exponent of a model's size: of its depth
+WIDTHS = ("width", "mlp_width")  # go with the heads
 FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
@@ -142,6 +145,8 @@ def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
 def fill_defaults(config: DictConfig, given: Set[str]) -> None:
     """Fill keys that the user left open from the chosen model, data and task, so that the configuration shows them."""
     model, data, task = (choice if isinstance(choice := config.get(slot), DictConfig) else None for slot in SLOTS)
+    if model is not None and model.get("size") and "model.kind" not in given:  # a resolved model has its new values
+        scale_model(model)
     if model is not None and model.init is not None:  # a model's weights, their image size, their tokenizer
         if "init" in config and not given & {"init", "init.weights", "init.encoder"}:
             config.init.weights = model.init
@@ -171,6 +176,31 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
     if "analyses" in config:
         names = config.analyses if config.analyses is not None else task.analyses if task is not None else []
         config.analyses = [name for index, name in enumerate(names) if name not in names[:index]]
+
+
+def scale_model(model: DictConfig) -> None:
+    """Scale depth x width^2 of a model's blocks by its `size`: the width by size^0.4, the depth by size^0.2.
+
+    From ViT-Ti to ViT-H these are 119, 6.7 and 2.7, from BiT-50x1 to 101x3 19, 3 and 2.1. Heads keep their width: of
+    the whole depths and heads on either side the pair nearest to `size` is taken. A value out of its range is left.
+    """
+    if [*groups.check_ranges(model)]:
+        return
+    size, deeper = model.size, model.size**DEEPER
+    if "layers" in model:
+        layers = [max(1, round(deeper * count)) for count in model.layers]
+        before, now = (
+            sum(count * width**2 for count, width in zip(of, model.widths, strict=False)) for of in (model.layers, layers)
+        )
+        wider, unit = (size * before / max(now, 1)) ** 0.5, max(1, min(model.widths, default=1) // 8)
+        model.layers, model.widths = layers, [unit * max(1, round(wider * width / unit)) for width in model.widths]
+        return
+    depth, heads, around = model.depth, model.heads, lambda value: {max(1, int(value)), int(value) + 1}
+    pairs = [(d, h) for d in around(deeper * depth) for h in around((size * depth / d) ** 0.5 * heads)]
+    model.depth, model.heads = min(pairs, key=lambda p: abs(math.log(p[0] * p[1] ** 2 / (size * depth * heads**2))))
+    for key, times in (("decoder_depth", model.depth / depth), *dict.fromkeys(WIDTHS, model.heads / heads).items()):
+        if model.get(key) is not None:
+            model[key] = max(1, round(model[key] * times))
 
 
 def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], dict[str, Any], list[str]]:
