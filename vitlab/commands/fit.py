@@ -64,8 +64,8 @@ def fit(words: Sequence[str]) -> int:
     if args.csv.is_dir():
         raise UserError(f"{args.csv}: is a folder; give a CSV file, of a study {args.csv / 'results.csv'}")
     group = split_names(args.group)
-    if args.best is not None:
-        return fit_best_values(args, group, limit)
+    if args.best is not None or "," in (args.x or ""):
+        return fit_several_sizes(args, group, limit)
     args.x, args.y = args.x or "train_size", args.y or "error"
     of_study = None
     default = (args.x, args.group, args.law, args.up_to) == ("train_size", "model", "auto", None)
@@ -159,78 +159,103 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     console.print(f"Intervals: {ways}. Hold-out: the factor of misses at the largest sizes.", soft_wrap=True)
 
 
-# ---- the best value
+# ---- the best value, L(N, D)
 
 
-def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
-    """Fit, show and save the law of the best value of a column, of each group."""
+def fit_several_sizes(args: Namespace, group: list[str], limit: float) -> int:
+    """Fit, show and save of each group the law of the best value of a column, or without --best L(N, D)."""
     from vitlab.studies.best import fit_best
+    from vitlab.studies.compute import fit_surface
     from vitlab.studies.readers import RISING, as_number, describe_metric
 
+    best, option = [args.best] * (args.best is not None), f"--best {args.best}" if args.best else f"--x {args.x}"
     if args.law != "auto":
-        raise UserError(f"--law {args.law}: is a law of errors; leave it out with --best")
-    table = read_table(args.csv, [args.best, *(split_names(args.x) if args.x else SIZES), *group, "trial"])
+        raise UserError(f"--law {args.law}: is a law of errors; leave it out with {option}")
+    if not best and (limit < math.inf or len(split_names(args.x)) != 2):
+        raise UserError(f"{option}: fits L(N, D) without --best; give two columns, without --up-to")
+    table = read_table(args.csv, [*best, *(split_names(args.x) if args.x else SIZES), *group, "trial"])
     if "model" not in table:
         table["model"] = "all"
+    if "budget" in table:  # flops=1e+12
+        table["budget"] = table.budget.str.rpartition("=")[2]
     if args.y is None and "validation_accuracy" in table:
         table["validation_error"] = (1 - table.validation_accuracy.map(as_number)).map(str)
     y = args.y or next((key for key in ("validation_error", "validation_loss", "error") if key in table), "loss")
     x = split_names(args.x) if args.x else [key for key in SIZES if key == SIZES[0] or key in table]
-    check_columns(args.csv, table, {"best": [args.best], "x": x, "y": [y], "group": group})
-    if len({*x, args.best, y}) < len(x) + 2:
+    check_columns(args.csv, table, {"best": best, "x": x, "y": [y], "group": group})
+    columns = [*x, *best, y]
+    if len({*columns}) < len(columns):
         raise UserError("--best, --x, --y: name a column twice; give different ones")
     if (what := describe_metric(y)[1]) is not None and what < len(RISING):
         raise UserError(f"--y {y}: rises where a recipe is better; give a column of errors, such as 1 - {y}")
-    numbers = table[[*x, args.best, y]].map(as_number)
-    rows = (numbers[[*x, args.best]] > 0).all(axis=1) & (numbers[y] >= 0)  # without trials that diverged
+    numbers = table[columns].map(as_number)
+    rows = (numbers[[*x, *best]] > 0).all(axis=1) & (numbers[y] >= 0)  # without trials that diverged
     if not rows.any():
-        raise UserError(f"--best {args.best}: {args.csv} has no line with positive numbers as {', '.join(numbers)}")
+        raise UserError(f"{option}: {args.csv} has no line with positive numbers as {', '.join(numbers)}")
     numbers = numbers[rows]
     if not numbers[y].any():
         raise UserError(f"--y {y}: all its values are 0, which has no logarithm")
     numbers[y] = numbers[y].clip(lower=numbers[y][numbers[y] > 0].min() / 2)  # no logarithm of 0
     if args.out is not None:
         refuse_unwritable(args.out)
-    laws: dict[str, BestLaw] = {}
+    laws: dict[str, Any] = {}
     of_group: dict[str, list[str]] = {}
     problems = []
     for name, found in numbers.groupby([table[key][rows] for key in group], sort=False):
-        told = "trial" in table and table.trial[rows].str.strip().ne("").all()
-        label, recipes = ", ".join(name), table["trial" if told else args.best][found.index]
+        label = ", ".join(name)
         of_group[label] = x if args.x else list_varied(found[x])
+        parts = [found[key].to_numpy() for key in (*best, y)]
         try:
-            parts = (found[of_group[label]], found[args.best], found[y])
-            laws[label] = fit_best(*(part.to_numpy() for part in parts), recipes.factorize()[0], limit)
+            if best:
+                told = "trial" in table and table.trial[rows].str.strip().ne("").all()
+                recipes = table["trial" if told else args.best][found.index].factorize()[0]
+                laws[label] = fit_best(found[of_group[label]].to_numpy(), *parts, recipes, limit)
+            else:
+                laws[label] = fit_surface(*found[x].to_numpy().T, *parts)
         except UserError as error:
-            problems.append(f"--best {args.best}: {args.csv}, {label}: {error}")
+            problems.append(f"{option}: {args.csv}, {label}: {error}")
     if not laws:
         raise UserError(cut_lines(problems, 20))
     lost = int((~rows).sum())
     lines = [f"{args.csv}: {plural(lost, 'line')} without positive {', '.join(numbers)}"] * bool(lost)
     for line in [*lines, *cut_lines(problems, 20)]:
         print(f"vitlab: left out: {line}", file=sys.stderr)
-    document = {
-        name: {
-            "exponents": dict(zip(of_group[name], law.exponents.tolist(), strict=True)),
-            "best": dict(zip(map(name_size, law.sizes), law.best.tolist(), strict=True)),
-            "at_edge": [name_size(size) for size in law.sizes[law.at_edge]],
-            "predict": dict(zip(map(name_size, law.asked), law.predict(law.asked).tolist(), strict=True)),
+    if best:
+        document = {
+            "best": args.best,
+            "y": y,
+            "groups": {n: describe_best(law, of_group[n]) for n, law in laws.items()},
         }
-        for name, law in laws.items()
-    }
-    if args.json:
-        print(json.dumps({"best": args.best, "y": y, "groups": document}, indent=1))
     else:
+        of_each = {n: {"params": law.params, "points": law.points, "rmse": law.miss} for n, law in laws.items()}
+        document = {"x": x, "y": y, "groups": of_each}
+    if args.json:
+        print(json.dumps(document, indent=1))
+    elif best:
         show_best(laws, of_group, args.best, y)
+    else:
+        shown = [[name, *(law.shown[key] for key in ("alpha", "beta", "E", "exponent"))] for name, law in laws.items()]
+        header = ["", "alpha (90%)", "beta (90%)", "E (90%)", "power of compute in the best N (90%)"]
+        Console(width=None if sys.stdout.isatty() else 120).print(tabulate(header, shown))
     if args.out is not None:
         from vitlab.files import write_json
         from vitlab.reports.figures import save_figure
         from vitlab.reports.figures.metric import plot_best_laws
 
-        write_json(args.out / "best.json", document)
-        pictures = save_figure(plot_best_laws(laws, x[0], args.best), args.out)
-        print(args.out / "best.json", *pictures, sep="\n", file=sys.stderr)
+        path = args.out / ("best.json" if best else "fits.json")
+        write_json(path, document["groups"])
+        pictures = save_figure(plot_best_laws(laws, x[0], args.best), args.out) if best else []
+        print(path, *pictures, sep="\n", file=sys.stderr)
     return 0
+
+
+def describe_best(law: "BestLaw", x: Sequence[str]) -> dict[str, Any]:
+    return {
+        "exponents": dict(zip(x, law.exponents.tolist(), strict=True)),
+        "best": dict(zip(map(name_size, law.sizes), law.best.tolist(), strict=True)),
+        "at_edge": [name_size(size) for size in law.sizes[law.at_edge]],
+        "predict": dict(zip(map(name_size, law.asked), law.predict(law.asked).tolist(), strict=True)),
+    }
 
 
 def list_varied(sizes: "pd.DataFrame") -> list[str]:

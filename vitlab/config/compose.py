@@ -190,7 +190,8 @@ def scale_model(model: DictConfig) -> None:
     if "layers" in model:
         layers = [max(1, round(deeper * count)) for count in model.layers]
         before, now = (
-            sum(count * width**2 for count, width in zip(of, model.widths, strict=False)) for of in (model.layers, layers)
+            sum(count * width**2 for count, width in zip(of, model.widths, strict=False))
+            for of in (model.layers, layers)
         )
         wider, unit = (size * before / max(now, 1)) ** 0.5, max(1, min(model.widths, default=1) // 8)
         model.layers, model.widths = layers, [unit * max(1, round(wider * width / unit)) for width in model.widths]

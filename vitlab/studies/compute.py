@@ -1,11 +1,9 @@
 """Where compute goes best (Hoffmann et al., 2022): the size of the lowest error with a budget of FLOPs, and L(N, D).
 
 Approach 2: with each budget the log error is a parabola in the log of the parameters. Approach 3: the law
-L(N, D) = E + A / N^alpha + B / D^beta. Both by docs/rules.md, "Compute".
+L(N, D) = E + A / N^alpha + B / D^beta. docs/rules.md, "Compute", has their definitions.
 """
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
@@ -22,13 +20,11 @@ if TYPE_CHECKING:
 
     from vitlab.studies.results import Results
 
+NAMES = ("A", "B", "E", "alpha", "beta")  # the parameters of L(N, D)
 DELTA = 1e-3  # of the Huber loss, in log loss
-KEPT, RESAMPLED = 8, 200  # of L(N, D): starts that are searched to the end, and draws of its runs
-NAMES = ("A", "B", "E", "alpha", "beta")
-FEWEST_RUNS = 2 * len(NAMES)
-STEEPEST, LOWEST = 5.0, -20.0  # exponent, and log E below that of the lowest loss
-SLOPES = (0.1, 0.3, 0.7, 1.5)  # exponents to start from
-OUTSIDE = 1.0  # of a minimum, in log parameters: where one that is not inside the sizes stands in quantiles
+LEVELS, SLOPES = (-3.0, -1.5, -0.5), (0.1, 0.3, 0.7, 1.5)  # to start from: log terms below the log loss, exponents
+KEPT, RESAMPLED = 8, 200  # starts that are searched to the end, draws of the runs
+STEEPEST, LOWEST = 5.0, -20.0  # exponent, and log E below the lowest log loss
 
 
 def tabulate_runs(results: "Results") -> "pd.DataFrame":
@@ -39,127 +35,86 @@ def tabulate_runs(results: "Results") -> "pd.DataFrame":
     for model, cells in results.by_model.items() if results.fits.error_name else ():
         for row, error, _ in results.fits.list_errors(results, cells):
             unit, _, budget = str(row.get("budget") or "").partition("=")
+            axes = [part for part in model.split(" ")[1:] if not part.startswith(("size=", f"{unit}="))]
             if budget and row.get("params") and row.get("examples_seen"):
-                axes = [part for part in model.split(" ")[1:] if not part.startswith(("size=", f"{unit}="))]
-                group = " ".join([results.families[model], *axes])
-                of_run = unit, float(budget), row["params"], row["examples_seen"], error
-                rows.append((group, row["train_size"], *of_run))
+                of_run = row["train_size"], unit, float(budget), row["params"], row["examples_seen"], error
+                rows.append((" ".join([results.families[model], *axes]), *of_run))
     return pd.DataFrame(rows, columns=["group", "size", "unit", "budget", "params", "seen", "error"])
 
 
-def interval(three: np.ndarray) -> str:
-    """Format a value with its interval: `0.35 (0.31 to 0.38)`."""
-    value, low, high = (significant(round(float(one), 6), 2) for one in three)
-    return f"{value} ({low} to {high})"
-
-
-# ---- the best size with a budget
-
-
 @dataclass(frozen=True)
-class BestSizes:
-    """The size of the lowest error with each of C budgets, by a parabola of the log error in the log size.
+class BestSize:
+    """The log of the size of the lowest error with a budget, with a 90% interval: `best` (3,).
 
-    `best` (C, 3) has its log and a 90% interval, infinite where that is not inside the sizes, NaN where nothing tells
-    the interval. `exponent` is the budget's, with an interval; None below two budgets whose intervals are inside.
+    It is infinite where it is not inside the sizes (`ends`, logs), NaN where nothing tells the interval. `curve` has
+    the parabola's coefficients.
     """
 
-    budgets: np.ndarray
-    sizes: np.ndarray  # (C, 2): logs of the smallest and the largest
-    curves: np.ndarray  # (C, 3): coefficients, at log sizes less `middle`
-    middle: float
+    budget: float
     best: np.ndarray
-    exponent: np.ndarray | None
-
-    def log_errors(self, budget: int, log_sizes: np.ndarray) -> np.ndarray:
-        return np.polyval(self.curves[budget], log_sizes - self.middle)
+    ends: tuple[float, float]
+    curve: np.ndarray
 
     def describe(self) -> str:
-        """Describe the best size of each budget: `with 1.00 TFLOP at 140k parameters (90% interval 100k to 190k)`."""
-        texts = []
-        for budget, (value, low, high), inside in zip(self.budgets, self.best, self.sizes, strict=True):
-            first, last = (count(np.exp(end)) for end in inside)
-            text = f"at {count(np.exp(value))} parameters" if np.isfinite(value) else "not inside the sizes, "
-            if not np.isfinite(value):
-                text += f"{first} or fewer" if value < 0 else f"{last} or more"
-            elif not np.isnan(low):
-                parts = (
-                    f"below {first}" if np.isinf(low) else count(np.exp(low)),
-                    f"above {last}" if np.isinf(high) else count(np.exp(high)),
-                )
-                text += f" (90% interval {parts[0]} to {parts[1]})"
-            texts.append(f"with {with_prefix(budget, 'FLOP')} {text}")
-        power = "" if self.exponent is None else f"; the best size grows as compute^{interval(self.exponent)}"
-        return f"lowest {', '.join(texts)}{power}."
+        """Describe it: `with 1.00 TFLOP at 140k parameters (90% interval 100k to 190k)`."""
+        first, last = map(count, np.exp(self.ends))
+        value, low, high = (
+            count(np.exp(one)) if abs(one) < np.inf else f"below {first}" if one < 0 else f"above {last}"
+            for one in self.best
+        )
+        told = f"at {value} parameters" if abs(self.best[0]) < np.inf else f"not inside the sizes but {value}"
+        told += "" if np.isnan(self.best[1]) else f" (90% interval {low} to {high})"
+        return f"with {with_prefix(self.budget, 'FLOP')} {told}"
 
 
-def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray) -> BestSizes | None:
-    """Find the best size of each budget with FEWEST sizes or more; None without one.
-
-    The draws of an interval resample the residuals of all budgets, by Student's t.
-    """
-    logs, kept = np.log(params), [b for b in np.unique(budgets) if len({*params[budgets == b]}) >= FEWEST]
-    if not kept:
-        return None
-    middle, places = logs.mean(), [np.flatnonzero(budgets == budget) for budget in kept]
-    rows = [np.vander(logs[here] - middle, 3) for here in places]
-    inverses = [np.linalg.pinv(of) for of in rows]
-    curves = [inverse @ np.log(errors[here]) for inverse, here in zip(inverses, places, strict=True)]
-    misses = np.concatenate([np.log(errors[i]) - x @ c for i, x, c in zip(places, rows, curves, strict=True)])
-    freedom, random = len(misses) - 3 * len(kept), np.random.default_rng(0)
-    sizes = np.array([(logs[here].min(), logs[here].max()) for here in places])
-    larger = np.full((DRAWS, 1), np.nan)
-    if freedom > 0:
-        larger = np.sqrt(len(misses) / random.chisquare(freedom, (DRAWS, 1)))
-    found = []
-    for inverse, curve, (low, high) in zip(inverses, curves, sizes - middle, strict=True):
-        noise = larger * random.choice(misses, (DRAWS, inverse.shape[1]))
-        second, first, _ = np.vstack([curve, curve + noise @ inverse.T]).T
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bottom = -first / (2 * second)
-        falls = second * (low + high) + first < 0
+def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray) -> list[BestSize]:
+    """Find the best size with each budget that has 3 sizes or more; intervals resample the residuals of all."""
+    logs, found, random = np.log(params), [], np.random.default_rng(0)
+    places = [np.flatnonzero(budgets == budget) for budget in np.unique(budgets)]
+    places = [here for here in places if len({*params[here]}) >= FEWEST]
+    curves = [np.polyfit(logs[here], np.log(errors[here]), 2) for here in places]
+    misses = [np.log(errors[here]) - np.polyval(of, logs[here]) for here, of in zip(places, curves, strict=True)]
+    misses = np.concatenate([*misses, []])
+    freedom = len(misses) - 3 * len(places)
+    # residuals are too small by the parameters fitted, and their size was itself estimated: Student's t
+    larger = np.sqrt(len(misses) / random.chisquare(freedom, (1, DRAWS))) if freedom > 0 else np.nan
+    for here, curve in zip(places, curves, strict=True):
+        low, high = logs[here].min(), logs[here].max()
+        noise = np.polyfit(logs[here], larger * random.choice(misses, (len(here), DRAWS)), 2)
+        second, first, _ = np.hstack([curve[:, None], curve[:, None] + noise])
+        bottom = -first / (2 * second)
         inside = ((second > 0) & (bottom >= low) & (bottom <= high)) | np.isnan(second)
-        found.append(np.where(inside, bottom, np.where(falls, high + OUTSIDE, low - OUTSIDE)) + middle)
-    values = np.array(found)
-    best = np.column_stack([values[:, 0], ends(values[:, 1:].T).T])
-    best = np.where(best < sizes[:, :1], -np.inf, np.where(best > sizes[:, 1:], np.inf, best))
-    sure = np.isfinite(best).all(1)
-    exponent = None
-    if sure.sum() > 1:
-        centred = np.log(kept)[sure] - np.log(kept)[sure].mean()
-        slopes = centred @ values[sure].clip(*sizes[sure].T[:, :, None]) / (centred @ centred)
-        exponent = np.array([slopes[0], *ends(slopes[1:])])
-    return BestSizes(np.array(kept), sizes, np.array(curves), middle, best, exponent)
-
-
-# ---- L(N, D)
+        # others stand beyond the end where the parabola is lower, so that there are quantiles of all
+        bottom = np.where(inside, bottom, np.where(second * (low + high) + first < 0, high + 1, low - 1))
+        best = np.array([bottom[0], *ends(bottom[1:])])
+        best = np.where(best < low, -np.inf, np.where(best > high, np.inf, best))
+        found.append(BestSize(budgets[here[0]], best, (low, high), curve))
+    return found
 
 
 @dataclass(frozen=True)
 class Surface:
-    """L(N, D) = E + A / N^alpha + B / D^beta: `theta` (5,) has log A, log B, log E, alpha, beta; `drawn` (draws, 5)."""
+    """L(N, D) = E + A / N^alpha + B / D^beta. `thetas` (1 + draws, 5): log A, log B, log E, alpha, beta; fit, draws."""
 
-    theta: np.ndarray
-    drawn: np.ndarray
+    thetas: np.ndarray
     points: int
     miss: float  # RMSE of the log loss
 
     @property
-    def params(self) -> dict[str, np.ndarray]:
-        """Each parameter and `exponent`, of compute in the best N = G C^(beta / (alpha + beta)), with 90% intervals."""
-        columns = np.vstack([self.theta, self.drawn]).T
-        columns = [*np.exp(columns[:3]), *columns[3:], columns[4] / columns[3:].sum(0)]
-        of_each = [np.array([column[0], *ends(column[1:])]) for column in columns]
-        return dict(zip((*NAMES, "exponent"), of_each, strict=True))
+    def params(self) -> dict[str, list[float]]:
+        """Each parameter, and the `exponent` of compute in the best N, C^(beta / (alpha + beta)); 90% intervals."""
+        columns = [*np.exp(self.thetas[:, :3].T), *self.thetas[:, 3:].T]
+        columns.append(columns[4] / (columns[3] + columns[4]))
+        return {name: [of[0], *ends(of[1:])] for name, of in zip((*NAMES, "exponent"), columns, strict=True)}
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The parameters as texts: `0.35 (0.32 to 0.37)`."""
+        texts = {name: [significant(round(one, 6)) for one in three] for name, three in self.params.items()}
+        return {name: f"{value} ({low} to {high})" for name, (value, low, high) in texts.items()}
 
     def predict(self, params: np.ndarray, data: np.ndarray) -> np.ndarray:
-        return np.exp(np.logaddexp.reduce(make_terms(self.theta, np.log(params), np.log(data))))
-
-    def describe(self) -> str:
-        """Describe the law: `alpha 0.35 (0.31 to 0.38), beta ..., E ...; the best N grows as compute^0.51 (...)`."""
-        found = self.params
-        texts = [f"{name} {interval(found[name])}" for name in ("alpha", "beta", "E")]
-        return f"{', '.join(texts)}; the best N grows as compute^{interval(found['exponent'])}"
+        return np.exp(np.logaddexp.reduce(make_terms(self.thetas[0], np.log(params), np.log(data))))
 
 
 def make_terms(theta: np.ndarray, log_params: np.ndarray, log_data: np.ndarray) -> np.ndarray:
@@ -169,42 +124,35 @@ def make_terms(theta: np.ndarray, log_params: np.ndarray, log_data: np.ndarray) 
 
 
 def fit_surface(params: np.ndarray, data: np.ndarray, losses: np.ndarray) -> Surface:
-    """Fit L(N, D) to runs by the Huber loss of the log; draws of the intervals resample the runs.
+    """Fit L(N, D) by the Huber loss of the log loss, L-BFGS from several starts; intervals resample the runs.
 
     Raises UserError with what there is too little of.
     """
     from scipy.optimize import minimize
 
-    kinds = {"run": (losses, FEWEST_RUNS), "different N": (set(params), FEWEST), "different D": (set(data), FEWEST)}
-    few = [f"{plural(len(of), name, name)} of {least} needed" for name, (of, least) in kinds.items() if len(of) < least]
+    kinds = (("run", losses, 2 * len(NAMES)), ("different N", {*params}, FEWEST), ("different D", {*data}, FEWEST))
+    few = [f"{plural(len(of), name, name)}, {least} needed" for name, of, least in kinds if len(of) < least]
     logs = np.log([params, data, losses])
-    if not few and abs(np.corrcoef(logs[:2])[0, 1]) > 0.99:
-        few = ["N and D vary together, so that nothing tells them apart"]
-    if few:
-        raise UserError(f"L(N, D): {'; '.join(few)}")
-    centre = np.array([*logs[:2].mean(1), 0.0])
-    logs = logs - centre[:, None]
+    if few or abs(np.corrcoef(logs[:2])[0, 1]) > 0.99:
+        raise UserError(f"L(N, D): {'; '.join(few) or 'N and D vary together, nothing tells them apart'}")
+    centre, lowest = logs[:2].mean(1, keepdims=True), logs[2].min()
+    logs[:2] -= centre
 
     def cost(theta: np.ndarray, n: np.ndarray, d: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
-        """Sum the Huber loss over runs, in units of DELTA: smaller numbers would end the search early."""
+        """Sum the Huber loss over runs, and its slopes, in units of DELTA: smaller numbers would end the search."""
         terms = make_terms(theta, n, d)
-        predicted = np.logaddexp.reduce(terms)
-        misses = predicted - target
+        misses = (predicted := np.logaddexp.reduce(terms)) - target
         pull = misses.clip(-DELTA, DELTA) / DELTA
         a, b, e = np.exp(terms - predicted) * pull
-        slopes = np.array([a.sum(), b.sum(), e.sum(), -(a @ n), -(b @ d)])
-        return float(pull @ (misses - DELTA * pull / 2)), slopes
+        return float(pull @ (misses - DELTA * pull / 2)), np.array([a.sum(), b.sum(), e.sum(), -(a @ n), -(b @ d)])
 
-    lowest = float(logs[2].min())
     bounds = [(None, None), (None, None), (lowest + LOWEST, None), (0.0, STEEPEST), (0.0, STEEPEST)]
-    search = lambda start, *of: minimize(cost, start, of, "L-BFGS-B", jac=True, bounds=bounds)  # noqa: E731
-    levels = np.array(list(product((-3.0, -1.5, -0.5), (-3.0, -1.5, -0.5), (-2.0, -0.5, -0.1), SLOPES, SLOPES)))
-    starts = levels + [lowest, lowest, lowest, 0, 0]
-    order = np.argsort([cost(start, *logs)[0] for start in starts])
-    best = min((search(starts[place], *logs) for place in order[:KEPT]), key=lambda found: found.fun).x
-    random, runs = np.random.default_rng(0), len(losses)
-    drawn = [search(best, *logs[:, random.integers(0, runs, runs)]).x for _ in range(RESAMPLED)]
+    search = lambda start, some: minimize(cost, start, (*some,), "L-BFGS-B", jac=True, bounds=bounds)  # noqa: E731
+    starts = np.array([*product(LEVELS, LEVELS, LEVELS, SLOPES, SLOPES)]) + np.array([lowest] * 3 + [0.0] * 2)
+    order = np.argsort([cost(start, *logs)[0] for start in starts])[:KEPT]
+    best = min((search(start, logs) for start in starts[order]), key=lambda found: found.fun).x
     miss = root_mean_square(np.logaddexp.reduce(make_terms(best, *logs[:2])) - logs[2])
-    thetas = np.vstack([best, *drawn])
-    thetas[:, :2] += thetas[:, 3:] * centre[:2]
-    return Surface(thetas[0], thetas[1:], runs, miss)
+    chosen = np.random.default_rng(0).integers(0, len(losses), (RESAMPLED, len(losses)))
+    thetas = np.stack([best, *(search(best, logs[:, runs]).x for runs in chosen)])
+    thetas[:, :2] += thetas[:, 3:] * centre.T
+    return Surface(thetas, len(losses), miss)

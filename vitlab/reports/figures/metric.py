@@ -7,6 +7,7 @@ figure 2.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -15,6 +16,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from vitlab.config import UserError
 from vitlab.formatting import duration, finite, folder_link, plural, with_prefix
 from vitlab.reports import group_look, looks
 from vitlab.reports.figures import (
@@ -35,8 +37,9 @@ from vitlab.reports.figures import (
 from vitlab.reports.figures.images import draw_cells
 from vitlab.reports.words import describe_model
 from vitlab.studies.best import BestLaw
+from vitlab.studies.compute import find_best_sizes, fit_surface, tabulate_runs
 from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
-from vitlab.studies.fit import Fit
+from vitlab.studies.fit import LARGEST_MISS, Fit
 from vitlab.studies.results import Results, family_name
 from vitlab.studies.store import LIMITS
 
@@ -68,6 +71,7 @@ def draw(results: Results) -> Iterator[Figure]:
     if results.efforts:
         yield draw_efforts(results)
     yield from draw_budgets(results)
+    yield from draw_model_sizes(results)
     spent = {(row["model"], row["family"], flops) for row in results.rows if (flops := finite(row.get("train_flops")))}
     models, families, costs = len({one[0] for one in spent}), len({one[1] for one in spent}), {one[1:] for one in spent}
     if 0 < len(spent) == models and len(costs) <= 2 * families:
@@ -394,6 +398,69 @@ def draw_budgets(results: Results) -> Iterator[Figure]:
     )
 
 
+# ---- against the model's size
+
+
+def draw_model_sizes(results: Results) -> Iterator[Figure]:
+    """Draw the error against the parameters where sizes of a family vary, with a line and its minimum per budget.
+
+    The budgets are of FLOPs; without these a line is L(N, D) for an amount of data. The caption says both.
+    """
+    metric, parts, texts, runs = results.metric, [], [], tabulate_runs(results)
+
+    def add(panel: str, label: str, here: pd.DataFrame, curve: Callable[[Any], Any], best: Any = ()) -> None:
+        means, where = here.groupby("params").error.mean(), {"panel": panel, "label": label}
+        grid = np.geomspace(means.index[0], means.index[-1], LAW_POINTS)
+        told = {"x": best[:1], "left": best[1:2], "right": best[2:], "y": curve(np.array(best[:1]))}
+        for kind, of in (
+            ("fitted", {"x": means.index, "y": means}),
+            ("law", {"x": grid, "y": curve(grid)}),
+            ("best", told),
+        ):
+            parts.append(pd.DataFrame({**where, "kind": kind, **of}))
+
+    for group, of_group in runs.groupby("group", sort=False) if len(runs) else ():
+        name, sizes = family_name(group), [*of_group.groupby("size")]
+        for size, here in sizes:
+            panel, flops = (
+                f"{name}, {size:,} {metric.sized_by}s" if len(sizes) > 1 else name,
+                here[here.unit == "flops"],
+            )
+            found = find_best_sizes(*(flops[key].to_numpy() for key in ("budget", "params", "error")))
+            for one in found:
+                curve = lambda n, of=one.curve: np.exp(np.polyval(of, np.log(n)))  # noqa: E731
+                best = np.exp(one.best.clip(*one.ends)) if abs(one.best[0]) < np.inf else ()
+                add(panel, with_prefix(one.budget, "FLOP"), flops[flops.budget == one.budget], curve, best)
+            texts += [f"{panel}: lowest {', '.join(one.describe() for one in found)}."] * bool(found)
+        # with several budgets the data are the examples seen, of the largest training set
+        several = of_group.budget.nunique() > 1
+        used = sizes[-1][1] if several else of_group
+        data, what = (used.seen, "examples seen") if several else (used["size"], f"training {metric.sized_by}s")
+        with suppress(UserError):  # too few runs
+            law = fit_surface(*(column.to_numpy(float) for column in (used.params, data, used.error)))
+            if law.miss <= LARGEST_MISS:
+                shown = ", ".join(f"{key} {law.shown[key]}" for key in ("alpha", "beta", "E"))
+                text = (
+                    f"{name}: E + A/N^alpha + B/D^beta with N parameters and D {what} has {shown}; the best N grows as"
+                )
+                texts.append(f"{text} compute^{law.shown['exponent']}.")
+                for number, here in used.groupby(data) if not parts else ():
+                    add(name, f"{number:,} {what}", here, lambda n, d=number: law.predict(n, np.full(len(n), d)))
+    if parts:
+        columns = ["panel", "label", "kind", "x", "y", "low", "high", "left", "right"]
+        error = f"error (1 - {metric.name})" if metric.percent else results.fits.error_name
+        frame = pd.concat(parts).reindex(columns=columns)
+        yield Figure(
+            name=f"{results.fits.error_name}_against_params",
+            title="Held-out error against the model's size",
+            chart=draw_laws(frame, "parameters", error, percent=metric.percent),
+            caption=" ".join(["A point is a mean over seeds, a diamond the lowest point of a parabola.", *texts]),
+            alt=" ".join(texts),
+            files=FILES,
+            choice="model size",
+        )
+
+
 # ---- against trials
 
 
@@ -461,7 +528,10 @@ def plot_best_laws(laws: Mapping[str, BestLaw], x: str, best: str) -> Figure:
 
 
 def draw_laws(frame: pd.DataFrame, x: str, y: str, *, percent: bool = False) -> alt.TopLevelMixin:
-    """Draw lines with bands, from `low` to `high`, of kinds "law" and "law beyond"; points "fitted" and "held back"."""
+    """Draw lines with bands, from `low` to `high`, of kinds "law" and "law beyond"; points "fitted" and "held back".
+
+    A diamond of kind "best" has an interval from `left` to `right`.
+    """
     domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=percent)
     frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
     look = by_look("label", {label: group_look(place) for place, label in enumerate(dict.fromkeys(frame.label))})
@@ -475,4 +545,8 @@ def draw_laws(frame: pd.DataFrame, x: str, y: str, *, percent: bool = False) -> 
         base.mark_point(**RING).transform_filter("datum.kind === 'held back'").encode(**look),
         base.mark_point().transform_filter("datum.kind === 'fitted'").encode(**look),
     ]
+    if "left" in frame:
+        best = base.transform_filter("datum.kind === 'best'").encode(color=look["color"])
+        reach = best.mark_rule(strokeWidth=2).encode(x=of_field(across, "left"), x2="right:Q")
+        layers += [reach, best.mark_point(shape="diamond", size=140, filled=True, opacity=1)]
     return panels(alt.layer(*layers, data=frame), "panel", [*dict.fromkeys(frame.panel)])
