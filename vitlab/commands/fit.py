@@ -5,7 +5,7 @@ import math
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -111,18 +111,22 @@ def fit(words: Sequence[str]) -> int:
         ],
         "multipliers": [{"a": a, "b": b, **asdict(found)} for (a, b), _, found in compared],
     }
+    if not args.json:
+        show({", ".join(name): fit for name, fit in fits.items()}, compared, args.y)
+    return put_out(args, document, lambda metric: metric.plot_fitted_curves(fits, args.x, args.y))
+
+
+def put_out(args: Namespace, document: dict[str, Any], plot: Callable[[Any], Any] | None = None) -> int:
+    """Print the document with --json; write it, and a figure of `figures.metric`, to --out."""
     if args.json:
         print(json.dumps(document, indent=1))
-    else:
-        show({", ".join(name): fit for name, fit in fits.items()}, compared, args.y)
     if args.out is not None:
         from vitlab.files import write_json
-        from vitlab.reports.figures import save_figure
-        from vitlab.reports.figures.metric import plot_fitted_curves
+        from vitlab.reports.figures import metric, save_figure
 
-        write_json(args.out / "fits.json", document)
-        pictures = save_figure(plot_fitted_curves(fits, args.x, args.y), args.out)
-        print(args.out / "fits.json", *pictures, sep="\n", file=sys.stderr)
+        path = args.out / ("best.json" if args.best else "fits.json")
+        write_json(path, document["groups"] if args.best else document)
+        print(path, *(save_figure(plot(metric), args.out) if plot else ()), sep="\n", file=sys.stderr)
     return 0
 
 
@@ -220,42 +224,24 @@ def fit_several_sizes(args: Namespace, group: list[str], limit: float) -> int:
     lines = [f"{args.csv}: {plural(lost, 'line')} without positive {', '.join(numbers)}"] * bool(lost)
     for line in [*lines, *cut_lines(problems, 20)]:
         print(f"vitlab: left out: {line}", file=sys.stderr)
-    if best:
-        document = {
-            "best": args.best,
-            "y": y,
-            "groups": {n: describe_best(law, of_group[n]) for n, law in laws.items()},
+    if not best:
+        for name, law in {} if args.json else laws.items():
+            Console(width=None if sys.stdout.isatty() else 120).say(f"{name}: {law.describe()}.")
+        groups = {n: {"params": law.params, "points": law.points, "rmse": law.miss} for n, law in laws.items()}
+        return put_out(args, {"x": x, "y": y, "groups": groups})
+    groups = {
+        name: {
+            "exponents": dict(zip(of_group[name], law.exponents.tolist(), strict=True)),
+            "best": dict(zip(map(name_size, law.sizes), law.best.tolist(), strict=True)),
+            "at_edge": [name_size(size) for size in law.sizes[law.at_edge]],
+            "predict": dict(zip(map(name_size, law.asked), law.predict(law.asked).tolist(), strict=True)),
         }
-    else:
-        of_each = {n: {"params": law.params, "points": law.points, "rmse": law.miss} for n, law in laws.items()}
-        document = {"x": x, "y": y, "groups": of_each}
-    if args.json:
-        print(json.dumps(document, indent=1))
-    elif best:
-        show_best(laws, of_group, args.best, y)
-    else:
-        shown = [[name, *(law.shown[key] for key in ("alpha", "beta", "E", "exponent"))] for name, law in laws.items()]
-        header = ["", "alpha (90%)", "beta (90%)", "E (90%)", "power of compute in the best N (90%)"]
-        Console(width=None if sys.stdout.isatty() else 120).print(tabulate(header, shown))
-    if args.out is not None:
-        from vitlab.files import write_json
-        from vitlab.reports.figures import save_figure
-        from vitlab.reports.figures.metric import plot_best_laws
-
-        path = args.out / ("best.json" if best else "fits.json")
-        write_json(path, document["groups"])
-        pictures = save_figure(plot_best_laws(laws, x[0], args.best), args.out) if best else []
-        print(path, *pictures, sep="\n", file=sys.stderr)
-    return 0
-
-
-def describe_best(law: "BestLaw", x: Sequence[str]) -> dict[str, Any]:
-    return {
-        "exponents": dict(zip(x, law.exponents.tolist(), strict=True)),
-        "best": dict(zip(map(name_size, law.sizes), law.best.tolist(), strict=True)),
-        "at_edge": [name_size(size) for size in law.sizes[law.at_edge]],
-        "predict": dict(zip(map(name_size, law.asked), law.predict(law.asked).tolist(), strict=True)),
+        for name, law in laws.items()
     }
+    if not args.json:
+        show_best(laws, of_group, args.best, y)
+    document = {"best": args.best, "y": y, "groups": groups}
+    return put_out(args, document, lambda metric: metric.plot_best_laws(laws, x[0], args.best))
 
 
 def list_varied(sizes: "pd.DataFrame") -> list[str]:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 SLOTS = ("model", "data", "task")
 RESTORE = "restore it from a copy, or start again with another --out"
 DEEPER = 0.2  # exponent of a model's size: of its depth
-WIDTHS = ("width", "mlp_width")  # go with the heads
+WIDTHS = ("heads", "width", "mlp_width")
 FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
@@ -182,24 +182,21 @@ def scale_model(model: DictConfig) -> None:
     """Scale depth x width^2 of a model's blocks by its `size`: the width by size^0.4, the depth by size^0.2.
 
     From ViT-Ti to ViT-H these are 119, 6.7 and 2.7, from BiT-50x1 to 101x3 19, 3 and 2.1. Heads keep their width: of
-    the whole depths and heads on either side the pair nearest to `size` is taken. A value out of its range is left.
+    the whole depths and heads on either side the pair nearest to `size` is taken.
     """
-    if [*groups.check_ranges(model)]:
+    if [*groups.check_ranges(model)]:  # they are refused later
         return
     size, deeper = model.size, model.size**DEEPER
     if "layers" in model:
         layers = [max(1, round(deeper * count)) for count in model.layers]
-        before, now = (
-            sum(count * width**2 for count, width in zip(of, model.widths, strict=False))
-            for of in (model.layers, layers)
-        )
-        wider, unit = (size * before / max(now, 1)) ** 0.5, max(1, min(model.widths, default=1) // 8)
+        old, new = (sum(n * w**2 for n, w in zip(of, model.widths, strict=False)) for of in (model.layers, layers))
+        wider, unit = (size * old / max(new, 1)) ** 0.5, max(1, min(model.widths, default=1) // 8)
         model.layers, model.widths = layers, [unit * max(1, round(wider * width / unit)) for width in model.widths]
         return
     depth, heads, around = model.depth, model.heads, lambda value: {max(1, int(value)), int(value) + 1}
     pairs = [(d, h) for d in around(deeper * depth) for h in around((size * depth / d) ** 0.5 * heads)]
-    model.depth, model.heads = min(pairs, key=lambda p: abs(math.log(p[0] * p[1] ** 2 / (size * depth * heads**2))))
-    for key, times in (("decoder_depth", model.depth / depth), *dict.fromkeys(WIDTHS, model.heads / heads).items()):
+    d, h = min(pairs, key=lambda pair: abs(math.log(pair[0] * pair[1] ** 2 / (size * depth * heads**2))))
+    for key, times in {"depth": d / depth, "decoder_depth": d / depth, **dict.fromkeys(WIDTHS, h / heads)}.items():
         if model.get(key) is not None:
             model[key] = max(1, round(model[key] * times))
 

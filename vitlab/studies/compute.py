@@ -6,19 +6,13 @@ L(N, D) = E + A / N^alpha + B / D^beta. docs/rules.md, "Compute", has their defi
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vitlab.config import UserError
 from vitlab.formatting import count, plural, significant, with_prefix
-from vitlab.studies.fit import FEWEST, ends, root_mean_square
+from vitlab.studies.fit import FEWEST, FLATTEST, LARGEST_MISS, ends, root_mean_square
 from vitlab.studies.stats import DRAWS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitlab.studies.results import Results
 
 NAMES = ("A", "B", "E", "alpha", "beta")  # the parameters of L(N, D)
 DELTA = 1e-3  # of the Huber loss, in log loss
@@ -27,43 +21,33 @@ KEPT, RESAMPLED = 8, 200  # starts that are searched to the end, draws of the ru
 STEEPEST, LOWEST = 5.0, -20.0  # exponent, and log E below the lowest log loss
 
 
-def tabulate_runs(results: "Results") -> "pd.DataFrame":
-    """Tabulate runs as `group, size, unit, budget, params, seen, error`; a group is a family, with its other axes."""
-    import pandas as pd
-
-    rows = []
-    for model, cells in results.by_model.items() if results.fits.error_name else ():
-        for row, error, _ in results.fits.list_errors(results, cells):
-            unit, _, budget = str(row.get("budget") or "").partition("=")
-            axes = [part for part in model.split(" ")[1:] if not part.startswith(("size=", f"{unit}="))]
-            if budget and row.get("params") and row.get("examples_seen"):
-                of_run = row["train_size"], unit, float(budget), row["params"], row["examples_seen"], error
-                rows.append((" ".join([results.families[model], *axes]), *of_run))
-    return pd.DataFrame(rows, columns=["group", "size", "unit", "budget", "params", "seen", "error"])
-
-
 @dataclass(frozen=True)
 class BestSize:
-    """The log of the size of the lowest error with a budget, with a 90% interval: `best` (3,).
+    """The log of the size of the lowest error with a budget, with a 90% interval: `best` (3,), NaN where nothing tells.
 
-    It is infinite where it is not inside the sizes (`ends`, logs), NaN where nothing tells the interval. `curve` has
-    the parabola's coefficients.
+    A value at one of the `ends`, logs of the smallest and the largest size, is not inside the sizes.
     """
 
     budget: float
     best: np.ndarray
     ends: tuple[float, float]
-    curve: np.ndarray
+    curve: np.ndarray  # the parabola's coefficients
+
+    @property
+    def inside(self) -> bool:
+        return self.ends[0] < self.best[0] < self.ends[1]
+
+    def predict(self, params: np.ndarray) -> np.ndarray:
+        return np.exp(np.polyval(self.curve, np.log(params)))
 
     def describe(self) -> str:
         """Describe it: `with 1.00 TFLOP at 140k parameters (90% interval 100k to 190k)`."""
-        first, last = map(count, np.exp(self.ends))
+        (first, last), signs = self.ends, ("", "below ", "above ")
         value, low, high = (
-            count(np.exp(one)) if abs(one) < np.inf else f"below {first}" if one < 0 else f"above {last}"
-            for one in self.best
+            f"{signs[int(one <= first) + 2 * int(one >= last)]}{count(np.exp(one))}" for one in self.best
         )
-        told = f"at {value} parameters" if abs(self.best[0]) < np.inf else f"not inside the sizes but {value}"
-        told += "" if np.isnan(self.best[1]) else f" (90% interval {low} to {high})"
+        interval = "" if np.isnan(self.best[1]) else f" (90% interval {low} to {high})"
+        told = f"at {value} parameters{interval}" if self.inside else f"not inside the sizes, {value}"
         return f"with {with_prefix(self.budget, 'FLOP')} {told}"
 
 
@@ -75,19 +59,16 @@ def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray)
     curves = [np.polyfit(logs[here], np.log(errors[here]), 2) for here in places]
     misses = [np.log(errors[here]) - np.polyval(of, logs[here]) for here, of in zip(places, curves, strict=True)]
     misses = np.concatenate([*misses, []])
-    freedom = len(misses) - 3 * len(places)
     # residuals are too small by the parameters fitted, and their size was itself estimated: Student's t
+    freedom = len(misses) - 3 * len(places)
     larger = np.sqrt(len(misses) / random.chisquare(freedom, (1, DRAWS))) if freedom > 0 else np.nan
     for here, curve in zip(places, curves, strict=True):
         low, high = logs[here].min(), logs[here].max()
         noise = np.polyfit(logs[here], larger * random.choice(misses, (len(here), DRAWS)), 2)
         second, first, _ = np.hstack([curve[:, None], curve[:, None] + noise])
-        bottom = -first / (2 * second)
-        inside = ((second > 0) & (bottom >= low) & (bottom <= high)) | np.isnan(second)
-        # others stand beyond the end where the parabola is lower, so that there are quantiles of all
-        bottom = np.where(inside, bottom, np.where(second * (low + high) + first < 0, high + 1, low - 1))
-        best = np.array([bottom[0], *ends(bottom[1:])])
-        best = np.where(best < low, -np.inf, np.where(best > high, np.inf, best))
+        lower_end = np.where(second * (low + high) + first < 0, high, low)
+        bottom = np.where(second > 0, (-first / (2 * second)).clip(low, high), lower_end)
+        best = np.array([bottom[0], *ends(np.where(np.isnan(second), np.nan, bottom)[1:])])
         found.append(BestSize(budgets[here[0]], best, (low, high), curve))
     return found
 
@@ -108,19 +89,26 @@ class Surface:
         return {name: [of[0], *ends(of[1:])] for name, of in zip((*NAMES, "exponent"), columns, strict=True)}
 
     @property
-    def shown(self) -> dict[str, str]:
-        """The parameters as texts: `0.35 (0.32 to 0.37)`."""
-        texts = {name: [significant(round(one, 6)) for one in three] for name, three in self.params.items()}
-        return {name: f"{value} ({low} to {high})" for name, (value, low, high) in texts.items()}
+    def told(self) -> bool:
+        """Whether the law may be drawn: as others, and the error surely falls with N and with D."""
+        return self.miss <= LARGEST_MISS and min(self.params[name][1] for name in ("alpha", "beta")) > FLATTEST
 
-    def predict(self, params: np.ndarray, data: np.ndarray) -> np.ndarray:
+    def describe(self) -> str:
+        """Describe the law: `E + A/N^alpha + B/D^beta with alpha 0.347 (0.324 to 0.369), ...`."""
+        if not self.told:
+            return "E + A/N^alpha + B/D^beta is not told by these runs"
+        texts = {name: [significant(round(one, 6)) for one in three] for name, three in self.params.items()}
+        alpha, beta, e, power = ("{} ({} to {})".format(*texts[name]) for name in ("alpha", "beta", "E", "exponent"))
+        return f"E + A/N^alpha + B/D^beta with alpha {alpha}, beta {beta}, E {e}; the best N grows as compute^{power}"
+
+    def predict(self, params: np.ndarray, data: float) -> np.ndarray:
         return np.exp(np.logaddexp.reduce(make_terms(self.thetas[0], np.log(params), np.log(data))))
 
 
-def make_terms(theta: np.ndarray, log_params: np.ndarray, log_data: np.ndarray) -> np.ndarray:
+def make_terms(theta: np.ndarray, log_params: np.ndarray, log_data: np.ndarray | float) -> np.ndarray:
     """Compute the logs (3, N) of the terms of L(N, D)."""
     a, b, e, alpha, beta = theta
-    return np.stack([a - alpha * log_params, b - beta * log_data, np.full(len(log_params), e)])
+    return np.stack(np.broadcast_arrays(a - alpha * log_params, b - beta * log_data, e))
 
 
 def fit_surface(params: np.ndarray, data: np.ndarray, losses: np.ndarray) -> Surface:

@@ -11,7 +11,6 @@ Extent = Union[int, list[int]]  # a square's side, or [height, width]
 LARGEST_IMAGE = 2**16  # pixels a side; a larger number is a mistake, and would take long to count divisors of
 LARGEST_LAYER = 2**20  # the same for widths
 LARGEST_LENGTH = 2**20  # tokens of a sequence
-LARGEST_SIZE = 1e4  # times a model's own parameters
 LARGEST_DEPTH = 256  # layers; a larger number is a mistake, and would take minutes to count
 Modality = Literal["image", "text"]
 

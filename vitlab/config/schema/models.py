@@ -17,7 +17,6 @@ from vitlab.config.schema.fields import (
     LARGEST_IMAGE,
     LARGEST_LAYER,
     LARGEST_LENGTH,
-    LARGEST_SIZE,
     NO_EFFECT,
     WEIGHTS,
     Choice,
@@ -40,7 +39,7 @@ class TransformerConfig(ModelConfig):
     """Settings that all transformers have."""
 
     # times the parameters of the blocks, by depth, width, heads and mlp_width, which then have their new values
-    size: Optional[float] = setting(None, above=0, most=LARGEST_SIZE, affects=NO_EFFECT)
+    size: Optional[float] = setting(None, above=0, most=1e4, affects=NO_EFFECT)
     depth: int = setting(12, least=1, most=LARGEST_DEPTH)
     width: int = setting(768, least=1, most=LARGEST_LAYER)
     heads: int = setting(12, least=1, most=LARGEST_LAYER)
@@ -99,7 +98,7 @@ class ResNetConfig(ModelConfig):
 
     family: str = "resnet"
     # times the parameters of the blocks, by layers and widths, which then have their new values
-    size: Optional[float] = setting(None, above=0, most=LARGEST_SIZE, affects=NO_EFFECT)
+    size: Optional[float] = setting(None, above=0, most=1e4, affects=NO_EFFECT)
     layers: list[int] = setting([1, 1, 1], least=1, most=LARGEST_DEPTH)  # blocks per stage
     widths: list[int] = setting([16, 32, 64], least=1, most=LARGEST_LAYER)  # channels of each stage
 

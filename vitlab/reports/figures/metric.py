@@ -6,7 +6,7 @@ figure 2.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from statistics import fmean
@@ -37,9 +37,9 @@ from vitlab.reports.figures import (
 from vitlab.reports.figures.images import draw_cells
 from vitlab.reports.words import describe_model
 from vitlab.studies.best import BestLaw
-from vitlab.studies.compute import find_best_sizes, fit_surface, tabulate_runs
+from vitlab.studies.compute import BestSize, find_best_sizes, fit_surface
 from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
-from vitlab.studies.fit import LARGEST_MISS, Fit
+from vitlab.studies.fit import Fit
 from vitlab.studies.results import Results, family_name
 from vitlab.studies.store import LIMITS
 
@@ -402,58 +402,47 @@ def draw_budgets(results: Results) -> Iterator[Figure]:
 
 
 def draw_model_sizes(results: Results) -> Iterator[Figure]:
-    """Draw the error against the parameters where sizes of a family vary, with a line and its minimum per budget.
+    """Draw the error against the parameters where `model.size` varies, with a line and its minimum per budget.
 
     The budgets are of FLOPs; without these a line is L(N, D) for an amount of data. The caption says both.
     """
-    metric, parts, texts, runs = results.metric, [], [], tabulate_runs(results)
+    metric, fits = results.metric, results.fits
+    sized = [cell for model, cells in results.by_model.items() if " size=" in model for cell in cells.values()]
+    rows = [row for cell in sized if cell.beats_chance for row in cell.rows]
+    if not (rows and fits.error_name):
+        return
+    runs = pd.DataFrame(rows).assign(error=[fits.to_error(metric.value(row)) for row in rows])
+    runs[["unit", "budget"]] = runs.budget.str.split("=", expand=True)
+    runs, texts, parts = runs[runs.error > 0].astype({"budget": float}), [], []
 
-    def add(panel: str, label: str, here: pd.DataFrame, curve: Callable[[Any], Any], best: Any = ()) -> None:
-        means, where = here.groupby("params").error.mean(), {"panel": panel, "label": label}
-        grid = np.geomspace(means.index[0], means.index[-1], LAW_POINTS)
-        told = {"x": best[:1], "left": best[1:2], "right": best[2:], "y": curve(np.array(best[:1]))}
-        for kind, of in (
-            ("fitted", {"x": means.index, "y": means}),
-            ("law", {"x": grid, "y": curve(grid)}),
-            ("best", told),
-        ):
-            parts.append(pd.DataFrame({**where, "kind": kind, **of}))
+    def add(panel: str, label: str, here: pd.DataFrame, law: Any, best: BestSize | None = None) -> None:
+        means, of_line = here.groupby("params").error.mean(), {"panel": panel, "label": label}
+        parts.extend(list_parts(of_line, {"fitted": (means.index, means)}, means.index[[0, -1]], law))
+        if best is not None and best.inside:
+            ends = dict(zip(("x", "left", "right"), np.exp(best.best), strict=True))
+            parts.append(pd.DataFrame({**of_line, "kind": "best", **ends, "y": law(ends["x"])}, [0]))
 
-    for group, of_group in runs.groupby("group", sort=False) if len(runs) else ():
-        name, sizes = family_name(group), [*of_group.groupby("size")]
-        for size, here in sizes:
-            panel, flops = (
-                f"{name}, {size:,} {metric.sized_by}s" if len(sizes) > 1 else name,
-                here[here.unit == "flops"],
-            )
-            found = find_best_sizes(*(flops[key].to_numpy() for key in ("budget", "params", "error")))
-            for one in found:
-                curve = lambda n, of=one.curve: np.exp(np.polyval(of, np.log(n)))  # noqa: E731
-                best = np.exp(one.best.clip(*one.ends)) if abs(one.best[0]) < np.inf else ()
-                add(panel, with_prefix(one.budget, "FLOP"), flops[flops.budget == one.budget], curve, best)
+    names = runs.model.str.replace(r" (size|steps|epochs|examples|flops)=\S+", "", regex=True)
+    for name, here in runs.groupby(names, sort=False):
+        for size, of_size in here[here.unit == "flops"].groupby("train_size"):
+            found = find_best_sizes(*of_size[["budget", "params", "error"]].to_numpy().T)
+            panel = f"{name}, {size:,} training {metric.sized_by}s"
             texts += [f"{panel}: lowest {', '.join(one.describe() for one in found)}."] * bool(found)
-        # with several budgets the data are the examples seen, of the largest training set
-        several = of_group.budget.nunique() > 1
-        used = sizes[-1][1] if several else of_group
-        data, what = (used.seen, "examples seen") if several else (used["size"], f"training {metric.sized_by}s")
+            for one in found:
+                add(panel, with_prefix(one.budget, "FLOP"), of_size[of_size.budget == one.budget], one.predict, one)
+        longer = here.budget.nunique() > 1
+        key = "examples_seen" if longer else "train_size"
+        here = here[here.train_size == here.train_size.max()] if longer else here
         with suppress(UserError):  # too few runs
-            law = fit_surface(*(column.to_numpy(float) for column in (used.params, data, used.error)))
-            if law.miss <= LARGEST_MISS:
-                shown = ", ".join(f"{key} {law.shown[key]}" for key in ("alpha", "beta", "E"))
-                text = (
-                    f"{name}: E + A/N^alpha + B/D^beta with N parameters and D {what} has {shown}; the best N grows as"
-                )
-                texts.append(f"{text} compute^{law.shown['exponent']}.")
-                for number, here in used.groupby(data) if not parts else ():
-                    add(name, f"{number:,} {what}", here, lambda n, d=number: law.predict(n, np.full(len(n), d)))
+            law, what = fit_surface(*here[["params", key, "error"]].to_numpy(float).T), key.replace("_", " ")
+            texts.append(f"{name}, N parameters, D {what}: {law.describe()}.")
+            for number, some in here.groupby(key) if law.told and "flops" not in {*here.unit} else ():
+                add(name, f"{what} {number:,}", some, partial(law.predict, data=number))
     if parts:
-        columns = ["panel", "label", "kind", "x", "y", "low", "high", "left", "right"]
-        error = f"error (1 - {metric.name})" if metric.percent else results.fits.error_name
-        frame = pd.concat(parts).reindex(columns=columns)
         yield Figure(
-            name=f"{results.fits.error_name}_against_params",
-            title="Held-out error against the model's size",
-            chart=draw_laws(frame, "parameters", error, percent=metric.percent),
+            name=f"{fits.error_name}_against_params",
+            title=f"Held-out {fits.error_name} against the model's size",
+            chart=draw_laws(parts, "parameters", fits.error_name, percent=metric.percent),
             caption=" ".join(["A point is a mean over seeds, a diamond the lowest point of a parabola.", *texts]),
             alt=" ".join(texts),
             files=FILES,
@@ -496,42 +485,46 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> F
     """Plot a curve per value of the groups' last column, a panel per value of the others; open points are held back."""
     parts = []
     for name, fit in fits.items():
-        runs, (later, errors) = fit.runs, fit.held_back
-        sizes, group = np.exp(runs.log_sizes[runs.place]), {"panel": ", ".join(name[:-1]), "label": name[-1]}
-        parts.append(pd.DataFrame({**group, "kind": "fitted", "x": sizes, "y": np.exp(runs.log_errors)}))
-        parts.append(pd.DataFrame({**group, "kind": "held back", "x": later, "y": errors}))
-        ends = (sizes[0], fit.largest, max([2 * fit.largest, *later])) if fit.holds else ()
-        for begin, end, kind in zip(ends, ends[1:], ("law", "law beyond"), strict=False):
-            grid = np.geomspace(begin, end, FIT_POINTS)
-            low, high = fit.interval(grid)
-            law = {"x": grid, "y": fit.predict(grid), "low": low, "high": high}
-            parts.append(pd.DataFrame({**group, "kind": kind, **law}))
-    frame = pd.concat(parts).reindex(columns=["panel", "label", "kind", "x", "y", "low", "high"])
-    return Figure("fits", f"{y} against {x}, with fitted laws", draw_laws(frame, x, y))
+        sizes, law = (
+            np.exp(fit.runs.log_sizes[fit.runs.place]),
+            lambda at, fit=fit: [fit.predict(at), *fit.interval(at)],
+        )
+        points = {"fitted": (sizes, np.exp(fit.runs.log_errors)), "held back": fit.held_back}
+        ends = (sizes[0], fit.largest, max([2 * fit.largest, *fit.held_back[0]])) if fit.holds else ()
+        parts += list_parts({"panel": ", ".join(name[:-1]), "label": name[-1]}, points, ends, law)
+    return Figure("fits", f"{y} against {x}, with fitted laws", draw_laws(parts, x, y))
 
 
 def plot_best_laws(laws: Mapping[str, BestLaw], x: str, best: str) -> Figure:
     """Plot each size's best trial and, of a law of one quantity, its line; open points are held back."""
     parts = []
     for name, law in laws.items():
-        groups = {"fitted": (law.sizes, law.best), "held back": (law.held_back, law.held_best)}
-        parts += [
-            pd.DataFrame({"label": name, "kind": kind, "x": at[:, 0], "y": y}) for kind, (at, y) in groups.items()
-        ]
+        points = {"fitted": (law.sizes[:, 0], law.best), "held back": (law.held_back[:, 0], law.held_best)}
         ends = (law.sizes[0, 0], law.sizes[-1, 0], law.asked[-1, 0]) if law.sizes.shape[1] == 1 else ()
-        for begin, end, kind in zip(ends, ends[1:], ("law", "law beyond"), strict=False):
-            grid = np.geomspace(begin, end, FIT_POINTS)
-            line = dict(zip(("y", "low", "high"), law.predict(grid[:, None]).T, strict=True))
-            parts.append(pd.DataFrame({"label": name, "kind": kind, "x": grid, **line}))
-    frame = pd.concat(parts).assign(panel="").reindex(columns=["panel", "label", "kind", "x", "y", "low", "high"])
-    return Figure("best", f"best {best} against {x}, with fitted laws", draw_laws(frame, x, best))
+        line = lambda at, law=law: law.predict(at[:, None]).T  # noqa: E731
+        parts += list_parts({"panel": "", "label": name}, points, ends, line)
+    return Figure("best", f"best {best} against {x}, with fitted laws", draw_laws(parts, x, best))
 
 
-def draw_laws(frame: pd.DataFrame, x: str, y: str, *, percent: bool = False) -> alt.TopLevelMixin:
+def list_parts(
+    of_line: Row, points: Mapping[str, Any], ends: Sequence[float], law: Callable[[Any], Any]
+) -> list[pd.DataFrame]:
+    """List the parts of one line for `draw_laws`: points by kind; a law's y, low and high between and beyond ends."""
+    parts = [pd.DataFrame({**of_line, "kind": kind, "x": x, "y": y}) for kind, (x, y) in points.items()]
+    for begin, end, kind in zip(ends, ends[1:], ("law", "law beyond"), strict=False):
+        grid = np.geomspace(begin, end, FIT_POINTS)
+        values = dict(zip(("y", "low", "high"), np.atleast_2d(law(grid)), strict=False))
+        parts.append(pd.DataFrame({**of_line, "kind": kind, "x": grid, **values}))
+    return parts
+
+
+def draw_laws(parts: Sequence[pd.DataFrame], x: str, y: str, *, percent: bool = False) -> alt.TopLevelMixin:
     """Draw lines with bands, from `low` to `high`, of kinds "law" and "law beyond"; points "fitted" and "held back".
 
     A diamond of kind "best" has an interval from `left` to `right`.
     """
+    frame = pd.concat(parts)
+    frame = frame.reindex(columns=[*dict.fromkeys(["panel", "label", "kind", "x", "y", "low", "high", *frame])])
     domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=percent)
     frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
     look = by_look("label", {label: group_look(place) for place, label in enumerate(dict.fromkeys(frame.label))})
