@@ -37,7 +37,10 @@ A column that rises with the data is refused: a law is of what falls.
   vitlab fit steps.csv --best lr --x N,D --y loss --up-to 1e9
 --best fits the value of a column, such as the rate, at which --y is least, as a law of --x, to runs that tried several
 values at each size. By default --x is train_size with params and steps where these vary, and --y the error on
-validation items."""
+validation items. Of a study with budgets of FLOPs: --best params --x budget --group family.
+
+  vitlab fit runs.csv --x N,D --y loss
+Two columns of --x without --best: L(N, D) = E + A/N^alpha + B/D^beta by Hoffmann et al. (2022), with intervals."""
 CROSSING = ("size", "low", "high", "inside", "p_none", "claim", "reason")  # of each crossover in the document
 MOST_PAIRS = 15  # of more, those without a crossover are counted
 MOST_COMPARED = 500  # pairs
@@ -51,7 +54,7 @@ def fit(words: Sequence[str]) -> int:
     parser = CommandParser("fit", DESCRIPTION)
     add = parser.add_argument
     add("csv", type=non_empty_path, metavar="CSV")
-    add("--x", metavar="COLUMN", help="sizes (default: train_size); several with --best")
+    add("--x", metavar="COLUMN", help="sizes (default: train_size); several with --best, or N,D")
     add("--y", metavar="COLUMN", help="errors, or a loss (default: error)")
     add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model, if any)")
     add("--law", choices=LAWS, default="auto", help="default: auto, the mean of m2, m3 and m4")

@@ -1,7 +1,7 @@
 """Where compute goes best (Hoffmann et al., 2022): the size of the lowest error with a budget of FLOPs, and L(N, D).
 
 Approach 2: with each budget the log error is a parabola in the log of the parameters. Approach 3: the law
-L(N, D) = E + A / N^alpha + B / D^beta. docs/rules.md, "Compute", has their definitions.
+L(N, D) = E + A / N^alpha + B / D^beta. docs/rules.md, "Compute".
 """
 
 from dataclasses import dataclass
@@ -14,18 +14,17 @@ from vitlab.formatting import count, plural, significant, with_prefix
 from vitlab.studies.fit import FEWEST, FLATTEST, LARGEST_MISS, ends, root_mean_square
 from vitlab.studies.stats import DRAWS
 
-NAMES = ("A", "B", "E", "alpha", "beta")  # the parameters of L(N, D)
-DELTA = 1e-3  # of the Huber loss, in log loss
+NAMES = ("A", "B", "E", "alpha", "beta")  # of L(N, D)
+DELTA, STEEPEST, LOWEST = 1e-3, 5.0, -20.0  # of the Huber loss; highest exponent; log E below the lowest log loss
 LEVELS, SLOPES = (-3.0, -1.5, -0.5), (0.1, 0.3, 0.7, 1.5)  # to start from: log terms below the log loss, exponents
 KEPT, RESAMPLED = 8, 200  # starts that are searched to the end, draws of the runs
-STEEPEST, LOWEST = 5.0, -20.0  # exponent, and log E below the lowest log loss
 
 
 @dataclass(frozen=True)
 class BestSize:
-    """The log of the size of the lowest error with a budget, with a 90% interval: `best` (3,), NaN where nothing tells.
+    """The log of the size of the lowest error with a budget, with a 90% interval: `best` (3,).
 
-    A value at one of the `ends`, logs of the smallest and the largest size, is not inside the sizes.
+    A value at one of the `ends`, the logs of the smallest and the largest size, is not inside the sizes.
     """
 
     budget: float
@@ -42,34 +41,36 @@ class BestSize:
 
     def describe(self) -> str:
         """Describe it: `with 1.00 TFLOP at 140k parameters (90% interval 100k to 190k)`."""
-        (first, last), signs = self.ends, ("", "below ", "above ")
-        value, low, high = (
-            f"{signs[int(one <= first) + 2 * int(one >= last)]}{count(np.exp(one))}" for one in self.best
+        signs = ["below " if one <= self.ends[0] else "above " if one >= self.ends[1] else "" for one in self.best]
+        value, low, high = (f"{sign}{count(np.exp(one))}" for sign, one in zip(signs, self.best, strict=True))
+        told = (
+            f"at {value} parameters (90% interval {low} to {high})" if self.inside else f"not inside the sizes, {value}"
         )
-        interval = "" if np.isnan(self.best[1]) else f" (90% interval {low} to {high})"
-        told = f"at {value} parameters{interval}" if self.inside else f"not inside the sizes, {value}"
         return f"with {with_prefix(self.budget, 'FLOP')} {told}"
 
 
 def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray) -> list[BestSize]:
-    """Find the best size with each budget that has 3 sizes or more; intervals resample the residuals of all."""
+    """Find the best size with each budget that has 3 sizes or more; intervals resample the residuals of all.
+
+    None without a residual: a parabola goes through three points.
+    """
     logs, found, random = np.log(params), [], np.random.default_rng(0)
     places = [np.flatnonzero(budgets == budget) for budget in np.unique(budgets)]
     places = [here for here in places if len({*params[here]}) >= FEWEST]
     curves = [np.polyfit(logs[here], np.log(errors[here]), 2) for here in places]
     misses = [np.log(errors[here]) - np.polyval(of, logs[here]) for here, of in zip(places, curves, strict=True)]
     misses = np.concatenate([*misses, []])
+    if (freedom := len(misses) - 3 * len(places)) < 1:
+        return []
     # residuals are too small by the parameters fitted, and their size was itself estimated: Student's t
-    freedom = len(misses) - 3 * len(places)
-    larger = np.sqrt(len(misses) / random.chisquare(freedom, (1, DRAWS))) if freedom > 0 else np.nan
+    larger = np.sqrt(len(misses) / random.chisquare(freedom, (1, DRAWS)))
     for here, curve in zip(places, curves, strict=True):
         low, high = logs[here].min(), logs[here].max()
         noise = np.polyfit(logs[here], larger * random.choice(misses, (len(here), DRAWS)), 2)
         second, first, _ = np.hstack([curve[:, None], curve[:, None] + noise])
         lower_end = np.where(second * (low + high) + first < 0, high, low)
         bottom = np.where(second > 0, (-first / (2 * second)).clip(low, high), lower_end)
-        best = np.array([bottom[0], *ends(np.where(np.isnan(second), np.nan, bottom)[1:])])
-        found.append(BestSize(budgets[here[0]], best, (low, high), curve))
+        found.append(BestSize(budgets[here[0]], np.array([bottom[0], *ends(bottom[1:])]), (low, high), curve))
     return found
 
 

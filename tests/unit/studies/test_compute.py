@@ -93,8 +93,7 @@ def test_the_best_size_is_the_parabola_s_minimum_and_one_at_the_edge_is_not_insi
     first, _, last = (one.describe() for one in find_best_sizes(budgets, params, errors))
     assert first == "with 1.00 TFLOP not inside the sizes, below 20.0k"
     assert last == "with 16.0 TFLOP not inside the sizes, above 320k"
-    (alone,) = find_best_sizes(*np.array([(1e12, size, error) for size, error in ((1, 2), (2, 1), (4, 2))], float).T)
-    assert alone.describe() == "with 1.00 TFLOP at 2.00 parameters", "one run of each of three sizes: no interval"
+    assert find_best_sizes(*np.array([(1e12, 1, 2), (1e12, 2, 1), (1e12, 4, 2)], float).T) == [], "no residual"
 
 
 def test_a_study_of_sizes_and_budgets_says_the_best_sizes_and_the_law():

@@ -406,14 +406,15 @@ def draw_model_sizes(results: Results) -> Iterator[Figure]:
 
     The budgets are of FLOPs; without these a line is L(N, D) for an amount of data. The caption says both.
     """
-    metric, fits = results.metric, results.fits
-    sized = [cell for model, cells in results.by_model.items() if " size=" in model for cell in cells.values()]
-    rows = [row for cell in sized if cell.beats_chance for row in cell.rows]
-    if not (rows and fits.error_name):
+    metric, fits, rows, texts, parts = results.metric, results.fits, [], [], []
+    for model, cells in results.by_model.items() if fits.error_name else ():
+        told = {size: cell for size, cell in cells.items() if cell.beats_chance and " size=" in model}
+        rows += [{**row, "error": error} for row, error, _ in fits.list_errors(results, told) if row.get("budget")]
+    if not rows:
         return
-    runs = pd.DataFrame(rows).assign(error=[fits.to_error(metric.value(row)) for row in rows])
+    runs = pd.DataFrame(rows)
     runs[["unit", "budget"]] = runs.budget.str.split("=", expand=True)
-    runs, texts, parts = runs[runs.error > 0].astype({"budget": float}), [], []
+    runs["budget"] = runs.budget.astype(float)
 
     def add(panel: str, label: str, here: pd.DataFrame, law: Any, best: BestSize | None = None) -> None:
         means, of_line = here.groupby("params").error.mean(), {"panel": panel, "label": label}
@@ -485,11 +486,9 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> F
     """Plot a curve per value of the groups' last column, a panel per value of the others; open points are held back."""
     parts = []
     for name, fit in fits.items():
-        sizes, law = (
-            np.exp(fit.runs.log_sizes[fit.runs.place]),
-            lambda at, fit=fit: [fit.predict(at), *fit.interval(at)],
-        )
-        points = {"fitted": (sizes, np.exp(fit.runs.log_errors)), "held back": fit.held_back}
+        law = lambda at, fit=fit: [fit.predict(at), *fit.interval(at)]  # noqa: E731
+        sizes, errors = np.exp(fit.runs.log_sizes[fit.runs.place]), np.exp(fit.runs.log_errors)
+        points = {"fitted": (sizes, errors), "held back": fit.held_back}
         ends = (sizes[0], fit.largest, max([2 * fit.largest, *fit.held_back[0]])) if fit.holds else ()
         parts += list_parts({"panel": ", ".join(name[:-1]), "label": name[-1]}, points, ends, law)
     return Figure("fits", f"{y} against {x}, with fitted laws", draw_laws(parts, x, y))
