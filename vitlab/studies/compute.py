@@ -17,6 +17,7 @@ from vitlab.studies.stats import DRAWS
 NAMES = ("A", "B", "E", "alpha", "beta")  # of L(N, D)
 DELTA, STEEPEST, LOWEST = 1e-3, 5.0, -20.0  # of the Huber loss; highest exponent; log E below the lowest log loss
 LEVELS, SLOPES = (-3.0, -1.5, -0.5), (0.1, 0.3, 0.7, 1.5)  # to start from: log terms below the log loss, exponents
+FAR = 3.0  # times the lowest error of a budget: beyond it no well is a parabola
 KEPT, RESAMPLED = 8, 200  # starts that are searched to the end, draws of the runs
 
 
@@ -50,15 +51,18 @@ class BestSize:
 
 
 def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray) -> list[BestSize]:
-    """Find the best size with each budget that has 3 sizes or more; intervals resample the residuals of all.
+    """Find the best size with each budget that has 3 sizes or more whose errors are not FAR from its lowest.
 
-    None without a residual: a parabola goes through three points.
+    Intervals resample the residuals of all budgets. None without any: a parabola goes through three points.
     """
-    logs, found, random = np.log(params), [], np.random.default_rng(0)
-    places = [np.flatnonzero(budgets == budget) for budget in np.unique(budgets)]
-    places = [here for here in places if len({*params[here]}) >= FEWEST]
-    curves = [np.polyfit(logs[here], np.log(errors[here]), 2) for here in places]
-    misses = [np.log(errors[here]) - np.polyval(of, logs[here]) for here, of in zip(places, curves, strict=True)]
+    logs, targets, places, found, random = np.log(params), np.log(errors), [], [], np.random.default_rng(0)
+    for budget in np.unique(budgets):
+        here = np.flatnonzero(budgets == budget)
+        means = np.array([targets[here[params[here] == size]].mean() for size in params[here]])
+        here = here[means <= means.min() + np.log(FAR)]
+        places += [here] * (len({*params[here]}) >= FEWEST)
+    curves = [np.polyfit(logs[here], targets[here], 2) for here in places]
+    misses = [targets[here] - np.polyval(curve, logs[here]) for here, curve in zip(places, curves, strict=True)]
     misses = np.concatenate([*misses, []])
     if (freedom := len(misses) - 3 * len(places)) < 1:
         return []

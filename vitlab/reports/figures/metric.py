@@ -418,7 +418,8 @@ def draw_model_sizes(results: Results) -> Iterator[Figure]:
 
     def add(panel: str, label: str, here: pd.DataFrame, law: Any, best: BestSize | None = None) -> None:
         means, of_line = here.groupby("params").error.mean(), {"panel": panel, "label": label}
-        parts.extend(list_parts(of_line, {"fitted": (means.index, means)}, means.index[[0, -1]], law))
+        span = np.exp(best.ends) if best is not None else means.index[[0, -1]]
+        parts.extend(list_parts(of_line, {"fitted": (means.index, means)}, span, law))
         if best is not None and best.inside:
             ends = dict(zip(("x", "left", "right"), np.exp(best.best), strict=True))
             parts.append(pd.DataFrame({**of_line, "kind": "best", **ends, "y": law(ends["x"])}, [0]))
