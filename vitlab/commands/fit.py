@@ -230,8 +230,7 @@ def fit_several_sizes(args: Namespace, group: list[str], limit: float) -> int:
     if not best:
         for name, law in {} if args.json else laws.items():
             Console(width=None if sys.stdout.isatty() else 120).say(f"{name}: {law.describe()}.")
-        groups = {n: {"params": law.params, "points": law.points, "rmse": law.miss} for n, law in laws.items()}
-        return put_out(args, {"x": x, "y": y, "groups": groups})
+        return put_out(args, {"x": x, "y": y, "groups": {name: asdict(law) for name, law in laws.items()}})
     groups = {
         name: {
             "exponents": dict(zip(of_group[name], law.exponents.tolist(), strict=True)),

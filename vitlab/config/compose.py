@@ -145,8 +145,6 @@ def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
 def fill_defaults(config: DictConfig, given: Set[str]) -> None:
     """Fill keys that the user left open from the chosen model, data and task, so that the configuration shows them."""
     model, data, task = (choice if isinstance(choice := config.get(slot), DictConfig) else None for slot in SLOTS)
-    if model is not None and model.get("size") and "model.kind" not in given:  # a resolved model has its new values
-        scale_model(model)
     if model is not None and model.init is not None:  # a model's weights, their image size, their tokenizer
         if "init" in config and not given & {"init", "init.weights", "init.encoder"}:
             config.init.weights = model.init
@@ -162,6 +160,9 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
             config[key] = value if published is None else published
     size = checks.read_image_size(config)
     for slot in ("model", "model.encoder"):
+        chosen = OmegaConf.select(config, slot)
+        if isinstance(chosen, DictConfig) and chosen.get("size") and f"{slot}.kind" not in given:  # else it was scaled
+            scale_model(chosen)
         if OmegaConf.select(config, f"{slot}.patch_size") == "auto" and size is not None:
             sides = [checks.choose_patch(side) for side in size]
             OmegaConf.update(config, f"{slot}.patch_size", sides[0] if sides[0] == sides[1] else sides)
@@ -179,10 +180,9 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
 
 
 def scale_model(model: DictConfig) -> None:
-    """Scale depth x width^2 of a model's blocks by its `size`: the width by size^0.4, the depth by size^0.2.
+    """Scale a model's depth x width^2 by its `size`, the width by size^0.4, the depth by size^0.2.
 
-    From ViT-Ti to ViT-H these are 119, 6.7 and 2.7, from BiT-50x1 to 101x3 19, 3 and 2.1. Heads keep their width: of
-    the whole depths and heads on either side the pair nearest to `size` is taken.
+    From ViT-Ti to ViT-H these are 119, 6.7 and 2.7, from BiT-50x1 to 101x3 19, 3 and 2.1. Heads keep their width.
     """
     if [*groups.check_ranges(model)]:  # they are refused later
         return

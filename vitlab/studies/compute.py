@@ -4,17 +4,18 @@ Approach 2: with each budget the log error is a parabola in the log of the param
 L(N, D) = E + A / N^alpha + B / D^beta. docs/rules.md, "Compute".
 """
 
-from dataclasses import dataclass
+import operator
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.formatting import count, plural, significant, with_prefix
+from vitlab.formatting import count, significant, with_prefix
 from vitlab.studies.fit import FEWEST, FLATTEST, LARGEST_MISS, ends, root_mean_square
 from vitlab.studies.stats import DRAWS
 
-NAMES = ("A", "B", "E", "alpha", "beta")  # of L(N, D)
+NAMES, FEWEST_RUNS = ("A", "B", "E", "alpha", "beta", "exponent"), 10  # of L(N, D)
 DELTA, STEEPEST, LOWEST = 1e-3, 5.0, -20.0  # of the Huber loss; highest exponent; log E below the lowest log loss
 LEVELS, SLOPES = (-3.0, -1.5, -0.5), (0.1, 0.3, 0.7, 1.5)  # to start from: log terms below the log loss, exponents
 FAR = 3.0  # times the lowest error of a budget: beyond it no well is a parabola
@@ -44,9 +45,9 @@ class BestSize:
         """Describe it: `with 1.00 TFLOP at 140k parameters (90% interval 100k to 190k)`."""
         signs = ["below " if one <= self.ends[0] else "above " if one >= self.ends[1] else "" for one in self.best]
         value, low, high = (f"{sign}{count(np.exp(one))}" for sign, one in zip(signs, self.best, strict=True))
-        told = (
-            f"at {value} parameters (90% interval {low} to {high})" if self.inside else f"not inside the sizes, {value}"
-        )
+        told = f"at {value} parameters (90% interval {low} to {high})"
+        if not self.inside:
+            told = f"not inside the sizes but at their end, {count(np.exp(self.best[0]))}"
         return f"with {with_prefix(self.budget, 'FLOP')} {told}"
 
 
@@ -80,23 +81,19 @@ def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray)
 
 @dataclass(frozen=True)
 class Surface:
-    """L(N, D) = E + A / N^alpha + B / D^beta. `thetas` (1 + draws, 5): log A, log B, log E, alpha, beta; fit, draws."""
+    """L(N, D) = E + A / N^alpha + B / D^beta, fitted to so many `points` with this RMSE of the log loss.
 
-    thetas: np.ndarray
+    `params` are A, B, E, alpha, beta and `exponent`, of compute in the best N; each with a 90% interval.
+    """
+
+    params: dict[str, list[float]]
     points: int
-    miss: float  # RMSE of the log loss
-
-    @property
-    def params(self) -> dict[str, list[float]]:
-        """Each parameter, and the `exponent` of compute in the best N, C^(beta / (alpha + beta)); 90% intervals."""
-        columns = [*np.exp(self.thetas[:, :3].T), *self.thetas[:, 3:].T]
-        columns.append(columns[4] / (columns[3] + columns[4]))
-        return {name: [of[0], *ends(of[1:])] for name, of in zip((*NAMES, "exponent"), columns, strict=True)}
+    rmse: float
 
     @property
     def told(self) -> bool:
         """Whether the law may be drawn: as others, and the error surely falls with N and with D."""
-        return self.miss <= LARGEST_MISS and min(self.params[name][1] for name in ("alpha", "beta")) > FLATTEST
+        return self.rmse <= LARGEST_MISS and min(self.params[name][1] for name in ("alpha", "beta")) > FLATTEST
 
     def describe(self) -> str:
         """Describe the law: `E + A/N^alpha + B/D^beta with alpha 0.347 (0.324 to 0.369), ...`."""
@@ -106,34 +103,30 @@ class Surface:
         alpha, beta, e, power = ("{} ({} to {})".format(*texts[name]) for name in ("alpha", "beta", "E", "exponent"))
         return f"E + A/N^alpha + B/D^beta with alpha {alpha}, beta {beta}, E {e}; the best N grows as compute^{power}"
 
-    def predict(self, params: np.ndarray, data: float) -> np.ndarray:
-        return np.exp(np.logaddexp.reduce(make_terms(self.thetas[0], np.log(params), np.log(data))))
-
-
-def make_terms(theta: np.ndarray, log_params: np.ndarray, log_data: np.ndarray | float) -> np.ndarray:
-    """Compute the logs (3, N) of the terms of L(N, D)."""
-    a, b, e, alpha, beta = theta
-    return np.stack(np.broadcast_arrays(a - alpha * log_params, b - beta * log_data, e))
+    def predict(self, params: np.ndarray, data: np.ndarray | float) -> np.ndarray:
+        a, b, e, alpha, beta, _ = (value for value, *_ in self.params.values())
+        return e + a / params**alpha + b / data**beta
 
 
 def fit_surface(params: np.ndarray, data: np.ndarray, losses: np.ndarray) -> Surface:
     """Fit L(N, D) by the Huber loss of the log loss, L-BFGS from several starts; intervals resample the runs.
 
-    Raises UserError with what there is too little of.
+    The best N goes with C^(beta / (alpha + beta)), where compute C goes with N D. Raises UserError for too few runs.
     """
     from scipy.optimize import minimize
 
-    kinds = (("run", losses, 2 * len(NAMES)), ("different N", {*params}, FEWEST), ("different D", {*data}, FEWEST))
-    few = [f"{plural(len(of), name, name)}, {least} needed" for name, of, least in kinds if len(of) < least]
-    logs = np.log([params, data, losses])
-    if few or abs(np.corrcoef(logs[:2])[0, 1]) > 0.99:
-        raise UserError(f"L(N, D): {'; '.join(few) or 'N and D vary together, nothing tells them apart'}")
+    logs, least = np.log([params, data, losses]), (FEWEST, FEWEST, FEWEST_RUNS)
+    kinds = len({*params}), len({*data}), len(losses)
+    if any(map(operator.lt, kinds, least)) or abs(np.corrcoef(logs[:2])[0, 1]) > 0.99:
+        few = "L(N, D) needs {} different N, {} different D, {} runs, N and D not varied together".format(*least)
+        raise UserError("{}; there are {} N, {} D, {} runs".format(few, *kinds))
     centre, lowest = logs[:2].mean(1, keepdims=True), logs[2].min()
     logs[:2] -= centre
 
     def cost(theta: np.ndarray, n: np.ndarray, d: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
         """Sum the Huber loss over runs, and its slopes, in units of DELTA: smaller numbers would end the search."""
-        terms = make_terms(theta, n, d)
+        a, b, e, alpha, beta = theta
+        terms = np.stack(np.broadcast_arrays(a - alpha * n, b - beta * d, e))
         misses = (predicted := np.logaddexp.reduce(terms)) - target
         pull = misses.clip(-DELTA, DELTA) / DELTA
         a, b, e = np.exp(terms - predicted) * pull
@@ -144,8 +137,10 @@ def fit_surface(params: np.ndarray, data: np.ndarray, losses: np.ndarray) -> Sur
     starts = np.array([*product(LEVELS, LEVELS, LEVELS, SLOPES, SLOPES)]) + np.array([lowest] * 3 + [0.0] * 2)
     order = np.argsort([cost(start, *logs)[0] for start in starts])[:KEPT]
     best = min((search(start, logs) for start in starts[order]), key=lambda found: found.fun).x
-    miss = root_mean_square(np.logaddexp.reduce(make_terms(best, *logs[:2])) - logs[2])
     chosen = np.random.default_rng(0).integers(0, len(losses), (RESAMPLED, len(losses)))
     thetas = np.stack([best, *(search(best, logs[:, runs]).x for runs in chosen)])
     thetas[:, :2] += thetas[:, 3:] * centre.T
-    return Surface(thetas, len(losses), miss)
+    alpha, beta = thetas[:, 3:].T
+    columns = dict(zip(NAMES, [*np.exp(thetas[:, :3].T), alpha, beta, beta / (alpha + beta)], strict=True))
+    law = Surface({name: [of[0], *ends(of[1:])] for name, of in columns.items()}, len(losses), 0.0)
+    return replace(law, rmse=root_mean_square(np.log(law.predict(params, data) / losses)))

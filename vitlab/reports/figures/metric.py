@@ -429,14 +429,14 @@ def draw_model_sizes(results: Results) -> Iterator[Figure]:
         for size, of_size in here[here.unit == "flops"].groupby("train_size"):
             found = find_best_sizes(*of_size[["budget", "params", "error"]].to_numpy().T)
             panel = f"{name}, {size:,} training {metric.sized_by}s"
-            texts += [f"{panel}: lowest {', '.join(one.describe() for one in found)}."] * bool(found)
+            texts += [f"{panel}: lowest {'; '.join(one.describe() for one in found)}."] * bool(found)
             for one in found:
                 add(panel, with_prefix(one.budget, "FLOP"), of_size[of_size.budget == one.budget], one.predict, one)
-        longer = here.budget.nunique() > 1
-        key = "examples_seen" if longer else "train_size"
-        here = here[here.train_size == here.train_size.max()] if longer else here
+        if longer := here.budget.nunique() > 1:
+            here = here[here.train_size == here.train_size.max()]
+        key, what = ("examples_seen", "examples seen") if longer else ("train_size", "training-set size")
         with suppress(UserError):  # too few runs
-            law, what = fit_surface(*here[["params", key, "error"]].to_numpy(float).T), key.replace("_", " ")
+            law = fit_surface(*here[["params", key, "error"]].to_numpy(float).T)
             texts.append(f"{name}, N parameters, D {what}: {law.describe()}.")
             for number, some in here.groupby(key) if law.told and "flops" not in {*here.unit} else ():
                 add(name, f"{what} {number:,}", some, partial(law.predict, data=number))
