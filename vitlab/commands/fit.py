@@ -183,13 +183,13 @@ def fit_several_sizes(args: Namespace, group: list[str], limit: float) -> int:
     table = read_table(args.csv, [*best, *(split_names(args.x) if args.x else SIZES), *group, "trial"])
     if "model" not in table:
         table["model"] = "all"
-    if "budget" in table:  # flops=1e+12
-        table["budget"] = table.budget.str.rpartition("=")[2]
     if args.y is None and "validation_accuracy" in table:
         table["validation_error"] = (1 - table.validation_accuracy.map(as_number)).map(str)
     y = args.y or next((key for key in ("validation_error", "validation_loss", "error") if key in table), "loss")
     x = split_names(args.x) if args.x else [key for key in SIZES if key == SIZES[0] or key in table]
     check_columns(args.csv, table, {"best": best, "x": x, "y": [y], "group": group})
+    if "budget" in x:  # flops=1e+12
+        table["budget"] = table.budget.str.rpartition("=")[2]
     columns = [*x, *best, y]
     if len({*columns}) < len(columns):
         raise UserError("--best, --x, --y: name a column twice; give different ones")
