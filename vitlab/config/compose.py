@@ -24,8 +24,6 @@ from vitlab.config.schema import BudgetConfig
 T = TypeVar("T")
 SLOTS = ("model", "data", "task")
 RESTORE = "restore it from a copy, or start again with another --out"
-DEEPER = 0.2  # exponent of a model's size: of its depth
-WIDTHS = ("heads", "width", "mlp_width")
 FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
@@ -186,7 +184,7 @@ def scale_model(model: DictConfig) -> None:
     """
     if [*groups.check_ranges(model)]:  # they are refused later
         return
-    size, deeper = model.size, model.size**DEEPER
+    size, deeper = model.size, model.size**0.2
     if "layers" in model:
         layers = [max(1, round(deeper * count)) for count in model.layers]
         old, new = (sum(n * w**2 for n, w in zip(of, model.widths, strict=False)) for of in (model.layers, layers))
@@ -196,9 +194,9 @@ def scale_model(model: DictConfig) -> None:
     depth, heads, around = model.depth, model.heads, lambda value: {max(1, int(value)), int(value) + 1}
     pairs = [(d, h) for d in around(deeper * depth) for h in around((size * depth / d) ** 0.5 * heads)]
     d, h = min(pairs, key=lambda pair: abs(math.log(pair[0] * pair[1] ** 2 / (size * depth * heads**2))))
-    for key, times in {"depth": d / depth, "decoder_depth": d / depth, **dict.fromkeys(WIDTHS, h / heads)}.items():
+    for key in ("depth", "decoder_depth", "heads", "width", "mlp_width"):
         if model.get(key) is not None:
-            model[key] = max(1, round(model[key] * times))
+            model[key] = max(1, round(model[key] * (d / depth if "depth" in key else h / heads)))
 
 
 def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], dict[str, Any], list[str]]:
