@@ -1,6 +1,6 @@
 """Where compute goes best (Hoffmann et al., 2022): the size of the lowest error with a budget of FLOPs, and L(N, D).
 
-Their approach 2, a parabola in the log of the parameters, and 3, E + A / N^alpha + B / D^beta: docs/rules.md, "Compute".
+Their approach 2, a parabola in log parameters, and approach 3, E + A / N^alpha + B / D^beta: docs/rules.md, "Compute".
 """
 
 import operator
