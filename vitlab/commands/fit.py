@@ -5,7 +5,7 @@ import math
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -37,7 +37,10 @@ A column that rises with the data is refused: a law is of what falls.
   vitlab fit steps.csv --best lr --x N,D --y loss --up-to 1e9
 --best fits the value of a column, such as the rate, at which --y is least, as a law of --x, to runs that tried several
 values at each size. By default --x is train_size with params and steps where these vary, and --y the error on
-validation items."""
+validation items. Of a study with budgets of FLOPs: --best params --x budget --group family.
+
+  vitlab fit runs.csv --x N,D --y loss
+Two columns of --x without --best: L(N, D) = E + A/N^alpha + B/D^beta by Hoffmann et al. (2022), with intervals."""
 CROSSING = ("size", "low", "high", "inside", "p_none", "claim", "reason")  # of each crossover in the document
 MOST_PAIRS = 15  # of more, those without a crossover are counted
 MOST_COMPARED = 500  # pairs
@@ -51,7 +54,7 @@ def fit(words: Sequence[str]) -> int:
     parser = CommandParser("fit", DESCRIPTION)
     add = parser.add_argument
     add("csv", type=non_empty_path, metavar="CSV")
-    add("--x", metavar="COLUMN", help="sizes (default: train_size); several with --best")
+    add("--x", metavar="COLUMN", help="sizes (default: train_size); several with --best, or N,D")
     add("--y", metavar="COLUMN", help="errors, or a loss (default: error)")
     add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model, if any)")
     add("--law", choices=LAWS, default="auto", help="default: auto, the mean of m2, m3 and m4")
@@ -64,8 +67,8 @@ def fit(words: Sequence[str]) -> int:
     if args.csv.is_dir():
         raise UserError(f"{args.csv}: is a folder; give a CSV file, of a study {args.csv / 'results.csv'}")
     group = split_names(args.group)
-    if args.best is not None:
-        return fit_best_values(args, group, limit)
+    if args.best is not None or "," in (args.x or ""):
+        return fit_several_sizes(args, group, limit)
     args.x, args.y = args.x or "train_size", args.y or "error"
     of_study = None
     default = (args.x, args.group, args.law, args.up_to) == ("train_size", "model", "auto", None)
@@ -111,18 +114,22 @@ def fit(words: Sequence[str]) -> int:
         ],
         "multipliers": [{"a": a, "b": b, **asdict(found)} for (a, b), _, found in compared],
     }
+    if not args.json:
+        show({", ".join(name): fit for name, fit in fits.items()}, compared, args.y)
+    return put_out(args, document, lambda metric: metric.plot_fitted_curves(fits, args.x, args.y))
+
+
+def put_out(args: Namespace, document: dict[str, Any], plot: Callable[[Any], Any] | None = None) -> int:
+    """Print the document with --json; write it, and a figure of `figures.metric`, to --out."""
     if args.json:
         print(json.dumps(document, indent=1))
-    else:
-        show({", ".join(name): fit for name, fit in fits.items()}, compared, args.y)
     if args.out is not None:
         from vitlab.files import write_json
-        from vitlab.reports.figures import save_figure
-        from vitlab.reports.figures.metric import plot_fitted_curves
+        from vitlab.reports.figures import metric, save_figure
 
-        write_json(args.out / "fits.json", document)
-        pictures = save_figure(plot_fitted_curves(fits, args.x, args.y), args.out)
-        print(args.out / "fits.json", *pictures, sep="\n", file=sys.stderr)
+        path = args.out / ("best.json" if args.best else "fits.json")
+        write_json(path, document["groups"] if args.best else document)
+        print(path, *(save_figure(plot(metric), args.out) if plot else ()), sep="\n", file=sys.stderr)
     return 0
 
 
@@ -159,57 +166,72 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     console.print(f"Intervals: {ways}. Hold-out: the factor of misses at the largest sizes.", soft_wrap=True)
 
 
-# ---- the best value
+# ---- the best value, L(N, D)
 
 
-def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
-    """Fit, show and save the law of the best value of a column, of each group."""
+def fit_several_sizes(args: Namespace, group: list[str], limit: float) -> int:
+    """Fit, show and save of each group the law of the best value of a column, or without --best L(N, D)."""
     from vitlab.studies.best import fit_best
+    from vitlab.studies.compute import fit_surface
     from vitlab.studies.readers import RISING, as_number, describe_metric
 
+    best, option = [args.best] * (args.best is not None), f"--best {args.best}" if args.best else f"--x {args.x}"
     if args.law != "auto":
-        raise UserError(f"--law {args.law}: is a law of errors; leave it out with --best")
-    table = read_table(args.csv, [args.best, *(split_names(args.x) if args.x else SIZES), *group, "trial"])
+        raise UserError(f"--law {args.law}: is a law of errors; leave it out with {option}")
+    if not best and (limit < math.inf or len(split_names(args.x)) != 2):
+        raise UserError(f"{option}: fits L(N, D) without --best; give two columns, without --up-to")
+    table = read_table(args.csv, [*best, *(split_names(args.x) if args.x else SIZES), *group, "trial"])
     if "model" not in table:
         table["model"] = "all"
     if args.y is None and "validation_accuracy" in table:
         table["validation_error"] = (1 - table.validation_accuracy.map(as_number)).map(str)
     y = args.y or next((key for key in ("validation_error", "validation_loss", "error") if key in table), "loss")
     x = split_names(args.x) if args.x else [key for key in SIZES if key == SIZES[0] or key in table]
-    check_columns(args.csv, table, {"best": [args.best], "x": x, "y": [y], "group": group})
-    if len({*x, args.best, y}) < len(x) + 2:
+    check_columns(args.csv, table, {"best": best, "x": x, "y": [y], "group": group})
+    if "budget" in x:  # flops=1e+12
+        table["budget"] = table.budget.str.rpartition("=")[2]
+    columns = [*x, *best, y]
+    if len({*columns}) < len(columns):
         raise UserError("--best, --x, --y: name a column twice; give different ones")
     if (what := describe_metric(y)[1]) is not None and what < len(RISING):
         raise UserError(f"--y {y}: rises where a recipe is better; give a column of errors, such as 1 - {y}")
-    numbers = table[[*x, args.best, y]].map(as_number)
-    rows = (numbers[[*x, args.best]] > 0).all(axis=1) & (numbers[y] >= 0)  # without trials that diverged
+    numbers = table[columns].map(as_number)
+    rows = (numbers[[*x, *best]] > 0).all(axis=1) & (numbers[y] >= 0)  # without trials that diverged
     if not rows.any():
-        raise UserError(f"--best {args.best}: {args.csv} has no line with positive numbers as {', '.join(numbers)}")
+        raise UserError(f"{option}: {args.csv} has no line with positive numbers as {', '.join(numbers)}")
     numbers = numbers[rows]
     if not numbers[y].any():
         raise UserError(f"--y {y}: all its values are 0, which has no logarithm")
     numbers[y] = numbers[y].clip(lower=numbers[y][numbers[y] > 0].min() / 2)  # no logarithm of 0
     if args.out is not None:
         refuse_unwritable(args.out)
-    laws: dict[str, BestLaw] = {}
+    laws: dict[str, Any] = {}
     of_group: dict[str, list[str]] = {}
     problems = []
     for name, found in numbers.groupby([table[key][rows] for key in group], sort=False):
-        told = "trial" in table and table.trial[rows].str.strip().ne("").all()
-        label, recipes = ", ".join(name), table["trial" if told else args.best][found.index]
+        label = ", ".join(name)
         of_group[label] = x if args.x else list_varied(found[x])
+        parts = [found[key].to_numpy() for key in (*best, y)]
         try:
-            parts = (found[of_group[label]], found[args.best], found[y])
-            laws[label] = fit_best(*(part.to_numpy() for part in parts), recipes.factorize()[0], limit)
+            if best:
+                told = "trial" in table and table.trial[rows].str.strip().ne("").all()
+                recipes = table["trial" if told else args.best][found.index].factorize()[0]
+                laws[label] = fit_best(found[of_group[label]].to_numpy(), *parts, recipes, limit)
+            else:
+                laws[label] = fit_surface(*found[x].to_numpy().T, *parts)
         except UserError as error:
-            problems.append(f"--best {args.best}: {args.csv}, {label}: {error}")
+            problems.append(f"{option}: {args.csv}, {label}: {error}")
     if not laws:
         raise UserError(cut_lines(problems, 20))
     lost = int((~rows).sum())
     lines = [f"{args.csv}: {plural(lost, 'line')} without positive {', '.join(numbers)}"] * bool(lost)
     for line in [*lines, *cut_lines(problems, 20)]:
         print(f"vitlab: left out: {line}", file=sys.stderr)
-    document = {
+    if not best:
+        for name, law in {} if args.json else laws.items():
+            Console(width=None if sys.stdout.isatty() else 120).say(f"{name}: {law.describe()}.")
+        return put_out(args, {"x": x, "y": y, "groups": {name: asdict(law) for name, law in laws.items()}})
+    groups = {
         name: {
             "exponents": dict(zip(of_group[name], law.exponents.tolist(), strict=True)),
             "best": dict(zip(map(name_size, law.sizes), law.best.tolist(), strict=True)),
@@ -218,19 +240,10 @@ def fit_best_values(args: Namespace, group: list[str], limit: float) -> int:
         }
         for name, law in laws.items()
     }
-    if args.json:
-        print(json.dumps({"best": args.best, "y": y, "groups": document}, indent=1))
-    else:
+    if not args.json:
         show_best(laws, of_group, args.best, y)
-    if args.out is not None:
-        from vitlab.files import write_json
-        from vitlab.reports.figures import save_figure
-        from vitlab.reports.figures.metric import plot_best_laws
-
-        write_json(args.out / "best.json", document)
-        pictures = save_figure(plot_best_laws(laws, x[0], args.best), args.out)
-        print(args.out / "best.json", *pictures, sep="\n", file=sys.stderr)
-    return 0
+    document = {"best": args.best, "y": y, "groups": groups}
+    return put_out(args, document, lambda metric: metric.plot_best_laws(laws, x[0], args.best))
 
 
 def list_varied(sizes: "pd.DataFrame") -> list[str]:

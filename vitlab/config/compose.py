@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -157,6 +158,9 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
             config[key] = value if published is None else published
     size = checks.read_image_size(config)
     for slot in ("model", "model.encoder"):
+        chosen = OmegaConf.select(config, slot)
+        if isinstance(chosen, DictConfig) and chosen.get("size") and f"{slot}.kind" not in given:  # else it was scaled
+            scale_model(chosen)
         if OmegaConf.select(config, f"{slot}.patch_size") == "auto" and size is not None:
             sides = [checks.choose_patch(side) for side in size]
             OmegaConf.update(config, f"{slot}.patch_size", sides[0] if sides[0] == sides[1] else sides)
@@ -171,6 +175,28 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
     if "analyses" in config:
         names = config.analyses if config.analyses is not None else task.analyses if task is not None else []
         config.analyses = [name for index, name in enumerate(names) if name not in names[:index]]
+
+
+def scale_model(model: DictConfig) -> None:
+    """Scale a model's depth x width^2 by its `size`, the width by size^0.4, the depth by size^0.2.
+
+    From ViT-Ti to ViT-H these are 119, 6.7 and 2.7, from BiT-50x1 to 101x3 19, 3 and 2.1. Heads keep their width.
+    """
+    if [*groups.check_ranges(model)]:  # they are refused later
+        return
+    size, deeper = model.size, model.size**0.2
+    if "layers" in model:
+        layers = [max(1, round(deeper * count)) for count in model.layers]
+        old, new = (sum(n * w**2 for n, w in zip(of, model.widths, strict=False)) for of in (model.layers, layers))
+        wider, unit = (size * old / max(new, 1)) ** 0.5, max(1, min(model.widths, default=1) // 8)
+        model.layers, model.widths = layers, [unit * max(1, round(wider * width / unit)) for width in model.widths]
+        return
+    depth, heads, around = model.depth, model.heads, lambda value: {max(1, int(value)), int(value) + 1}
+    pairs = [(d, h) for d in around(deeper * depth) for h in around((size * depth / d) ** 0.5 * heads)]
+    d, h = min(pairs, key=lambda pair: abs(math.log(pair[0] * pair[1] ** 2 / (size * depth * heads**2))))
+    for key in ("depth", "decoder_depth", "heads", "width", "mlp_width"):
+        if model.get(key) is not None:
+            model[key] = max(1, round(model[key] * (d / depth if "depth" in key else h / heads)))
 
 
 def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], dict[str, Any], list[str]]:

@@ -198,6 +198,6 @@ def draw_curves(advice: Advice) -> Figure | None:
         parts.append(expected.assign(label=one.name, kind="law beyond", x=grid))
     frame = pd.concat(parts).assign(panel="")
     frame[["y", "low", "high"]] = frame[["y", "low", "high"]].clip(lower=1e-4)
-    chart = draw_laws(frame, "labels", "error on pictures that were not seen", percent=True)
+    chart = draw_laws([frame], "labels", "error on pictures that were not seen", percent=True)
     caption = "Means over repeated splits of the pictures. Dashed: expected from the largest part on, with 90% bands."
     return Figure("labels", "Error against labels", chart, caption, "Error of each model against the number of labels")

@@ -393,6 +393,7 @@ class StudyFits:
         self.between: tuple[tuple[str, str], Crossover] | None = None
         self.compared: tuple[Fit, ...] = ()  # the two of `between`
         self.on_budget: set[str] = set()
+        self.error_name = ""
         if metric.percent:
             self.error_name, self.to_error, self.to_metric = "error", metric.to_error, lambda error: 1 - error
         elif metric.key == "perplexity":
@@ -428,7 +429,7 @@ class StudyFits:
                     crossover(*fits.values(), leads=leads, looks=results.looks),
                 )
 
-    def _errors(
+    def list_errors(
         self, results: "Results", cells: "Mapping[int, Cell]"
     ) -> list[tuple[dict[str, Any], float, str | None]]:
         """List the row, the error and the limit of each run whose error is above 0: a loss may be below any bound."""
@@ -442,7 +443,7 @@ class StudyFits:
         return kept
 
     def _fit(self, results: "Results", model: str, cells: "Mapping[int, Cell]") -> None:
-        kept = self._errors(results, cells)
+        kept = self.list_errors(results, cells)
         chances = [finite(row.get("chance")) for row, *_ in kept] if results.metric.key == "accuracy" else []
         points = np.array([(row["train_size"], error, row["seed"]) for row, error, _ in kept]).reshape(-1, 3).T
         of_data = points[:, [limit != "budget" for *_, limit in kept]]
@@ -489,7 +490,7 @@ class StudyFits:
         """
         family = results.families[next(iter(by_size.values()))]
         models = [model for model in results.by_model if results.families[model] == family]
-        kept = self._errors(results, {size: results.by_model[model][size] for size, model in by_size.items()})
+        kept = self.list_errors(results, {size: results.by_model[model][size] for size, model in by_size.items()})
         sizes = sorted({row["train_size"] for row, *_ in kept})
         if len(sizes) < FEWEST or not {*models} <= self.by_model.keys():
             return None

@@ -288,3 +288,28 @@ def test_a_table_without_a_law_of_the_best_is_refused_in_one_line(tmp_path, caps
     output = capsys.readouterr()
     assert (output.out, output.err.count("\n")) == ("", 1)
     assert expected in output.err
+
+
+def test_two_sizes_without_a_best_value_have_the_law_of_hoffmann(tmp_path, capsys):
+    rng, lines = np.random.default_rng(0), ["model,N,D,loss"]
+    for n, d in itertools.product(2e7 * 2.0 ** np.arange(5), 4e8 * 2.0 ** np.arange(5)):
+        loss = 1.8 + 480 / n**0.35 + 2000 / d**0.37
+        lines += [f"gpt,{n},{d},{loss * np.exp(0.002 * rng.standard_normal())}", f"flat,{n},{2 * n},3"]
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(lines))
+    words = (path, "--x", "N,D", "--y", "loss", "--out", tmp_path / "out")
+    found = run_json(capsys, *words)
+    assert json.loads((tmp_path / "out" / "fits.json").read_text()) == found
+    (group,) = found["groups"].values()  # of the other one N and D vary together
+    assert (group["points"], [*group["params"]]) == (25, ["A", "B", "E", "alpha", "beta", "exponent"])
+    for name, true in (("E", 1.8), ("alpha", 0.35), ("beta", 0.37), ("exponent", 0.37 / 0.72)):
+        value, low, high = group["params"][name]
+        assert low < value < high
+        assert value == pytest.approx(true, rel=0.1)
+    assert main(["fit", *map(str, words)]) == 0
+    output = capsys.readouterr()
+    assert re.fullmatch(r"gpt: E \+ A/N\^alpha \+ B/D\^beta with alpha 0.3\d+ .*; the best N .*\n", output.out)
+    assert "left out: --x N,D: " in output.err
+    for more, problem in ((["--law", "m1"], "is a law of errors"), (["--up-to", "9"], "give two columns, without")):
+        assert main(["fit", *map(str, words), *more]) == 2
+        assert problem in capsys.readouterr().err

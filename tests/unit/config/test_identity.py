@@ -13,7 +13,7 @@ CONTENTS = "57d18f90"  # the SHA-256 of some data
 LOOKED_AT = ("analyses", "probes", "eval_on", "trainer.evaluations", "trainer.analyze_every", "trainer.log_every")
 ELSEWHERE = (
     *("study", "variant", "trial", "data.cache", "data.sizes", "trainer.checkpoint_every", "trainer.workers"),
-    *("recipe.tuned_on", "task.metric"),
+    *("recipe.tuned_on", "task.metric", "model.size"),  # whose depth and width are keys of their own
     *(f"model.published_{size}" for size in ("image_size", "channels", "num_classes")),
 )
 SAME_NUMBERS = ("trainer.checkpoint_activations",)

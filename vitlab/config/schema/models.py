@@ -38,6 +38,7 @@ class ModelConfig(Choice):
 class TransformerConfig(ModelConfig):
     """Settings that all transformers have."""
 
+    size: Optional[float] = setting(None, above=0, most=1e4, affects=NO_EFFECT)  # times the parameters of the blocks
     depth: int = setting(12, least=1, most=LARGEST_DEPTH)
     width: int = setting(768, least=1, most=LARGEST_LAYER)
     heads: int = setting(12, least=1, most=LARGEST_LAYER)
@@ -95,6 +96,7 @@ class ResNetConfig(ModelConfig):
     """A basic-block ResNet of any width and depth with a stride-1 stem, for small images."""
 
     family: str = "resnet"
+    size: Optional[float] = setting(None, above=0, most=1e4, affects=NO_EFFECT)  # times the parameters of the blocks
     layers: list[int] = setting([1, 1, 1], least=1, most=LARGEST_DEPTH)  # blocks per stage
     widths: list[int] = setting([16, 32, 64], least=1, most=LARGEST_LAYER)  # channels of each stage
 

@@ -6,7 +6,8 @@ figure 2.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -15,6 +16,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from vitlab.config import UserError
 from vitlab.formatting import duration, finite, folder_link, plural, with_prefix
 from vitlab.reports import group_look, looks
 from vitlab.reports.figures import (
@@ -35,6 +37,7 @@ from vitlab.reports.figures import (
 from vitlab.reports.figures.images import draw_cells
 from vitlab.reports.words import describe_model
 from vitlab.studies.best import BestLaw
+from vitlab.studies.compute import BestSize, find_best_sizes, fit_surface
 from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
 from vitlab.studies.fit import Fit
 from vitlab.studies.results import Results, family_name
@@ -68,6 +71,7 @@ def draw(results: Results) -> Iterator[Figure]:
     if results.efforts:
         yield draw_efforts(results)
     yield from draw_budgets(results)
+    yield from draw_model_sizes(results)
     spent = {(row["model"], row["family"], flops) for row in results.rows if (flops := finite(row.get("train_flops")))}
     models, families, costs = len({one[0] for one in spent}), len({one[1] for one in spent}), {one[1:] for one in spent}
     if 0 < len(spent) == models and len(costs) <= 2 * families:
@@ -394,6 +398,60 @@ def draw_budgets(results: Results) -> Iterator[Figure]:
     )
 
 
+# ---- against the model's size
+
+
+def draw_model_sizes(results: Results) -> Iterator[Figure]:
+    """Draw the error against the parameters where `model.size` varies, with a line and its minimum per budget.
+
+    The budgets are of FLOPs; without these a line is L(N, D) for an amount of data. The caption says both.
+    """
+    metric, fits, rows, texts, parts = results.metric, results.fits, [], [], []
+    for model, cells in results.by_model.items() if fits.error_name else ():
+        told = {size: cell for size, cell in cells.items() if cell.beats_chance and " size=" in model}
+        rows += [{**row, "error": error} for row, error, _ in fits.list_errors(results, told) if row.get("budget")]
+    if not rows:
+        return
+    runs = pd.DataFrame(rows)
+    runs[["unit", "budget"]] = runs.budget.str.split("=", expand=True)
+    runs["budget"] = runs.budget.astype(float)
+
+    def add(panel: str, label: str, here: pd.DataFrame, law: Any, best: BestSize | None = None) -> None:
+        means, of_line = here.groupby("params").error.mean(), {"panel": panel, "label": label}
+        span = np.exp(best.ends) if best is not None else means.index[[0, -1]]
+        parts.extend(list_parts(of_line, {"fitted": (means.index, means)}, span, law))
+        if best is not None and best.inside:
+            ends = dict(zip(("x", "left", "right"), np.exp(best.best), strict=True))
+            parts.append(pd.DataFrame({**of_line, "kind": "best", **ends, "y": law(ends["x"])}, [0]))
+
+    names = runs.model.str.replace(r" (size|steps|epochs|examples|flops)=\S+", "", regex=True)
+    for name, here in runs.groupby(names, sort=False):
+        for size, of_size in here[here.unit == "flops"].groupby("train_size"):
+            found = find_best_sizes(*of_size[["budget", "params", "error"]].to_numpy().T)
+            panel = f"{name}, {size:,} training {metric.sized_by}s"
+            texts += [f"{panel}: lowest {'; '.join(one.describe() for one in found)}."] * bool(found)
+            for one in found:
+                add(panel, with_prefix(one.budget, "FLOP"), of_size[of_size.budget == one.budget], one.predict, one)
+        if longer := here.budget.nunique() > 1:
+            here = here[here.train_size == here.train_size.max()]
+        key, what = ("examples_seen", "examples seen") if longer else ("train_size", "training-set size")
+        with suppress(UserError):  # too few runs
+            law = fit_surface(*here[["params", key, "error"]].to_numpy(float).T)
+            texts.append(f"{name}, N parameters, D {what}: {law.describe()}.")
+            for number, some in here.groupby(key) if law.told and "flops" not in {*here.unit} else ():
+                add(name, f"{what} {number:,}", some, partial(law.predict, data=number))
+    if parts:
+        yield Figure(
+            name=f"{fits.error_name}_against_params",
+            title=f"Held-out {fits.error_name} against the model's size",
+            chart=draw_laws(parts, "parameters", fits.error_name, percent=metric.percent),
+            caption=" ".join(["A point is a mean over seeds, a diamond the lowest point of a parabola.", *texts]),
+            alt=" ".join(texts),
+            files=FILES,
+            choice="model size",
+        )
+
+
 # ---- against trials
 
 
@@ -429,39 +487,44 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> F
     """Plot a curve per value of the groups' last column, a panel per value of the others; open points are held back."""
     parts = []
     for name, fit in fits.items():
-        runs, (later, errors) = fit.runs, fit.held_back
-        sizes, group = np.exp(runs.log_sizes[runs.place]), {"panel": ", ".join(name[:-1]), "label": name[-1]}
-        parts.append(pd.DataFrame({**group, "kind": "fitted", "x": sizes, "y": np.exp(runs.log_errors)}))
-        parts.append(pd.DataFrame({**group, "kind": "held back", "x": later, "y": errors}))
-        ends = (sizes[0], fit.largest, max([2 * fit.largest, *later])) if fit.holds else ()
-        for begin, end, kind in zip(ends, ends[1:], ("law", "law beyond"), strict=False):
-            grid = np.geomspace(begin, end, FIT_POINTS)
-            low, high = fit.interval(grid)
-            law = {"x": grid, "y": fit.predict(grid), "low": low, "high": high}
-            parts.append(pd.DataFrame({**group, "kind": kind, **law}))
-    frame = pd.concat(parts).reindex(columns=["panel", "label", "kind", "x", "y", "low", "high"])
-    return Figure("fits", f"{y} against {x}, with fitted laws", draw_laws(frame, x, y))
+        law = lambda at, fit=fit: [fit.predict(at), *fit.interval(at)]  # noqa: E731
+        sizes, errors = np.exp(fit.runs.log_sizes[fit.runs.place]), np.exp(fit.runs.log_errors)
+        points = {"fitted": (sizes, errors), "held back": fit.held_back}
+        ends = (sizes[0], fit.largest, max([2 * fit.largest, *fit.held_back[0]])) if fit.holds else ()
+        parts += list_parts({"panel": ", ".join(name[:-1]), "label": name[-1]}, points, ends, law)
+    return Figure("fits", f"{y} against {x}, with fitted laws", draw_laws(parts, x, y))
 
 
 def plot_best_laws(laws: Mapping[str, BestLaw], x: str, best: str) -> Figure:
     """Plot each size's best trial and, of a law of one quantity, its line; open points are held back."""
     parts = []
     for name, law in laws.items():
-        groups = {"fitted": (law.sizes, law.best), "held back": (law.held_back, law.held_best)}
-        parts += [
-            pd.DataFrame({"label": name, "kind": kind, "x": at[:, 0], "y": y}) for kind, (at, y) in groups.items()
-        ]
+        points = {"fitted": (law.sizes[:, 0], law.best), "held back": (law.held_back[:, 0], law.held_best)}
         ends = (law.sizes[0, 0], law.sizes[-1, 0], law.asked[-1, 0]) if law.sizes.shape[1] == 1 else ()
-        for begin, end, kind in zip(ends, ends[1:], ("law", "law beyond"), strict=False):
-            grid = np.geomspace(begin, end, FIT_POINTS)
-            line = dict(zip(("y", "low", "high"), law.predict(grid[:, None]).T, strict=True))
-            parts.append(pd.DataFrame({"label": name, "kind": kind, "x": grid, **line}))
-    frame = pd.concat(parts).assign(panel="").reindex(columns=["panel", "label", "kind", "x", "y", "low", "high"])
-    return Figure("best", f"best {best} against {x}, with fitted laws", draw_laws(frame, x, best))
+        line = lambda at, law=law: law.predict(at[:, None]).T  # noqa: E731
+        parts += list_parts({"panel": "", "label": name}, points, ends, line)
+    return Figure("best", f"best {best} against {x}, with fitted laws", draw_laws(parts, x, best))
 
 
-def draw_laws(frame: pd.DataFrame, x: str, y: str, *, percent: bool = False) -> alt.TopLevelMixin:
-    """Draw lines with bands, from `low` to `high`, of kinds "law" and "law beyond"; points "fitted" and "held back"."""
+def list_parts(
+    of_line: Row, points: Mapping[str, Any], ends: Sequence[float], law: Callable[[Any], Any]
+) -> list[pd.DataFrame]:
+    """List the parts of one line for `draw_laws`: points by kind; a law's y, low and high between and beyond ends."""
+    parts = [pd.DataFrame({**of_line, "kind": kind, "x": x, "y": y}) for kind, (x, y) in points.items()]
+    for begin, end, kind in zip(ends, ends[1:], ("law", "law beyond"), strict=False):
+        grid = np.geomspace(begin, end, FIT_POINTS)
+        values = dict(zip(("y", "low", "high"), np.atleast_2d(law(grid)), strict=False))
+        parts.append(pd.DataFrame({**of_line, "kind": kind, "x": grid, **values}))
+    return parts
+
+
+def draw_laws(parts: Sequence[pd.DataFrame], x: str, y: str, *, percent: bool = False) -> alt.TopLevelMixin:
+    """Draw lines with bands, from `low` to `high`, of kinds "law" and "law beyond"; points "fitted" and "held back".
+
+    A diamond of kind "best" has an interval from `left` to `right`.
+    """
+    frame = pd.concat(parts)
+    frame = frame.reindex(columns=[*dict.fromkeys(["panel", "label", "kind", "x", "y", "low", "high", *frame])])
     domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=percent)
     frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
     look = by_look("label", {label: group_look(place) for place, label in enumerate(dict.fromkeys(frame.label))})
@@ -475,4 +538,8 @@ def draw_laws(frame: pd.DataFrame, x: str, y: str, *, percent: bool = False) -> 
         base.mark_point(**RING).transform_filter("datum.kind === 'held back'").encode(**look),
         base.mark_point().transform_filter("datum.kind === 'fitted'").encode(**look),
     ]
+    if "left" in frame:
+        best = base.transform_filter("datum.kind === 'best'").encode(color=look["color"])
+        reach = best.mark_rule(strokeWidth=2).encode(x=of_field(across, "left"), x2="right:Q")
+        layers += [reach, best.mark_point(shape="diamond", size=140, filled=True, opacity=1)]
     return panels(alt.layer(*layers, data=frame), "panel", [*dict.fromkeys(frame.panel)])
