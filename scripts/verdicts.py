@@ -15,6 +15,7 @@ import math
 import tarfile
 import zlib
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -250,6 +251,7 @@ class World:
 def spend(world, question, cost, time, stops=True):
     """Spend a time; return the results, the answer and the time that was spent."""
     at = [question.size] if question.of_cells else world.grid[:4]
+    question = replace(question, seconds=time)
     design = Design({m: [m] for m in "ab"}, at, at if question.of_cells else world.sizes, range(3))
     rows, asked, spent, looked = [], [], 0.0, 0
     while True:
@@ -270,19 +272,29 @@ def spend(world, question, cost, time, stops=True):
     return results, judge(results, question), spent
 
 
-def find_interval(results, question):
-    """Find the interval of an answer, in logs of a size or an error, or in points; infinite where none is claimed."""
+def find_intervals(results, question):
+    """Find the intervals of an answer by model: in logs of a size or an error, or in points; infinite without a claim.
+
+    A law's are of both models, the best result's of the best one.
+    """
     if question.kind == "crossover":
         found = results.fits.between[1] if results.fits.between else None
         sure = found is not None and found.claim == "sure"
-        return (math.log(found.low), math.log(found.high or math.inf)) if sure else (-math.inf, math.inf)
+        return {"": (math.log(found.low), math.log(found.high or math.inf)) if sure else (-math.inf, math.inf)}
     if question.kind == "law":
-        return tuple(np.log(results.fits.by_model["a"].interval(question.size)))
+        laws = {model: fit for model, fit in results.fits.by_model.items() if fit.laws}
+        return {model: tuple(np.log(fit.interval(question.size))) for model, fit in laws.items()}
+    cells = {model: of[question.size] for model, of in results.by_model.items()}
     if question.kind == "best":
-        cell = results.by_model["a"][question.size].interval
-        return cell.low, cell.high
+        best = max(cells, key=lambda model: cells[model].mean)
+        return {best: (cells[best].interval.low, cells[best].interval.high)}
     gap = results.gap("a", "b", question.size)
-    return (gap.estimate.low, gap.estimate.high) if gap.best == "a" else (-gap.estimate.high, -gap.estimate.low)
+    ends = gap.estimate.low, gap.estimate.high
+    return {"": ends if gap.best == "a" else (-ends[1], -ends[0])}
+
+
+def find_width(intervals):
+    return max((high - low for low, high in intervals.values()), default=math.inf)
 
 
 def make_spending(kind, costs, null, rng):
@@ -294,30 +306,30 @@ def make_spending(kind, costs, null, rng):
     return world, Question(kind, at), cost, 6 * sum(map(cost, world.grid))
 
 
-def is_true(world, question, low, high):
-    """Whether the interval of a claim holds the truth; None where nothing is claimed."""
+def is_true(world, question, model, low, high):
+    """Whether the interval of a claim holds the truth; NaN where nothing is claimed."""
     if question.kind == "crossover":
         if low == -math.inf:
-            return None
+            return math.nan
         if world.place:
             return low <= math.log(world.place) <= high
         return any(low <= math.log(b) and high >= math.log(a) for a, b in world.between)
     a, b = (world.truth(m, question.size) for m in "ab")
-    return low <= {"law": math.log(a), "best": 1 - a}.get(question.kind, b - a) <= high
+    error = b if model == "b" else a
+    return low <= {"law": math.log(error), "best": 1 - error}.get(question.kind, b - a) <= high
 
 
 def spent(kind, costs, rng):
     """As narrow as a grid's for half of its cost; part of the grid's cost at the stop; decided; its interval true."""
     world, question, cost, time = make_spending(kind, costs, False, rng)
     grid = [{**world.row(m, n, k), "wall_s": cost(n)} for m, n, k in product("ab", world.grid, range(3))]
-    low, high = find_interval(Results(grid, outcomes={}), question)
-    narrow = np.nan
-    if high - low < math.inf:
-        half = find_interval(spend(world, question, cost, time / 2, stops=False)[0], question)
-        narrow = half[1] - half[0] <= high - low
+    width, narrow = find_width(find_intervals(Results(grid, outcomes={}), question)), math.nan
+    if width < math.inf:
+        half, *_ = spend(world, question, cost, time / 2, stops=False)
+        narrow = find_width(find_intervals(half, question)) <= width
     results, answer, taken = spend(world, question, cost, time)
-    true = is_true(world, question, *find_interval(results, question))
-    return [narrow, taken / time, answer.decided, np.nan if true is None else true]
+    true = [is_true(world, question, model, *ends) for model, ends in find_intervals(results, question).items()]
+    return [narrow, taken / time, answer.decided, np.mean(true) if true else math.nan]
 
 
 def spent_null(kind, costs, rng):

@@ -317,7 +317,8 @@ def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, 
     jacobian = np.stack(by_parameter, axis=1)  # (B, P, N)
     weighted = jacobian * weights[:, None]
     square = (weights * residuals**2).sum(1)
-    return np.where(np.isnan(square), np.inf, square), weighted @ jacobian.transpose(0, 2, 1), (weighted @ residuals[:, :, None])[:, :, 0]
+    square[np.isnan(square)] = np.inf
+    return square, weighted @ jacobian.transpose(0, 2, 1), (weighted @ residuals[:, :, None])[:, :, 0]
 
 
 # ---- fits
