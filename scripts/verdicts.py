@@ -500,7 +500,7 @@ COLUMNS = {
 }
 
 
-def ask(name, case, trials, start):
+def ask(name, case, trials):
     question = QUESTIONS[name][0]
     return [
         question(
@@ -509,7 +509,7 @@ def ask(name, case, trials, start):
                 [trial, *(zlib.crc32(one.encode()) if isinstance(one, str) else hash(one) for one in case)]
             ),
         )
-        for trial in range(start, trials, 2)
+        for trial in trials
     ]
 
 
@@ -517,6 +517,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="+", choices=QUESTIONS)
     parser.add_argument("--trials", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first trial, which draws what it draws")
     parser.add_argument("--study", default="", help="a study of 16 trials, for halves")
     args = parser.parse_args()
     global STUDY
@@ -527,7 +528,8 @@ def main():
             columns = COLUMNS.get(name, "yes")
             print(f"\n{what.__doc__}\n\n| {of} | {columns} | of |\n|---|{'---:|' * (columns.count('|') + 2)}")
             for case in cases:
-                halves = [pool.submit(ask, name, case, args.trials, start) for start in (0, 1)]
+                trials = range(args.first, args.first + args.trials)
+                halves = [pool.submit(ask, name, case, trials[start::2]) for start in (0, 1)]
                 answers = [answer for half in halves for answer in half.result() if answer is not None]
                 shares = np.atleast_1d(np.nanmean(answers, axis=0)) if answers else []
                 cells = [", ".join(map(str, case)), *(f"{share:.1%}" for share in shares), str(len(answers))]

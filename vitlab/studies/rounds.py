@@ -301,6 +301,15 @@ def draw_seeds(results: Results, models: Sequence[str], size: int) -> tuple[np.n
     return of_mean * np.random.default_rng(0).standard_normal(DRAWS), float(np.linalg.norm(spreads))
 
 
+def read_beyond(fit: Fit, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
+    """Read means as `Fit.read_means`, beyond the data by laws that miss it, too: what to train may rest on a guess."""
+    lines, beyond = fit.read_means(log_sizes, role), log_sizes > fit.runs.log_sizes[-1]
+    if beyond.any() and fit.laws and not fit.holds:
+        drawn = fit.draw_log_errors(log_sizes[beyond], role)
+        lines[:, beyond] = np.vstack([fit.log_errors(log_sizes[beyond]), drawn])
+    return lines
+
+
 def draw_crossing(first: Fit, second: Fit, largest: float, sure: bool) -> np.ndarray:
     """Draw up to which log size the model leads that leads at first, (DRAWS, Q), up to twice the largest size.
 
@@ -309,8 +318,8 @@ def draw_crossing(first: Fit, second: Fit, largest: float, sure: bool) -> np.nda
     both = [fit.runs.log_sizes for fit in (first, second)]
     low, high = max(x[0] for x in both), min(x[-1] for x in both)
     grid = np.union1d(np.concatenate(both), np.linspace(low, math.log(NEAR * largest), 24))
-    grid = grid[(grid >= low) & (grid <= (math.inf if first.holds and second.holds else high))]
-    lines = first.read_means(grid) - second.read_means(grid, role=1)
+    grid = grid[(grid >= low) & (grid <= (math.inf if first.laws and second.laws else high))]
+    lines = read_beyond(first, grid) - read_beyond(second, grid, role=1)
     turn = find_turn(grid, lines[1:] * (np.sign(lines[0, 0]) or 1.0))
     clear = np.isin(grid, np.concatenate(both)) * np.abs(lines[0]) / (lines[1:].std(axis=0) + TINY)
     sides = [] if sure else [clear * (grid <= np.median(turn)), clear * (grid > np.median(turn))]
@@ -340,8 +349,8 @@ def draw_cells(results: Results, question: Question, design: Design, answer: Ans
             place = int(np.abs(x - math.log(size)).argmin())
             if np.isclose(x[place], math.log(size)):
                 tables[-1][size] = model, of_seeds[:, place], float(spreads[place])
-            elif fit.holds and size not in results.by_model[model]:  # else the budget limits it: no law has it
-                drawn = fit.read_means(np.log([size]), role * crossing)[1:, 0]
+            elif fit.laws and size not in results.by_model[model]:  # else the budget limits it: no law has it
+                drawn = read_beyond(fit, np.log([size]), role * crossing)[1:, 0]
                 tables[-1][size] = model, drawn, float(np.interp(math.log(size), x, spreads))
     if not crossing:
         return {((model,), size): (drawn, spread) for of in tables for size, (model, drawn, spread) in of.items()}
