@@ -198,27 +198,27 @@ ANCHORS = 8, 14  # of LCDB, sizes 16 sqrt(2)^k, every other one a grid's
 
 @cache
 def read_lcdb():
-    """Read LCDB's curves by data set: errors (25 splits,) by learner and size; those with many sizes."""
+    """Read LCDB's data sets: test items, and errors (25 splits,) by learner and size; those with many sizes."""
     with tarfile.open(STUDY) as archive:
         database = next(one for one in archive if one.name.endswith("lcdb/database-accuracy.csv"))
-        runs = pd.read_csv(archive.extractfile(database))
+        runs = pd.read_csv(archive.extractfile(database)).query("size_test >= @FEWEST_TESTED")
     runs["error"] = np.maximum(1 - runs.score_test, 0.5 / runs.size_test).clip(upper=0.99)
     found = {}
-    for (data, learner), curve in runs.groupby(["openmlid", "learner"]):
+    for (*data, learner), curve in runs.groupby(["openmlid", "size_test", "learner"]):
         by_size = {size: of.to_numpy() for size, of in curve.groupby("size_train").error if len(of) == 25}
         sizes = sorted(by_size)[2 : 2 + ANCHORS[1]]
         if len(sizes) > ANCHORS[0]:
-            found.setdefault(data, {})[learner] = {size: by_size[size] for size in sizes}
-    return [curves for curves in found.values() if len(curves) > 1]
+            found.setdefault(tuple(data), {})[learner] = {size: by_size[size] for size in sizes}
+    return [(items, curves) for (_, items), curves in found.items() if len(curves) > 1]
 
 
 class World:
     """Two models, their errors in any run and their true curves; one model under two names if `null`."""
 
     def __init__(self, null, rng):
-        self.start, self.runs, self.place = int(rng.integers(2**31)), {}, None
+        self.start, self.items, self.place = int(rng.integers(2**31)), None, None
         if STUDY:
-            curves = read_lcdb()[rng.integers(len(read_lcdb()))]
+            self.items, curves = read_lcdb()[rng.integers(len(read_lcdb()))]
             names = rng.choice(sorted(curves), 2, replace=False)
             names = names[[0, 0]] if null else names
             sizes = sorted(set(curves[names[0]]) & set(curves[names[1]]))
@@ -245,7 +245,7 @@ class World:
     def row(self, model, size, seed):
         error = self.draw(model, size, seed)
         row = {"run": f"{model}-{size}-{seed}", "model": model, "family": model, "train_size": size, "seed": seed}
-        return {**row, "accuracy": 1 - error, "error": error}
+        return {**row, "accuracy": 1 - error, "error": error, "test_items": self.items}
 
 
 def spend(world, question, cost, time, stops=True):
@@ -301,6 +301,8 @@ def make_spending(kind, costs, null, rng):
     for module in (crossovers, fit, rounds_of_study, stats):
         module.DRAWS = 600  # a quarter of the time
     world = World(null, rng)
+    while STUDY and kind == "crossover" and not null and len(world.between) != 1:
+        world = World(null, rng)
     at = {"leader": world.grid[-2], "best": world.grid[-2], "law": world.grid[-1]}.get(kind)
     cost = (lambda size: size / 1000) if costs == "by size" else (lambda size: 1.0)
     return world, Question(kind, at), cost, 6 * sum(map(cost, world.grid))

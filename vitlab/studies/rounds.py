@@ -261,7 +261,8 @@ def judge(results: Results, question: Question, largest: float = 0.0) -> Answer:
         texts.append("{}: {} {} ({} to {})".format(model, fits.error_name, *numbers))
     texts += [f"{model}: no law, its {fits.error_name} rises" for model in sorted(rising)]
     draws = [fit.draw_log_errors(np.log([size]))[:, 0] for fit in known.values()]
-    return Answer(f"at {whole(size)} {', '.join(texts)}", max(widths) <= margin, np.stack(draws, axis=1))
+    decided = max(widths) <= margin and all(fit.runs.repeated for fit in known.values())
+    return Answer(f"at {whole(size)} {', '.join(texts)}", decided, np.stack(draws, axis=1))
 
 
 def judge_cells(results: Results, question: Question, margin: float) -> Answer:
@@ -282,7 +283,7 @@ def judge_cells(results: Results, question: Question, margin: float) -> Answer:
     decided = not in_doubt and all(len(cell.rows) > 1 for cell in cells.values())
     if question.kind == "best":
         width = cells[best].interval.half_width
-        decided = width is not None and width <= margin and len(cells[best].rows) > 1
+        decided = width is not None and width <= margin and len(cells[best].rows) > 2  # two may agree by chance
         text = f"reaches {metric.text(cells[best].mean)}{'' if width is None else f' ± {metric.width(width)}'}"
     elif not in_doubt:
         in_doubt = others
