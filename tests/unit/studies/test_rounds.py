@@ -188,6 +188,9 @@ def test_one_seed_decides_nothing_however_clear_its_test_items_are():
     assert results.gap("vit", "mlp", 1000).verdict == "lead"
     assert not judge(results, Question("leader", 1000)).decided
     assert not judge(results, Question("best", 1000)).decided
+    same = [{**rows[0], "seed": seed} for seed in range(3)]
+    decided = [judge(Results(same[:n], outcomes={}), Question("best", 1000)).decided for n in (2, 3)]
+    assert decided == [False, True], "two seeds may agree by chance"
 
 
 def test_a_command_that_was_killed_goes_on_with_its_time(tmp_path, monkeypatch):
