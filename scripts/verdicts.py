@@ -15,6 +15,7 @@ import math
 import tarfile
 import zlib
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -197,27 +198,27 @@ ANCHORS = 8, 14  # of LCDB, sizes 16 sqrt(2)^k, every other one a grid's
 
 @cache
 def read_lcdb():
-    """Read LCDB's curves by data set: errors (25 splits,) by learner and size; those with many sizes."""
+    """Read LCDB's data sets: test items, and errors (25 splits,) by learner and size; those with many sizes."""
     with tarfile.open(STUDY) as archive:
         database = next(one for one in archive if one.name.endswith("lcdb/database-accuracy.csv"))
-        runs = pd.read_csv(archive.extractfile(database))
+        runs = pd.read_csv(archive.extractfile(database)).query("size_test >= @FEWEST_TESTED")
     runs["error"] = np.maximum(1 - runs.score_test, 0.5 / runs.size_test).clip(upper=0.99)
     found = {}
-    for (data, learner), curve in runs.groupby(["openmlid", "learner"]):
+    for (*data, learner), curve in runs.groupby(["openmlid", "size_test", "learner"]):
         by_size = {size: of.to_numpy() for size, of in curve.groupby("size_train").error if len(of) == 25}
         sizes = sorted(by_size)[2 : 2 + ANCHORS[1]]
         if len(sizes) > ANCHORS[0]:
-            found.setdefault(data, {})[learner] = {size: by_size[size] for size in sizes}
-    return [curves for curves in found.values() if len(curves) > 1]
+            found.setdefault(tuple(data), {})[learner] = {size: by_size[size] for size in sizes}
+    return [(items, curves) for (_, items), curves in found.items() if len(curves) > 1]
 
 
 class World:
     """Two models, their errors in any run and their true curves; one model under two names if `null`."""
 
     def __init__(self, null, rng):
-        self.start, self.runs, self.place = int(rng.integers(2**31)), {}, None
+        self.start, self.items, self.place = int(rng.integers(2**31)), None, None
         if STUDY:
-            curves = read_lcdb()[rng.integers(len(read_lcdb()))]
+            self.items, curves = read_lcdb()[rng.integers(len(read_lcdb()))]
             names = rng.choice(sorted(curves), 2, replace=False)
             names = names[[0, 0]] if null else names
             sizes = sorted(set(curves[names[0]]) & set(curves[names[1]]))
@@ -244,12 +245,13 @@ class World:
     def row(self, model, size, seed):
         error = self.draw(model, size, seed)
         row = {"run": f"{model}-{size}-{seed}", "model": model, "family": model, "train_size": size, "seed": seed}
-        return {**row, "accuracy": 1 - error, "error": error}
+        return {**row, "accuracy": 1 - error, "error": error, "test_items": self.items}
 
 
 def spend(world, question, cost, time, stops=True):
     """Spend a time; return the results, the answer and the time that was spent."""
     at = [question.size] if question.of_cells else world.grid[:4]
+    question = replace(question, seconds=time)
     design = Design({m: [m] for m in "ab"}, at, at if question.of_cells else world.sizes, range(3))
     rows, asked, spent, looked = [], [], 0.0, 0
     while True:
@@ -270,54 +272,66 @@ def spend(world, question, cost, time, stops=True):
     return results, judge(results, question), spent
 
 
-def find_interval(results, question):
-    """Find the interval of an answer, in logs of a size or an error, or in points; infinite where none is claimed."""
+def find_intervals(results, question):
+    """Find the intervals of an answer by model: in logs of a size or an error, or in points; infinite without a claim.
+
+    A law's are of both models, the best result's of the best one.
+    """
     if question.kind == "crossover":
         found = results.fits.between[1] if results.fits.between else None
         sure = found is not None and found.claim == "sure"
-        return (math.log(found.low), math.log(found.high or math.inf)) if sure else (-math.inf, math.inf)
+        return {"": (math.log(found.low), math.log(found.high or math.inf)) if sure else (-math.inf, math.inf)}
     if question.kind == "law":
-        return tuple(np.log(results.fits.by_model["a"].interval(question.size)))
+        laws = {model: fit for model, fit in results.fits.by_model.items() if fit.laws}
+        return {model: tuple(np.log(fit.interval(question.size))) for model, fit in laws.items()}
+    cells = {model: of[question.size] for model, of in results.by_model.items()}
     if question.kind == "best":
-        cell = results.by_model["a"][question.size].interval
-        return cell.low, cell.high
+        best = max(cells, key=lambda model: cells[model].mean)
+        return {best: (cells[best].interval.low, cells[best].interval.high)}
     gap = results.gap("a", "b", question.size)
-    return (gap.estimate.low, gap.estimate.high) if gap.best == "a" else (-gap.estimate.high, -gap.estimate.low)
+    ends = gap.estimate.low, gap.estimate.high
+    return {"": ends if gap.best == "a" else (-ends[1], -ends[0])}
+
+
+def find_width(intervals):
+    return max((high - low for low, high in intervals.values()), default=math.inf)
 
 
 def make_spending(kind, costs, null, rng):
     for module in (crossovers, fit, rounds_of_study, stats):
         module.DRAWS = 600  # a quarter of the time
     world = World(null, rng)
+    while STUDY and kind == "crossover" and not null and len(world.between) != 1:
+        world = World(null, rng)
     at = {"leader": world.grid[-2], "best": world.grid[-2], "law": world.grid[-1]}.get(kind)
     cost = (lambda size: size / 1000) if costs == "by size" else (lambda size: 1.0)
     return world, Question(kind, at), cost, 6 * sum(map(cost, world.grid))
 
 
-def is_true(world, question, low, high):
-    """Whether the interval of a claim holds the truth; None where nothing is claimed."""
+def is_true(world, question, model, low, high):
+    """Whether the interval of a claim holds the truth; NaN where nothing is claimed."""
     if question.kind == "crossover":
         if low == -math.inf:
-            return None
+            return math.nan
         if world.place:
             return low <= math.log(world.place) <= high
         return any(low <= math.log(b) and high >= math.log(a) for a, b in world.between)
     a, b = (world.truth(m, question.size) for m in "ab")
-    return low <= {"law": math.log(a), "best": 1 - a}.get(question.kind, b - a) <= high
+    error = b if model == "b" else a
+    return low <= {"law": math.log(error), "best": 1 - error}.get(question.kind, b - a) <= high
 
 
 def spent(kind, costs, rng):
     """As narrow as a grid's for half of its cost; part of the grid's cost at the stop; decided; its interval true."""
     world, question, cost, time = make_spending(kind, costs, False, rng)
     grid = [{**world.row(m, n, k), "wall_s": cost(n)} for m, n, k in product("ab", world.grid, range(3))]
-    low, high = find_interval(Results(grid, outcomes={}), question)
-    narrow = np.nan
-    if high - low < math.inf:
-        half = find_interval(spend(world, question, cost, time / 2, stops=False)[0], question)
-        narrow = half[1] - half[0] <= high - low
+    width, narrow = find_width(find_intervals(Results(grid, outcomes={}), question)), math.nan
+    if width < math.inf:
+        half, *_ = spend(world, question, cost, time / 2, stops=False)
+        narrow = find_width(find_intervals(half, question)) <= width
     results, answer, taken = spend(world, question, cost, time)
-    true = is_true(world, question, *find_interval(results, question))
-    return [narrow, taken / time, answer.decided, np.nan if true is None else true]
+    true = [is_true(world, question, model, *ends) for model, ends in find_intervals(results, question).items()]
+    return [narrow, taken / time, answer.decided, np.mean(true) if true else math.nan]
 
 
 def spent_null(kind, costs, rng):
@@ -488,7 +502,7 @@ COLUMNS = {
 }
 
 
-def ask(name, case, trials, start):
+def ask(name, case, trials):
     question = QUESTIONS[name][0]
     return [
         question(
@@ -497,7 +511,7 @@ def ask(name, case, trials, start):
                 [trial, *(zlib.crc32(one.encode()) if isinstance(one, str) else hash(one) for one in case)]
             ),
         )
-        for trial in range(start, trials, 2)
+        for trial in trials
     ]
 
 
@@ -505,6 +519,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="+", choices=QUESTIONS)
     parser.add_argument("--trials", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first trial, which draws what it draws")
     parser.add_argument("--study", default="", help="a study of 16 trials, for halves")
     args = parser.parse_args()
     global STUDY
@@ -515,7 +530,8 @@ def main():
             columns = COLUMNS.get(name, "yes")
             print(f"\n{what.__doc__}\n\n| {of} | {columns} | of |\n|---|{'---:|' * (columns.count('|') + 2)}")
             for case in cases:
-                halves = [pool.submit(ask, name, case, args.trials, start) for start in (0, 1)]
+                trials = range(args.first, args.first + args.trials)
+                halves = [pool.submit(ask, name, case, trials[start::2]) for start in (0, 1)]
                 answers = [answer for half in halves for answer in half.result() if answer is not None]
                 shares = np.atleast_1d(np.nanmean(answers, axis=0)) if answers else []
                 cells = [", ".join(map(str, case)), *(f"{share:.1%}" for share in shares), str(len(answers))]

@@ -238,9 +238,10 @@ class M4(Law):
 
 def logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return log(1 + exp(u)), 1 / (1 + exp(-u)) and 1 / (1 + exp(u))."""
-    small = np.exp(-np.abs(u))
-    upper, lower = (np.where(sign * u >= 0, 1.0, small) / (1 + small) for sign in (1, -1))
-    return np.maximum(u, 0) + np.log1p(small), upper, lower
+    small, positive = np.exp(-np.abs(u)), u >= 0
+    more, less = 1 / (1 + small), small / (1 + small)
+    soft = np.maximum(u, 0) + np.log1p(small)
+    return soft, np.where(positive, more, less), np.where(positive, less, more)
 
 
 FORMS: dict[str, type[Law]] = {form.name: form for form in (M1, M2, M3, M4)}
@@ -258,7 +259,7 @@ def minimise(
     The squares are of log errors (B, N) or (N); `weights` (B, N) or (N) are the number of runs of each size. A
     parameter on its bound that wants to leave stays there.
     """
-    low, high = law.bounds
+    low, high = (np.broadcast_to(bound, theta.shape) for bound in law.bounds)
     best = np.clip(theta, low, high)
     target, weights = (np.broadcast_to(array, (len(best), len(log_sizes))) for array in (log_errors, weights))
     # of the problems that have not converged, `open_ones`: where each is, and how its sum of squares goes on from there
@@ -283,10 +284,10 @@ def minimise(
         if done.all():
             break
         if done.any():
-            of_each = open_ones, current, square, damping, normal, gradient, target, weights
-            open_ones, current, square, damping, normal, gradient, target, weights = (one[~done] for one in of_each)
+            of_each = open_ones, current, square, damping, normal, gradient, target, weights, low, high
+            of_each = (one[~done] for one in of_each)
+            open_ones, current, square, damping, normal, gradient, target, weights, low, high = of_each
             law = law if len(law.level) == 1 else type(law)(law.curves[:, ~done])  # a law of one curve is for any
-            low, high = law.bounds
     return best, costs
 
 
@@ -315,7 +316,8 @@ def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, 
     residuals = target - predicted
     jacobian = np.stack(by_parameter, axis=1)  # (B, P, N)
     weighted = jacobian * weights[:, None]
-    square = np.nan_to_num((weights * residuals**2).sum(1), nan=np.inf)
+    square = (weights * residuals**2).sum(1)
+    square[np.isnan(square)] = np.inf
     return square, weighted @ jacobian.transpose(0, 2, 1), (weighted @ residuals[:, :, None])[:, :, 0]
 
 

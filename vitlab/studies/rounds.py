@@ -125,13 +125,12 @@ def plan_round(
 
 # ---- a time to spend
 
-FIFTH = 0.2  # of the time: how often a study looks whether its question is decided
+FIFTH = 0.2  # of the time: how often a study looks whether its question is decided, and what a round takes
 NOW = 2 / 3  # of the error that is left: what one `--spend` may use; the rest is for a later one
 OF_LOOKS = 1.05  # of the bound of one look: what five looks cost, by O'Brien and Fleming
 FINISH = 5.0  # seconds for the report
 TWICE = math.log(2)  # the widest interval of a decided crossover, in its logarithm
 FIRST_TRIALS = 2  # of recipes
-PART = 0.2  # of the time left: what a round takes at least, or its first run
 LEAST = 0.01  # of the variance: a run that takes less is not worth its time
 MOST_PROPOSALS = 50  # of a round
 TINY = 1e-12  # above 0
@@ -244,10 +243,15 @@ def judge(results: Results, question: Question, largest: float = 0.0) -> Answer:
         narrow = found.claim == "sure" and found.high and math.log(found.high / found.low) <= TWICE
         apart = found.size is None and found.below is None
         apart = apart and (found.p_none or 0.0) > 1 - (1 - CONFIDENCE) / results.looks
+        # the gaps of one seed are over test items alone
+        decided = (narrow or apart) and all(fit.runs.repeated for fit in fits.compared)
         text = describe_crossover(found, *names, fits.unit)
-        return Answer(text, bool(narrow or apart), draw_crossing(*fits.compared, max(largest, *results.sizes)))
+        largest = max(largest, *results.sizes)
+        return Answer(text, bool(decided), draw_crossing(*fits.compared, largest, found.claim == "sure"))
     known = {model: fit for model, fit in fits.by_model.items() if fit.laws}
-    if known.keys() < results.by_model.keys() or not known:
+    # the errors of one seed may rise by chance; those of several have no law
+    rising = {model for model, fit in fits.by_model.items() if fit.runs.trend > 0 and fit.runs.repeated}
+    if not known or known.keys() | rising < results.by_model.keys():
         return UNKNOWN
     texts, widths = [], []
     for model, fit in known.items():
@@ -255,6 +259,7 @@ def judge(results: Results, question: Question, largest: float = 0.0) -> Answer:
         widths.append(math.log(high / low) / 2 if metric.relative else (high - low) / 2)
         numbers = (metric.text(float(one)) for one in (fit.predict(size), low, high))
         texts.append("{}: {} {} ({} to {})".format(model, fits.error_name, *numbers))
+    texts += [f"{model}: no law, its {fits.error_name} rises" for model in sorted(rising)]
     draws = [fit.draw_log_errors(np.log([size]))[:, 0] for fit in known.values()]
     return Answer(f"at {whole(size)} {', '.join(texts)}", max(widths) <= margin, np.stack(draws, axis=1))
 
@@ -277,7 +282,7 @@ def judge_cells(results: Results, question: Question, margin: float) -> Answer:
     decided = not in_doubt and all(len(cell.rows) > 1 for cell in cells.values())
     if question.kind == "best":
         width = cells[best].interval.half_width
-        decided = width is not None and width <= margin and len(cells[best].rows) > 1
+        decided = width is not None and width <= margin and len(cells[best].rows) > 2  # two may agree by chance
         text = f"reaches {metric.text(cells[best].mean)}{'' if width is None else f' ± {metric.width(width)}'}"
     elif not in_doubt:
         in_doubt = others
@@ -296,14 +301,30 @@ def draw_seeds(results: Results, models: Sequence[str], size: int) -> tuple[np.n
     return of_mean * np.random.default_rng(0).standard_normal(DRAWS), float(np.linalg.norm(spreads))
 
 
-def draw_crossing(first: Fit, second: Fit, largest: float) -> np.ndarray:
-    """Draw up to which log size the model leads that leads at first, (DRAWS, 1), up to twice the largest size."""
+def read_beyond(fit: Fit, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
+    """Read means as `Fit.read_means`, beyond the data by laws that miss it, too: what to train may rest on a guess."""
+    lines, beyond = fit.read_means(log_sizes, role), log_sizes > fit.runs.log_sizes[-1]
+    if beyond.any() and fit.laws and not fit.holds:
+        drawn = fit.draw_log_errors(log_sizes[beyond], role)
+        lines[:, beyond] = np.vstack([fit.log_errors(log_sizes[beyond]), drawn])
+    return lines
+
+
+def draw_crossing(first: Fit, second: Fit, largest: float, sure: bool) -> np.ndarray:
+    """Draw up to which log size the model leads that leads at first, (DRAWS, Q), up to twice the largest size.
+
+    No crossover is sure without a clear leader: until it is, also draw the clearest difference before and after it.
+    """
     both = [fit.runs.log_sizes for fit in (first, second)]
     low, high = max(x[0] for x in both), min(x[-1] for x in both)
     grid = np.union1d(np.concatenate(both), np.linspace(low, math.log(NEAR * largest), 24))
-    grid = grid[(grid >= low) & (grid <= (math.inf if first.holds and second.holds else high))]
-    lines = first.read_means(grid) - second.read_means(grid, role=1)
-    return find_turn(grid, lines[1:] * (np.sign(lines[0, 0]) or 1.0))[:, None]
+    grid = grid[(grid >= low) & (grid <= (math.inf if first.laws and second.laws else high))]
+    lines = read_beyond(first, grid) - read_beyond(second, grid, role=1)
+    turn = find_turn(grid, lines[1:] * (np.sign(lines[0, 0]) or 1.0))
+    clear = np.isin(grid, np.concatenate(both)) * np.abs(lines[0]) / (lines[1:].std(axis=0) + TINY)
+    sides = [] if sure else [clear * (grid <= np.median(turn)), clear * (grid > np.median(turn))]
+    places = [int(side.argmax()) for side in sides if side.any()]
+    return np.stack([turn, *(lines[1:, place] / abs(lines[0, place]) for place in places)], axis=1)
 
 
 Cells = dict[tuple[tuple[str, ...], int], tuple[np.ndarray, float]]  # by models and size: draws (DRAWS,), spread
@@ -317,7 +338,9 @@ def draw_cells(results: Results, question: Question, design: Design, answer: Ans
     if question.of_cells:
         return {(answer.models, question.size): draw_seeds(results, answer.models, question.size)}
     fits, crossing, tables = results.fits, question.kind == "crossover", []
-    sides = zip(results.contenders.values(), fits.compared, strict=True) if crossing else fits.by_model.items()
+    sides = [(model, fit) for model, fit in fits.by_model.items() if fit.laws]
+    if crossing:
+        sides = [*zip(results.contenders.values(), fits.compared, strict=True)]
     for role, (of, fit) in enumerate(sides):
         x, spreads, of_seeds = fit.runs.log_sizes, fit.noise[0], fit.noise_of_means - fit.of_items
         tables.append({})
@@ -326,8 +349,8 @@ def draw_cells(results: Results, question: Question, design: Design, answer: Ans
             place = int(np.abs(x - math.log(size)).argmin())
             if np.isclose(x[place], math.log(size)):
                 tables[-1][size] = model, of_seeds[:, place], float(spreads[place])
-            elif fit.holds and size not in results.by_model[model]:  # else the budget limits it: no law has it
-                drawn = fit.read_means(np.log([size]), role * crossing)[1:, 0]
+            elif fit.laws and size not in results.by_model[model]:  # else the budget limits it: no law has it
+                drawn = read_beyond(fit, np.log([size]), role * crossing)[1:, 0]
                 tables[-1][size] = model, drawn, float(np.interp(math.log(size), x, spreads))
     if not crossing:
         return {((model,), size): (drawn, spread) for of in tables for size, (model, drawn, spread) in of.items()}
@@ -414,7 +437,7 @@ def propose(
             seconds[model] = sum(join("", list_trial(model)).seconds)
     ranked = rank(answer.draws, cells, luck, seconds) if cells else ()
     more = (add(key, share=share) if key in luck else add(*key, share) for key, share in ranked)
-    return take(more, left, jobs, PART * left if math.isfinite(left) else 0.0)
+    return take(more, left, jobs, FIFTH * question.seconds)
 
 
 def take(proposals: Iterable[Proposal], left: float, jobs: int, enough: float = math.inf) -> list[Proposal]:

@@ -188,6 +188,9 @@ def test_one_seed_decides_nothing_however_clear_its_test_items_are():
     assert results.gap("vit", "mlp", 1000).verdict == "lead"
     assert not judge(results, Question("leader", 1000)).decided
     assert not judge(results, Question("best", 1000)).decided
+    same = [{**rows[0], "seed": seed} for seed in range(3)]
+    decided = [judge(Results(same[:n], outcomes={}), Question("best", 1000)).decided for n in (2, 3)]
+    assert decided == [False, True], "two seeds may agree by chance"
 
 
 def test_a_command_that_was_killed_goes_on_with_its_time(tmp_path, monkeypatch):
@@ -218,3 +221,44 @@ def test_a_crossover_is_sought_where_it_lies():
     assert {size for _, size, _ in one.runs} <= {2000, 2800}
     assert {name for name, *_ in one.runs} == {*laws}
     assert not propose(results, question, design, answer, asked, left=1.5), "a pair takes two seconds"
+
+
+def make_rows(laws, sizes, seeds, noise):
+    rows = []
+    for model, size, seed in product(laws, sizes, range(seeds)):
+        error = laws[model](size) * np.exp(noise * np.random.default_rng([seed, size, len(model)]).standard_normal())
+        row = {"run": f"{model}-{size}-{seed}", "model": model, "train_size": size, "seed": seed, "wall_s": 1.0}
+        rows.append({**row, "accuracy": 1 - error})
+    return rows
+
+
+LAWS = {"vit": lambda x: 0.2 * (x / 2000) ** -0.5, "resnet": lambda x: 0.2 * (x / 2000) ** -0.25}
+SIZES = [500, 1000, 2000, 4000, 8000]
+
+
+def test_a_crossover_of_one_seed_is_sure_and_decides_nothing():
+    rows = {seeds: make_rows(LAWS, SIZES, seeds, 1e-3) for seeds in (1, 3)}
+    items = {row["run"]: (np.arange(4000) < 4000 * row["accuracy"]).astype(np.float32) for row in rows[3]}
+    of_items = {row["run"]: items[row["run"]] for row in rows[1]}
+    answers = [judge(Results(rows[n], outcomes=kept), Question()) for n, kept in ((1, of_items), (3, items))]
+    assert all(answer.text.startswith("ViT passes ResNet at 2,000") for answer in answers)
+    assert [answer.decided for answer in answers] == [False, True]
+    noisy = judge(Results(make_rows(LAWS, SIZES, 2, 0.3), outcomes={}), Question())
+    assert (answers[1].draws.shape[1], noisy.draws.shape[1]) == (1, 3), "what is not sure needs clear leaders"
+
+
+def test_a_model_without_a_law_stops_no_other_and_a_law_that_misses_is_measured_where_it_is_asked():
+    question, design = Question("law", 8000), Design({m: [m] for m in ("vit", "mlp")}, SIZES[:4], SIZES, range(3))
+    rising = {**LAWS, "mlp": lambda x: 0.2 * (x / 2000) ** 0.5}
+    rising.pop("resnet")
+    one, two = (judge(Results(make_rows(rising, SIZES[:4], n, 0.01), outcomes={}), question) for n in (1, 2))
+    assert not one.draws.size, "one seed rises by chance"
+    assert two.draws.shape[1] == 1
+    assert two.text.endswith("mlp: no law, its error rises")
+    jumps = {"vit": LAWS["vit"], "mlp": lambda x: 0.3 if x in (500, 2000) else 0.05}
+    rows = make_rows(jumps, SIZES[:4], 1, 0.01)
+    results = Results(rows, outcomes={})
+    assert not results.fits.by_model["mlp"].holds
+    asked = [(row["model"], row["train_size"], row["seed"]) for row in rows]
+    proposals = propose(results, question, design, judge(results, question), asked, left=60.0)
+    assert proposals[0].runs == [("mlp", 8000, 0)]
