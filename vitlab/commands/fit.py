@@ -214,8 +214,8 @@ def fit_several_sizes(args: Namespace, group: list[str], limit: float) -> int:
         parts = [found[key].to_numpy() for key in (*best, y)]
         try:
             if best:
-                told = "trial" in table and table.trial[rows].str.strip().ne("").all()
-                recipes = table["trial" if told else args.best][found.index].factorize()[0]
+                numbered = "trial" in table and table.trial[rows].str.strip().ne("").all()
+                recipes = table["trial" if numbered else args.best][found.index].factorize()[0]
                 laws[label] = fit_best(found[of_group[label]].to_numpy(), *parts, recipes, limit)
             else:
                 laws[label] = fit_surface(*found[x].to_numpy().T, *parts)
@@ -271,8 +271,8 @@ def show_best(laws: Mapping[str, "BestLaw"], of_group: Mapping[str, list[str]], 
             f"{x}^{a:.2f} ({b:.2f} to {c:.2f})" for x, (a, b, c) in zip(of_group[name], law.exponents, strict=True)
         ]
         for size, (value, low, high) in zip(law.asked, law.predict(law.asked), strict=True):
-            told = f"{value:.3g} ({low:.3g} to {high:.3g})" if high / low < law.tried else "not told by these runs"
-            rows.append([name, " ".join(powers), name_size(size), told])
+            text = f"{value:.3g} ({low:.3g} to {high:.3g})" if high / low < law.tried else "unknown from these runs"
+            rows.append([name, " ".join(powers), name_size(size), text])
             name, powers = "", []
     console.print(tabulate(["", f"best {best} goes with (90%)", "at", f"best {best} (90%)"], rows))
     for name, law in laws.items():

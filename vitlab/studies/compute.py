@@ -44,10 +44,10 @@ class BestSize:
         """Describe it: `with 1.00 TFLOP at 140k parameters (90% interval 100k to 190k)`."""
         signs = ["below " if one <= self.ends[0] else "above " if one >= self.ends[1] else "" for one in self.best]
         value, low, high = (f"{sign}{count(np.exp(one))}" for sign, one in zip(signs, self.best, strict=True))
-        told = f"at {value} parameters (90% interval {low} to {high})"
+        place = f"at {value} parameters (90% interval {low} to {high})"
         if not self.inside:
-            told = f"not inside the sizes but at their end, {count(np.exp(self.best[0]))}"
-        return f"with {with_prefix(self.budget, 'FLOP')} {told}"
+            place = f"not inside the sizes but at their end, {count(np.exp(self.best[0]))}"
+        return f"with {with_prefix(self.budget, 'FLOP')} {place}"
 
 
 def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray) -> list[BestSize]:
@@ -90,14 +90,14 @@ class Surface:
     rmse: float
 
     @property
-    def told(self) -> bool:
-        """Whether the law may be drawn: as others, and the error surely falls with N and with D."""
+    def holds(self) -> bool:
+        """Whether the law is near all runs, as others that are drawn, and the error surely falls with N and with D."""
         return self.rmse <= LARGEST_MISS and min(self.params[name][1] for name in ("alpha", "beta")) > FLATTEST
 
     def describe(self) -> str:
         """Describe the law: `E + A/N^alpha + B/D^beta with alpha 0.347 (0.324 to 0.369), ...`."""
-        if not self.told:
-            return "E + A/N^alpha + B/D^beta is not told by these runs"
+        if not self.holds:
+            return "E + A/N^alpha + B/D^beta does not fit these runs, or an exponent may be 0"
         texts = {name: [significant(round(one, 6)) for one in three] for name, three in self.params.items()}
         alpha, beta, e, power = ("{} ({} to {})".format(*texts[name]) for name in ("alpha", "beta", "E", "exponent"))
         return f"E + A/N^alpha + B/D^beta with alpha {alpha}, beta {beta}, E {e}; the best N grows as compute^{power}"

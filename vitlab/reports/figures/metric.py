@@ -408,8 +408,8 @@ def draw_model_sizes(results: Results) -> Iterator[Figure]:
     """
     metric, fits, rows, texts, parts = results.metric, results.fits, [], [], []
     for model, cells in results.by_model.items() if fits.error_name else ():
-        told = {size: cell for size, cell in cells.items() if cell.beats_chance and " size=" in model}
-        rows += [{**row, "error": error} for row, error, _ in fits.list_errors(results, told) if row.get("budget")]
+        learned = {size: cell for size, cell in cells.items() if cell.beats_chance and " size=" in model}
+        rows += [{**row, "error": error} for row, error, _ in fits.list_errors(results, learned) if row.get("budget")]
     if not rows:
         return
     runs = pd.DataFrame(rows)
@@ -438,7 +438,7 @@ def draw_model_sizes(results: Results) -> Iterator[Figure]:
         with suppress(UserError):  # too few runs
             law = fit_surface(*here[["params", key, "error"]].to_numpy(float).T)
             texts.append(f"{name}, N parameters, D {what}: {law.describe()}.")
-            for number, some in here.groupby(key) if law.told and "flops" not in {*here.unit} else ():
+            for number, some in here.groupby(key) if law.holds and "flops" not in {*here.unit} else ():
                 add(name, f"{what} {number:,}", some, partial(law.predict, data=number))
     if parts:
         yield Figure(
