@@ -7,8 +7,9 @@ import numpy as np
 from tests.texts import ragged
 from vitlab import tasks
 from vitlab.config import TrainConfig, compose
-from vitlab.data.base import NO_TAG, TextData, Texts
+from vitlab.data.base import TextData, Texts
 from vitlab.data.loader import Items
+from vitlab.data.text import NO_TAG
 
 LENGTH, V = 13, 31
 GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, document_end=3, special=(0, 1, 2, 3), size=V)

@@ -23,7 +23,6 @@ MODULES = {  # of kinds that share one; another kind has a module of its own nam
     **dict.fromkeys(("textfile", "table", "conll", "parallel", "huggingface", "mixture", "squad"), "texts"),
     **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers", "facts"), "corpora"),
 }
-NO_TAG = -100  # of a token that carries no tag, as torch's cross-entropy ignores it
 Show = Callable[[str, int, int | None], None]  # shows progress: what is done, how much, of how much if known
 BESIDE = ("targets", "groups", "blocks", "names", "together")  # what a Split may say of each item
 

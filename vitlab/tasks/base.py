@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.data.base import NO_TAG, Show, Split
+from vitlab.data.base import Show, Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.sequences import IGNORE_INDEX
+from vitlab.data.text import NO_TAG
 from vitlab.tasks.metrics import CHOICES, IMAGES, LABELS, MEASURES, METRICS, TABLES, TEXTS
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from torch import Generator, Tensor, nn
 from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.base import NO_TAG, TextData
+from vitlab.data.base import TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
+from vitlab.data.text import NO_TAG
 from vitlab.tasks.base import Classes, Measured, Numbers, Objective, TargetTask, TokenInputs
 from vitlab.tasks.metrics import ANSWERS, CHOICES, NUMBERS, TAGS, TEXTS
 

@@ -10,9 +10,9 @@ import torch
 from tests import classified
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.data.base import NO_TAG
 from vitlab.data.loader import Items
 from vitlab.data.opening import open_data
+from vitlab.data.text import NO_TAG
 from vitlab.data.text.texts import read
 from vitlab.tasks.measures import score_answer
 from vitlab.tasks.text_classification import LONGEST_ANSWER, count_span_nats, find_answers, find_spans, read_spans

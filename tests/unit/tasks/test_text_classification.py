@@ -8,7 +8,7 @@ from tests.classified import BODIES, GPT, KINDS, LENGTH, build, data, texts, who
 from tests.learning import learn_by_heart, mean_loss
 from vitlab import models
 from vitlab.config import UserError
-from vitlab.data.base import NO_TAG
+from vitlab.data.text import NO_TAG
 from vitlab.tasks.text_classification import flatten_sequences
 
 

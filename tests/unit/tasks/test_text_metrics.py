@@ -9,8 +9,8 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
 
 from tests.classified import LENGTH, build, data
-from vitlab.data.base import NO_TAG
 from vitlab.data.loader import eval_loader
+from vitlab.data.text import NO_TAG
 
 
 class Fixed(torch.nn.Module):

@@ -19,7 +19,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from vitlab.config import UserError, choices_text, first_line
-from vitlab.data.base import NO_TAG
+from vitlab.data.text import NO_TAG
 from vitlab.files import check_regular, reading, write_text
 
 KINDS = ("bpe", "wordpiece", "characters")

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from tests.texts import ragged
-from vitlab.data.base import NO_TAG, Texts
+from vitlab.data.base import Texts
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
+from vitlab.data.text import NO_TAG
 
 GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, size=29)
 BERT = SimpleNamespace(pad=0, start=1, separator=2, end=2, size=29)

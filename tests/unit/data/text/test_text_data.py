@@ -13,8 +13,8 @@ from tests.unit.data.conftest import assert_divided
 from tests.unit.data.text.test_text_files import items
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.base import NO_TAG, list_arrays
-from vitlab.data.text import corpora, tokenization
+from vitlab.data.base import list_arrays
+from vitlab.data.text import NO_TAG, corpora, tokenization
 
 MODULE = """
     import time

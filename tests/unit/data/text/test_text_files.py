@@ -13,7 +13,7 @@ import pytest
 from tests.unit.data.conftest import assert_divided
 from vitlab import config, data, tasks
 from vitlab.config import UserError
-from vitlab.data.base import NO_TAG
+from vitlab.data.text import NO_TAG
 
 
 def load(name, **changes):

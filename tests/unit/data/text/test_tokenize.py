@@ -9,8 +9,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from vitlab.config import UserError
-from vitlab.data.base import NO_TAG
-from vitlab.data.text import tokenization
+from vitlab.data.text import NO_TAG, tokenization
 
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the log.",
