@@ -97,8 +97,10 @@ def test_every_answer_belongs_to_the_folder_as_it_is_now(photos, tmp_path):
     assert ask(photos, out=out) == first
     (photos / "red" / "00.png").touch()
     assert ask(photos, "--hours", "2", out=out) == {**first, "hours": 2.0}
-    shutil.copytree(photos, tmp_path / "moved")
-    assert {**ask(tmp_path / "moved", out=out), "data": first["data"]} == first
+    for folder in (photos, out):  # moved together
+        shutil.copytree(folder, tmp_path / "project" / folder.name)
+    moved = ask(tmp_path / "project" / photos.name, out=tmp_path / "project" / out.name)
+    assert {**moved, "data": first["data"]} == first
     changes = {
         "a copy": lambda: shutil.copy(photos / "red" / "05.png", photos / "red" / "05-again.png"),
         "a picture more": lambda: write_noise(photos / "red" / "new.png", 0, 500),

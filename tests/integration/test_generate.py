@@ -100,7 +100,7 @@ def test_what_is_wrong_with_the_files_is_said_and_nothing_is_written(run, files)
         (["--reference", files / "none.txt"], {}, ["none.txt: no such file"]),
         ([], {"source": "long.txt"}, ["line 2 has", "takes 24"]),
         ([], {"source": "bytes.txt"}, ["byte 3 (0xff) is not UTF-8"]),
-        ([], {"out": "in.txt"}, ["is the file of --input"]),
+        ([], {"out": "in.txt"}, ["in.txt: exists; delete it"]),
         ([], {"out": "."}, ["is a folder"]),
         ([], {"out": "in.txt/out.txt"}, ["cannot write there"]),
         (["--beams", "2", "--top-k", "3"], {}, ["--beams cannot be combined with sampling options (--top-k)"]),

@@ -12,7 +12,7 @@ from vitlab.config import UserError, printable, raise_all
 from vitlab.console import Console, tabulate
 from vitlab.files import write_json
 from vitlab.formatting import cut_lines, plural
-from vitlab.training.files import refuse_unwritable
+from vitlab.training.files import mark_output, refuse_output
 
 if TYPE_CHECKING:
     from vitlab.data.look import Look
@@ -60,7 +60,7 @@ def look(words: Sequence[str]) -> int:
     parser.add_out("where to write data.html and data.json")
     parser.add_json()
     args = parser.parse_args(words)
-    _, facts, paths = look_into(args.folder.expanduser(), args.out)
+    _, facts, paths = look_into(args.folder.expanduser(), args.out, "data")
     if args.json:
         print(json.dumps(facts, indent=1))
     else:
@@ -70,15 +70,18 @@ def look(words: Sequence[str]) -> int:
     return 0
 
 
-def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list[Path]]":
-    """Look at a folder; return the look, its facts, and the page and the document written to OUT. Raises UserError."""
+def look_into(root: Path, out: Path | None, command: str) -> "tuple[Look, dict[str, Any], list[Path]]":
+    """Look at a folder for a command; return the look, its facts, the page and document written to OUT.
+
+    Raises UserError.
+    """
     from vitlab.data.images import imagefolder  # numpy: the help does without
 
     raise_all(imagefolder.check_root(root))
     if out and out.resolve().is_relative_to(root.resolve()):
         raise UserError(f"--out {out}: is inside {root}, whose folders are classes; give another folder")
     if out:
-        refuse_unwritable(out)
+        refuse_output(out, command, root)
     from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
     from vitlab.data.opening import progress_bar
 
@@ -89,6 +92,7 @@ def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list
         return found, facts, []
     from vitlab.reports.pages.data_look import write_data_page
 
+    mark_output(out, command, root)
     write_json(out / "data.json", facts)
     return found, facts, [write_data_page(out / "data.html", found, facts), out / "data.json"]
 
@@ -232,7 +236,7 @@ parse_share = typed(
 
 def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     """List the pictures of a folder, print what is left out, and write a look at it to OUT/data.html and data.json."""
-    look, facts, (page, _) = look_into(root, out)
+    look, facts, (page, _) = look_into(root, out, "advise")
     for picture in look.unreadable:
         console.say(printable(f"left out, cannot be read: {picture.path} ({picture.error})"))
     for skipped in look.skipped:
@@ -258,7 +262,7 @@ def list_table(keys: Sequence[str], out: Path, console: Console) -> Pictures:
     from vitlab.data.images import tables
     from vitlab.data.look import read_pictures
 
-    refuse_unwritable(out)
+    refuse_output(out, "advise", *keys)
     config = compose(TrainConfig, list(keys), base={"task": "classification"}).data
     if config.target != "class":
         raise UserError(f"data.target={config.target}: advise is for classes")
@@ -267,6 +271,7 @@ def list_table(keys: Sequence[str], out: Path, console: Console) -> Pictures:
     with progress_bar(console) as progress:
         files = read_pictures(root, [row[config.file] for row in rows], progress)
     raise_all([f"data.root={root}: cannot read {file.path}: {file.error}" for file in files if file.error])
+    mark_output(out, "advise", *keys)
     classes, labels, _ = tables.read_targets(config, rows)
     names = [row[config.group] if config.group else f"{file.digest}" for row, file in zip(rows, files, strict=True)]
     groups, held_out = np.unique(names, return_inverse=True)[1], None

@@ -15,7 +15,7 @@ from vitlab.commands.arguments import CommandParser, non_empty_path, number_betw
 from vitlab.config import UserError, choices_text, raise_all
 from vitlab.console import Console, tabulate
 from vitlab.formatting import amount, cut_lines, plural
-from vitlab.training.files import refuse_unwritable
+from vitlab.training.files import mark_output, refuse_output
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ def fit(words: Sequence[str]) -> int:
     if of_study is None:
         points = read_points(args.csv, args.x, args.y, group, limit)
     if args.out is not None:
-        refuse_unwritable(args.out)
+        refuse_output(args.out, "fit", args.csv)
     from vitlab.data.opening import progress_bar
     from vitlab.studies.crossover import crossover, data_multiplier
     from vitlab.studies.fit import fit_points
@@ -127,6 +127,7 @@ def put_out(args: Namespace, document: dict[str, Any], plot: Callable[[Any], Any
         from vitlab.files import write_json
         from vitlab.reports.figures import metric, save_figure
 
+        mark_output(args.out, "fit", args.csv)
         path = args.out / ("best.json" if args.best else "fits.json")
         write_json(path, document["groups"] if args.best else document)
         print(path, *(save_figure(plot(metric), args.out) if plot else ()), sep="\n", file=sys.stderr)
@@ -204,7 +205,7 @@ def fit_several_sizes(args: Namespace, group: list[str], limit: float) -> int:
         raise UserError(f"--y {y}: all its values are 0, which has no logarithm")
     numbers[y] = numbers[y].clip(lower=numbers[y][numbers[y] > 0].min() / 2)  # no logarithm of 0
     if args.out is not None:
-        refuse_unwritable(args.out)
+        refuse_output(args.out, "fit", args.csv)
     laws: dict[str, Any] = {}
     of_group: dict[str, list[str]] = {}
     problems = []

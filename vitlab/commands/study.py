@@ -25,7 +25,7 @@ from vitlab.console import Console
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.studies.status import COUNTED, RunState, StatusReader, StudyStatus, make_table
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import refuse_folder, refuse_unwritable
+from vitlab.training.files import mark_output, refuse_output, refuse_unwritable
 from vitlab.training.launch import Stopping
 
 if TYPE_CHECKING:
@@ -242,12 +242,13 @@ def report(words: Sequence[str]) -> int:
         raise_all(f"--{key}: is for several sources, or runs of other programs" for key in given)
         return rewrite(load_results(args.studies[0]), wandb=args.wandb, runs=args.runs, as_json=args.json)
     out = args.out or Path("runs") / f"{Path(args.studies[0]).resolve().stem}-report"
-    refuse_folder(out, "results.csv")
+    refuse_output(out, "report", *args.studies)
     results = load_others(args.studies, **options | {"out": out})
     command = shlex.join(["vitlab", "report", *(word for word in words if word != "--json")])
     results.config["commands"] = [("write this page again", command)]
     said = ", ".join(f"{key} = {text}" for key, text in results.config["read_as"].items())
     print(said, *results.config["notes"], headline(results)[0], sep="\n", file=sys.stderr)
+    mark_output(out, "report", *args.studies)
     return rewrite(results, wandb=args.wandb, runs=args.runs, as_json=args.json)
 
 
