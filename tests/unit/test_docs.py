@@ -136,6 +136,21 @@ def test_every_link_and_named_page_is_there(page):
     assert [name for name in re.findall(r"\b(?:docs|notes)/[\w-]+\.md", text) if not (ROOT / name).is_file()] == []
 
 
+def test_ci_runs_the_commands_of_readme_in_its_order():
+    """The tests pass in a folder where somebody has trained the first study."""
+    wanted = [line.partition("#")[0].split() for line in read_blocks(PAGES[0], "")[0].splitlines()]
+    ran = [line.split() for line in (ROOT / ".ci" / "run").read_text().splitlines() if " && uv run " in line]
+    assert [words[: len(line)] for words, line in zip(ran, wanted, strict=True)] == wanted
+
+
+@pytest.mark.slow
+def test_the_first_command_of_readme_ends_with_its_sentence(tmp_path):
+    words = [sys.executable, "-m", "vitlab", "scale"]
+    said = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert "ViT passes ResNet" in " ".join(said.split())
+    assert len((tmp_path / "runs/arrow/results.csv").read_text().splitlines()) == 25
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_tutorial_run_and_leave_what_it_names(tmp_path):
     page = ROOT / "docs" / "tutorial.md"

@@ -81,7 +81,7 @@ def test_lists_hold_every_file_of_their_folder(vitlab):
         ("train data=digits seed=3", "vit_nano-digits-nall-s3"),
     ],
 )
-def test_a_study_without_a_name_is_arrow_or_quick_and_files_go_below_runs(words, name, monkeypatch):
+def test_a_study_without_a_name_is_arrow_or_quick_and_files_go_below_runs(words, name, there, monkeypatch):
     folders = []
     for what in ("scale.scale", "train.run_rank_0"):
         monkeypatch.setattr(f"vitlab.commands.{what}", lambda config, folder, *_, **__: folders.append(folder) or 0)
