@@ -92,7 +92,7 @@ class StudyFiles:
 
     def refuse(self, config: StudyConfig) -> None:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
-        refuse_folder(self.folder, self.config_path.exists(), self.config_path.name)
+        refuse_folder(self.folder, self.config_path.exists(), "study of vitlab")
         if self.config_path.exists():
             refuse_changes(self.folder, list_study_changes(resolved(config), self.config()), "another name= or --out")
 

@@ -46,13 +46,13 @@ MARK = ".vitlab.json"  # says which command writes the other files of a folder, 
 
 
 def refuse_folder(folder: Path, is_ours: bool, what: str) -> None:
-    """Raise UserError unless `--out` is new, empty, or ours (it holds `what` of vitlab), and can be written to."""
+    """Raise UserError unless `--out` is new, empty, or ours (it holds `what`), and can be written to."""
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--out {folder}: is a file; give a folder")
         others = [path for path in folder.glob("[!.]*") if not path.match("claim.*")]  # of a start that was killed
         if others and not is_ours:
-            raise UserError(f"--out {folder}: is not empty and holds no {what} of vitlab; give another folder")
+            raise UserError(f"--out {folder}: is not empty and holds no {what}; give another folder")
     except OSError as error:
         raise UserError(f"--out {folder}: cannot read it ({error.strerror}); give another folder") from None
     refuse_unwritable(folder)
@@ -65,7 +65,7 @@ def refuse_output(folder: Path, command: str, *subjects: str | Path) -> None:
     """
     found = read_json(folder / MARK, lambda mark: (str(mark["command"]), [str(each) for each in mark["subjects"]]))
     mark = describe_output(folder, command, *subjects)
-    refuse_folder(folder, found is not None, f"files of 'vitlab {command}'")
+    refuse_folder(folder, found is not None, f"output of 'vitlab {command}'")
     if found not in (None, (*mark.values(),)):
         about = [str(place.resolve()) if (place := folder / each).exists() else each for each in found[1]]
         written = f"'vitlab {found[0]}' wrote about {cut_names(about, 3)}"
@@ -166,7 +166,7 @@ class RunFiles:
 
     def refuse(self, config: TrainConfig) -> None:
         """Raise UserError unless this configuration can train here: the folder is new, or holds the same run."""
-        refuse_folder(self.folder, self.config_path.exists(), self.config_path.name)
+        refuse_folder(self.folder, self.config_path.exists(), "run of vitlab")
         self.refuse_other_parts(resolved(config))
         if self.config_path.exists():
             refuse_changes(self.folder, self.changes(resolved(config)))

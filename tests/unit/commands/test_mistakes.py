@@ -53,7 +53,7 @@ data -> the following arguments are required: FOLDER
 data nowhere -> data.root=nowhere: no such folder
 data file -> data.root=file: not a folder
 data empty -> data.root=empty: holds no folders; put the images of each class into a folder of its own
-data photos --out file -> --out file: cannot write there
+data photos --out file -> --out file: is a file; give a folder
 data photos --out photos/look -> --out photos/look: is inside photos, whose folders are classes
 """,
     "train data=glyphs": """

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.files import read_json, write_text
-from vitlab.formatting import duration, finite, folder_link, link, plural, with_prefix
+from vitlab.formatting import TIMES, duration, finite, folder_link, link, plural, with_prefix
 from vitlab.reports import follow_parent, looks, provenance, write_chart
 from vitlab.reports.figures import Figure, describe_chart, draw_study, pack_for_page
 from vitlab.reports.pages import render
@@ -48,6 +48,7 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
                 figures[-1].append(figure)
             else:
                 figures.append([figure])
+        figures[1:] = sorted(figures[1:], key=lambda views: views[0].detail)  # the page folds them
         write_tables(results)
         if results.fits.by_model:
             tables = {"laws": list_params(results.fits.by_model), "crossovers": results.fits.list_crossovers()}
@@ -140,7 +141,7 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     summed = "summed over runs, with fine-tuning" if tuned else "summed over runs"
     planned = f" of {len(runs)}" if len(runs) > len(rows) else ""
     counts = [len({run[place] for run in runs} - {""}) for place in range(len(axes))]
-    asked = ", ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
+    asked = f" {TIMES} ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
     tiles = [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
         {"label": f"{metric.name} with most data{shown}", "entries": entries},
