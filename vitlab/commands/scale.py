@@ -409,7 +409,9 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
     write_report(results)
     (files.folder / LOG).unlink(missing_ok=True)
     log_study(results)
-    show(results, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
+    lacking = {run: error for run in results.run_files if (error := files.run(run).error())}  # analyses or probes
+    errors = {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in {**lacking, **failed}.items()}
+    show(results, errors)
 
 
 def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:

@@ -133,7 +133,8 @@ def pack(runs: Sequence[float], free: Sequence[float]) -> float:
 class StatusReader:
     """Reads a study's folder again and again; reads the result of a finished run once.
 
-    With `variants`, the resolved configuration of each, a run that lacks analyses or probes of it has not finished.
+    With `variants`, the resolved configuration of each, a run that lacks analyses or probes of it has not finished,
+    unless they have failed.
     """
 
     def __init__(self, files: StudyFiles, variants: Mapping[str, Mapping[str, Any]] | None = None):
@@ -160,12 +161,14 @@ class StatusReader:
         if claim and not claim.is_dead and (claim.is_here or claim.age <= DEAD_AFTER):
             return RunState(name, variant, size, "running", read_progress(files), claim)
         result, damage = files.read_result()
-        asked = self.variants.get(variant)  # without it nothing is missing of a result, which was read just now
-        if result is not None and not (asked and list_missing(files, asked)):
+        asked, error = self.variants.get(variant), files.error()
+        # without `asked` nothing is missing of a result, which was read just now
+        missing = list_missing(files, asked) if asked and result is not None else []
+        if result is not None and (not missing or (error is not None and "training" not in missing)):
             self.finished[name] = stamp, RunState(name, variant, size, "finished", result=result)
             return self.finished[name][1]
         progress = read_progress(files)
-        if (error := files.error()) is not None:
+        if error is not None:
             return RunState(name, variant, size, "failed", progress, error=error)
         return RunState(name, variant, size, "waiting", progress, error=damage)
 

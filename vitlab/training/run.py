@@ -230,6 +230,7 @@ class Run:
         # until training resumes from it
         self.checkpoint = read_checkpoint(last) if last.exists() else self.find_trunk()
         self.resumed_step = self.checkpoint["global_step"] if self.checkpoint else 0
+        self.failed: dict[str, str] = {}  # analyses, probes and other tests: why, and how to try each again
         self.trained = self.task  # what training, its evaluations and the test read
         if head := self.prepared.head:
             self.trained = HeadTask(self.task, head, self.compute_features)
@@ -238,6 +239,10 @@ class Run:
         # fewer steps than the budget's once it has stopped early
         stopped_early = self.checkpoint and self.checkpoint.get("callbacks", {}).get("Loop", {}).get("stopped")
         self.last_step = self.resumed_step if stopped_early else self.steps
+
+    def keep(self, names: Sequence[str]) -> list[str]:
+        """List the analyses, probes or other tests that have not failed."""
+        return [name for name in names if name not in self.failed]
 
     def find_trunk(self) -> dict[str, Any] | None:
         """Find the checkpoint of another run that is the last on this run's way, for the loop to go on from.
