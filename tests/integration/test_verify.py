@@ -1,4 +1,4 @@
-"""`vitlab verify`: equal to the last bit, within rounding, among the seeds, or different, and what has changed."""
+"""`vitlab verify`: equal to the last bit, within rounding, or different, and what has changed."""
 
 import json
 import re
@@ -10,8 +10,6 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from tests.integration import commands
-from vitlab.commands.verify import place_among_seeds
-from vitlab.tasks.metrics import find_metric
 
 SHORT = ["budget.steps=9", "train_size=110", "trainer.threads=1", *commands.PLAIN]
 
@@ -96,18 +94,6 @@ def test_a_changed_picture_is_named(tmp_path):
         Image.new("L", (8, 8), 255).save(path)
     answer = verdict(tmp_path / "run")
     assert (answer["verdict"], answer["changes"]) == ("differs", ["data=imagefolder: other contents"])
-
-
-def test_a_result_that_differs_is_placed_among_other_seeds(run):
-    edit(run / "metrics.jsonl", r'"train/loss": [\d.]+', '"train/loss": 9.5')
-    answer = verdict(run, "--seeds", "2")
-    assert (answer["verdict"], answer["seeds"], answer["metric"]) == ("seeds", 3, "accuracy")
-    accuracy = find_metric("accuracy")
-    assert place_among_seeds(accuracy, [0.5, 0.6], 0.5) == {}
-    # by hand: mean 0.6, standard deviation 0.1, t of 2 degrees 4.303, sqrt(4 / 3)
-    placed = place_among_seeds(accuracy, [0.5, 0.6, 0.7], 0.05)
-    assert placed["low"] == pytest.approx(0.6 - 4.3027 * 0.1 * (4 / 3) ** 0.5, abs=1e-4)
-    assert "verdict" not in placed
 
 
 def test_other_weights_or_missing_rows_are_no_rounding(run):

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.formatting import plural
 from vitlab.studies.status import Display, RunState, StudyStatus
-from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import Progress, RunFiles, source_of
 from vitlab.training.launch import Stopping
 
@@ -28,13 +26,12 @@ DESCRIPTION = """Train a finished run again in a temporary folder, from its conf
 
   vitlab verify runs/quick/vit_nano-n500-s0
   vitlab verify runs/quick/vit_nano-n500-s0 --steps 100    # compare its first steps only
-The answer is one of: equal bit for bit; equal within rounding; within the interval of the seeds, of its study or of
---seeds; or the step from which it differs. What has changed since is listed. Exit code 3 if it differs.
+The answer is one of: equal bit for bit; equal within rounding; or the step from which it differs. What has changed
+since is listed. Exit code 3 if it differs.
 What to expect on which machine: docs/reproducing.md"""
 ROUNDING = 1e-3  # the largest relative difference of a loss, or of any validation metric, that counts as rounding
 TIMES = ("wall_s", "train/images_per_s")
-FEWEST = 3  # seeds of an interval
-EXIT_CODES = {"equal": 0, "rounding": 0, "seeds": 0, "differs": 3}
+EXIT_CODES = {"equal": 0, "rounding": 0, "differs": 3}
 
 
 def verify(words: Sequence[str]) -> int:
@@ -42,7 +39,6 @@ def verify(words: Sequence[str]) -> int:
     add = parser.add_argument
     add("run", type=non_empty_path, metavar="RUN")
     add("--steps", type=positive_integer, metavar="N", help="train and compare the first N steps only")
-    add("--seeds", type=positive_integer, default=0, metavar="N", help="if it differs, train N other seeds to compare")
     parser.add_json()
     args = parser.parse_args(words)
     files = RunFiles(args.run)
@@ -58,7 +54,7 @@ def verify(words: Sequence[str]) -> int:
     again["trainer"] = {**config["trainer"], "devices": 1, "nodes": 1, "accumulate": count_parts(config["trainer"])}
     with tempfile.TemporaryDirectory(prefix="vitlab-verify-") as folder:
         run, now = train_again(compose(TrainConfig, base=again), files, Path(folder) / "again", steps)
-        changes, same = list_changes(files, then, run), identity(config, run.data_hash) == then.get("id")
+        changes = list_changes(files, then, run)
         if identity(config, files.data_hash() or run.data_hash) != then.get("id"):
             changes.insert(0, "config.yaml: is not the configuration that was trained")
         document = {
@@ -66,15 +62,6 @@ def verify(words: Sequence[str]) -> int:
             "steps": steps or then["steps"],
             **compare(files, run.files, then, now, steps),
         }
-        if document["verdict"] == "differs" and same and now and now["status"] == "finished":
-            metric = main_metric([then])
-            values = {**of_study(files, then, metric), then["seed"]: metric.value(then)}
-            free = (seed for seed in itertools.count(then["seed"] + 1) if seed not in values)
-            for seed in list(itertools.islice(free, args.seeds)):
-                other = compose(TrainConfig, [("seed", seed)], base=again)
-                values[seed] = metric.value(train_again(other, files, Path(folder) / f"seed-{seed}", None)[1] or {})
-            known = [value for value in values.values() if value is not None]
-            document |= place_among_seeds(metric, known, metric.value(now))
     document["changes"] = changes
     if args.json:
         print(json.dumps(document, indent=1))
@@ -191,31 +178,6 @@ def find_differences(
                 yield old["step"], key, a, b, None if None in (a, b) else abs(a - b) / max(abs(a), abs(b))
 
 
-def of_study(files: RunFiles, then: Mapping[str, Any], metric: Metric) -> dict[int, float | None]:
-    """Return the metric by seed of the runs of a run's study that differ from it in the seed alone."""
-    if not (files.folder.parent / "study.yaml").is_file():
-        return {}
-    from vitlab.studies.results import load_results
-
-    same = ("model", "train_size", "trial")
-    rows = load_results(files.folder.parent).rows
-    return {row["seed"]: metric.value(row) for row in rows if all(row.get(key) == then.get(key) for key in same)}
-
-
-def place_among_seeds(metric: Metric, values: Sequence[float], now: float | None) -> dict[str, Any]:
-    """Tell whether a value lies where another seed would in 95% of cases: {} with fewer than 3 seeds."""
-    if len(values) < FEWEST or now is None:
-        return {}
-    from vitlab.studies.stats import quantile
-
-    mean = math.fsum(values) / len(values)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    margin = quantile(len(values) - 1) * deviation * math.sqrt(1 + 1 / len(values))
-    low, high = mean - margin, mean + margin
-    found = {"metric": metric.key, "value": now, "low": low, "high": high, "seeds": len(values)}
-    return {**found, "verdict": "seeds"} if low <= now <= high else found
-
-
 def show(document: Mapping[str, Any], console: Console) -> None:
     """Print the answer in a sentence, then what has changed."""
     verdict, steps = document["verdict"], document["steps"]
@@ -223,19 +185,12 @@ def show(document: Mapping[str, Any], console: Console) -> None:
         what = ", ".join(document.get("compared", [f"rows of {plural(steps, 'step')}"]))
         console.say(f"{document['run']}: equal bit for bit ({what})")
     else:
-        said = {"rounding": "equal within rounding", "seeds": "another result, within the interval of the seeds"}
         since = f" from step {document['from_step']} on" if document["from_step"] is not None else ""
-        console.say(f"{document['run']}: {said.get(verdict, 'differs')}{since if verdict == 'differs' else ''}")
+        said = "equal within rounding" if verdict == "rounding" else f"differs{since}"
+        console.say(f"{document['run']}: {said}")
         values = " {then:.9g} then, {now:.9g} now, relative {began:.1g}" if document.get("began") is not None else ""
         at = since.removesuffix(" on").replace("from", "at")
         console.say(f"  first difference{at}: {document['differs']}{values.format_map(document)}")
         if document["largest"]:
             console.say(f"  largest difference of a loss or validation metric: relative {document['largest']:.2g}")
-    if "low" in document:
-        console.say(
-            f"  {document['metric']} {document['value']:.5g}; {document['seeds']} seeds give {document['low']:.5g} to "
-            f"{document['high']:.5g} (95%)"
-        )
-    elif verdict == "differs" and not any(each.startswith(("config.yaml", "data=")) for each in document["changes"]):
-        console.say("  other seeds may differ as much: --seeds 4 trains them and says what is usual")
     console.say(f"changed since: {'; '.join(document['changes']) or 'nothing that is recorded'}")
