@@ -36,7 +36,6 @@ from vitlab.reports.figures import (
 )
 from vitlab.reports.figures.images import draw_cells
 from vitlab.reports.words import describe_model
-from vitlab.studies.best import BestLaw
 from vitlab.studies.compute import BestSize, find_best_sizes, fit_surface
 from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
 from vitlab.studies.fit import Fit
@@ -493,17 +492,6 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> F
         ends = (sizes[0], fit.largest, max([2 * fit.largest, *fit.held_back[0]])) if fit.holds else ()
         parts += list_parts({"panel": ", ".join(name[:-1]), "label": name[-1]}, points, ends, law)
     return Figure("fits", f"{y} against {x}, with fitted laws", draw_laws(parts, x, y))
-
-
-def plot_best_laws(laws: Mapping[str, BestLaw], x: str, best: str) -> Figure:
-    """Plot each size's best trial and, of a law of one quantity, its line; open points are held back."""
-    parts = []
-    for name, law in laws.items():
-        points = {"fitted": (law.sizes[:, 0], law.best), "held back": (law.held_back[:, 0], law.held_best)}
-        ends = (law.sizes[0, 0], law.sizes[-1, 0], law.asked[-1, 0]) if law.sizes.shape[1] == 1 else ()
-        line = lambda at, law=law: law.predict(at[:, None]).T  # noqa: E731
-        parts += list_parts({"panel": "", "label": name}, points, ends, line)
-    return Figure("best", f"best {best} against {x}, with fitted laws", draw_laws(parts, x, best))
 
 
 def list_parts(
