@@ -1,17 +1,14 @@
 """A study's findings in words and as a table: the same for terminal, page, Markdown, LaTeX, advice and dashboards."""
 
-import csv
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from pathlib import Path
 from typing import NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
-from vitlab.studies.grid import name_models
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.studies.store import LIMITS
@@ -20,7 +17,6 @@ from vitlab.tasks.metrics import Metric
 WIDTH = 120  # characters of the first sentence
 NAME_WIDTH = 20  # of a model there, if it is too long
 AGAINST = "best vs. runner-up"
-RECIPES = Path(__file__).with_name("recipes.csv")  # by how much drawn recipes lowered the error (scripts/make.py)
 TABLES = ("tables/results.md", "tables/results.tex")
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -119,27 +115,7 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 def headline(results: Results) -> tuple[str, str]:
     """Say in at most WIDTH characters what the study found, then the rest: numbers, crossover, limits of the cells."""
     first, *rest = say_result(results)
-    details = describe_overturn(results), describe_compute(results), describe_limits(results)
-    return first, " ".join(filter(None, [*rest, *details]))
-
-
-def describe_overturn(results: Results) -> str:
-    """Describe a recipe that would overturn a lead without trials: `B would be ahead at 4,000 with a recipe ...`"""
-    *_, last = (None, *compare_sizes(results, results.contenders).values())
-    metric = results.metric
-    if results.efforts or last is None or last.verdict != LEAD or metric.percent != metric.higher_is_better:
-        return ""
-    cells = [results.by_model[results.contenders[name][last.size]][last.size] for name in last.order]
-    ahead, behind = (metric.to_error(cell.mean) for cell in cells)
-    who = f"{results.name_of(last.order[1])} would be ahead at {whole(last.size)}"
-    what = f"{'error' if metric.percent else metric.name} by more than {1 - ahead / behind:.0%}"
-    models = name_models(results.config["models"]) if results.config.get("models") else {}
-    name = models.get(cells[1].rows[0]["model"], {}).get("model")
-    with RECIPES.open(encoding="utf-8") as file:
-        drawn = [float(row["lowered"]) for row in csv.DictReader(file) if row["model"] == name and metric.percent]
-    better = sum(lowered > 1 - ahead / behind for lowered in drawn)
-    known = f"; of {len(drawn)} trials of {name} (docs/tuning.md) {better or 'none'} did" if drawn else ""
-    return f"{who} with a recipe that lowers its {what}{known}."
+    return first, " ".join(filter(None, [*rest, describe_compute(results), describe_limits(results)]))
 
 
 def describe_compute(results: Results) -> str:

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from tests.unit.reports.few_runs import losses
-from vitlab.reports import words
-from vitlab.reports.words import WIDTH, describe_limits, headline, say_result
+from vitlab.reports.words import WIDTH, describe_limits, say_result
 from vitlab.studies.results import Results
 
 ONE_SEED = "One seed each: no interval."
@@ -187,27 +186,6 @@ def test_more_steps_are_named_where_they_should_help():
     assert describe_limits(with_limits({"vit": ["budget"] * 4, "resnet": ["data"] * 4})) == f"At every size vit {gain}."
     assert not describe_limits(with_limits({"vit": ["data"] * 4, "resnet": ["undecided"] * 4}))
     assert not describe_limits(Results(rows_of({"vit": (0.4,)}), outcomes={})), "runs from before"
-
-
-def test_a_lead_without_trials_says_which_recipe_would_overturn_it(tmp_path, monkeypatch):
-    rows = rows_of({"vit": near(0.5, 0.72), "resnet": near(0.6, 0.79)})
-    overturn = "ViT would be ahead at 2,000 with a recipe that lowers its error by more than 25%."
-    assert overturn in headline(Results(rows, outcomes={}))[1]
-    drawn = [("vit_nano", 0.3), ("vit_nano", 0.2), ("resnet_nano", 0.9), ("vit_nano", -1.0)]
-    (tmp_path / "recipes.csv").write_text("model,lowered\n" + "".join(f"{name},{by}\n" for name, by in drawn))
-    monkeypatch.setattr(words, "RECIPES", tmp_path / "recipes.csv")
-    known = {"models": {"vit": {"model": "vit_nano"}, "resnet": "resnet_nano"}}
-    assert (
-        f"{overturn[:-1]}; of 3 trials of vit_nano (docs/tuning.md) 1 did."
-        in headline(Results(rows, known, outcomes={}))[1]
-    )
-    losses = rows_of({"gpt": near(30.0, spread=0.1), "lstm": near(40.0, spread=0.1)}, key="perplexity")
-    assert (
-        "LSTM would be ahead at 500 with a recipe that lowers its perplexity by more than 25%."
-        in headline(Results(losses, outcomes={}))[1]
-    )
-    even = rows_of({"vit": near(0.7, 0.79), "resnet": near(0.6, 0.79)})
-    assert "would be ahead" not in headline(Results(even, outcomes={}))[1]
 
 
 def tuned(models, sizes=SIZES[:2]):
