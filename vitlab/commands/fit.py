@@ -27,7 +27,7 @@ DESCRIPTION = """Fit scaling laws to the errors in a CSV file or JSON lines, one
   vitlab fit runs/quick/results.csv
   vitlab fit runs/text_quick/results.csv --y loss --out fits
   vitlab fit benchmark.csv --x "Seen Examples" --y Loss --group Task,Model --up-to 1e8 --json
-results.csv of a study gives the laws and crossovers of its report, which leave out cells that more steps would help.
+results.csv of a study gives the laws and crossovers of its report, which leave out undertrained cells.
 Equal sizes are runs of several seeds, told apart by the column `seed` where there is one. Crossovers are sought within
 groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest.
 A column that rises with the data is refused: a law is of what falls.

@@ -11,7 +11,6 @@ from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
-from vitlab.studies.store import LIMITS
 from vitlab.tasks.metrics import Metric
 
 WIDTH = 120  # characters of the first sentence
@@ -115,7 +114,7 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 def headline(results: Results) -> tuple[str, str]:
     """Say in at most WIDTH characters what the study found, then the rest: numbers, crossover, limits of the cells."""
     first, *rest = say_result(results)
-    return first, " ".join(filter(None, [*rest, describe_compute(results), describe_limits(results)]))
+    return first, " ".join(filter(None, [*rest, describe_compute(results), describe_undertrained(results)]))
 
 
 def describe_compute(results: Results) -> str:
@@ -263,41 +262,31 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
     return sentences if first == sentences[0] else [first, *sentences]
 
 
-def describe_limits(results: Results) -> str:
-    """Describe limits: `From 4,000 examples on both models should gain more from more steps, or a larger ...`
-
-    Returns "" if no model should. With accuracy, adds the gain from twice the budget on Fashion-MNIST (docs/rules.md).
-    """
+def describe_undertrained(results: Results) -> str:
+    """Describe undertrained cells: `ResNet at 4,000 is undertrained: try budget.steps=1200.`; "" without any."""
     places: dict[str, list[str]] = {}
     budgets: set[str] = set()
     for model, cells in results.by_model.items():
-        if here := [size for size, cell in cells.items() if cell.limit == "budget"]:
-            places.setdefault(name_sizes(here, [*cells], results.metric.sized_by), []).append(model)
+        if here := [size for size, cell in cells.items() if cell.undertrained]:
+            places.setdefault(name_sizes(here, [*cells]), []).append(results.label_of(model))
             budgets |= {str(row.get("budget") or "") for size in here for row in cells[size].rows}
     if not places:
         return ""
-    if len(places) == 1:
-        ((where, models),) = places.items()
-        count = len(results.by_model)
-        every = "both models" if count == 2 else f"all {count} models"
-        who = every if 1 < len(models) == count else join_names(models)
-        text = f"{where[0].upper()}{where[1:]} {who}"
-    else:
-        text = join_names([f"{join_names(models)} {where}" for where, models in places.items()])
-    text += " should gain more from more steps, or a larger model, than from more data"
+    count = sum(map(len, places.values()))
+    who = join_names([f"{join_names(models)} {where}" for where, models in places.items()])
     unit, _, value = budgets.pop().partition("=")
-    if not budgets and value and results.metric.key == "accuracy":
-        text += f"; budget.{unit}={2 * float(value):.10g} may lower the error by about a fifth, as on Fashion-MNIST"
-    return f"{text}."
+    advice = f": try budget.{unit}={2 * float(value):.10g}" if value and not budgets else ""
+    return f"{who} {'is' if count == 1 else 'are'} undertrained{advice}."
 
 
-def name_sizes(some: list[float], every: list[float], unit: str) -> str:
-    """Name sizes: `from 4,000 examples on`, `at 250 and 1,000 examples`, `at every size`."""
+def name_sizes(some: list[float], every: list[float], unit: str = "") -> str:
+    """Name sizes: `from 4,000 examples on`, `at 250 and 1,000 examples`, `at every size`; without a unit `at 250`."""
+    unit = unit and f" {unit}s"
     if some == every and len(every) > 1:
         return "at every size"
     if len(some) > 1 and some == every[-len(some) :]:
-        return f"from {whole(some[0])} {unit}s on"
-    return f"at {join_names([whole(size) for size in some])} {unit}s"
+        return f"from {whole(some[0])}{unit} on"
+    return f"at {join_names([whole(size) for size in some])}{unit}"
 
 
 def describe_model(model: str, by_size: Mapping[int, Cell], metric: Metric, verb: str = ":") -> str:
@@ -340,7 +329,7 @@ class SizeTable(NamedTuple):
 
 
 def make_size_table(results: Results) -> SizeTable:
-    """Make a column per model, `84.2 ± 0.6% (more data)`, in brackets what would help; last, the best model's lead."""
+    """Make a column per model, `84.2 ± 0.6% (more steps)` if undertrained; last, the best model's lead."""
     metric, rows, by_model = results.metric, results.rows, results.by_model
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
@@ -360,8 +349,8 @@ def make_size_table(results: Results) -> SizeTable:
             spent = [text(float(results.effort.loc[model, name])) for model in by_model]
             body.append([name, *[DASH] * (len(fewer) * len(by_model)), *spent, *[DASH] * bool(compared)])
     note = describe_numbers(results, list(compared.values()))
-    if any(cell.limit for cell in cells):
-        note += " In brackets: what would lower the error more."
+    if any(cell.undertrained for cell in cells):
+        note += " (more steps): undertrained."
     expected = [f"{model} {plural(count, 'trial')}" for count in fewer for model in by_model]
     return SizeTable([f"training {metric.sized_by}s", *expected, *by_model, *[AGAINST] * bool(compared)], body, note)
 
@@ -370,7 +359,7 @@ def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
     if cell is None:
         return DASH
     spread = "" if cell.std is None else f" ± {metric.number(cell.std)}"
-    more = ", ".join(filter(None, [f"n={len(cell.rows)}" if with_count else "", LIMITS.get(cell.limit, "")]))
+    more = ", ".join([*[f"n={len(cell.rows)}"] * with_count, *["more steps"] * cell.undertrained])
     return f"{metric.number(cell.mean)}{spread}{'%' if metric.percent else ''}{f' ({more})' if more else ''}"
 
 

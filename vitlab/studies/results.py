@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
+from statistics import median_low
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,7 +40,7 @@ from vitlab.studies.stats import (
     weigh_ranks,
 )
 from vitlab.studies.status import StatusReader, StudyStatus
-from vitlab.studies.store import StudyFiles, limit_of
+from vitlab.studies.store import StudyFiles
 from vitlab.tasks.metrics import LEAST, Metric, main_metric
 from vitlab.training.files import RunFiles
 
@@ -80,7 +81,7 @@ class Cell(NamedTuple):
     chance: float | None  # the accuracy of always choosing the largest class
     beats_chance: bool  # True where chance is not known
     validation: float | None  # the mean metric on validation items
-    limit: str | None  # `limit_of` its runs
+    undertrained: bool  # the middle one of its runs
     spread: Spread | None  # over seeds, in `Metric.compared`, moderated by that of the model's other sizes
 
 
@@ -122,18 +123,19 @@ class Results:
 
     @cached_property
     def cells(self) -> "pd.DataFrame":
-        """The table `model, family, train_size, mean, std, low, high, n, limit, chance, beats_chance, validation`.
+        """The table `model, family, train_size, mean, std, low, high, n, undertrained, chance, beats_chance, ...`.
 
-        low and high are the 95% interval of the mean, NaN where nothing tells it; limit is what limits the cell.
+        low and high are the 95% interval of the mean, NaN where nothing tells it. The last column is `validation`, the
+        mean on validation items.
         """
         rows = []
         for model, by_size in self.by_model.items():
             for size, cell in by_size.items():
-                of_runs = cell.mean, cell.std, *self.reach(cell), len(cell.rows), cell.limit
+                of_runs = cell.mean, cell.std, *self.reach(cell), len(cell.rows), cell.undertrained
                 rows.append(
                     (model, self.families[model], size, *of_runs, cell.chance, cell.beats_chance, cell.validation)
                 )
-        columns = ["model", "family", "train_size", "mean", "std", "low", "high", "n", "limit"]
+        columns = ["model", "family", "train_size", "mean", "std", "low", "high", "n", "undertrained"]
         found = frame(rows, columns=[*columns, "chance", "beats_chance", "validation"])
         return found.astype(dict.fromkeys(("std", "chance", "validation"), float))
 
@@ -325,7 +327,8 @@ class Results:
         seen = [value for row in rows if (value := finite(row.get(metric.on_validation))) is not None]
         beats = chance is None or (mean if interval.half_width is None else interval.low) > chance
         validation = float(np.mean(seen)) if seen else None
-        return Cell(mean, std, tuple(rows), interval, chance, beats, validation, limit_of(rows), spread)
+        undertrained = median_low([row.get("undertrained") or False for row in rows])
+        return Cell(mean, std, tuple(rows), interval, chance, beats, validation, undertrained, spread)
 
     def reach(self, cell: Cell) -> tuple[float, float]:
         """Find the ends of the 95% interval of a cell's mean, in the metric's unit; NaN where nothing tells them."""
@@ -438,6 +441,11 @@ class Results:
     def families(self) -> dict[str, str]:
         """The family of each model, in the order of the rows; a model without a family is its own."""
         return {row["model"]: row.get("family") or row["model"] for row in self.rows}
+
+    def label_of(self, model: str) -> str:
+        """Label a model by its family where it is the family's only one, else by its name."""
+        family, families = self.families[model], [*self.families.values()]
+        return family_name(family) if self.by_family and families.count(family) == 1 else model
 
     def name_of(self, contender: str) -> str:
         """Name a contender: a family by its usual spelling, a model by its name."""

@@ -4,8 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.unit.reports.few_runs import losses
-from vitlab.reports.words import WIDTH, describe_limits, say_result
+from vitlab.reports.words import WIDTH, describe_undertrained, say_result
 from vitlab.studies.results import Results
 
 ONE_SEED = "One seed each: no interval."
@@ -164,28 +163,18 @@ def test_the_first_sentence_is_short(models, families):
         assert f"{names[-1][:10]}…{names[-1][-9:]}" in first
 
 
-def with_limits(limits, **columns):
-    """Results of two models at SIZES whose runs have a limit; model -> a limit per size."""
-    rows = rows_of({model: ((0.5, 0.6),) * len(SIZES) for model in limits})
-    rows = [{**row, **losses(limits[row["model"]][SIZES.index(row["train_size"])]), **columns} for row in rows]
-    return Results(rows, outcomes={})
+def test_undertrained_cells_are_named_with_twice_their_budget():
+    def told(budget, **sizes):
+        rows = rows_of({model: ((0.5, 0.6),) * len(SIZES) for model in sizes})
+        rows = [{**row, "undertrained": row["train_size"] in sizes[row["model"]], "budget": budget} for row in rows]
+        return describe_undertrained(Results(rows, outcomes={}))
 
-
-def test_more_steps_are_named_where_they_should_help():
-    late, early = ["data", "data", "budget", "budget"], ["data", "budget", "undecided", "budget"]
-    gain = "should gain more from more steps, or a larger model, than from more data"
-    fifth = "may lower the error by about a fifth, as on Fashion-MNIST."
-    both = {"vit": late, "resnet": late}
-    first = f"From 8,000 examples on both models {gain}"
-    assert describe_limits(with_limits(both, budget="steps=600")) == f"{first}; budget.steps=1200 {fifth}"
-    f1 = {"metric": "macro_f1", "macro_f1": 0.5}
-    assert describe_limits(with_limits(both, budget="steps=600", **f1)) == f"{first}.", "it was measured of accuracy"
-    assert describe_limits(with_limits({"vit": late, "resnet": early}, budget="epochs=2.5")) == (
-        f"vit from 8,000 examples on and resnet at 2,000 and 32,000 examples {gain}; budget.epochs=5 {fifth}"
+    assert told("steps=600", vit=SIZES[3:], resnet=()) == "ViT at 32,000 is undertrained: try budget.steps=1200."
+    assert told("epochs=2.5", vit=SIZES[2:], resnet=(2000, 32000)) == (
+        "ViT from 8,000 on and ResNet at 2,000 and 32,000 are undertrained: try budget.epochs=5."
     )
-    assert describe_limits(with_limits({"vit": ["budget"] * 4, "resnet": ["data"] * 4})) == f"At every size vit {gain}."
-    assert not describe_limits(with_limits({"vit": ["data"] * 4, "resnet": ["undecided"] * 4}))
-    assert not describe_limits(Results(rows_of({"vit": (0.4,)}), outcomes={})), "runs from before"
+    assert told(None, vit=SIZES, resnet=SIZES) == "ViT and ResNet at every size are undertrained."
+    assert not told("steps=600", vit=(), resnet=())
 
 
 def tuned(models, sizes=SIZES[:2]):
