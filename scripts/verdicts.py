@@ -254,7 +254,7 @@ def spend(world, question, cost, time, stops=True):
     rows, asked, spent, looked = [], [], 0.0, 0
     while True:
         looks = charge_looks(spent / time) if question.kind in ("crossover", "leader") else 1.0
-        results = Results(rows, {"looks": looks}, outcomes={})
+        results = Results(rows, outcomes={}, alpha=1 / looks)
         answer = judge(results, question, world.sizes[-1])
         proposals = propose(results, question, design, answer, asked, time - spent)
         is_due = looks == 1 or int(spent / time / FIFTH) > looked
@@ -266,7 +266,7 @@ def spend(world, question, cost, time, stops=True):
             asked.append(run)
             spent += cost(run[1])
     if not proposals:
-        results = Results(rows, {"looks": charge_looks(1.0) if looks > 1 else 1.0}, outcomes={})
+        results = Results(rows, outcomes={}, alpha=1 / charge_looks(1.0) if looks > 1 else 1.0)
     return results, judge(results, question), spent
 
 
@@ -385,8 +385,8 @@ def halves(luck, rng):
     for half in np.array_split(order, 2):
         numbers = {trial: place for place, trial in enumerate(half.tolist(), 1)}
         rows = [{**row, "trial": numbers[row["trial"]]} for row in whole.all_rows if row["trial"] in numbers]
-        results = Results(rows, whole.config, whole.files, whole.run_files, whole.outcomes)
-        results.luck = results.luck if luck else {}
+        given = whole.config, whole.files, whole.run_files, whole.outcomes
+        results = Results(rows, *given, luck=None if luck else {})
         found.append(results.fits.between[1])
     one, other = found
     if one.claim != "sure" or other.size is None:

@@ -381,9 +381,9 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
         over = [*["seeds"] * over_seeds, *["held-out examples"] * over_items, *["trials"] * bool(results.luck)]
         alone = "" if over_seeds else "; other seeds are not covered"
-        several = round(max(gap.comparisons for gap in gaps) / results.looks) + 1
+        several = round(max(gap.comparisons for gap in gaps) * results.alpha) + 1
         at_once = f", for {several} models at once" if several > 2 else ""
-        at_once += ", at all looks of a study that stops when satisfied" if results.looks > 1 else ""
+        at_once += ", at all looks of a study that stops when satisfied" if results.alpha < 1 else ""
         of = f"in percent of the higher {metric.name}, " if metric.relative else ""
         texts.append(f"Differences: {of}with their 95% intervals over {join_names(over)}{at_once}{alone}.")
     if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:

@@ -80,17 +80,17 @@ def crossover(
     low: float | None = None,
     high: float | None = None,
     leads: Mapping[float, bool] | None = None,
-    looks: float = 1.0,
+    alpha: float = 1.0,
 ) -> Crossover:
     """Find the last change of order of two models from size `low` to `high`; default: the data and ten times its end.
 
     Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
     of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
     data. At a size where only one was measured, the other's error is interpolated on its laws. `leads` tells by size
-    whether a model leads clearly, where a comparison run by run knows better than the fits. `looks` divides what
-    intervals leave out, for a study that stops once it is satisfied (see `Results.looks`).
+    whether a model leads clearly, where a comparison run by run knows better than the fits. `alpha` multiplies
+    what intervals leave out (see `Results`).
     """
-    sure, left_out = 1 - (1 - SURE) / looks, (1 - LEVEL) / 2 / looks
+    sure, left_out = 1 - (1 - SURE) * alpha, (1 - LEVEL) / 2 * alpha
     both = [fit.runs.log_sizes for fit in (first, second)]
     sizes, start, end = np.union1d(*both), np.log(low or 1e-300), np.log(high or np.inf)
     sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
@@ -99,7 +99,7 @@ def crossover(
     lines = first.read_means(sizes) - second.read_means(sizes, role=1)
     differences, draws = lines[0], lines[1:]
     none = Crossover(largest=float(np.exp(sizes[-1])))
-    lows, highs = ends(draws, 1 - (1 - CLEAR) / looks / len(sizes))  # of all sizes at once
+    lows, highs = ends(draws, 1 - (1 - CLEAR) * alpha / len(sizes))  # of all sizes at once
     leading = (lows > 0) | (highs < 0)
     for size, leads_there in (leads or {}).items():
         leading[np.isclose(sizes, np.log(size))] = leads_there
@@ -412,9 +412,8 @@ class StudyFits:
             self._fit(results, model, cells)
         for first, second in combinations(self.by_model, 2):
             leads = find_clear_leads(results, *(dict.fromkeys(results.by_model[m], m) for m in (first, second)))
-            self.crossovers[first, second] = crossover(
-                self.by_model[first], self.by_model[second], leads=leads, looks=results.looks
-            )
+            fits = self.by_model[first], self.by_model[second]
+            self.crossovers[first, second] = crossover(*fits, leads=leads, alpha=results.alpha)
         if len(self.by_model) == 2:
             ((pair, found),) = self.crossovers.items()
             self.compared = tuple(self.by_model.values())
@@ -424,10 +423,8 @@ class StudyFits:
             if all(fits.values()):
                 leads = find_clear_leads(results, *results.contenders.values())
                 self.compared = tuple(fits.values())
-                self.between = (
-                    tuple(map(results.name_of, fits)),
-                    crossover(*fits.values(), leads=leads, looks=results.looks),
-                )
+                found = crossover(*self.compared, leads=leads, alpha=results.alpha)
+                self.between = tuple(map(results.name_of, fits)), found
 
     def list_errors(self, results: "Results", cells: "Mapping[int, Cell]") -> list[tuple[dict[str, Any], float, bool]]:
         """List the row, the error and whether its cell is undertrained of each run whose error is above 0.
@@ -507,8 +504,7 @@ class StudyFits:
                 seen.append(self._log_error(cell.mean if cell.validation is None else cell.validation) + noise)
             best = np.argmin(seen, axis=0)
             columns.append(np.stack(drawn)[best, np.arange(DRAWS)] - log_mean)
-        fit.__dict__["noise_of_means"] = np.stack(columns, axis=1)
-        return fit
+        return replace(fit, of_choice=np.stack(columns, axis=1))
 
     @property
     def law_table(self) -> list[list[str]]:
