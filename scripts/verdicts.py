@@ -1,7 +1,7 @@
 """How often the sentences of a study are right, on simulated ones: tables of docs/rules.md.
 
     python scripts/verdicts.py leads best equal crossovers compute gaps means rounds own_sizes multipliers
-    python scripts/verdicts.py best_of null_trials halves best_rate best_rate_of_two --trials 500    # of docs/tuning.md
+    python scripts/verdicts.py best_of null_trials halves --trials 500    # of docs/tuning.md
     python scripts/verdicts.py halves --trials 200 --study runs/trials    # of a study of 16 recipes that was trained
     python scripts/verdicts.py spent spent_null --trials 500    # of docs/spend.md; --study LCDB.tar.gz: its curves
     python scripts/verdicts.py advised --trials 30 --study runs/advice-photos    # of the pictures of `vitlab advise`
@@ -28,13 +28,11 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from vitlab.analysis.backbones import scale_pixels
-from vitlab.config import UserError
 from vitlab.data.cache import read_kept
 from vitlab.reports.words import compare_sizes, find_leads
 from vitlab.studies import advice, fit, stats
 from vitlab.studies import crossover as crossovers
 from vitlab.studies import rounds as rounds_of_study
-from vitlab.studies.best import fit_best, shape_well
 from vitlab.studies.crossover import crossover as find_crossover
 from vitlab.studies.crossover import data_multiplier
 from vitlab.studies.fit import fit_scaling_law
@@ -256,7 +254,7 @@ def spend(world, question, cost, time, stops=True):
     rows, asked, spent, looked = [], [], 0.0, 0
     while True:
         looks = charge_looks(spent / time) if question.kind in ("crossover", "leader") else 1.0
-        results = Results(rows, {"looks": looks}, outcomes={})
+        results = Results(rows, outcomes={}, alpha=1 / looks)
         answer = judge(results, question, world.sizes[-1])
         proposals = propose(results, question, design, answer, asked, time - spent)
         is_due = looks == 1 or int(spent / time / FIFTH) > looked
@@ -268,7 +266,7 @@ def spend(world, question, cost, time, stops=True):
             asked.append(run)
             spent += cost(run[1])
     if not proposals:
-        results = Results(rows, {"looks": charge_looks(1.0) if looks > 1 else 1.0}, outcomes={})
+        results = Results(rows, outcomes={}, alpha=1 / charge_looks(1.0) if looks > 1 else 1.0)
     return results, judge(results, question), spent
 
 
@@ -387,46 +385,13 @@ def halves(luck, rng):
     for half in np.array_split(order, 2):
         numbers = {trial: place for place, trial in enumerate(half.tolist(), 1)}
         rows = [{**row, "trial": numbers[row["trial"]]} for row in whole.all_rows if row["trial"] in numbers]
-        results = Results(rows, whole.config, whole.files, whole.run_files, whole.outcomes)
-        results.luck = results.luck if luck else {}
+        given = whole.config, whole.files, whole.run_files, whole.outcomes
+        results = Results(rows, *given, luck=None if luck else {})
         found.append(results.fits.between[1])
     one, other = found
     if one.claim != "sure" or other.size is None:
         return None
     return one.low <= other.size <= (one.high or math.inf)
-
-
-def best_rate(trials, sizes, scatter, rng):
-    """Whether the 90% interval of the best rate at 4 times the largest size holds the true one."""
-    rates, luck, skew = np.exp(rng.uniform(-2.3, 2.3, trials)), 0.6 * rng.random(trials) ** 2, rng.uniform(-0.8, 1.2)
-    level, slope, runs = rng.uniform(-0.7, 0.7), rng.uniform(-0.6, 0.3), []
-    place = lambda size: level + slope * math.log(size / 1000) + scatter * rng.standard_normal()  # noqa: E731
-    for size in (500 * 2**k for k in range(sizes)):
-        best, curve = place(size), rng.uniform(0.1, 0.25)
-        for trial, _ in product(range(trials), range(3)):
-            well = curve * shape_well(np.log(rates[trial]) - best, skew)[0] + luck[trial]
-            runs.append((size, rates[trial], math.exp(well + 0.04 * rng.standard_normal()), trial))
-    x, values, errors, recipes = np.array(runs).T
-    size = 4 * x.max()
-    try:
-        _, low, high = fit_best(x[:, None], values, errors, recipes).predict(np.array([[size]]))[0]
-    except UserError:  # no best value between others
-        return None
-    return low <= math.exp(place(size)) <= high
-
-
-def best_rate_of_two(noise, rng):
-    """Whether the 90% intervals of the best rate 1.79 N^-0.713 D^0.307 (arXiv 2503.04715) hold it at the largest N."""
-    runs = []
-    for n, d in product((6e7, 1.2e8, 2.1e8, 4.3e8, 1.07e9), (2e9, 8e9, 2e10, 1e11)):
-        best, start = 1.79 * n**-0.713 * d**0.307, 1.7 + 200 * n**-0.34 + 410 * d**-0.28
-        for rate, batch in product(2.0 ** -np.arange(6.5, 12, 0.5), range(-3, 4)):
-            loss = start * (1 + 0.012 * shape_well(np.log(rate / best), 0.5)[0] + 0.002 * batch**2)
-            runs.append((n, d, rate, loss * math.exp(noise * rng.standard_normal())))
-    table = np.array(runs)
-    law = fit_best(table[:, :2], table[:, 2], table[:, 3], np.unique(table[:, 2], return_inverse=True)[1], 6e8)
-    truth = 1.79 * law.asked[:, 0] ** -0.713 * law.asked[:, 1] ** 0.307
-    return np.mean([low <= best <= high for best, (_, low, high) in zip(truth, law.predict(law.asked), strict=True)])
 
 
 @cache
@@ -487,8 +452,6 @@ QUESTIONS = {
     ),
     "null_trials": (null_trials, "crossover, sizes, seeds", [*product((False, True), (4,), (2, 3))]),
     "halves": (halves, "luck of the recipes", [(True,), (False,)]),
-    "best_rate": (best_rate, "trials, sizes, scatter", [*product((8, 16), (4, 6), (0.0, 0.15))]),
-    "best_rate_of_two": (best_rate_of_two, "noise of the loss", [(0.001,), (0.003,)]),
     "advised": (advised, "pictures", [(150,), (300,), (500,), (1000,)]),
     "multipliers": (multiplier, "seeds, beyond", [*product((2, 3, 5), (False, True))]),
 }

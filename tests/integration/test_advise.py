@@ -208,7 +208,7 @@ def test_the_study_that_would_decide_runs_and_the_next_answer_reads_it(photos, t
     assert (trained["needs_network"], trained["at_twice"]) == (True, None)
     assert "2 runs of 2 steps" in (out / "advice.html").read_text()
     assert "better, train resnet_nano for 1,000 steps" in (out / "advice.html").read_text()
-    monkeypatch.setattr(store, "limit_of_run", lambda *_: "budget")
+    monkeypatch.setattr(store, "is_undertrained", lambda *_: True)
     second = succeed(*words)
     assert "train vit_nano, resnet_nano for 2,000 steps" in second.stdout
     (photos / "red" / "00.png").unlink()

@@ -141,7 +141,7 @@ It compares classifiers that need no network, and classifiers on frozen features
 goes through each network once, and its features are kept in DIR/features. DIR/networks.yaml is a study that trains
 networks on these pictures; the next `vitlab advise` compares them, too."""
 FEWEST = 20  # pictures
-STEPS, SEEDS = 1000, [0, 1, 2]  # of networks; the steps are doubled while they limit one
+STEPS, SEEDS = 1000, [0, 1, 2]  # of networks; the steps are doubled while one is undertrained
 SCRATCH = ("vit_nano", "resnet_nano")
 TIMED = 5  # predictions
 FOR_COMPARING = 0.25  # of --hours, which features of networks leave
@@ -392,7 +392,7 @@ def place_study(pictures: Pictures, out: Path, steps: int) -> Path:
 def read_networks(pictures: Pictures, out: Path) -> "tuple[dict[str, Network], int]":
     """Read the networks that studies of OUT/networks.yaml have trained, and the steps of the next study.
 
-    Where steps limit a network, the next study has twice as many.
+    Where a network is undertrained, the next study has twice the steps.
     """
     from vitlab.studies.advice import Network
     from vitlab.studies.results import load_results
@@ -410,9 +410,9 @@ def read_networks(pictures: Pictures, out: Path) -> "tuple[dict[str, Network], i
                 right[held] += run.outcomes.means
                 tested[held] += 1
             hits, first = np.where(tested > 0, right, np.nan) / np.maximum(tested, 1), cell.rows[0]
-            limited = cell.limit == "budget"
-            found[name] = Network(name, hits, len(runs), first["steps"], limited, str(folder / first["run"]))
-        if not any(found[name].limited for name in results.by_model):
+            place = str(folder / first["run"])
+            found[name] = Network(name, hits, len(runs), first["steps"], cell.undertrained, place)
+        if not any(found[name].undertrained for name in results.by_model):
             break
         steps *= 2
     return found, steps
@@ -430,7 +430,7 @@ def write_study(
         network, _, file = tuned.partition("=")
         first = {"init": str(Path(file).resolve())} if file else {"model.pretrained": True}
         models[f"{network.removeprefix('timm:')} fine-tuned"] = {"model": network, "recipe": "finetune", **first}
-    models = {name: keys for name, keys in models.items() if name not in trained or trained[name].limited}
+    models = {name: keys for name, keys in models.items() if name not in trained or trained[name].undertrained}
     if not models:
         return
     side = min(max(16 * round(pictures.side / 16), SIDES[0]), SIDES[1])

@@ -314,7 +314,7 @@ class Network:
     hits: np.ndarray
     runs: int
     steps: int
-    limited: bool  # by its steps, not by the labels
+    undertrained: bool
     folder: str = ""  # of the first run
 
     @property

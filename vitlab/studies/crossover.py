@@ -80,17 +80,17 @@ def crossover(
     low: float | None = None,
     high: float | None = None,
     leads: Mapping[float, bool] | None = None,
-    looks: float = 1.0,
+    alpha: float = 1.0,
 ) -> Crossover:
     """Find the last change of order of two models from size `low` to `high`; default: the data and ten times its end.
 
     Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
     of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
     data. At a size where only one was measured, the other's error is interpolated on its laws. `leads` tells by size
-    whether a model leads clearly, where a comparison run by run knows better than the fits. `looks` divides what
-    intervals leave out, for a study that stops once it is satisfied (see `Results.looks`).
+    whether a model leads clearly, where a comparison run by run knows better than the fits. `alpha` multiplies
+    what intervals leave out (see `Results`).
     """
-    sure, left_out = 1 - (1 - SURE) / looks, (1 - LEVEL) / 2 / looks
+    sure, left_out = 1 - (1 - SURE) * alpha, (1 - LEVEL) / 2 * alpha
     both = [fit.runs.log_sizes for fit in (first, second)]
     sizes, start, end = np.union1d(*both), np.log(low or 1e-300), np.log(high or np.inf)
     sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
@@ -99,7 +99,7 @@ def crossover(
     lines = first.read_means(sizes) - second.read_means(sizes, role=1)
     differences, draws = lines[0], lines[1:]
     none = Crossover(largest=float(np.exp(sizes[-1])))
-    lows, highs = ends(draws, 1 - (1 - CLEAR) / looks / len(sizes))  # of all sizes at once
+    lows, highs = ends(draws, 1 - (1 - CLEAR) * alpha / len(sizes))  # of all sizes at once
     leading = (lows > 0) | (highs < 0)
     for size, leads_there in (leads or {}).items():
         leading[np.isclose(sizes, np.log(size))] = leads_there
@@ -316,7 +316,7 @@ def make_law_table(
 ) -> list[list[str]]:
     """Make a table of each group's law and the gain from more data, with a header; `error` names the fitted error.
 
-    `on_budget` are the groups whose laws rest on cells that the budget limits; `sign` is % for shares.
+    `on_budget` are the groups whose laws rest on undertrained cells; `sign` is % for shares.
     """
     size = max(fit.shown for fit in fits.values())
     doubling = f"each doubling of the data lowers the {error} by (90%)"
@@ -378,7 +378,7 @@ class StudyFits:
     The laws are of an error, `error_name`: `to_error` makes it of the study's metric, `to_metric` goes back (of arrays,
     too); none if the metric is neither an accuracy nor a loss. A model leads clearly where the gaps say so that the
     headline and the table rest on. Runs with an error of 0 count as half an error over the test items, where their
-    number is known. Cells that the budget limits are left out of the fit of a model that has FEWEST_AVERAGED sizes
+    number is known. Undertrained cells are left out of the fit of a model that has FEWEST_AVERAGED sizes
     without them (`left_out`: of some model); the laws of the models `on_budget` rest on them.
 
     `between` is the crossover of two contenders by their names: the two models, or the two families, each of which is
@@ -412,45 +412,43 @@ class StudyFits:
             self._fit(results, model, cells)
         for first, second in combinations(self.by_model, 2):
             leads = find_clear_leads(results, *(dict.fromkeys(results.by_model[m], m) for m in (first, second)))
-            self.crossovers[first, second] = crossover(
-                self.by_model[first], self.by_model[second], leads=leads, looks=results.looks
-            )
+            fits = self.by_model[first], self.by_model[second]
+            self.crossovers[first, second] = crossover(*fits, leads=leads, alpha=results.alpha)
         if len(self.by_model) == 2:
             ((pair, found),) = self.crossovers.items()
             self.compared = tuple(self.by_model.values())
-            self.between = tuple(results.name_of(results.families[m] if results.by_family else m) for m in pair), found
+            self.between = tuple(map(results.label_of, pair)), found
         elif results.by_family and len(results.contenders) == 2:
             fits = {name: self._fit_family(results, by_size) for name, by_size in results.contenders.items()}
             if all(fits.values()):
                 leads = find_clear_leads(results, *results.contenders.values())
                 self.compared = tuple(fits.values())
-                self.between = (
-                    tuple(map(results.name_of, fits)),
-                    crossover(*fits.values(), leads=leads, looks=results.looks),
-                )
+                found = crossover(*self.compared, leads=leads, alpha=results.alpha)
+                self.between = tuple(map(results.name_of, fits)), found
 
-    def list_errors(
-        self, results: "Results", cells: "Mapping[int, Cell]"
-    ) -> list[tuple[dict[str, Any], float, str | None]]:
-        """List the row, the error and the limit of each run whose error is above 0: a loss may be below any bound."""
+    def list_errors(self, results: "Results", cells: "Mapping[int, Cell]") -> list[tuple[dict[str, Any], float, bool]]:
+        """List the row, the error and whether its cell is undertrained of each run whose error is above 0.
+
+        A loss may be below any bound.
+        """
         kept = []
-        for row, limit in ((row, cell.limit) for cell in cells.values() for row in cell.rows):
+        for row, undertrained in ((row, cell.undertrained) for cell in cells.values() for row in cell.rows):
             error = self.to_error(results.metric.value(row))
             error = round_numbers({self.error_name: error})[self.error_name]  # as in results.csv, for `vitlab fit`
             error = error or 0.5 / (finite(row.get("test_items")) or math.inf)  # of few test items
             if error > 0:
-                kept.append((row, error, limit))
+                kept.append((row, error, undertrained))
         return kept
 
     def _fit(self, results: "Results", model: str, cells: "Mapping[int, Cell]") -> None:
         kept = self.list_errors(results, cells)
         chances = [finite(row.get("chance")) for row, *_ in kept] if results.metric.key == "accuracy" else []
         points = np.array([(row["train_size"], error, row["seed"]) for row, error, _ in kept]).reshape(-1, 3).T
-        of_data = points[:, [limit != "budget" for *_, limit in kept]]
-        fewer, enough = of_data.size < points.size, len(set(of_data[0])) >= FEWEST_AVERAGED
+        trained = points[:, [not undertrained for *_, undertrained in kept]]
+        fewer, enough = trained.size < points.size, len(set(trained[0])) >= FEWEST_AVERAGED
         if enough or len(set(points[0])) >= FEWEST:
             guessed = [1 - chance for chance in chances if chance is not None][-1:]
-            points = of_data if enough else points
+            points = trained if enough else points
             noise = [self._of_items.get((model, int(size)), np.zeros(DRAWS)) for size in np.unique(points[0])]
             floor = results.floor([row for row, *_ in kept])
             fit = fit_points(*points, *guessed)
@@ -506,8 +504,7 @@ class StudyFits:
                 seen.append(self._log_error(cell.mean if cell.validation is None else cell.validation) + noise)
             best = np.argmin(seen, axis=0)
             columns.append(np.stack(drawn)[best, np.arange(DRAWS)] - log_mean)
-        fit.__dict__["noise_of_means"] = np.stack(columns, axis=1)
-        return fit
+        return replace(fit, of_choice=np.stack(columns, axis=1))
 
     @property
     def law_table(self) -> list[list[str]]:
@@ -520,7 +517,7 @@ class StudyFits:
         return " and ".join(sorted({fit.measured_by for fit in self.by_model.values()}))
 
     def warn(self, text: str, *models: str) -> str:
-        """Put a warning before the text if the laws of these models rest on cells that the budget limits."""
+        """Put a warning before the text if the laws of these models rest on undertrained cells."""
         return f"{ON_BUDGET if self.on_budget.intersection(models) else ''}{text}"
 
     def describe_law(self, model: str) -> str:

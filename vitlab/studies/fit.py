@@ -384,6 +384,7 @@ class Fit:
     rmse_holdout: float | None = None
     drift: float = field(default=0.0, repr=False)
     of_items: np.ndarray | float = field(default=0.0, repr=False, compare=False)  # (DRAWS, N), see `noise_of_means`
+    of_choice: np.ndarray | None = field(default=None, repr=False, compare=False)  # (DRAWS, N), of the best of models
     floor: float = field(default=0.0, repr=False)  # error that no mistake in the test items leaves open
     held_back: np.ndarray = field(default_factory=lambda: np.empty((2, 0)), repr=False, compare=False)
     drawn: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
@@ -487,8 +488,10 @@ class Fit:
     def noise_of_means(self) -> np.ndarray:
         """Errors of each size's mean log error, in draws (draws, sizes): means of as many residuals as it has runs.
 
-        `of_items` adds what other test items would change.
+        `of_items` adds what other test items would change. `of_choice` takes the place of all where models are chosen.
         """
+        if self.of_choice is not None:
+            return self.of_choice
         counts = self.runs.counts
         chosen, larger = self.draw_noise("means", DRAWS // 2, self.runs.keys)
         chosen = np.concatenate([chosen, -chosen])  # no draw without its mirror image: fewer draws do

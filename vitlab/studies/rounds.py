@@ -242,7 +242,7 @@ def judge(results: Results, question: Question, largest: float = 0.0) -> Answer:
         names, found = fits.between
         narrow = found.claim == "sure" and found.high and math.log(found.high / found.low) <= TWICE
         apart = found.size is None and found.below is None
-        apart = apart and (found.p_none or 0.0) > 1 - (1 - CONFIDENCE) / results.looks
+        apart = apart and (found.p_none or 0.0) > 1 - (1 - CONFIDENCE) * results.alpha
         # the gaps of one seed are over test items alone
         decided = (narrow or apart) and all(fit.runs.repeated for fit in fits.compared)
         text = describe_crossover(found, *names, fits.unit)
@@ -526,8 +526,7 @@ class Spending:
         def look(share: float, left: float) -> tuple[Answer, list[Proposal]]:
             by_width = self.question.kind in ("law", "best")  # stops where an interval is narrow, whatever it says
             stage["looks"] = 1.0 if by_width else charge_looks(share, len(self.stages) - 1)
-            results = load_results(self.files.folder)
-            results.config["looks"] = stage["looks"]
+            results = load_results(self.files.folder, alpha=1 / stage["looks"])
             answer = judge(results, self.question, design.sizes[-1])
             asked = self.files.run_keys()
             return answer, propose(results, self.question, design, answer, asked, left, jobs, stopped)

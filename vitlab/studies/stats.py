@@ -336,6 +336,14 @@ def group_trials(rows: Rows) -> dict[tuple[Any, ...], Rows]:
     return groups
 
 
+def count_trials(rows: Rows) -> dict[str, int]:
+    """Count the trials of each model, the fewest of a size and seed; 1 in a study that does not tune."""
+    counts = dict[str, int]()
+    for (model, *_), trials in group_trials(rows).items():
+        counts[model] = min(len(trials), counts.get(model, len(trials)))
+    return counts
+
+
 def rank_trials(trials: Rows, metric: Metric) -> Rows:
     """Rank the trials that have a result, the best on validation items first, of equal ones that of the lower loss."""
 

@@ -139,7 +139,7 @@ class Clock:
         self.files, self.now, self.gap, self.rows = StudyFiles(folder), 0.0, gap, []
         self.design = Design({"vit": ["vit"], "resnet": ["resnet"]}, [1000], [1000], [0, 1, 2])
         monkeypatch.setattr(rounds, "time", SimpleNamespace(perf_counter=lambda: self.now))
-        monkeypatch.setattr(rounds, "load_results", lambda _: Results(self.rows, outcomes={}))
+        monkeypatch.setattr(rounds, "load_results", lambda _, alpha: Results(self.rows, outcomes={}, alpha=alpha))
 
     def spend(self, kind, seconds, kill_after=100):
         spending, began = Spending(self.files, Question(kind, 1000, seconds), self.now), self.now
@@ -176,7 +176,7 @@ def test_a_decided_question_stops_early_and_an_undecided_one_says_what_it_would_
     history = Results(open_one.rows, {}, open_one.files, outcomes={}).tables["history"]
     assert history.answer.iloc[-1].startswith("Decided")
     assert history.spend.unique().tolist() == [1, 2, 3]
-    plain, charged = (Results(open_one.rows, {"looks": looks}, outcomes={}) for looks in (1, 2))
+    plain, charged = (Results(open_one.rows, outcomes={}, alpha=alpha) for alpha in (1, 0.5))
     widths = [one.gap("vit", "resnet", 1000).estimate.half_width for one in (plain, charged)]
     assert widths[0] < widths[1], "what the page says at a look leaves out less"
 

@@ -56,7 +56,7 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
                 lines = io.StringIO()
                 csv.writer(lines, lineterminator="\n").writerows(rows)
                 write_text(results.files.figures / f"{name}.csv", lines.getvalue())
-        attention = [] if "read_as" in results.config else write_attention_pages(results)
+        attention = [] if results.is_foreign else write_attention_pages(results)
         write_compare_page(results, results.files.folder / "compare.html", compared)
         write_text(results.files.report_path, render_page(results, figures, attention, running))
         for picture in pictures:
@@ -78,7 +78,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         log = link(run, "log.txt") if (folder / "log.txt").is_file() else None
         failed.append({**failure, "href": folder_link(run) if folder.is_dir() else None, "log": log})
     conclusion, details = headline(results)
-    if "read_as" in config:  # runs of other programs
+    if results.is_foreign:
         fixed, facts, commands = (
             [f"{note[0].upper()}{note[1:]}." for note in config["notes"]],
             list(config["read_as"].items()),
@@ -121,7 +121,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         by_model=provenance.compare_settings(results),
         commands=commands,
         start=os.path.relpath(study.start_folder(), study.folder.resolve()),
-        is_study="read_as" not in config,
+        is_study=not results.is_foreign,
         machine=provenance.describe_machines(run_results),
         **make_runs_table(results, list_columns(rows), study.folder),
     )
@@ -148,7 +148,7 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
         {"label": "training time", "value": duration(3600 * trained.hours), "note": "summed over runs"},
         {"label": "training compute", "value": with_prefix(trained.FLOPs + tuned, "FLOP"), "note": summed},
     ]
-    return tiles[:2] if "read_as" in results.config else tiles
+    return tiles[:2] if results.is_foreign else tiles
 
 
 def collect_caveats(results: Results) -> list[str]:
