@@ -11,7 +11,9 @@ from types import SimpleNamespace
 import joblib
 import numpy as np
 import pytest
+import timm
 from PIL import Image, ImageDraw
+from safetensors.torch import save_file
 
 from tests.integration.commands import succeed, vitlab
 from tests.unit.data.drawn import copy, draw_many, encode, put
@@ -20,6 +22,7 @@ from vitlab.commands import advise
 from vitlab.console import Console
 from vitlab.studies import advice as arrays
 from vitlab.studies import store
+from vitlab.studies.grid import compose_study
 
 
 @pytest.fixture
@@ -223,6 +226,23 @@ def test_a_frozen_network_that_fails_is_a_line_of_the_answer(photos, tmp_path, m
     monkeypatch.setattr(backbones, "open_backbone", lambda *_: broken)
     done = succeed("advise", photos, "--backbones", "timm:broken", "--out", tmp_path / "out")
     assert "without broken: too little memory\n" in done.stdout
+
+
+def test_a_network_with_the_weights_of_a_file_is_named_by_the_file_too(photos, tmp_path):
+    sources = [tmp_path / folder / "salient.safetensors" for folder in ("a", "b")]
+    for path in sources:
+        path.parent.mkdir()
+        save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), path)
+    words = "advise", photos, "--hours", "0.017", "--out", tmp_path / "out", "--backbones"
+    done = succeed(*words, f"timm:test_resnet={sources[0]}")
+    assert "frozen features of test_resnet=salient.safetensors at 96 x 96 pixels" in done.stderr
+    assert "resnet_nano, test_resnet=salient.safetensors fine-tuned for 1,000 steps" in done.stdout
+    names = [one["name"] for one in json.loads((tmp_path / "out" / "advice.json").read_text())["models"]]
+    assert "nearest neighbors on frozen test_resnet=salient.safetensors" in names
+    assert "test_resnet=salient.safetensors fine-tuned" in compose_study(str(tmp_path / "out/networks.yaml"), []).models
+    done = vitlab(*words, ",".join(f"timm:test_resnet={path}" for path in sources))
+    assert done.returncode == 2
+    assert f"{sources[1]}: has the name of timm:test_resnet={sources[0]}; rename one of them" in done.stderr
 
 
 def test_a_network_whose_features_leave_no_time_to_compare_is_left_out(monkeypatch):

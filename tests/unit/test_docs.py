@@ -9,12 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from tests.learning import language_model
+from tests.learning import bert, language_model
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.arguments import CommandParser
 from vitlab.config import TrainConfig, compose, names
+from vitlab.data.text.tokenization import train_wordpiece
 from vitlab.files import write_json
 from vitlab.models.huggingface import save_huggingface
 from vitlab.reports.figures import save_figure
@@ -107,18 +109,30 @@ def test_a_study_that_is_shown_is_one(page, tmp_path, monkeypatch):
         assert compose_study(str(path), []).models
 
 
+def save_sentence_model(folder):
+    """Save a BERT with random weights and a tokenizer."""
+    tokenizer = train_wordpiece(["The weather is lovely today.", "He drove to the stadium."], 60, lowercase=True)
+    save_huggingface(bert(60, length=32, width=16, depth=1, heads=2), folder)
+    tokenizer.save(folder / "tokenizer.json")
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if read_blocks(page, "python")], ids=lambda page: page.stem)
 def test_every_block_of_python_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = language_model(50257, length=64, width=16, depth=1, heads=2)
     save_huggingface(model, tmp_path / "gpt2")
     make_study(tmp_path / "runs" / "arrow")
+    save_sentence_model(tmp_path / "all-MiniLM-L6-v2")
     found = {}
     for block in read_blocks(page, "python"):
         exec(compile(block, page.name, "exec"), found)
     if "draw" in found:  # of a figure
         (figure,) = found["draw"](load_results(make_study(tmp_path / "quick").folder))
         assert all(path.stat().st_size > 5000 for path in save_figure(figure, tmp_path))
+    if "losses" in found:  # of a head on the encoder
+        assert found["losses"][-1] < found["losses"][0] / 2
+        assert found["trainer"].global_step == 4
+        assert torch.allclose(found["vectors"].norm(dim=1), torch.ones(3))
     if "score_glue" in found:
         for task, result in {"cola": {"matthews": 0.5}, "mrpc": {"accuracy": 0.9, "f1": 0.7}}.items():
             write_json(tmp_path / "glue" / task / "result.json", result)

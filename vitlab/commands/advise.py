@@ -295,6 +295,8 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
     for source in frozen.DEFAULT if given is None else given:
         with collecting(problems):
             one = frozen.open_backbone(source, side)
+            if one.name in networks:
+                raise UserError(f"--backbones {source}: has the name of {opened[one.name]}; rename one of them")
             networks[one.name], opened[one.name] = one, source
     if problems and (given or not networks):
         raise UserError(problems if given else f"{problems[0]}; --backbones none compares without networks")
@@ -327,9 +329,9 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
     outcome = answer.chosen.outcome or outcomes[0]
     mistakes = find_mistakes(outcome, pictures.labels)
     sentences = report.describe_advice(answer, mistakes, args.target) + failed
-    sources = [opened.get(one.candidate.features, "") for one in outcomes]
-    tuned = next((source for source in sources if source.startswith("timm:")), "")
-    sentences += write_study(pictures, out, tuned, trained, steps)
+    ranked = [one.candidate.features for one in outcomes]
+    tuned = [name for name in ranked if opened.get(name, "").startswith("timm:")][:1]
+    sentences += write_study(pictures, out, {name: opened[name] for name in tuned}, trained, steps)
     costs = describe_costs(outcome, features, networks, pictures.labels)
     facts = report.summarize_advice(answer, sentences, mistakes, args.target, pictures.paths)
     if answer.chosen.network:
@@ -419,17 +421,17 @@ def read_networks(pictures: Pictures, out: Path) -> "tuple[dict[str, Network], i
 
 
 def write_study(
-    pictures: Pictures, out: Path, tuned: str, trained: "Mapping[str, Network]", steps: int
+    pictures: Pictures, out: Path, tuned: Mapping[str, str], trained: "Mapping[str, Network]", steps: int
 ) -> Iterator[str]:
     """Write OUT/networks.yaml, a study of the networks that are not trained enough; yield a sentence that names it.
 
-    tuned: the pretrained network to fine-tune, as in --backbones, or "".
+    tuned: the pretrained network to fine-tune, if any: its name -> as in --backbones.
     """
     models: dict[str, Any] = {name: {"model": name} for name in SCRATCH}
-    if tuned:
-        network, _, file = tuned.partition("=")
+    for name, source in tuned.items():
+        network, _, file = source.partition("=")
         first = {"init": str(Path(file).resolve())} if file else {"model.pretrained": True}
-        models[f"{network.removeprefix('timm:')} fine-tuned"] = {"model": network, "recipe": "finetune", **first}
+        models[f"{name} fine-tuned"] = {"model": network, "recipe": "finetune", **first}
     models = {name: keys for name, keys in models.items() if name not in trained or trained[name].undertrained}
     if not models:
         return

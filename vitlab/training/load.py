@@ -28,7 +28,7 @@ from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import read_huggingface, rename_from_huggingface
 from vitlab.models.layers import merge_low_rank
-from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
+from vitlab.models.timm_adapter import create_pretrained, name_source, pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, fill, options_of, unwrap
 from vitlab.tasks.base import Task
 from vitlab.training.checkpoints import (
@@ -247,7 +247,7 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
         counting.flops(counting.meta(config.model, **task.shape), task.shape)  # raises UserError for an unfit image
     model, name = (
         models.build(config.model, **task.shape),
-        config.model.name if is_timm else Path(source).resolve().name,
+        name_source(source) if is_timm else Path(source).resolve().name,
     )
     if is_timm:
         fits = cfg is not None and config.model.pretrained and cfg.num_classes == len(data.classes)
