@@ -249,7 +249,7 @@ def test_a_network_whose_features_leave_no_time_to_compare_is_left_out(monkeypat
     """Of 960 pictures, ten seconds each 32, three quarters of the time are too few for five minutes."""
     for hours, fits in ((0.2, True), (0.1, False)):
         clock = iter((10, 20, 30))
-        monkeypatch.setattr(advise, "time", SimpleNamespace(monotonic=clock.__next__))
+        monkeypatch.setattr(arrays, "time", SimpleNamespace(monotonic=clock.__next__))
         show = arrays.within(3600 * hours, hours, lambda *_: None)
         show("features", 32, 960), show("features", 64, 960)
         with nullcontext() if fits else pytest.raises(RuntimeError, match="4 min 30 s more, too long"):
