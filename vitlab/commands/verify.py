@@ -286,7 +286,7 @@ def show(document: Mapping[str, Any], console: Console) -> None:
         has_values = document["then"] != document["now"] and document["differs"] != "by_class"
         values = " {then} then, {now} now" * has_values + ", relative {began:.1g}" * bool(document["began"])
         console.say(f"  first difference at step {{from_step}}: {{differs}}{values}".format_map(document))
-        if document["largest_of"] != document["differs"]:
+        if document["largest"] != document["began"]:
             size = f"relative {document['largest']:.2g}" if document["largest"] else "which is no rounding"
             console.say(f"  largest difference: {document['largest_of']}, {size}")
     console.say(f"changed since: {'; '.join(document['changes']) or 'nothing that is recorded'}")

@@ -147,6 +147,9 @@ def test_rounding_is_small_in_every_number_and_of_the_same_configuration(pair, c
     lines = said(pair, capsys)
     assert lines[0] == "then: equal within rounding (rows, result, test outcomes, generated texts, tokenizer)"
     assert lines[1] == "  not compared: validation_slope, by_class, weights"
+    assert lines[2].startswith("  first difference at step 3: train/loss 1.50000")
+    assert lines[2].endswith(" then, 1.5 now, relative 1e-06")
+    assert lines[3] == "  largest difference: loss, relative 2e-05"
     assert answer(pair, same=False)["verdict"] == "differs"
     pair[0].heldout_path.unlink()
     assert answer(pair)["verdict"] == "incomplete"
