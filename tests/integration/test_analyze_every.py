@@ -19,7 +19,7 @@ from vitlab.studies import experiment
 from vitlab.training import loop
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.loop import Interrupted
-from vitlab.training.run import Run
+from vitlab.training.run import plan_run, start_run
 
 STEPS, EVERY = 14, 4
 SHORT = [*TINY, f"budget.steps={STEPS}", "train_size=50", "wandb.mode=off"]
@@ -51,7 +51,7 @@ def test_it_looks_at_the_weights_that_are_evaluated(ema, tmp_path):
     interrupted(config, tmp_path / "run", at=4)
     state = read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert state["global_step"] == 4
-    run = Run(config, open_data(config.data), tmp_path / "other")
+    run = start_run(plan_run(config, open_data(config.data)), tmp_path / "other")
     run.model.load_state_dict({key.removeprefix("model."): value for key, value in state["state_dict"].items()})
     expected = examine(run.model, run.task, load("analysis", "attention_distance"), 4).rows
     assert [row for row in found(tmp_path / "run") if row["step"] == 4] == expected

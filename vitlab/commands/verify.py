@@ -104,14 +104,14 @@ def train_again(
         from vitlab.studies.experiment import train_and_test
         from vitlab.training.load import refuse_other_source
         from vitlab.training.loop import Diverged, Hooks, Interrupted
-        from vitlab.training.run import Run
+        from vitlab.training.run import plan_run, start_run
         from vitlab.training.train import keep_process_settings
 
     refuse_other_source(source_of(config.init), files)
     console, stopping = Console(stderr=True), Stopping(folder.parent)
     state = RunState(files.folder.name, config.model.name, 0, "running")
     with keep_process_settings():
-        run = Run(config, open_data(config.data, console), folder)
+        run = start_run(plan_run(config, open_data(config.data, console)), folder)
         with Display(console) as shown, stopping:
 
             def report(value: Progress | None = None) -> None:

@@ -30,13 +30,13 @@ from vitlab.models.base import evaluating
 from vitlab.studies.claims import ClaimLost, Hold
 from vitlab.studies.stats import Outcomes, write_outcomes
 from vitlab.studies.store import LATER, list_missing, summarize_error
-from vitlab.tasks.base import Task, evaluate
+from vitlab.tasks.base import Task
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
 from vitlab.training.loop import Diverged, Hooks, Interrupted
-from vitlab.training.run import ON_FEATURES, Run, count_finetuning_steps, make_result, prepare
-from vitlab.training.settings import HERE, Placement, evaluation_context
+from vitlab.training.run import ON_FEATURES, Run, count_finetuning_steps, make_result, plan_run, start_run
+from vitlab.training.settings import HERE, Machine
 from vitlab.training.train import compare_splits, keep_process_settings, test, train
 
 FINETUNE = "finetune"  # the kind of the probe that trains
@@ -48,7 +48,7 @@ def run_experiment(
     config: TrainConfig,
     claim: Hold,
     *,
-    placement: Placement = HERE,
+    machine: Machine = HERE,
     ranks: Ranks = ALONE,
     trunks: Sequence[str] | None = None,
     observer: Any | None = None,
@@ -57,9 +57,9 @@ def run_experiment(
 ) -> dict[str, Any] | None:
     """Do what a run lacks, in a folder that rank 0 has claimed; return the result on rank 0. Call it on every rank.
 
-    `trunks` are as `Run` takes them. The observer, a `vitlab.reports.wandb.RunReporter`, draws the analyses and logs
-    the training. Raises UserError, `ClaimLost` when another process has taken the run over, `Interrupted` when `stop`
-    says so, `Diverged`.
+    `ranks` and `trunks` are those of `start_run`. The observer, a `vitlab.reports.wandb.RunReporter`, draws the
+    analyses and logs the training. Raises UserError, `ClaimLost` when another process has taken the run over,
+    `Interrupted` when `stop` says so, `Diverged`.
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
     refuse_other_source(source_of(config.init), files)
@@ -71,7 +71,7 @@ def run_experiment(
         ranks.leave()
     if not lacking or not (ranks.is_main or "training" in lacking):
         return files.result()
-    run = Run(config, data, files.folder, placement, ranks, trunks)
+    run = start_run(plan_run(config, data, machine), files.folder, ranks, trunks)
     if ranks.is_main:
         return complete(run, lacking, observer, Hooks(progress, stop, claim.check))
     train(run)
@@ -169,7 +169,7 @@ def check_later(run: Run) -> None:
             probes.open_task(data, run.task)
         if config.kind == FINETUNE:
             for child in list_finetunings(run, data, config):
-                prepare(child, open_data(child.data)).count_steps(child.train_size)
+                plan_run(child, open_data(child.data)).count_steps(child.train_size)
 
 
 def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
     check_later(run)
     if run.init is not None:
         print(run.init, file=sys.stderr)
-    if run.prepared.head:
+    if run.plan.head:
         print(ON_FEATURES, file=sys.stderr)
     hooks = replace(hooks, log=observer.on_start(run) if observer else None)
     try:
@@ -241,7 +241,7 @@ def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
     # the untrained model of a resumed run was looked at when it began; its first weights, where it had some, are gone
     if step == 0 and (before or (run.resumed_step and source_of(run.config.init) and run.init is None)):
         return
-    with evaluating(model := run.placed_model()):  # an own one may leave the model in eval mode, which trains on
+    with evaluating(model := run.model_on_device()):  # an own one may leave the model in eval mode, which trains on
         findings = analysis.examine(model, run.task, config, step)
     rows = [*(row for row in before or [] if row["step"] < step), *findings.rows]
     if observer:
@@ -261,7 +261,7 @@ def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, fl
     chosen = {name: load("probe", name.partition("@")[0]) for name in names}
     frozen = [name for name, config in chosen.items() if config.kind != FINETUNE]
     around = partial(surviving, run)
-    numbers |= probes.measure(run.placed_model(), run.task, frozen, run.indices, run.settings.workers, around=around)
+    numbers |= probes.measure(run.model_on_device(), run.task, frozen, run.indices, run.settings.workers, around=around)
     for name, config in chosen.items():
         if name not in frozen:
             with surviving(run, name):
@@ -276,9 +276,8 @@ def open_shifted(run: Run, entry: str) -> Task:
 
 def test_on(run: Run, entry: str) -> dict[str, float]:
     """Test the trained model on an entry of `eval_on`: the metrics and the loss of choices and of the study there."""
-    task, (_, autocast) = open_shifted(run, entry), evaluation_context(run.settings.precision, run.settings.accelerator)
-    model = run.placed_model().eval()
-    found = evaluate(model, task, task.test, autocast, run.settings.workers, detailed=True).compute()
+    task = open_shifted(run, entry)
+    found = run.evaluate(task.test, task, detailed=True).compute()
     keys = dict.fromkeys((run.task.metric.key, "loss", str(run.config.task.metric).partition("@")[0]))
     return {f"{key}@{entry}": float(found[key]) for key in keys if key in found}
 

@@ -132,9 +132,9 @@ class Loop(L.Callback):
         self.count_time()
         self.steps_timed += 1
         self.losses.append(module.loss)
-        if step % self.settings.log_every == 0 or step == module.steps:
+        if step % self.settings.log_every == 0 or step == self.run.steps:
             self.write_row(step, module)
-        if self.hooks.analyze and every and step % every == 0 and step < module.steps:
+        if self.hooks.analyze and every and step % every == 0 and step < self.run.steps:
             began = time.perf_counter()
             with self.show_average(module), isolate_rng():
                 self.hooks.analyze(step)
@@ -259,12 +259,12 @@ class Loop(L.Callback):
         now = time.perf_counter()
         if self.first is None:
             self.first = (now, step)  # the first step is slow and would spoil the pace
-        if self.hooks.progress and (now - self.reported >= REPORT_EVERY or step in (module.steps, trainer.max_steps)):
+        if self.hooks.progress and (now - self.reported >= REPORT_EVERY or step in (self.run.steps, trainer.max_steps)):
             self.reported = now
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
-            left = None if pace is None else pace * (module.steps - step)
+            left = None if pace is None else pace * (self.run.steps - step)
             loss = None if math.isnan(self.train_loss) else self.train_loss
-            self.hooks.progress(Progress(step, module.steps, left, loss, dict(module.validation)))
+            self.hooks.progress(Progress(step, self.run.steps, left, loss, dict(module.validation)))
 
     def save(self, trainer: L.Trainer, path: Path | None = None) -> None:
         trainer.save_checkpoint(path or self.run.files.checkpoint_path)
