@@ -6,11 +6,12 @@ data.
 """
 
 import hashlib
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
+from unicodedata import normalize
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from vitlab.registry import implementation
 
 VAL_FRACTION = 0.1  # of the training data that becomes validation data
 MAX_VAL_ITEMS = 5000  # of images or texts that do
+LEAST_SHARED = 16  # characters of a text that items share: a shorter one may be an answer or the name of a class
 NESTED = "nested"  # random subsets of the training set, beside those of a user's module
 NOISE = 2**40  # tells its random numbers from those of an epoch
 
@@ -72,30 +74,28 @@ def size_problems(
     return problems
 
 
-def nested_order(labels: np.ndarray, seed: int, every_class: bool = True) -> np.ndarray:
+def nested_order(
+    labels: np.ndarray, seed: int, every_class: bool = True, names: Sequence[Any] | None = None
+) -> np.ndarray:
     """Order all indices, int64 (N,), so that every prefix is a stratified subset.
 
-    Each class is permuted once. Its k-th of n images stands at (k + 0.5) / n, so a prefix holds the same share of
-    every class, to within an image; classes that stand level are ordered at random. With `every_class` one image of
-    each class comes before all others, so that no prefix of that many or more lacks a class; a large class then lacks
-    up to an image for each rare one.
+    Each class is permuted once, by chance or by a hash of seed and name. Its k-th of n images stands at (k + 0.5) / n,
+    so a prefix holds the same share of every class, to within an image. With `every_class` one image of each class
+    comes before all others, so that no prefix of that many or more lacks a class; a large class then lacks up to an
+    image for each rare one.
     """
-    labels = np.asarray(labels)
-    generator = np.random.default_rng(seed)
+    labels, generator = np.asarray(labels), np.random.default_rng(seed)
+    seeded = [f"{seed}/{normalize('NFC', str(name))}".encode(**ANY) for name in (() if names is None else names)]
+    rank = np.argsort(sorted(range(len(seeded)), key=lambda row: hashlib.sha256(seeded[row]).digest()))
     position = np.empty(len(labels))
     _, counts = np.unique(labels, return_counts=True)
     for members in np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1]):  # one class at a time
-        members = generator.permutation(members)
+        members = generator.permutation(members) if names is None else members[np.argsort(rank[members])]
         position[members] = (np.arange(len(members)) + 0.5) / len(members)
         if every_class:
             position[members[0]] = -1
-    return np.lexsort((generator.random(len(labels)), position)).astype(np.int64)
-
-
-def hold_out(labels: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Hold out a share of each class: sorted indices (train, held out), each with one item of every class at least."""
-    held = choose_held_out(labels, max(round(share * len(labels)), len(np.unique(labels))), every_class=True)
-    return np.flatnonzero(~held), np.flatnonzero(held)
+    ties = generator.random(len(labels)) if names is None else rank
+    return np.lexsort((ties, position)).astype(np.int64)
 
 
 def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
@@ -201,57 +201,26 @@ def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
     return drawn ^ (drawn >> np.uint64(31))
 
 
-def divide_by_hash(
-    items: Sequence[T],
-    share: float,
-    seed: int = 0,
-    name: Callable[[T], str] = str,
-    stratum: Callable[[str], Any] = lambda name: None,
-) -> tuple[list[T], list[T]]:
-    """Divide items into (left, chosen), in their order: the share of the names of each stratum with the smallest hash
-    of seed and name is chosen, at least one, and never all of them.
-
-    Items of one name stay together. Other names that come or go change few of the chosen ones.
-    """
-
-    names, strata, sides, chosen = list(map(name, items)), {}, ([], []), set()
-    for each in sorted({*names}, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode(**ANY)).digest()):
-        strata.setdefault(stratum(each), []).append(each)
-    for members in strata.values():
-        chosen.update(members[: max(0, min(max(1, round(share * len(members))), len(members) - 1))])
-    for item, each in zip(items, names, strict=True):
-        sides[each in chosen].append(item)
-    return sides
-
-
 # -- held-out data
 
 
-def choose_validation(labels: np.ndarray, together: np.ndarray | None = None) -> np.ndarray:
-    """Choose the items that become validation data, the same share of each class: bool (N,), without chance.
+def divide(
+    labels: np.ndarray, count: int, names: Sequence[Any] | None = None, seed: int = 0, every_class: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divide items into sorted indices (left, chosen): about `count` are chosen, the same share of each class.
 
-    At least two of four or more items; the only item of a class stays in training, so there may be none.
+    Items of one name are chosen or left as one, and count as their rarest class. A class's last name is never chosen;
+    with `every_class` one of each other class is. Names are chosen by a hash of `nested_order`, so that those which
+    come or go move few others. If all are too large for `count`, the smallest one of each class is chosen.
     """
-    return choose_held_out(labels, count_validation(len(labels)), together)
-
-
-def count_validation(items: int) -> int:
-    return min(MAX_VAL_ITEMS, max(min(2, items // 2), round(VAL_FRACTION * items)))
-
-
-def choose_held_out(
-    labels: np.ndarray, count: int, together: np.ndarray | None = None, seed: int = 0, every_class: bool = False
-) -> np.ndarray:
-    """Choose at most `count` items, the same share of each class, with `every_class` one at least: bool (N,).
-
-    Items of one number in `together` (N,) are chosen or left as one; they count as the class of the first. A class's
-    last group is never chosen. If groups are too large for `count`, the smallest one of each class is chosen.
-    """
-    groups = np.arange(len(labels)) if together is None else np.unique(together, return_inverse=True)[1]
-    _, first, sizes = np.unique(groups, return_index=True, return_counts=True)
-    _, classes, left = np.unique(labels[first], return_inverse=True, return_counts=True)
-    chosen, room = np.zeros(len(first), dtype=bool), count
-    order = nested_order(labels[first], seed, every_class)
+    labels, numbers = np.asarray(labels), {}
+    count = max(count, len(np.unique(labels))) if every_class else count
+    keys = range(len(labels)) if names is None else names
+    groups = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    rarest = np.argsort(np.bincount(labels)[labels], kind="stable")
+    _, first, sizes = np.unique(groups[rarest], return_index=True, return_counts=True)
+    classes, chosen, room = labels[rarest[first]], np.zeros(len(first), dtype=bool), count
+    left, order = np.bincount(classes), nested_order(classes, seed, every_class, None if names is None else [*numbers])
     for group in order:
         if left[classes[group]] > 1 and sizes[group] <= room:
             chosen[group] = True
@@ -259,28 +228,45 @@ def choose_held_out(
             room -= sizes[group]
             if not room:
                 break
-    held = chosen[groups]
-    if together is not None and (every_class or count * len(first) < 2 * len(labels)):
-        order = order[np.argsort(sizes[order], kind="stable")]
-        for label in np.setdiff1d(labels, labels[held]):
-            for group in order[np.isin(order, groups[labels == label])]:
-                taken = held | (groups == group)
-                if label not in labels[held] and np.isin(labels[groups == group], labels[~taken]).all():
-                    held = taken
-        if held.sum() > max(count, len(labels) / 2):
-            much = f"{held.sum()} of {len(labels)} items are held out, more than a half: {len(first)} groups"
-            warnings.warn(f"{much} are too large for less; give more groups", stacklevel=1)
-    return held
+    if len(sizes) < len(labels) and (every_class or count * len(sizes) < 2 * len(labels)):
+        for label in np.setdiff1d(classes, classes[chosen]):
+            if left[label] > 1:
+                chosen[min(order[classes[order] == label], key=sizes.__getitem__)] = True
+    return np.flatnonzero(~chosen[groups]), np.flatnonzero(chosen[groups])
+
+
+def divide_texts(
+    texts: Sequence[T], share: float, names: Sequence[str] = (), labels: Sequence[int] = (), seed: int = 0
+) -> tuple[list[T], list[T]]:
+    """Divide texts, which are their own names unless others are given, into (left, chosen): a share of each class."""
+    labels = labels if len(labels) else np.zeros(len(texts), dtype=np.int64)
+    sides = divide(labels, round(share * len(texts)), names or texts, seed, every_class=True)
+    return tuple([texts[row] for row in rows] for rows in sides)
+
+
+def hold_out(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
+    """Hold out a share of each class, one item at least: (left, held out)."""
+    sides = divide(split.labels, round(share * len(split)), group_names(split), seed, every_class=True)
+    return take_items(split, sides[0]), take_items(split, sides[1])
+
+
+def group_names(split: Split) -> Sequence[Any] | None:
+    return split.names if split.together is None else split.together.tolist()
+
+
+def count_validation(items: int) -> int:
+    """Count the items that become validation data: a tenth, at least two of four or more."""
+    return min(MAX_VAL_ITEMS, max(min(2, items // 2), round(VAL_FRACTION * items)))
 
 
 def carve_images(data: ImageData) -> ImageData:
     """Carve validation images out of the training images. Raises UserError if there are too few."""
-    held = choose_validation(data.train.labels, data.train.together)
-    if not held.any():
+    split = data.train
+    train, validation = divide(split.labels, count_validation(len(split)), group_names(split))
+    if not len(validation):
         of = "" if data.train.together is None else f" of {plural(len(np.unique(data.train.together)), 'group')}"
-        raise UserError(f"data={data.name}: {len(held)} training images{of}, none to spare for validation; add some")
-    train, validation = (take_items(data.train, np.flatnonzero(rows)) for rows in (~held, held))
-    return replace(data, train=train, validation=validation)
+        raise UserError(f"data={data.name}: {len(train)} training images{of}, none to spare for validation; add some")
+    return replace(data, train=take_items(split, train), validation=take_items(split, validation))
 
 
 def draw_again(data: ImageData, seed: int) -> ImageData:
@@ -299,13 +285,11 @@ def draw_again(data: ImageData, seed: int) -> ImageData:
     }
     starts = np.cumsum([0, *map(len, splits)])
     whole = Split(read=Joined(tuple(split.read for split in splits), starts), **joined, decoded=data.cached)
-    rest = len(whole) - len(data.test)
-    fixed = choose_validation(whole.labels[:rest], None if whole.together is None else whole.together[:rest])
-    count = rest - max(count_validation(rest), int(fixed.sum()))
+    rest = take_items(whole, np.arange(len(whole) - len(data.test)))
+    count = len(rest) - len(divide(rest.labels, count_validation(len(rest)), group_names(rest))[1])
     for attempt in range(100):  # large groups may leave too few
-        held = choose_held_out(whole.labels, len(data.test), whole.together, seed + (attempt << 32), every_class=True)
-        train = shorten(take_items(whole, np.flatnonzero(~held)), rest, seed)
-        carved = carve_images(replace(data, train=train, test=take_items(whole, np.flatnonzero(held)), validation=None))
+        train, test = hold_out(whole, len(data.test) / len(whole), seed + (attempt << 32))
+        carved = carve_images(replace(data, train=shorten(train, len(rest), seed), test=test, validation=None))
         if len(carved.train) >= count:
             break
     return replace(carved, train=shorten(carved.train, count, seed))
@@ -321,38 +305,36 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
 
     Of a single document it takes the end, from the start of a line. Raises UserError if there is too little.
     """
-    train, numbers = corpus.train, {}
-    parts = train.parts if train.spans is None else train.parts[-1:]  # questions go with their text
-    groups = np.array([numbers.setdefault(name, len(numbers)) for name in name_groups(zip(*parts, strict=True))])
-    _, first = np.unique(groups, return_index=True)
-    chosen = choose_validation(np.zeros(len(first)) if train.labels is None else np.asarray(train.labels)[first])
-    if chosen.any():
-        left, held = np.flatnonzero(~chosen[groups]), np.flatnonzero(chosen[groups])
+    train = corpus.train
+    names = name_groups([*zip(*(train.parts if train.spans is None else train.parts[-1:]), strict=True)])
+    labels = np.zeros(len(train), dtype=np.int64) if train.labels is None else train.labels
+    left, held = divide(labels, count_validation(len(train)), names)
+    if len(held):
         return replace(corpus, train=take(train, left), validation=take(train, held))
     plain = len(train.parts) == 1 and (train.labels, train.targets, train.tags) == (None, None, None)
-    cut = cut_text(train.parts[0][0], VAL_FRACTION) if plain and len(first) == 1 else None
+    cut = cut_text(train.parts[0][0], VAL_FRACTION) if plain and len({*names}) == 1 else None
     if cut is None:
         problem = f"{len(train)} training text{'s' * (len(train) > 1)}, none to spare for validation"
         raise UserError(f"data={name}: {problem}; give more")
     return replace(corpus, train=Examples(([cut[0]],)), validation=Examples(([cut[1]],)))
 
 
-def name_groups(items: Iterable[Sequence[Any]]) -> list[str]:
+def name_groups(items: Sequence[Sequence[Any]]) -> list[str]:
     """Name each item's group, given its texts: the items of a group share a text, and lie on one side of every split.
 
-    The shared text is in one column: the longest one with at most two different texts for three items (passages,
-    premises, sources with several translations), else the one with the fewest. A column with less than one for ten
-    items holds classes or choices and does not count, unless it is four times as long as all others together. A text
-    shared in another column, such as the translation "Yes.", joins nothing, else it would chain most items together.
+    The shared text is in the one column whose repeated texts of LEAST_SHARED or more characters (passages, premises,
+    sources with several translations) are the longest together: texts shared in several columns would chain most items.
     """
-    items = list(items)
-    columns = [list(map(str, column)) for column in zip(*items, strict=True)]
-    lengths, counts = [sum(map(len, column)) for column in columns], [len(set(column)) for column in columns]
-    able = [n for n in range(len(columns)) if 10 * counts[n] >= len(items) or 5 * lengths[n] >= 4 * sum(lengths)]
-    best = min(able, key=lambda n: (-lengths[n] if 3 * counts[n] <= 2 * len(items) else 0, counts[n]), default=None)
-    shared = map(repr, items) if best is None else columns[best]
+    columns, repeated = [list(map(str, column)) for column in zip(*items, strict=True)], []
+    for column in columns:
+        counts = Counter(text for text in column if len(text) >= LEAST_SHARED)
+        repeated.append(sum(len(text) * (count - 1) for text, count in counts.items()))
+    shared = columns[int(np.argmax(repeated))] if any(repeated) else [""] * len(items)
     first: dict[str, str] = {}
-    return [first.setdefault(text, repr(item)) for text, item in zip(shared, items, strict=True)]
+    return [
+        first.setdefault(text if len(text) >= LEAST_SHARED else repr(item), repr(item))
+        for text, item in zip(shared, items, strict=True)
+    ]
 
 
 def take(examples: Examples, rows: Sequence[int]) -> Examples:

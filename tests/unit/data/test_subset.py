@@ -10,7 +10,7 @@ from tests.configurations import problem
 from vitlab.config import UserError
 from vitlab.data.base import Split
 from vitlab.data.split import (
-    hold_out,
+    divide,
     long_tail,
     nested_order,
     redraw_labels,
@@ -102,8 +102,9 @@ def test_an_own_order_chooses_the_first_items_and_a_wrong_one_is_one_line(monkey
     )
 
 
-def test_what_is_held_out_and_what_is_left_are_sorted():
-    train, held = hold_out(labels(), 0.25)
+@pytest.mark.parametrize("names", [None, [*map(str, range(sum(COUNTS)))]])
+def test_what_is_held_out_and_what_is_left_are_sorted(names):
+    train, held = divide(labels(), 88, names, every_class=True)
     for rows in (train, held):
         assert np.array_equal(rows, np.sort(rows))
         assert set(labels()[rows]) == set(range(len(COUNTS)))

@@ -18,10 +18,10 @@ from vitlab.config import extent, printable, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import SYSTEM, is_folder, stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import divide_by_hash
+from vitlab.data.split import hold_out
 from vitlab.formatting import cut_names, plural
 
-VERSION = 4  # of the decoding, and of which folders are splits and classes
+VERSION = 5  # of the decoding, and of which folders are splits and classes
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 KINDS = " ".join(extension.removeprefix(".") for extension in EXTENSIONS)
 SPLITS = ("train", "validation", "test")
@@ -64,19 +64,15 @@ def load(config: ImageDataConfig) -> ImageData:
     scan_files(config)  # for its warning: without a cache nothing asks for the fingerprint
     folders = list_splits(root)
     raise_all(find_problems(root, folders))
-    listed = dict(zip(find_splits(root), folders.values(), strict=False))
-    if not listed:
-        divide = partial(divide_by_hash, share=config.test_share, seed=config.seed, name=partial(normalize, "NFC"))
-        sides = {name: divide(paths) for name, paths in folders[WHOLE].items()}
-        listed = {part: {name: of[n] for name, of in sides.items()} for n, part in enumerate(("train", "test"))}
-    size, classes = extent(config.image_size), tuple(listed["train"])
-    splits = {}
-    for part, images in listed.items():
+    size, classes, splits = extent(config.image_size), tuple(next(iter(folders.values()))), {}
+    for part, images in zip(find_splits(root) or [WHOLE], folders.values(), strict=True):
         labels = np.repeat(np.arange(len(classes)), [len(images[name]) for name in classes])
         paths = tuple(path for name in classes for path in images[name])
         splits[part] = Split(
             labels.astype(np.int64), FileImages(str(root), paths, size, config.bits), names=to_names(paths)
         )
+    if WHOLE in splits:
+        splits = dict(zip(("train", "test"), hold_out(splits[WHOLE], config.test_share, config.seed), strict=True))
     return ImageData(config.name, classes, size, 3, **splits)
 
 

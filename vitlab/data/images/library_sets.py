@@ -78,8 +78,7 @@ def load_digits(config: ImageDataConfig) -> ImageData:
     target, classes = targets[config.target]
     size = extent(config.image_size)
     read = Resized((original.images[:, None] * (255 / DIGIT_LEVELS)).astype(np.float32), size)
-    train, test = (take_items(Split(labels, read, target), rows) for rows in hold_out(labels, config.test_share))
-    return ImageData(config.name, classes, size, 1, train, test)
+    return ImageData(config.name, classes, size, 1, *hold_out(Split(labels, read, target), config.test_share))
 
 
 def load_torchvision(config: ImageDataConfig) -> ImageData:
@@ -108,8 +107,7 @@ def load_torchvision(config: ImageDataConfig) -> ImageData:
     # a set that comes whole: a share of each class is held out, always the same images
     paths = find_attribute(sets[0], "_image_files")
     order = np.arange(len(train)) if paths is None else np.argsort([str(path) for path in paths], kind="stable")
-    splits = (take_items(train, np.sort(order[rows])) for rows in hold_out(train.labels[order], config.test_share))
-    return ImageData(config.name, classes, size, channels, *splits)
+    return ImageData(config.name, classes, size, channels, *hold_out(take_items(train, order), config.test_share))
 
 
 def list_parts(constructor: type) -> list[dict[str, Any]]:

@@ -23,13 +23,13 @@ from vitlab.data.base import CaptionData, ImageData, Split, take_items
 from vitlab.data.cache import stat_files
 from vitlab.data.images.imagefolder import EXTENSIONS, SPLITS, FileImages, name_splits, to_names
 from vitlab.data.sequences import IGNORE_INDEX
-from vitlab.data.split import choose_held_out, divide_by_hash
+from vitlab.data.split import hold_out
 from vitlab.data.text import tokenization
 from vitlab.data.text.texts import LARGEST, check_column, read_cells, read_number
 from vitlab.files import read_utf8
 from vitlab.formatting import cut_lines
 
-VERSIONS = {"imagetable": 3, "captions": 4}  # of the reading
+VERSIONS = {"imagetable": 4, "captions": 5}  # of the reading
 SHOWN = 5  # rows named in an error
 SEPARATORS = ";|,/+& "  # between the labels of a picture; the first two hardly stand in a name
 
@@ -57,16 +57,10 @@ def load(config: ImageDataConfig) -> ImageData:
     size, by_name = extent(config.image_size), read_captions(config)
     read = FileImages(str(Path(config.root).expanduser()), tuple(by_name), size, config.bits)
     captions = np.array([*zip_longest(*by_name.values(), fillvalue=b"")]).T
-    whole, rows = (
-        Split(np.zeros(len(by_name), dtype=np.int64), read, captions),
-        {name: row for row, name in enumerate(by_name)},
-    )
-    rest, test = divide_by_hash(sorted(by_name), config.test_share, config.seed)
-    train, validation = divide_by_hash(rest, min(1.0, len(test) / max(1, len(rest))), config.seed)
-    if not (train and validation and test):
+    whole = Split(np.zeros(len(by_name), dtype=np.int64), read, captions, names=to_names([*by_name]))
+    if len(whole) < 3:
         raise UserError(f"data.path={config.path}: captions of {len(by_name)} pictures; give at least 3")
-    splits = (take_items(whole, np.array([rows[name] for name in names])) for names in (train, test, validation))
-    return ImageData(config.name, (), size, 3, *splits)
+    return ImageData(config.name, (), size, 3, *hold_out(whole, config.test_share, config.seed))
 
 
 def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> list[tuple[int, Row]]:
@@ -140,8 +134,7 @@ def load_table(config: ImageTableConfig) -> ImageData:
     root, paths = str(Path(config.root).expanduser()), [row[config.file] for row in rows]
     read = FileImages(root, tuple(paths), size, config.bits)
     whole = Split(labels, read, targets, names=to_names(paths), together=together)
-    splits = {part: take_items(whole, places) for part, places in divide(config, rows, labels, together).items()}
-    return ImageData(config.name, classes, size, 3, **splits)
+    return ImageData(config.name, classes, size, 3, **split_rows(config, rows, whole))
 
 
 def read_pictures(config: ImageTableConfig) -> list[Row]:
@@ -225,27 +218,25 @@ def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[
     return {text: [text] for text in texts}
 
 
-def divide(
-    config: ImageTableConfig, rows: Sequence[Row], labels: np.ndarray, together: np.ndarray | None
-) -> dict[str, np.ndarray]:
-    """Divide the rows into splits: by the column `split`, else a share of each class is the test.
+def split_rows(config: ImageTableConfig, rows: Sequence[Row], whole: Split) -> dict[str, Split]:
+    """Split the pictures by the column `split`, else hold out a share of each class.
 
     Raises UserError for splits without a picture, and for a group in two splits.
     """
-    if config.split:
-        named = name_splits({row[config.split] for row in rows})
-        parts, why = np.array([named[row[config.split]] for row in rows]), f"data.split={config.split}"
+    if not config.split:
+        why, held = f"data.test_share={config.test_share}", hold_out(whole, config.test_share, config.seed)
+        splits = dict(zip(("train", "test"), held, strict=True))
     else:
-        held = choose_held_out(labels, round(config.test_share * len(rows)), together, config.seed, every_class=True)
-        parts, why = np.where(held, "test", "train"), f"data.test_share={config.test_share}"
-    if not {"train", "test"} <= {*parts}:
+        named, home, problems = name_splits({row[config.split] for row in rows}), {}, {}
+        parts, why = np.array([named[row[config.split]] for row in rows]), f"data.split={config.split}"
+        for part, name in zip(parts, [row[config.group] for row in rows] if config.group else (), strict=False):
+            if home.setdefault(name, part) != part:
+                problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
+        raise_all([*problems][:SHOWN])
+        splits = {part: take_items(whole, np.flatnonzero(parts == part)) for part in SPLITS if part in parts}
+    if not all(len(splits.get(part, ())) for part in ("train", "test")):
         raise UserError(f"{why}: of {len(rows)} pictures none is left for training or for the test; give more")
-    home, problems = {}, {}
-    for part, name in ((part, row[config.group]) for part, row in zip(parts, rows, strict=True) if config.group):
-        if home.setdefault(name, part) != part:
-            problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
-    raise_all([*problems][:SHOWN])
-    return {part: np.flatnonzero(parts == part) for part in SPLITS if part in parts}
+    return splits
 
 
 def encode_captions(config: ImageDataConfig, data: ImageData) -> CaptionData:

@@ -29,11 +29,11 @@ from vitlab.config import UserError, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Show, Split
 from vitlab.data.cache import SYSTEM, Entry, cache_root, cached, stat_files
-from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, draw, hash_key
+from vitlab.data.split import count_validation, divide, hash_key
 from vitlab.files import read_utf8, reading, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
 
-VERSION = 3  # of the decoding
+VERSION = 4  # of the decoding and of what is held out
 SAMPLE = np.dtype(  # of an index: a hash of the key, the class, where the image is: its file, its first byte, its bytes
     [("keys", "u8"), ("labels", "i8"), ("offsets", "i8"), ("shards", "i4"), ("sizes", "u4")]
 )
@@ -179,10 +179,11 @@ def index_shards(config: ImageDataConfig, listed: Mapping[str, Iterable[str]], p
     train = splits.pop("train")
     if len(train) < LEAST:
         raise UserError(f"data.train: {plural(len(train), 'sample')}; give {LEAST} or more")
-    for part, share, most in (("test", config.test_share, len(train)), ("validation", VAL_FRACTION, MAX_VAL_ITEMS)):
+    for part, share in (("test", config.test_share), ("validation", None)):
         if part not in splits:
-            order, count = np.argsort(draw(train["keys"], part)), min(max(1, round(share * len(train))), most)
-            splits[part], train = train[np.sort(order[:count])], train[np.sort(order[count:])]
+            count = count_validation(len(train)) if share is None else round(share * len(train))
+            left, held = divide(train["labels"], count, train["keys"].tolist(), every_class=part == "test")
+            splits[part], train = train[held], train[left]
     return {"classes": classes}, {"train": train, **splits}
 
 

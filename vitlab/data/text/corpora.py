@@ -18,9 +18,9 @@ import numpy as np
 from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import Corpus, Examples
-from vitlab.data.split import divide_by_hash
+from vitlab.data.split import divide_texts
 
-VERSION = 1  # of the reading below
+VERSION = 2  # of the reading below
 SKIPPED = {  # no part of the library, or no prose: tests, applications, tables
     *("test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "pydoc_data", "encodings"),
     *("site-packages", "dist-packages", "__pycache__"),
@@ -56,7 +56,7 @@ def read_pydoc(config: TextDataConfig) -> Corpus:
     for text, module in unique_docstrings().items():
         modules.setdefault(f"module {module}", []).append(text)
     documents |= {name: "\n\n".join(texts) for name, texts in modules.items()}
-    splits = divide_by_hash(list(documents), config.test_share)
+    splits = divide_texts(list(documents), config.test_share)
     return Corpus(*(Examples(([documents[name] for name in names],)) for names in splits))
 
 
@@ -76,7 +76,7 @@ def read_packages(config: TextDataConfig) -> Corpus:
         raise UserError(f"data.classes={count}: give from 2 to {len(sizes)}, the packages that have docstrings")
     classes = tuple(sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:count]))
     texts = [text for name in classes for text, package in single.items() if package == name]
-    splits = divide_by_hash(texts, config.test_share, stratum=single.get)
+    splits = divide_texts(texts, config.test_share, labels=[classes.index(single[text]) for text in texts])
     return Corpus(*(Examples((of,), labels=[classes.index(single[text]) for text in of]) for of in splits), classes)
 
 
@@ -88,7 +88,7 @@ def read_pairs(config: TextDataConfig) -> Corpus:
     """
     splits = []
     for body_of in split_summaries(config.test_share):
-        _, moved = divide_by_hash(list(body_of), 0.5, seed=1)  # their bodies move on by one among them
+        _, moved = divide_texts(list(body_of), 0.5, seed=1)  # their bodies move on by one among them
         paired = {**body_of, **{moved[n - 1]: body_of[summary] for n, summary in enumerate(moved)}}
         labels = [int(paired[summary] == body) for summary, body in body_of.items()]
         splits.append(Examples((list(body_of), list(paired.values())), labels=labels))
@@ -110,7 +110,7 @@ def split_summaries(share: float) -> Iterator[dict[str, str]]:
         if long and "\n" not in summary and summary not in body_of and body not in bodies:
             body_of[summary] = body
             bodies.add(body)
-    for summaries in divide_by_hash(list(body_of), share):
+    for summaries in divide_texts(list(body_of), share):
         yield {summary: body_of[summary] for summary in summaries}
 
 
@@ -182,7 +182,7 @@ def read_numbers(config: TextDataConfig) -> Corpus:
     `count` numbers, as many of each length from one digit to six as there are.
     """
     numbers = [str(number) for number in draw_numbers(config.count)]
-    splits = divide_by_hash(numbers, config.test_share)
+    splits = divide_texts(numbers, config.test_share)
     return Corpus(*(Examples(([spell(int(digits)) for digits in split], split)) for split in splits))
 
 
@@ -197,7 +197,7 @@ def read_facts(config: TextDataConfig) -> Corpus:
         first = text.index(f"{colors[asked]} box holds ") + len(f"{colors[asked]} box holds ")
         facts[text] = f"What does the {colors[asked]} box hold?", (first, first + len(held[asked]))
     splits = []
-    for texts in divide_by_hash(list(facts), config.test_share):
+    for texts in divide_texts(list(facts), config.test_share):
         questions, spans = zip(*(facts[text] for text in texts), strict=True)
         splits.append(Examples((questions, texts), [1] * len(texts), spans=spans))
     return Corpus(*splits)

@@ -5,26 +5,26 @@ import io
 import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from glob import glob
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from vitlab.config import UserError, choices_text, collecting, first_line, groups, raise_all
 from vitlab.config.errors import parse_json
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.base import Corpus, Examples, module_of
 from vitlab.data.cache import key_of, named_files, stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import carve_texts, cut_text, divide_by_hash, name_groups
+from vitlab.data.split import carve_texts, cut_text, divide_texts, name_groups
 from vitlab.data.text.corpus import SPLITS, check_texts
 from vitlab.files import check_regular, read_utf8, reading
 from vitlab.formatting import plural
 
-VERSION = 6  # of the reading
+VERSION = 7  # of the reading
 UNITS = ("file", "blank_line")  # what ends a document
 LARGEST = 1e15  # of targets, whose squares are summed in float32
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
@@ -75,7 +75,7 @@ def read_documents(config: TextDataConfig) -> Corpus:
             reason = "has too few lines to hold out the last of them"
             raise UserError(f"data.path={config.path}: {reason}; give data.test_path=FILE")
         return Corpus(*(Examples(([text],)) for text in cut))
-    return Corpus(*(Examples((texts,)) for texts in divide_by_hash(train, config.test_share)))
+    return Corpus(*(Examples((texts,)) for texts in divide_texts(train, config.test_share)))
 
 
 def list_documents(config: TextDataConfig, key: str) -> list[str]:
@@ -148,13 +148,10 @@ def read_tables(config: TextDataConfig) -> Corpus:
         test = read_table(config, "test_path", wanted) if config.test_path else None
     raise_all(line for table in (train, test) if table for line in check_columns(wanted, table))
     rows, held = read_records(wanted, train), read_records(wanted, test) if test else []
-    if not test:  # a group has its rarest class
-        names = name_groups(texts for texts, _ in rows)
-        labels = [label if wanted.target == "class" else None for _, label in rows]
-        counts = Counter(labels)
-        rarest = dict(sorted(zip(names, labels, strict=True), key=lambda pair: -counts[pair[1]]))
-        sides = divide_by_hash(range(len(rows)), config.test_share, name=names.__getitem__, stratum=rarest.get)
-        rows, held = ([rows[row] for row in side] for side in sides)
+    if not test:
+        named = [str(label) if wanted.target == "class" else "" for _, label in rows]
+        names, labels = name_groups([texts for texts, _ in rows]), np.unique(named, return_inverse=True)[1]
+        rows, held = divide_texts(rows, config.test_share, names, labels)
     classes = () if wanted.label is None or wanted.target == "number" else train.classes or collect_names(wanted, rows)
     unseen = sorted(set(collect_names(wanted, held)) - set(classes)) if classes else ()
     if unseen:
@@ -429,8 +426,8 @@ def read_parallel(config: TextDataConfig) -> Corpus:
             problems.append(f"{missing} is missing: {given} is given, and each of its lines needs the other language's")
     raise_all(problems)
     if "test" not in splits:
-        groups = dict(zip(splits["train"], name_groups(splits["train"]), strict=True))
-        splits["train"], splits["test"] = divide_by_hash(splits["train"], config.test_share, name=groups.__getitem__)
+        names = name_groups(splits["train"])
+        splits["train"], splits["test"] = divide_texts(splits["train"], config.test_share, names)
     return Corpus(**{split: Examples((*zip(*pairs, strict=True),) or ((), ())) for split, pairs in splits.items()})
 
 
@@ -485,7 +482,7 @@ def read_squad(config: TextDataConfig) -> Corpus:
     """
     splits = [read_answers(config, key) for key in ("path", "test_path") if vars(config)[key]]
     if len(splits) == 1:
-        splits = divide_by_hash(splits[0], config.test_share, name=itemgetter(1))
+        splits = divide_texts(splits[0], config.test_share, [text for _, text, _ in splits[0]])
     columns = [zip(*rows, strict=True) if rows else ((), (), ()) for rows in splits]
     return Corpus(*(Examples((a, b), [int(end > 0) for _, end in spans], spans=spans) for a, b, spans in columns))
 
@@ -522,7 +519,8 @@ def read_mixture(config: TextDataConfig) -> Corpus:
             pairs = {split: make_pairs(name, of, corpus.classes, part) for split, of in corpus.splits.items()}
             count = len(pairs["train"])
             if config.limit is not None and config.limit < count:
-                pairs["train"] = divide_by_hash(pairs["train"], config.limit / count, name=itemgetter(0))[1]
+                sources = [source for source, _ in pairs["train"]]
+                pairs["train"] = divide_texts(pairs["train"], config.limit / count, sources)[1]
             corpora[name] = pairs
     raise_all(problems)
     splits = {}

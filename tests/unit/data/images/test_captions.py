@@ -33,11 +33,11 @@ def problems(folder, **changes):
     return caught.value.problems
 
 
-@pytest.mark.parametrize(("holdout", "sizes"), [("fixed", [10, 1, 1]), ("repeated", [9, 2, 1]), (1, [9, 2, 1])])
-def test_each_picture_has_its_captions(folder, holdout, sizes):
+@pytest.mark.parametrize("holdout", ["fixed", "repeated", 1])
+def test_each_picture_has_its_captions(folder, holdout):
     found, _ = load(folder, holdout=holdout)
-    assert [len(split) for split in (found.train, found.validation, found.test)] == sizes
-    assert found.train.targets.shape == (sizes[0], 2, 65)
+    assert [len(split) for split in (found.train, found.validation, found.test)] == [9, 2, 1]
+    assert found.train.targets.shape == (9, 2, 65)
     seen = set()
     for split in (found.train, found.validation, found.test):
         for image, rows in zip(split.read(np.arange(len(split))), split.targets, strict=True):
@@ -53,7 +53,7 @@ def test_tabs_and_other_names_of_columns_are_read(folder):
     table = (folder / "captions.txt").read_text().replace(",grey", "\tgrey").replace("image,caption", "file\ttext")
     (folder / "captions.txt").write_text("\n".join(line for line in table.splitlines() if "again" not in line))
     found, _ = load(folder, image_column="file", caption_column="text")
-    assert found.train.targets.shape == (10, 1, 65)
+    assert found.train.targets.shape == (9, 1, 65)
 
 
 def test_a_changed_caption_is_other_data(folder):
