@@ -79,7 +79,7 @@ def fit(words: Sequence[str]) -> int:
     with progress_bar(Console(stderr=True)) as progress:
         for name, some in points.items():
             progress("fitting", len(fits), len(points))
-            fits[name] = fit_points(**some, law=args.law, limit=limit)
+            fits[name] = fit_points(**some, law=args.law, up_to=limit)
         trends = [fit.runs.trend for fit in fits.values()]
         if (rising := trends.count(1)) > trends.count(-1):
             top = "1" if max(some["errors"].max() for some in points.values()) <= 1 else "100"

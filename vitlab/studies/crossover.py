@@ -13,11 +13,11 @@ import numpy as np
 from vitlab.config import UserError
 from vitlab.formatting import DASH, amount, finite, plural, round_numbers, significant
 from vitlab.studies.fit import (
+    COVERAGE,
     DRAWS,
     FEWEST,
     FEWEST_AVERAGED,
     LARGEST_MISS,
-    LEVEL,
     MEAN,
     Fit,
     ends,
@@ -90,7 +90,7 @@ def crossover(
     whether a model leads clearly, where a comparison run by run knows better than the fits. `alpha` multiplies
     what intervals leave out (see `Results`).
     """
-    sure, left_out = 1 - (1 - SURE) * alpha, (1 - LEVEL) / 2 * alpha
+    sure, left_out = 1 - (1 - SURE) * alpha, (1 - COVERAGE) / 2 * alpha
     both = [fit.runs.log_sizes for fit in (first, second)]
     sizes, start, end = np.union1d(*both), np.log(low or 1e-300), np.log(high or np.inf)
     sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
@@ -166,8 +166,8 @@ def find_change(grid: np.ndarray, lines: np.ndarray) -> np.ndarray:
 def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Find where each line of values (B, N), positive at first, turns negative for good.
 
-    Of several changes of sign between two clear leaders all but one are noise, and the last is late on average. So the
-    place is the line's reach with its positive parts put together: with a single change, that change.
+    Of several changes of sign all but one are noise, and the last is late on average. So the place is the total length
+    where the line is positive; with one change of sign that is the change.
     """
     before, after = values[:, :-1], values[:, 1:]
     rise = np.maximum(before, 0) + np.maximum(after, 0)
@@ -254,7 +254,7 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
         ratio, *drawn = needs[0] - needs[1]  # infinite where one has no place, NaN where both have none
     low, high = (
         np.quantile(np.nan_to_num(drawn, nan=worst, neginf=-np.inf, posinf=np.inf), share, method="inverted_cdf")
-        for worst, share in ((-np.inf, (1 - LEVEL) / 2), (np.inf, (1 + LEVEL) / 2))
+        for worst, share in ((-np.inf, (1 - COVERAGE) / 2), (np.inf, (1 + COVERAGE) / 2))
     )
     low, high = (float(np.exp(end)) if np.isfinite(end) else None for end in (low, high))
     if low is high is None:

@@ -140,7 +140,7 @@ class Results:
         rows = []
         for model, by_size in self.by_model.items():
             for size, cell in by_size.items():
-                of_runs = cell.mean, cell.std, *self.reach(cell), len(cell.rows), cell.undertrained
+                of_runs = cell.mean, cell.std, *self.find_ends(cell), len(cell.rows), cell.undertrained
                 rows.append(
                     (model, self.families[model], size, *of_runs, cell.chance, cell.beats_chance, cell.validation)
                 )
@@ -320,7 +320,7 @@ class Results:
         undertrained = median_low([row.get("undertrained") or False for row in rows])
         return Cell(mean, std, tuple(rows), interval, chance, beats, validation, undertrained, spread)
 
-    def reach(self, cell: Cell) -> tuple[float, float]:
+    def find_ends(self, cell: Cell) -> tuple[float, float]:
         """Find the ends of the 95% interval of a cell's mean, in the metric's unit; NaN where nothing tells them."""
         width, metric = cell.interval.half_width, self.metric
         if width is None:
@@ -377,10 +377,10 @@ class Results:
         return values
 
     def overlap(self, rows: Sequence[Mapping[str, Any]]) -> float:
-        """Divide test items by training items where each seed draws its test set out of the same items, else 0.
+        """Compute the correction for resampled test sets: test / train size; 0 where all seeds share one test set.
 
-        Seeds vary too little then (Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9). The
-        largest training set is nearly all that is not tested.
+        Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9. The largest training set is
+        nearly all that is not tested.
         """
         if rows[0].get("holdout") is None:
             return 0.0

@@ -142,8 +142,8 @@ def vary_over_seeds(
     elif shared > 1:
         centered = [table[:shared] - table[:shared].mean(axis=0) for table in tables]
         together = (centered[0] * centered[1]).sum(axis=0) / (shared - 1)
-    limit = np.sqrt(variances[0] * variances[1])
-    together = np.clip(together, -limit, limit) * shared
+    most = np.sqrt(variances[0] * variances[1])
+    together = np.clip(together, -most, most) * shared
     counts = [len(table) for table in tables]
     parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
     spent = sum(float(part.sum()) ** 2 / spread.degrees for part, spread in zip(parts, (first, second), strict=True))
@@ -292,10 +292,9 @@ def weigh_ranks(finished: int, trials: int, best_of: int) -> np.ndarray:
 
 
 def draw_luck(rows: Rows, metric: Metric, best_of: int) -> dict[tuple[str, int], np.ndarray]:
-    """Draw what other recipes would change for each model and size, in `Metric.compared`: mean 0, (DRAWS,).
+    """Bootstrap the trials: change of the best-of-k metric of each model and size, mean 0, (DRAWS,).
 
-    Trials are drawn with replacement, of a model the same at all sizes and seeds. Without one that finished, nothing
-    changes.
+    A model's draws have the same trials at all sizes and seeds. Without a finished trial nothing changes.
     """
     shares, found = dict[str, np.ndarray](), dict[tuple[str, int], list[np.ndarray]]()
     for model in dict.fromkeys(row["model"] for row in rows):
@@ -408,7 +407,7 @@ def same_outcomes(first: Outcomes, second: Outcomes) -> bool:
 
 # ---- compute at equal accuracy
 
-COMPUTE_LEVEL = 0.9  # of the interval
+COSTS_COVERAGE = 0.9
 FEWEST_SEEDS = 3  # of every cell
 
 
@@ -450,7 +449,7 @@ def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float
         without = np.array([find_ratio(seed)[place] for seed in range(seeds)])
         finite = math.isfinite(ratio) and np.isfinite(without).all()
         error = math.sqrt((seeds - 1) * without.var()) if finite else math.inf
-        ends.append((ratio if finite else 0.0) + sign * quantile(seeds - 1, COMPUTE_LEVEL) * error)
+        ends.append((ratio if finite else 0.0) + sign * quantile(seeds - 1, COSTS_COVERAGE) * error)
     if not np.isfinite(ends).any():
         return None
     low, high = math.exp(ends[0]), math.exp(min(ends[1], 700)) if math.isfinite(ends[1]) else math.inf
