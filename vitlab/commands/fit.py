@@ -138,7 +138,8 @@ def describe_fit(fit: "Fit") -> dict[str, Any]:
 
 def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     """Print the laws as a table, then a sentence per crossover, and per known multiplier."""
-    from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
+    from vitlab.studies.crossover import describe_crossover, describe_multiplier
+    from vitlab.studies.laws import make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     header, *rows = make_law_table(fits, y)

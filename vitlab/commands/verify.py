@@ -135,7 +135,7 @@ def compare(
     the first row that differs, `then` and `now` are its values; `began` is their relative difference, `largest` the
     largest of a loss or a validation metric in any row, None where one of the two is no number.
     """
-    from vitlab.studies.stats import read_outcomes, same_outcomes
+    from vitlab.studies.outcomes import read_outcomes, same_outcomes
     from vitlab.training.checkpoints import read_checkpoint
 
     shared = then.get("shared_steps") or 0  # trained by another run, whose evaluations were at other steps

@@ -1,7 +1,7 @@
 """A study's results as pandas tables, read once: the source of every table, sentence, figure, page and dashboard.
 
 `runs`, a row per finished run; `cells`, a row per model and training-set size; `gaps`, a row per pair of models at a
-size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
+size. Statistics: vitlab/statistics, their rules: docs/rules.md.
 """
 
 import math
@@ -21,23 +21,25 @@ from vitlab.config import UserError, read_yaml
 from vitlab.config.checks import TRIALS
 from vitlab.files import read_json, reading
 from vitlab.formatting import finite
-from vitlab.studies.crossover import StudyFits
-from vitlab.studies.stats import (
-    Estimate,
+from vitlab.studies.laws import StudyFits
+from vitlab.studies.outcomes import (
     Outcomes,
     Rows,
-    Spread,
-    add_variance,
     choose_trials,
-    compare_costs,
     count_trials,
-    draw_luck,
-    estimate_mean,
     group_trials,
-    moderated_spreads,
-    paired_difference,
     rank_trials,
     read_outcomes,
+)
+from vitlab.studies.stats import (
+    Estimate,
+    Spread,
+    add_variance,
+    compare_costs,
+    draw_luck,
+    estimate_mean,
+    moderated_spreads,
+    paired_difference,
     weigh_ranks,
 )
 from vitlab.studies.status import StatusReader, StudyStatus
@@ -287,7 +289,15 @@ class Results:
 
     def draw_luck(self, count: int) -> dict[tuple[str, int], np.ndarray]:
         tune = self.config.get("tune") or ()  # the values of a grid are given
-        return draw_luck(self.all_rows, self.metric, count) if self.trials > 1 and TRIALS in tune else {}
+        if self.trials < 2 or TRIALS not in tune:
+            return {}
+        counts, ranked = dict[str, int](), {}
+        for (model, size, seed), trials in group_trials(self.all_rows).items():
+            counts[model] = max([counts.get(model, 0), *(row["trial"] for row in trials)])
+            if found := rank_trials(trials, self.metric):
+                numbers = [row["trial"] for row in found]
+                ranked[model, size, seed] = [*zip(numbers, self.compared(found), strict=True)]
+        return draw_luck(ranked, counts, count)
 
     @cached_property
     def by_model(self) -> dict[str, dict[int, Cell]]:
