@@ -31,8 +31,7 @@ from vitlab.advice import compare as advice
 from vitlab.advice.backbones import scale_pixels
 from vitlab.data.cache import read_kept
 from vitlab.reports.words import compare_sizes, find_leads
-from vitlab.studies import crossover as crossovers
-from vitlab.studies import fit, stats
+from vitlab.studies import fit, laws, stats
 from vitlab.studies import rounds as rounds_of_study
 from vitlab.studies.crossover import crossover as find_crossover
 from vitlab.studies.crossover import data_multiplier
@@ -297,7 +296,7 @@ def find_width(intervals):
 
 
 def make_spending(kind, costs, null, rng):
-    for module in (crossovers, fit, rounds_of_study, stats):
+    for module in (fit, laws, rounds_of_study, stats):
         module.DRAWS = 600  # a quarter of the time
     world = World(null, rng)
     while STUDY and kind == "crossover" and not null and len(world.between) != 1:

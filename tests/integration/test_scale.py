@@ -21,7 +21,7 @@ from vitlab.commands import scale
 from vitlab.config import TrainConfig, compose, load
 from vitlab.data import load as load_data
 from vitlab.data.split import subset
-from vitlab.studies.stats import read_outcomes
+from vitlab.studies.outcomes import read_outcomes
 from vitlab.studies.store import COLUMNS, StudyFiles
 from vitlab.training.files import RunFiles
 

@@ -79,7 +79,7 @@ def fit(words: Sequence[str]) -> int:
     with progress_bar(Console(stderr=True)) as progress:
         for name, some in points.items():
             progress("fitting", len(fits), len(points))
-            fits[name] = fit_points(**some, law=args.law, limit=limit)
+            fits[name] = fit_points(**some, law=args.law, up_to=limit)
         trends = [fit.runs.trend for fit in fits.values()]
         if (rising := trends.count(1)) > trends.count(-1):
             top = "1" if max(some["errors"].max() for some in points.values()) <= 1 else "100"
@@ -138,7 +138,8 @@ def describe_fit(fit: "Fit") -> dict[str, Any]:
 
 def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     """Print the laws as a table, then a sentence per crossover, and per known multiplier."""
-    from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
+    from vitlab.studies.crossover import describe_crossover, describe_multiplier
+    from vitlab.studies.laws import make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     header, *rows = make_law_table(fits, y)

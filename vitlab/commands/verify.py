@@ -249,7 +249,7 @@ def compare_part(part: str, then: Path, now: Path, step: int) -> Iterator[Differ
     """Yield the difference of a part of a run, read from its file. Raises UserError for a damaged file."""
     import numpy as np
 
-    from vitlab.studies.stats import read_outcomes, same_outcomes
+    from vitlab.studies.outcomes import read_outcomes, same_outcomes
     from vitlab.training.checkpoints import read_checkpoint
 
     if part == "weights":

@@ -28,7 +28,7 @@ from vitlab.files import write_json
 from vitlab.formatting import round_numbers
 from vitlab.models.base import evaluating
 from vitlab.studies.claims import ClaimLost, Hold
-from vitlab.studies.stats import Outcomes, write_outcomes
+from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.studies.store import LATER, list_missing, summarize_error
 from vitlab.tasks.base import Task
 from vitlab.training.distributed import ALONE, Ranks

@@ -30,8 +30,8 @@ from vitlab.config.schema.fields import WEIGHTS
 from vitlab.data.text.texts import Table, read_cells
 from vitlab.files import check_regular, read_utf8, reading
 from vitlab.registry import implementation
+from vitlab.studies.outcomes import choose_trials
 from vitlab.studies.results import MARGIN, RunResults
-from vitlab.studies.stats import choose_trials
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 

@@ -1,7 +1,7 @@
 """A study's results as pandas tables, read once: the source of every table, sentence, figure, page and dashboard.
 
 `runs`, a row per finished run; `cells`, a row per model and training-set size; `gaps`, a row per pair of models at a
-size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
+size. Statistics: vitlab/statistics, their rules: docs/rules.md.
 """
 
 import math
@@ -21,23 +21,25 @@ from vitlab.config import UserError, read_yaml
 from vitlab.config.checks import TRIALS
 from vitlab.files import read_json, reading
 from vitlab.formatting import finite
-from vitlab.studies.crossover import StudyFits
-from vitlab.studies.stats import (
-    Estimate,
+from vitlab.studies.laws import StudyFits
+from vitlab.studies.outcomes import (
     Outcomes,
     Rows,
-    Spread,
-    add_variance,
     choose_trials,
-    compare_costs,
     count_trials,
-    draw_luck,
-    estimate_mean,
     group_trials,
-    moderated_spreads,
-    paired_difference,
     rank_trials,
     read_outcomes,
+)
+from vitlab.studies.stats import (
+    Estimate,
+    Spread,
+    add_variance,
+    compare_costs,
+    draw_luck,
+    estimate_mean,
+    moderated_spreads,
+    paired_difference,
     weigh_ranks,
 )
 from vitlab.studies.status import StatusReader, StudyStatus
@@ -140,7 +142,7 @@ class Results:
         rows = []
         for model, by_size in self.by_model.items():
             for size, cell in by_size.items():
-                of_runs = cell.mean, cell.std, *self.reach(cell), len(cell.rows), cell.undertrained
+                of_runs = cell.mean, cell.std, *self.find_ends(cell), len(cell.rows), cell.undertrained
                 rows.append(
                     (model, self.families[model], size, *of_runs, cell.chance, cell.beats_chance, cell.validation)
                 )
@@ -287,7 +289,15 @@ class Results:
 
     def draw_luck(self, count: int) -> dict[tuple[str, int], np.ndarray]:
         tune = self.config.get("tune") or ()  # the values of a grid are given
-        return draw_luck(self.all_rows, self.metric, count) if self.trials > 1 and TRIALS in tune else {}
+        if self.trials < 2 or TRIALS not in tune:
+            return {}
+        counts, ranked = dict[str, int](), {}
+        for (model, size, seed), trials in group_trials(self.all_rows).items():
+            counts[model] = max([counts.get(model, 0), *(row["trial"] for row in trials)])
+            if found := rank_trials(trials, self.metric):
+                numbers = [row["trial"] for row in found]
+                ranked[model, size, seed] = [*zip(numbers, self.compared(found), strict=True)]
+        return draw_luck(ranked, counts, count)
 
     @cached_property
     def by_model(self) -> dict[str, dict[int, Cell]]:
@@ -320,7 +330,7 @@ class Results:
         undertrained = median_low([row.get("undertrained") or False for row in rows])
         return Cell(mean, std, tuple(rows), interval, chance, beats, validation, undertrained, spread)
 
-    def reach(self, cell: Cell) -> tuple[float, float]:
+    def find_ends(self, cell: Cell) -> tuple[float, float]:
         """Find the ends of the 95% interval of a cell's mean, in the metric's unit; NaN where nothing tells them."""
         width, metric = cell.interval.half_width, self.metric
         if width is None:
@@ -377,10 +387,10 @@ class Results:
         return values
 
     def overlap(self, rows: Sequence[Mapping[str, Any]]) -> float:
-        """Divide test items by training items where each seed draws its test set out of the same items, else 0.
+        """Compute the correction for resampled test sets: test / train size; 0 where all seeds share one test set.
 
-        Seeds vary too little then (Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9). The
-        largest training set is nearly all that is not tested.
+        Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9. The largest training set is
+        nearly all that is not tested.
         """
         if rows[0].get("holdout") is None:
             return 0.0

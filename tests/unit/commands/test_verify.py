@@ -10,7 +10,7 @@ import torch
 from vitlab.commands.verify import EXIT_CODES, compare, show
 from vitlab.console import Console
 from vitlab.files import write_json
-from vitlab.studies.stats import Outcomes, write_outcomes
+from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.files import RunFiles
 
 RESULT = {"run": "again", "model": "m", "train_size": 100, "seed": 0, "steps": 6, "accuracy": 0.75, "error": 0.25}

@@ -264,7 +264,7 @@ def judge_one(tmp_path, recipe=None, losses=(2.0, 1.0), task="classification", m
     """Whether a run that was evaluated with these losses is undertrained."""
     run = RunFiles(tmp_path / "run")
     config = {"task": {"kind": task}, "model": {"kind": model}, "trainer": {"evaluations": 2}, "recipe": recipe or {}}
-    run.write_config(config)
+    run.write_config({**config, "data": {}, "seed": 0})
     rows = [{"step": 50 * place, "validation/loss": loss} for place, loss in enumerate(losses, 1)]
     run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return is_undertrained(run, {"train_sample_loss": 0.5, "validation_loss": 1.0, "steps": 100, **columns})

@@ -14,7 +14,7 @@ from vitlab.config import TrainConfig, UserError, compose, load
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.studies.experiment import count_right
-from vitlab.studies.stats import Outcomes
+from vitlab.studies.outcomes import Outcomes
 from vitlab.tasks.base import fill
 from vitlab.tasks.metrics import main_metric
 

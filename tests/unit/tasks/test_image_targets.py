@@ -13,7 +13,7 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.models import build_model
-from vitlab.studies.stats import Outcomes
+from vitlab.studies.outcomes import Outcomes
 from vitlab.tasks.base import fill
 from vitlab.tasks.measures import Mean
 from vitlab.tasks.metrics import find_metric

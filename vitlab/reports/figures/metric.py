@@ -37,8 +37,9 @@ from vitlab.reports.figures import (
 from vitlab.reports.figures.images import draw_cells
 from vitlab.reports.words import describe_model
 from vitlab.studies.compute import BestSize, find_best_sizes, fit_surface
-from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
+from vitlab.studies.crossover import describe_crossover, rounded
 from vitlab.studies.fit import Fit
+from vitlab.studies.laws import StudyFits
 from vitlab.studies.results import Results, family_name
 
 PLACE = 1
@@ -487,7 +488,7 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> F
     parts = []
     for name, fit in fits.items():
         law = lambda at, fit=fit: [fit.predict(at), *fit.interval(at)]  # noqa: E731
-        sizes, errors = np.exp(fit.runs.log_sizes[fit.runs.place]), np.exp(fit.runs.log_errors)
+        sizes, errors = np.exp(fit.runs.log_sizes[fit.runs.size_index]), np.exp(fit.runs.log_errors)
         points = {"fitted": (sizes, errors), "held back": fit.held_back}
         ends = (sizes[0], fit.largest, max([2 * fit.largest, *fit.held_back[0]])) if fit.holds else ()
         parts += list_parts({"panel": ", ".join(name[:-1]), "label": name[-1]}, points, ends, law)

@@ -20,8 +20,8 @@ from vitlab.reports.pages.attention import write_attention_pages
 from vitlab.reports.pages.compare import list_columns, make_runs_table, write_compare_page
 from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import TABLES, headline, make_size_table, write_tables
-from vitlab.studies.crossover import list_params
 from vitlab.studies.grid import TRIAL, list_varied_keys
+from vitlab.studies.laws import list_params
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
 
