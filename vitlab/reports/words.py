@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
-from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
+from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results
 from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.tasks.metrics import Metric
 
@@ -124,7 +124,7 @@ def describe_compute(results: Results) -> str:
     ours, other, level, ratio, low, high = results.compute
     ends = f"{low:.2g} to {high:.2g}" if math.isfinite(high) else f"at least {low:.2g}"
     times = f"at most {high:.2g}" if not low else ends if math.isnan(ratio) else f"{ratio:.2g} ({ends})"
-    who, whom = family_name(ours), family_name(other)
+    who, whom = results.name_of(ours), results.name_of(other)
     return f"At {results.metric.text(level)} {who} needs {times} times the training compute of {whom}."
 
 
@@ -159,7 +159,7 @@ def say_result(results: Results) -> list[str]:
         written[0] = f"With unequal trials, {of_each}: {written[0]}"
     first = written[0]
     if metric.key != "accuracy":
-        lower = first.startswith(("Undecided", "No model", "With this budget"))
+        lower = first.startswith(("Undecided", "No model", "With "))
         first = f"In {metric.name}, {first[0].lower() if lower else first[0]}{first[1:]}"
     said = shorten([first, *filter(None, written[1:])], names)
     if single := [one for one in comparisons if min(one.gap.seeds) == 1]:
@@ -202,7 +202,7 @@ def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]
     which = f"With {plural(since, 'trial')} each{' or more' if since < results.trials else ''}"
     which = "With any number of trials" if since == results.efforts[0] else which
     text = results.fits.describe_headline()
-    return f"{which}, {text[0].lower() + text[1:] if text.startswith('With this budget') else text}"
+    return f"{which}, {text[0].lower() + text[1:] if text.startswith('With ') else text}"
 
 
 def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
@@ -268,7 +268,7 @@ def describe_undertrained(results: Results) -> str:
     budgets: set[str] = set()
     for model, cells in results.by_model.items():
         if here := [size for size, cell in cells.items() if cell.undertrained]:
-            places.setdefault(name_sizes(here, [*cells]), []).append(results.label_of(model))
+            places.setdefault(name_sizes(here, [*cells]), []).append(family_name(model))
             budgets |= {str(row.get("budget") or "") for size in here for row in cells[size].rows}
     if not places:
         return ""

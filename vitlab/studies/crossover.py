@@ -160,7 +160,7 @@ def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def describe_crossover(crossing: Crossover, first: str = "", second: str = "", unit: str = "example") -> str:
-    """Describe a crossover: `A passes B at 9,400 training examples (90% interval 7,100 to 12,000), inside the data`.
+    """Describe a crossover: `A passes B at 9,400 training examples (90% interval 7,100 to 12,000)`.
 
     Without names `the curves cross at ...`.
     """
@@ -181,10 +181,10 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
         return f"possible: {what} between {low} and {high} training {unit}s ({CAME_TRUE:.0%} of such claims came true)"
     verb = f"{ahead} passes {behind}" if first else "the curves cross"
     end = f"to {high}" if high else f"up, open within {REACH:g}x of the data"
-    where = "inside the data" if crossing.inside else f"extrapolated by a factor of {significant(crossing.factor, 2)}"
+    where = "" if crossing.inside else f", extrapolated by a factor of {significant(crossing.factor, 2)}"
     if crossing.factor > NEAR:
         where += f", not within {NEAR:g}x of the data"
-    return f"{verb} at {rounded(crossing.size)} training {unit}s (90% interval {low} {end}), {where}"
+    return f"{verb} at {rounded(crossing.size)} training {unit}s (90% interval {low} {end}){where}"
 
 
 def rounded(size: float) -> str:

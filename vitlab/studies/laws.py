@@ -1,7 +1,7 @@
 """The laws of a study's models, and of the groups of a file, as tables and sentences; where each pair crosses."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, Protocol
@@ -31,7 +31,7 @@ from vitlab.tasks.metrics import Metric
 
 MOST_PAIRS = 10  # that sentences name
 ITEMS = 4096  # test items that are drawn at a time
-ON_BUDGET = "with this budget, "  # before what rests on such cells
+BUDGETS = {"steps": "steps", "epochs": "epochs", "examples": "examples", "flops": "FLOPs"}  # as sentences name them
 
 # ---- laws of groups of runs
 
@@ -62,7 +62,7 @@ def make_law_table(
             value, low, high = (float(one) * (100 if sign else 1) for one in three)
             prediction = f"{significant(value)}{sign} ({significant(low)} to {significant(high)})"
         law = f"mean of {laws}" if fit.law == MEAN else laws
-        rows.append([name, law, f"{ON_BUDGET if name in on_budget else ''}{slopes}", miss, prediction + at])
+        rows.append([name, law, f"{'undertrained: ' if name in on_budget else ''}{slopes}", miss, prediction + at])
     return rows
 
 
@@ -104,7 +104,6 @@ class Measured(Protocol):
 
     def gap(self, first: str, second: str, size: int) -> Any: ...
     def floor(self, rows: Sequence[Mapping[str, Any]]) -> float: ...
-    def label_of(self, model: str) -> str: ...
     def name_of(self, contender: str) -> str: ...
 
 
@@ -113,6 +112,12 @@ def find_clear_leads(results: Measured, one: Mapping[int, str], other: Mapping[i
     shared = sorted(one.keys() & other.keys())
     found = adjust_p_values([results.gap(one[size], other[size], size).estimate.p for size in shared])
     return {size: p < 0.05 for size, p in zip(shared, found, strict=True)}
+
+
+def describe_budget(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Describe how long each run trains, before a sentence that rests on it: `with 600 steps each, `."""
+    unit, _, value = (budgets := {str(row.get("budget") or "") for row in rows}).pop().partition("=")
+    return f"with {amount(float(value))} {BUDGETS[unit]} each, " if value and not budgets else "with these budgets, "
 
 
 class StudyFits:
@@ -136,6 +141,7 @@ class StudyFits:
         self.between: tuple[tuple[str, str], Crossover] | None = None
         self.compared: tuple[Fit, ...] = ()  # the two of `between`
         self.on_budget: set[str] = set()
+        self.budget = ""
         self.error_name = ""
         if metric.percent:
             self.error_name, self.to_error, self.to_metric = "error", metric.to_error, lambda error: 1 - error
@@ -160,7 +166,7 @@ class StudyFits:
         if len(self.by_model) == 2:
             ((pair, found),) = self.crossovers.items()
             self.compared = tuple(self.by_model.values())
-            self.between = tuple(map(results.label_of, pair)), found
+            self.between = tuple(results.name_of(results.families[m] if results.by_family else m) for m in pair), found
         elif results.by_family and len(results.contenders) == 2:
             fits = {name: self._fit_family(results, by_size) for name, by_size in results.contenders.items()}
             if all(fits.values()):
@@ -199,6 +205,9 @@ class StudyFits:
         self.left_out |= fewer and enough
         if fewer and not enough:
             self.on_budget.add(model)
+            self.budget = describe_budget(
+                row for cells in results.by_model.values() for one in cells.values() for row in one.rows
+            )
 
     def _draw_items(self, results: Measured) -> dict[tuple[str, int], np.ndarray]:
         """Draw how other test items would change the log error of each cell, (DRAWS,), to first order.
@@ -261,7 +270,7 @@ class StudyFits:
 
     def warn(self, text: str, *models: str) -> str:
         """Put a warning before the text if the laws of these models rest on undertrained cells."""
-        return f"{ON_BUDGET if self.on_budget.intersection(models) else ''}{text}"
+        return f"{self.budget if self.on_budget.intersection(models) else ''}{text}"
 
     def describe_law(self, model: str) -> str:
         """Describe a law: `each doubling of the data lowers the error by 31% (24 to 38) at 1,000 examples`, ..."""
@@ -276,7 +285,7 @@ class StudyFits:
         sure = crossing.claim == "sure"
         text = describe_crossover(crossing, *(names if sure else ()), unit=self.unit)
         text = self.warn(text, *self.by_model)
-        return f"{text if sure and not text.startswith(ON_BUDGET) else text[0].upper() + text[1:]}."
+        return f"{text if sure and not self.on_budget else text[0].upper() + text[1:]}."
 
     def describe_crossovers(self) -> list[str]:
         """Describe each pair of models in a sentence; of more than MOST_PAIRS only the surest crossovers."""

@@ -442,14 +442,12 @@ class Results:
         """The family of each model, in the order of the rows; a model without a family is its own."""
         return {row["model"]: row.get("family") or row["model"] for row in self.rows}
 
-    def label_of(self, model: str) -> str:
-        """Label a model by its family where it is the family's only one, else by its name."""
-        family, families = self.families[model], [*self.families.values()]
-        return family_name(family) if self.by_family and families.count(family) == 1 else model
-
     def name_of(self, contender: str) -> str:
-        """Name a contender: a family by its usual spelling, a model by its name."""
-        return family_name(contender) if self.by_family else contender
+        """Name a contender: a family of several models by its usual spelling, a model by its name."""
+        if not self.by_family:
+            return contender
+        models = [model for model, family in self.families.items() if family == contender]
+        return family_name(models[0] if len(models) == 1 else contender)
 
     @property
     def by_family(self) -> bool:

@@ -93,7 +93,7 @@ def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, 
             shutil.rmtree(offline.parent)
         results = load_results(study.folder)
         study_page.write_report(results)
-        show(results)
+        show(results, {})
         assert ("vitlab sync" in capsys.readouterr().out) is there
         assert ("vitlab sync" in study.report_path.read_text()) is there
 
@@ -115,7 +115,7 @@ def test_recipes_that_were_tuned_on_few_other_data_are_named_with_the_words_that
         words = [f"model={row['model']}", "data=digits", f"recipe.tuned_on={tuned_on}"]
         study.run(row["run"]).write_config(resolved(compose(TrainConfig, words)))
     results = load_results(study.folder)
-    show(results)
+    show(results, {})
     shown = " ".join(capsys.readouterr().out.split())
     for text in (shown, Page(study_page.write_report(results).read_text()).text):
         assert ("recipes vit_nano and resnet_nano were tuned on glyphs, not on digits" in text) is advised

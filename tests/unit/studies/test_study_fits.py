@@ -97,14 +97,16 @@ def test_three_sizes_are_too_few_to_leave_the_others_out():
 
 
 def test_what_rests_on_undertrained_cells_says_so_first():
-    found = fits_of(undertrain(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:]))
+    rows = undertrain(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:])
+    found = fits_of([row | {"budget": "steps=600"} for row in rows])
     assert found.on_budget == {"vit", "resnet"}
     assert found.by_model["vit"].largest == pytest.approx(SIZES[-1])
-    assert found.describe_headline().startswith("With this budget, ViT passes ResNet at ")
-    assert found.describe_crossovers()[0].startswith("with this budget, vit passes resnet at ")
-    assert found.law_table[1][2].startswith("with this budget, ")
+    assert found.describe_headline().startswith("With 600 steps each, ViT passes ResNet at ")
+    assert found.describe_crossovers()[0].startswith("with 600 steps each, vit passes resnet at ")
+    assert found.law_table[1][2].startswith("undertrained: ")
     rows = undertrain(make_rows(lambda e: {"balanced_accuracy": 1 - e}), SIZES[1:])
-    assert headline(Results(rows, outcomes={}))[0].startswith("In balanced accuracy, with this budget, ViT passes ")
+    text = headline(Results([row | {"budget": f"flops={row['seed']}e9"} for row in rows], outcomes={}))[0]
+    assert text.startswith("In balanced accuracy, with these budgets, ViT passes ")
 
 
 def test_each_doubling_of_a_power_law_lowers_the_error_alike():
