@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
-from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results
+from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.tasks.metrics import Metric
 
@@ -384,8 +384,8 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
         several = round(max(gap.comparisons for gap in gaps) * results.alpha) + 1
         at_once = f", for {several} models at once" if several > 2 else ""
         at_once += ", at all looks of a study that stops when satisfied" if results.alpha < 1 else ""
-        of = f"in percent of the higher {metric.name}, " if metric.relative else ""
-        texts.append(f"Differences: {of}with their 95% intervals over {join_names(over)}{at_once}{alone}.")
+        of = f"in percent of the higher {metric.name} " if metric.relative else ""
+        texts.append(f"Last column: difference {of}(95% interval over {join_names(over)}{at_once}{alone}).")
     if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:
         share = metric.text(chance)
         always = f"Always choosing the largest class gives {share} on {items:,} held-out examples."

@@ -152,7 +152,7 @@ def layer_texts(texts: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
 
 def describe_points(results: Results, cells: pd.DataFrame) -> str:
     """Describe the markers."""
-    text = "Filled markers: means. Thin open ones: single runs." if cells.n.max() > 1 else "Each marker is one run."
+    text = "Open markers: single runs." if cells.n.max() > 1 else "Each marker is one run."
     if cells.n.max() > (most := max(3, min(MOST_RUNS, ALL_RUNS // len(cells)))):
         text = f"{text[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
     text += " Hollow: undertrained." * bool(cells.undertrained.any())
@@ -259,12 +259,12 @@ def find_ends(results: Results, y: Callable[[float], float]) -> pd.DataFrame:
 
 def describe_lines(found: StudyFits, lines: pd.DataFrame, crossings: pd.DataFrame) -> str:
     """Describe the lines, bands and the upright line of the figure."""
-    texts = [f"Lines: means{', with bands of their 95% intervals' if lines.low.notna().any() else ''}."]
+    texts = [f"Lines: mean over seeds{'; bands: 95% interval' if lines.low.notna().any() else ''}."]
     if lines.beyond.any():
         fitted = " (without undertrained points)" if found.left_out else ""
-        texts.append(f"Thin dashed: fitted laws{fitted}.")
+        texts.append(f"Dashed: forecast{fitted}.")
     if len(crossings):
-        texts.append("Upright dotted line: a crossover, in the strip of its 90% interval.")
+        texts.append("Gray strip: where the curves cross (90%).")
     return " ".join(texts)
 
 
