@@ -27,10 +27,11 @@ from joblib import parallel_config
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
-from vitlab.analysis.backbones import scale_pixels
+from vitlab.advice import compare as advice
+from vitlab.advice.backbones import scale_pixels
 from vitlab.data.cache import read_kept
 from vitlab.reports.words import compare_sizes, find_leads
-from vitlab.studies import advice, fit, laws, stats
+from vitlab.studies import fit, laws, stats
 from vitlab.studies import rounds as rounds_of_study
 from vitlab.studies.crossover import crossover as find_crossover
 from vitlab.studies.crossover import data_multiplier

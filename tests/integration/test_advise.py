@@ -17,10 +17,10 @@ from safetensors.torch import save_file
 
 from tests.integration.commands import succeed, vitlab
 from tests.unit.data.drawn import copy, draw_many, encode, put
-from vitlab.analysis import backbones
+from vitlab.advice import backbones
+from vitlab.advice import compare as arrays
 from vitlab.commands import advise
 from vitlab.console import Console
-from vitlab.studies import advice as arrays
 from vitlab.studies import store
 from vitlab.studies.grid import compose_study
 
@@ -249,8 +249,8 @@ def test_a_network_whose_features_leave_no_time_to_compare_is_left_out(monkeypat
     """Of 960 pictures, ten seconds each 32, three quarters of the time are too few for five minutes."""
     for hours, fits in ((0.2, True), (0.1, False)):
         clock = iter((10, 20, 30))
-        monkeypatch.setattr(advise, "time", SimpleNamespace(monotonic=clock.__next__))
-        show = advise.within(3600 * hours, hours, lambda *_: None)
+        monkeypatch.setattr(arrays, "time", SimpleNamespace(monotonic=clock.__next__))
+        show = arrays.within(3600 * hours, hours, lambda *_: None)
         show("features", 32, 960), show("features", 64, 960)
         with nullcontext() if fits else pytest.raises(RuntimeError, match="4 min 30 s more, too long"):
             show("features", 96, 960)

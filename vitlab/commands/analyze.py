@@ -152,7 +152,7 @@ def evaluate(words: Sequence[str]) -> int:
     scale = task.scale
     task.train_on(training_items(task.train, min(size, task.train.total), config.seed, config.subset))
     if scale is not None:  # numbers stay standardised by the run's own training targets
-        task.objective.scale = scale
+        task.scale = scale
     with progress_bar(console) as progress:
         if not subject.mismatch:
             options = {"detailed": True, "progress": progress}

@@ -70,7 +70,7 @@ def predict(words: Sequence[str]) -> int:
         from vitlab.training.predict import Predictor
 
         if advised is not None:
-            from vitlab.studies.advice import AdvisedClassifier
+            from vitlab.advice.compare import AdvisedClassifier
 
     predictor = Predictor(args.run) if advised is None else AdvisedClassifier(Path(args.run), advised)
     if args.csv and predictor.fills:

@@ -36,7 +36,7 @@ from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.fit import FEWEST_AVERAGED
 from vitlab.studies.grid import TRIAL, compose_models, compose_study, make_spec, name_run, name_trial
 from vitlab.studies.rounds import Design, Question, Spending, Target, plan_round
-from vitlab.studies.status import Display, StatusReader, is_finished
+from vitlab.studies.status import Display, StatusReader
 from vitlab.studies.store import RunKey, StudyFiles, collect, list_missing
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
@@ -115,12 +115,6 @@ def main(words: Sequence[str]) -> int:
             "--executor slurm"
         )
     files = StudyFiles(folder)
-    if not (args.dry_run or target) and is_finished(files, config, console := Console(stderr=True)):
-        console.say(files.last_start()["headline"])
-        from vitlab.studies.results import load_results
-
-        show(load_results(folder))
-        return 0
     files.refuse(config)
     if not files.config_path.exists():  # a study that continues may no longer need them
         sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
@@ -177,8 +171,6 @@ def scale(
             files.refuse(config)
         missing = find_missing(files, plan, console)
         add_runs(files, plan)
-        if question:  # a start without --spend asks for the whole grid
-            write_json(files.start_path, {**files.last_start(), "asked": str(question)})
     added = [parts for parts in missing.values() if "training" not in parts]
     to_train = len(missing) - len(added)
     if detach and (number := min(plan.jobs, to_train + len(added))):
@@ -280,7 +272,7 @@ def add_runs(files: StudyFiles, plan: "Plan") -> None:
 
     keys = [spec[:3] for spec in plan.specs]
     settled = {name: model.settled for name, model in plan.by_variant.items()}
-    config = files.add_start({**resolved(plan.config), "settled": settled}, keys, plan.headline(0))
+    config = files.add_start({**resolved(plan.config), "settled": settled}, keys)
     drawn = write_manifests(files, plan)
     write_samples(plan.task, plan.data, config["sizes"], files.figures, *min(drawn))
 
@@ -414,7 +406,7 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
     show(results, errors)
 
 
-def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
+def show(results: "Results", failed: Mapping[str, str]) -> None:
     """Print a study's findings, why runs of this start failed, and where the files are."""
     from vitlab.reports.provenance import advise_tuning
     from vitlab.reports.wandb import WAITING, list_uploads
@@ -425,7 +417,7 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
         print_table(make_size_table(results))
     for text in filter(None, [*headline(results), advise_tuning(results)]):
         console.print(escape(text), highlight=False)
-    for run, error in (failed or {}).items():
+    for run, error in failed.items():
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)
     console.say(f"report   {files.report_path}")
     console.say(f"results  {files.results_path}")

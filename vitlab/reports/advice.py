@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vitlab.advice.compare import FARTHEST, LEVEL, REPEATS, Advice, Curve, Mistakes, Range, Standing
 from vitlab.data.images.decode import read
 from vitlab.files import write_text
 from vitlab.formatting import plural, whole
@@ -15,7 +16,6 @@ from vitlab.reports import encode_picture
 from vitlab.reports.figures import Figure, pack_for_page, save_figure
 from vitlab.reports.figures.metric import draw_laws
 from vitlab.reports.pages import render
-from vitlab.studies.advice import FARTHEST, LEVEL, REPEATS, Advice, Curve, Mistakes, Range, Standing
 
 MORE = 1000  # labels, for which the gain is said
 MANY_SUSPECTS, MOSTLY = 0.03, 0.3  # shares of the tested pictures and of the mistakes: so many mean wrong labels

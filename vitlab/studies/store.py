@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 import os
 import re
@@ -112,12 +111,11 @@ class StudyFiles:
         """Read the times that were spent here, each with its rounds: see `vitlab.studies.rounds`. Raises UserError."""
         return read_json(self.spent_path, lambda found: [dict(one) for one in found]) or []
 
-    def add_start(self, config: dict[str, Any], keys: Iterable[RunKey], headline: str = "") -> dict[str, Any]:
+    def add_start(self, config: dict[str, Any], keys: Iterable[RunKey]) -> dict[str, Any]:
         """Write what a start asks for, beside the earlier starts' runs: study.yaml and the list of runs.
 
         Returns the configuration with the models, axes, sizes and seeds of all starts.
         """
-        start = {"folder": os.path.relpath(Path.cwd(), self.folder.resolve()), "asked": describe_asked(config)}
         old = self.config() if self.config_path.is_file() else {}
         keys = list(dict.fromkeys([*(self.run_keys() if old else []), *keys]))
         config = {**config, "sizes": sorted({size for _, size, _ in keys})}
@@ -126,20 +124,16 @@ class StudyFiles:
         config["settled"] = {**config.get("settled", {}), **(old.get("settled") or {})}
         self.write_config(config)
         write_json(self.runs_path, keys)
-        write_json(self.start_path, {**start, "headline": headline})
+        write_json(self.start_path, {"folder": os.path.relpath(Path.cwd(), self.folder.resolve())})
         return config
-
-    def last_start(self) -> dict[str, Any] | None:
-        """Read the last start: its `folder` as seen from the study's; what it `asked` for; its `headline`."""
-        return read_json(self.start_path, lambda found: {key: found[key] for key in ("folder", "asked", "headline")})
 
     def start_folder(self) -> Path:
         """Return the folder where the study was started: relative paths in its configurations start there.
 
         Returns the parent of the study's folder if that is not known, or gone. Raises UserError.
         """
-        start, here = self.last_start() or {"folder": ".."}, self.folder.resolve()
-        folder = (here / start["folder"]).resolve()
+        here = self.folder.resolve()
+        folder = (here / (read_json(self.start_path, lambda found: str(found["folder"])) or "..")).resolve()
         return folder if folder.is_dir() else here.parent
 
     def path_from_start(self, run: str = "") -> str:
@@ -214,11 +208,6 @@ def summarize_error(error: BaseException) -> str:
     """Return the first line of an error, with its type where the text alone does not explain it."""
     text, kind = first_line(error), type(error).__name__
     return text if kind in ("UserError", "Diverged", "DeviceLost", text) else f"{kind}: {text}"
-
-
-def describe_asked(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a start's configuration as JSON holds it: without the values that it settles by itself."""
-    return json.loads(json.dumps({key: value for key, value in config.items() if key != "settled"}))
 
 
 def format_line(cells: Sequence[Any]) -> str:

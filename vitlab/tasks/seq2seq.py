@@ -23,7 +23,7 @@ from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding, write
-from vitlab.tasks.base import Task, TokenInputs, count_nats, fill, sum_cross_entropy
+from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, sum_cross_entropy
 from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.language import SEED
 from vitlab.tasks.measures import (
@@ -132,16 +132,16 @@ class SequenceToSequence(Task):
             metrics.add_metrics({"texts": Decoded(*self.scores), **texts})
         return metrics
 
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: SourceTargetBatch) -> None:
+    def measure(self, model: nn.Module, batch: SourceTargetBatch, detailed: bool = False) -> Measured:
         nats, counts = count_nats(self.logits(model, batch), batch.following), batch.following != IGNORE_INDEX
         measured = {"": [nats[counts]], "outcomes": (nats, counts)}
-        if "texts" in metrics:
+        if detailed and self.writes_texts:
             written, wanted = self.write(model, batch), self.wanted(batch)
             measured |= self.compare_texts(batch, written, wanted)
             if self.exact:
                 right = [text.strip() == other.strip() for text, other in zip(written, wanted, strict=True)]
                 measured["outcomes"] = [torch.tensor(right, device=counts.device)]
-        fill(metrics, measured)
+        return measured
 
     def wanted(self, batch: SourceTargetBatch) -> list[Any]:
         """Return the texts that are right, as `scores` take them."""

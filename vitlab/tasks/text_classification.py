@@ -18,7 +18,7 @@ from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import NO_TAG, TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
-from vitlab.tasks.base import Classes, Measured, Numbers, Objective, TargetTask, TokenInputs
+from vitlab.tasks.base import Measured, TargetTask, TokenInputs
 from vitlab.tasks.metrics import ANSWERS, CHOICES, NUMBERS, TAGS, TEXTS
 
 if TYPE_CHECKING:
@@ -35,18 +35,21 @@ class TextClassification(TargetTask):
     item = "text"
 
     def __init__(
-        self, recipe: RecipeConfig, data: TextData, objective: Objective, lm: float = 0.0, both_orders: bool = False
+        self, recipe: RecipeConfig, data: TextData, of: str, outputs: int, lm: float = 0.0, both_orders: bool = False
     ):
         self.tokenizer, self.eval_batch_size, self.auxiliary_lm = data.tokenizer, recipe.batch_size, lm
-        self.tagged, self.choices = objective.of == TAGS, objective.of == CHOICES
-        self.sequences = objective.outputs if self.choices else 1 + both_orders
-        outputs = 1 if self.choices else objective.outputs
-        self.shape = {**data.shape, "num_classes": outputs, "head": "token" if self.tagged else "sequence"}
+        self.tagged, self.choices = of == TAGS, of == CHOICES
+        self.sequences = outputs if self.choices else 1 + both_orders
+        self.shape = {
+            **data.shape,
+            "num_classes": 1 if self.choices else outputs,
+            "head": "token" if self.tagged else "sequence",
+        }
         splits = (
             frame_texts(split, data.tokenizer, data.length, both_orders=both_orders)
             for split in (data.train, data.validation, data.test)
         )
-        super().__init__(objective, data, *splits)
+        super().__init__(of, outputs, recipe, data, *splits)
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         planes, targets = batch
@@ -58,11 +61,11 @@ class TextClassification(TargetTask):
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
         tokens = torch.zeros(1, *several, self.shape["length"], dtype=torch.int64, device="meta")
-        targets = tokens if self.tagged else torch.zeros(1, dtype=self.objective.dtype, device="meta")
+        targets = tokens if self.tagged else torch.zeros(1, dtype=self.dtype, device="meta")
         return tokens, None, tokens, targets
 
     def count_targets(self, batch: Batch) -> Tensor:
-        """Count the objective's targets and, with `auxiliary_lm`, the next tokens."""
+        """Count the targets and, with `auxiliary_lm`, the next tokens."""
         targets = batch[3][batch[3] != NO_TAG] if self.tagged else batch[3]
         counts = [targets.numel()]
         if self.auxiliary_lm:
@@ -78,7 +81,7 @@ class TextClassification(TargetTask):
         hidden = model.hidden(tokens, mask, segments)
         logits = self.combine_sequences(model.logits(model.read(hidden, mask)), batch)
         lm = self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)
-        return torch.stack([self.objective.loss(*logits), lm])
+        return torch.stack([self.sum_losses(*logits), lm])
 
     def combine_sequences(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Combine logits of sequences (B * S, outputs) or tokens (B, M, C) into logits of items; return targets too.
@@ -108,7 +111,7 @@ class SpanExtraction(TextClassification):
     """
 
     def __init__(self, recipe: RecipeConfig, data: TextData):
-        super().__init__(recipe, data, Classes(TAGS, 2))
+        super().__init__(recipe, data, TAGS, 2)
         self.of = ANSWERS
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
@@ -125,7 +128,7 @@ class SpanExtraction(TextClassification):
     def count_targets(self, batch: Batch) -> Tensor:
         return torch.tensor([len(batch[0])], device=batch[0].device)
 
-    def measure(self, model: nn.Module, batch: Batch) -> Measured:
+    def measure(self, model: nn.Module, batch: Batch, detailed: bool = False) -> Measured:
         """Return nats of both ends, and exact matches and F1 of words as SQuAD's (`score_answer`), one answer each."""
         from vitlab.tasks.measures import score_answer
 
@@ -234,10 +237,9 @@ def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_conf
     texts = data.train
     if config.kind == "span_extraction":
         return SpanExtraction(recipe, data)
+    of, outputs = TEXTS if texts.tags is None else TAGS, len(data.classes)
     if texts.targets is not None and texts.tags is None:
-        objective: Objective = Numbers(NUMBERS)
+        of, outputs = NUMBERS, 1
     elif len(texts.parts) > 2:
-        objective = Classes(CHOICES, len(texts.parts) - 1, recipe.label_smoothing)
-    else:
-        objective = Classes(TEXTS if texts.tags is None else TAGS, len(data.classes), recipe.label_smoothing)
-    return TextClassification(recipe, data, objective, config.auxiliary_lm, config.both_orders)
+        of, outputs = CHOICES, len(texts.parts) - 1
+    return TextClassification(recipe, data, of, outputs, config.auxiliary_lm, config.both_orders)

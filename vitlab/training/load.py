@@ -238,7 +238,7 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     if is_run:
         if loaded.scale is not None:  # the model's numbers are standardised by its own training data, not by these
-            task.objective.scale = loaded.scale
+            task.scale = loaded.scale
         name, folder = files.folder.resolve().name, files.analysis_folder / "trained"  # others were made as it trained
         return Subject(
             name, *place_run(loaded), data, task, loaded.result["steps"], folder, compare_classes(loaded, data)

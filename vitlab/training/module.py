@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.data.loader import Part
-from vitlab.tasks.base import Task
+from vitlab.tasks.base import Task, fill
 from vitlab.training.optim import build_optimizer, build_schedule
 
 
@@ -138,7 +138,7 @@ class TrainingModule(L.LightningModule):
         self.metrics.reset()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.task.update(self.metrics, self.model, self.task.prepare(batch))
+        fill(self.metrics, self.task.measure(self.model, self.task.prepare(batch)))
 
     def on_validation_epoch_end(self) -> None:
         self.validation = {name: float(value) for name, value in self.metrics.compute().items()}

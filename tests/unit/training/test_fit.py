@@ -12,7 +12,7 @@ import torch
 import vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
-from vitlab.tasks.base import Classes
+from vitlab.tasks import base
 from vitlab.training.launch import Stopping
 from vitlab.training.loop import Diverged
 from vitlab.training.run import Run
@@ -62,10 +62,10 @@ def test_a_run_leaves_the_random_numbers_of_its_process_alone():
 
 
 def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):
-    def judge(objective, logits, labels, judge=Classes.judge):
-        return judge(objective, logits.index_fill(0, torch.tensor([1]), torch.nan), labels)
+    def judge(of, logits, labels, scale, judge=base.judge):
+        return judge(of, logits.index_fill(0, torch.tensor([1]), torch.nan), labels, scale)
 
-    monkeypatch.setattr(Classes, "judge", judge)
+    monkeypatch.setattr(base, "judge", judge)
     run = prepare_run(tmp_path / "run")
     with pytest.raises(Diverged, match=r"the validation loss is nan at step 2: try a lower recipe\.lr"):
         train(run)

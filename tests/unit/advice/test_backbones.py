@@ -6,7 +6,7 @@ import timm
 from PIL import Image
 from safetensors.torch import save_file
 
-from vitlab.analysis import backbones
+from vitlab.advice import backbones
 from vitlab.config import UserError
 from vitlab.data import cache
 
