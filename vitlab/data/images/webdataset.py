@@ -29,9 +29,10 @@ from vitlab.config import UserError, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Show, Split
 from vitlab.data.cache import SYSTEM, Entry, cache_root, cached, stat_files
-from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, draw, hash_key
+from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, hash_key
 from vitlab.files import read_utf8, reading, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
+from vitlab.statistics.stats import draw
 
 VERSION = 3  # of the decoding
 SAMPLE = np.dtype(  # of an index: a hash of the key, the class, where the image is: its file, its first byte, its bytes
