@@ -31,14 +31,15 @@ from vitlab.advice import compare as advice
 from vitlab.advice.backbones import scale_pixels
 from vitlab.data.cache import read_kept
 from vitlab.reports.words import compare_sizes, find_leads
-from vitlab.studies import fit, laws, stats
+from vitlab.statistics import fit, stats
+from vitlab.statistics.crossover import crossover as find_crossover
+from vitlab.statistics.crossover import data_multiplier
+from vitlab.statistics.fit import fit_scaling_law
+from vitlab.statistics.stats import compare_costs, estimate_mean, moderated_spreads, quantile
+from vitlab.studies import laws
 from vitlab.studies import rounds as rounds_of_study
-from vitlab.studies.crossover import crossover as find_crossover
-from vitlab.studies.crossover import data_multiplier
-from vitlab.studies.fit import fit_scaling_law
 from vitlab.studies.results import Results, load_results
 from vitlab.studies.rounds import FIFTH, Design, Question, Target, charge_looks, judge, plan_round, propose
-from vitlab.studies.stats import compare_costs, estimate_mean, moderated_spreads, quantile
 
 STUDY = ""  # the folder of --study; worker processes are forked
 SEED_SPREAD, REST = 0.05, 0.5  # standard deviations, of items 1; an error of 10% then varies by 0.8 points over seeds

@@ -23,9 +23,9 @@ if TYPE_CHECKING:  # what `__getattr__` imports, for type checkers and editors
     from vitlab.models.export import export_weights as export_weights
     from vitlab.models.text import TextEncoder as TextEncoder
     from vitlab.models.vit import ViT as ViT
-    from vitlab.studies.crossover import crossover as crossover
-    from vitlab.studies.crossover import data_multiplier as data_multiplier
-    from vitlab.studies.fit import fit_scaling_law as fit_scaling_law
+    from vitlab.statistics.crossover import crossover as crossover
+    from vitlab.statistics.crossover import data_multiplier as data_multiplier
+    from vitlab.statistics.fit import fit_scaling_law as fit_scaling_law
     from vitlab.studies.others import load_others as load_others
     from vitlab.studies.results import load_results as load_results
     from vitlab.training.checkpoints import load_run as load_run
@@ -42,9 +42,9 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "extract_features": "vitlab.models.base",
     "attention_maps": "vitlab.analysis.capture",
     "attention_distance": "vitlab.analysis.heads",
-    "fit_scaling_law": "vitlab.studies.fit",
-    "crossover": "vitlab.studies.crossover",
-    "data_multiplier": "vitlab.studies.crossover",
+    "fit_scaling_law": "vitlab.statistics.fit",
+    "crossover": "vitlab.statistics.crossover",
+    "data_multiplier": "vitlab.statistics.crossover",
     "TransformerEncoder": "vitlab.models.encoder",
     "Block": "vitlab.models.encoder",
     "ViT": "vitlab.models.vit",

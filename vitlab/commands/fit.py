@@ -20,7 +20,7 @@ from vitlab.training.files import mark_output, refuse_output
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitlab.studies.fit import Fit
+    from vitlab.statistics.fit import Fit
 
 DESCRIPTION = """Fit scaling laws to the errors in a CSV file or JSON lines, one per group, and find where they cross.
 
@@ -72,8 +72,8 @@ def fit(words: Sequence[str]) -> int:
     if args.out is not None:
         refuse_output(args.out, "fit", args.csv)
     from vitlab.data.opening import progress_bar
-    from vitlab.studies.crossover import crossover, data_multiplier
-    from vitlab.studies.fit import fit_points
+    from vitlab.statistics.crossover import crossover, data_multiplier
+    from vitlab.statistics.fit import fit_points
 
     fits, compared = {(name,): fit for name, fit in of_study.by_model.items()} if of_study else {}, []
     with progress_bar(Console(stderr=True)) as progress:
@@ -138,7 +138,7 @@ def describe_fit(fit: "Fit") -> dict[str, Any]:
 
 def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     """Print the laws as a table, then a sentence per crossover, and per known multiplier."""
-    from vitlab.studies.crossover import describe_crossover, describe_multiplier
+    from vitlab.statistics.crossover import describe_crossover, describe_multiplier
     from vitlab.studies.laws import make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -162,7 +162,7 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
 
 def fit_surfaces(args: Namespace, group: list[str]) -> int:
     """Fit, show and save L(N, D) of each group."""
-    from vitlab.studies.compute import fit_surface
+    from vitlab.statistics.surfaces import fit_surface
     from vitlab.studies.readers import RISING, as_number, describe_metric
 
     x, y, option = split_names(args.x), args.y, f"--x {args.x}"

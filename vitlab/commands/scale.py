@@ -32,8 +32,8 @@ from vitlab.data.opening import hash_data, open_data, progress_bar
 from vitlab.data.split import NESTED, long_tail, size_problems, write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
+from vitlab.statistics.fit import FEWEST_AVERAGED
 from vitlab.studies.claims import Held, hold, read_claim
-from vitlab.studies.fit import FEWEST_AVERAGED
 from vitlab.studies.grid import TRIAL, compose_models, compose_study, make_spec, name_run, name_trial
 from vitlab.studies.rounds import Design, Question, Spending, Target, plan_round
 from vitlab.studies.status import Display, StatusReader

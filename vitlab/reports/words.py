@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
+from vitlab.statistics.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
-from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.tasks.metrics import Metric
 
 WIDTH = 120  # characters of the first sentence

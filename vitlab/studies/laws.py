@@ -9,14 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from vitlab.formatting import DASH, amount, finite, plural, round_numbers, significant
-from vitlab.studies.crossover import (
+from vitlab.statistics.crossover import (
     Crossover,
     crossover,
     data_multiplier,
     describe_crossover,
     describe_multiplier,
 )
-from vitlab.studies.fit import (
+from vitlab.statistics.fit import (
     DRAWS,
     FEWEST,
     FEWEST_AVERAGED,
@@ -26,7 +26,7 @@ from vitlab.studies.fit import (
     ends,
     fit_points,
 )
-from vitlab.studies.stats import adjust_p_values
+from vitlab.statistics.stats import adjust_p_values
 from vitlab.tasks.metrics import Metric
 
 MOST_PAIRS = 10  # that sentences name

@@ -21,17 +21,7 @@ from vitlab.config import UserError, read_yaml
 from vitlab.config.checks import TRIALS
 from vitlab.files import read_json, reading
 from vitlab.formatting import finite
-from vitlab.studies.laws import StudyFits
-from vitlab.studies.outcomes import (
-    Outcomes,
-    Rows,
-    choose_trials,
-    count_trials,
-    group_trials,
-    rank_trials,
-    read_outcomes,
-)
-from vitlab.studies.stats import (
+from vitlab.statistics.stats import (
     Estimate,
     Spread,
     add_variance,
@@ -41,6 +31,16 @@ from vitlab.studies.stats import (
     moderated_spreads,
     paired_difference,
     weigh_ranks,
+)
+from vitlab.studies.laws import StudyFits
+from vitlab.studies.outcomes import (
+    Outcomes,
+    Rows,
+    choose_trials,
+    count_trials,
+    group_trials,
+    rank_trials,
+    read_outcomes,
 )
 from vitlab.studies.status import StatusReader, StudyStatus
 from vitlab.studies.store import StudyFiles

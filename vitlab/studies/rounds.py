@@ -23,11 +23,11 @@ import numpy as np
 from vitlab.config import UserError, choices_text
 from vitlab.files import write_json
 from vitlab.formatting import duration, plural, whole
-from vitlab.studies.crossover import NEAR, describe_crossover, find_turn
-from vitlab.studies.fit import Fit
+from vitlab.statistics.crossover import NEAR, describe_crossover, find_turn
+from vitlab.statistics.fit import Fit
+from vitlab.statistics.stats import CONFIDENCE, DRAWS, quantile
 from vitlab.studies.grid import TRIAL, name_run, name_trial
 from vitlab.studies.results import LEAD, LEVEL, Results, load_results
-from vitlab.studies.stats import CONFIDENCE, DRAWS, quantile
 from vitlab.studies.status import pack
 from vitlab.studies.store import RunKey, StudyFiles
 

@@ -16,7 +16,7 @@ from vitlab.formatting import finite, round_numbers
 from vitlab.studies.grid import TRIAL, list_study_changes, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import COLUMNS, RunFiles, refuse_changes, refuse_folder
 
-# ---- undertrained runs (docs/rules.md, "Undertrained")
+# ---- undertrained runs (docs/rules.md, "Undertrained cells")
 
 
 Row = dict[str, Any]

@@ -36,9 +36,9 @@ from vitlab.reports.figures import (
 )
 from vitlab.reports.figures.images import draw_cells
 from vitlab.reports.words import describe_model
-from vitlab.studies.compute import BestSize, find_best_sizes, fit_surface
-from vitlab.studies.crossover import describe_crossover, rounded
-from vitlab.studies.fit import Fit
+from vitlab.statistics.crossover import describe_crossover, rounded
+from vitlab.statistics.fit import Fit
+from vitlab.statistics.surfaces import BestSize, find_best_sizes, fit_surface
 from vitlab.studies.laws import StudyFits
 from vitlab.studies.results import Results, family_name
 

@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from vitlab.config import UserError, choices_text
-from vitlab.data.split import draw
-from vitlab.studies.stats import DRAWS, moderated_spreads
+from vitlab.statistics.stats import DRAWS, draw, moderated_spreads
 
 STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
 SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from

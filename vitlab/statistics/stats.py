@@ -4,6 +4,7 @@ Two things would differ if a study were done again, the seeds (of the subset, th
 test items. Both are taken as random and crossed. Coverage, measured: docs/rules.md.
 """
 
+import hashlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -305,6 +306,18 @@ def draw_luck(
             drawn = weights @ values / weights.sum(axis=1)
         found.setdefault((model, size), []).append(np.nan_to_num(drawn - np.nanmean(drawn)))
     return {cell: np.mean(of_seeds, axis=0) for cell, of_seeds in found.items()}
+
+
+def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
+    """Draw uniform uint64 (N,) from keys, uint64 (N,), differently for each purpose.
+
+    It applies SplitMix64's finalizer (Steele, Lea and Flood, 2014, figure 19) to a key plus the purpose's hash.
+    """
+    drawn = keys + np.uint64(int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:8], "little"))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        drawn ^= drawn >> np.uint64(shift)
+        drawn *= np.uint64(factor)
+    return drawn ^ (drawn >> np.uint64(31))
 
 
 def add_variance(estimate: Estimate, variance: float, degrees: float) -> Estimate:

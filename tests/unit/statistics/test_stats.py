@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 
-from vitlab.studies.stats import (
+from vitlab.statistics.stats import (
     combine_parts,
     compare_costs,
     estimate_mean,

@@ -11,8 +11,8 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.formatting import count, significant, with_prefix
-from vitlab.studies.fit import FEWEST, FLATTEST, LARGEST_MISS, ends, root_mean_square
-from vitlab.studies.stats import DRAWS
+from vitlab.statistics.fit import FEWEST, FLATTEST, LARGEST_MISS, ends, root_mean_square
+from vitlab.statistics.stats import DRAWS
 
 NAMES, FEWEST_RUNS = ("A", "B", "E", "alpha", "beta", "exponent"), 10  # of L(N, D)
 DELTA, STEEPEST, LOWEST = 1e-3, 5.0, -20.0  # of the Huber loss; highest exponent; log E below the lowest log loss

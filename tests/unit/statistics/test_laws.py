@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from vitlab.config.errors import UserError
-from vitlab.studies.crossover import (
+from vitlab.statistics.crossover import (
     crossover,
     data_multiplier,
     describe_crossover,
     describe_multiplier,
 )
-from vitlab.studies.fit import fit_points, fit_scaling_law, order_runs
+from vitlab.statistics.fit import fit_points, fit_scaling_law, order_runs
 
 SIZES = np.geomspace(250, 32_000, 8)
 pytestmark = pytest.mark.filterwarnings("error")  # NumPy's would reach the terminal

@@ -8,7 +8,7 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.formatting import amount, significant
-from vitlab.studies.fit import (
+from vitlab.statistics.fit import (
     COVERAGE,
     Fit,
     ends,
