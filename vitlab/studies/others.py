@@ -54,7 +54,7 @@ def load_others(
     `config["read_as"]` says what was read, `config["notes"]` what to know of it.
     """
     asked = {"model": model, "size": size, "seed": seed, "metric": metric}
-    runs, problems, notes = read_sources(sources, reader, name), list[str](), list[str]()
+    (runs, notes), problems = read_sources(sources, reader, name), list[str]()
     ours = metric is None and lower_is_better is None and all(run.row for run in runs)
     keys = {role: choose_keys(role, of, runs, problems) for role, of in asked.items() if not ours or role != "metric"}
     ignored = choose_keys("ignore", ignore or NOTHING, runs, problems)

@@ -29,6 +29,7 @@ from vitlab.config.identity import flatten
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.data.text.texts import Table, read_cells
 from vitlab.files import check_regular, read_utf8, reading
+from vitlab.formatting import plural
 from vitlab.registry import implementation
 from vitlab.studies.results import MARGIN, RunResults
 from vitlab.studies.stats import choose_trials
@@ -77,6 +78,7 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 STEPS = ("step", "global_step", "_step", "iteration", "iter", "epoch")
 KEPT = ("batch_size", "weight_decay", "dropout", "depth", "width", "layers", "heads", "hidden_size")  # in all steps
+LOGS = ("summary.csv", "metrics.csv", "log.txt", "scalars.json")  # of one run: timm, Lightning, DeiT and MAE, mmengine
 BESIDE = ("args.yaml", "hparams.yaml", ".hydra/config.yaml")  # the settings of timm, Lightning and Hydra
 
 
@@ -144,11 +146,12 @@ def read_table(path: Path) -> list[Logged]:
     groups: dict[Any, list[int]] = {}
     for place in range(count):
         groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
+    is_log = path.name in LOGS and step is not None and not named
     kept = [[columns[key][place] for place in of] for of in groups.values() for key in columns if tail(key) in KEPT]
     rise = step and all(a < b for of in groups.values() for a, b in pairwise(numbers[step][place] for place in of))
-    if any(len({*cells}) > 1 for cells in kept) or not rise or len(groups) == count > 1:
+    if any(len({*cells}) > 1 for cells in kept) or not (rise or is_log) or len(groups) == count > 1:
         groups, step = {place: [place] for place in range(count)}, None
-    measured = {key for key in columns if describe_metric(key)[1] is not None or LOGGED.match(key) or beside}
+    measured = {key for key in columns if describe_metric(key)[1] is not None or LOGGED.match(key) or beside or is_log}
     measured -= {*named}
     for places in groups.values():
         settings, values = {}, {}
@@ -179,7 +182,8 @@ def read_trainer(path: Path) -> list[Logged]:
         for row in json.loads(read_utf8(path, "source"))["log_history"]:
             values |= numbers_of(row)
     values |= numbers_of(read_plain(folder / "all_results.json"))
-    settings = {f"config.{key}": value for key, value in read_plain(folder / "config.json").items()}
+    settings = {key: int(values.pop(key)) for key in ("train_samples",) if key in values}
+    settings |= {f"config.{key}": value for key, value in read_plain(folder / "config.json").items()}
     if (arguments := folder / "training_args.bin").is_file():
         with reading(str(arguments), "delete it"):
             settings |= {f"args.{key}": value for key, value in list_pickled(arguments)}
@@ -237,11 +241,13 @@ def read_events(path: Path) -> list[Logged]:
         for tag in events.Tags()["tensors"]:  # of version 2
             array = make_ndarray(events.Tensors(tag)[-1].tensor_proto)
             values |= {tag: float(array)} if array.shape == () and array.dtype.kind == "f" else {}
-        found = [one.plugin_data for one in events.summary_metadata.values()]
+        told = [part for part in folder.iterdir() if re.fullmatch(r"\d+\.\d+", part.name)]  # by add_hparams
+        beside = [EventAccumulator(str(part)).Reload() for part in told if len(told) == 1]
+        found = [one.plugin_data for part in (events, *beside) for one in part.summary_metadata.values()]
         for content in (one.content for one in found if one.plugin_name == "hparams"):
             for key, value in HParamsPluginData.FromString(content).session_start_info.hparams.items():
                 settings[key] = parse(getattr(value, value.WhichOneof("kind") or "string_value"))
-    return [Logged(folder.name, path, settings, values)]
+    return [Logged(folder.name, path, settings, values)] if values else []
 
 
 def read_wandb(path: Path) -> list[Logged]:
@@ -279,7 +285,8 @@ def read_mlruns(path: Path) -> list[Logged]:
                     texts[str(file.relative_to(path.parent / kind))] = read_utf8(file, "source")
         lines = {key: [line.split() for line in text.splitlines()] for key, text in found["metrics"].items()}
         values = {key: float(max(of, key=lambda line: (int(line[2]), int(line[0])))[1]) for key, of in lines.items()}
-    settings = {key: parse(text) for key, text in found["params"].items()}
+    status = {1: "running", 2: "scheduled", 4: "failed", 5: "killed"}.get(meta.get("status"), "finished")
+    settings = {key: parse(text) for key, text in found["params"].items()} | {"status": status}
     return (
         [Logged(str(meta.get("run_name")), path, settings, values)] if meta.get("lifecycle_stage") != "deleted" else []
     )
@@ -295,8 +302,9 @@ def read_database(path: Path) -> list[Logged]:
     ):
         tables = {name for (name,) in file.execute("select name from sqlite_master")}
         if "latest_metrics" in tables:
-            for key, name in file.execute("select run_uuid, name from runs where lifecycle_stage = 'active'"):
-                runs[key] = Logged(name or key, path)
+            of_runs = "select run_uuid, name, status from runs where lifecycle_stage = 'active'"
+            for key, name, status in file.execute(of_runs):
+                runs[key] = Logged(name or key, path, {"status": status})
             for key, name, value in file.execute("select run_uuid, key, value from params"):
                 if key in runs:
                     runs[key].settings[name] = parse(value)
@@ -354,7 +362,7 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
         read_events: b"brain.Event:" in head[:64],
         read_trainer: head.startswith(b"{") and b'"log_history"' in head,
         read_mlruns: path.name == "meta.yaml" and b"run_id:" in head,
-        read_table: table and (given or path.suffix in TABLES),
+        read_table: table and (given or path.suffix in TABLES or path.name in LOGS),
     }
     return next((reader for reader in READERS if kinds[reader]), None)
 
@@ -378,7 +386,8 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
     for folder, folders, names in os.walk(path) if not own else ():
         folders.sort(key=lambda name: (len(name), name))
         checkpoints = [name for name in folders if name.startswith("checkpoint-")]
-        folders[:] = [name for name in folders if name not in checkpoints[:-1]]
+        again = ("tensorboard", "wandb", "mlflow", "mlruns") if "csv" in folders else ()  # Lightning's loggers of a run
+        folders[:] = [name for name in folders if name not in (*checkpoints[:-1], *again)]
         found: dict[Any, list[Path]] = {}
         for file in (Path(folder, name) for name in sorted(names)):
             if file.is_file() and (reader := find_reader(file, given=False)):
@@ -386,21 +395,24 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
         if found:
             reader = min(found, key=READERS.index)
             files = found[reader][: 1 if reader is read_events else None]
-            runs += [run for file in files for run in reader(file)]
-            folders.clear()  # what lies deeper are copies: checkpoints, other loggers
+            if of_folder := [run for file in files for run in reader(file)]:
+                runs += of_folder
+                folders.clear()  # what lies deeper are copies: checkpoints, other loggers
     if not any(run.values or run.settings for run in runs):
         problem = "holds no runs" if on_server or path.exists() else "no such file or folder"
         raise UserError(f"{path}: {problem}; give runs of {KINDS}")
     return runs
 
 
-def read_sources(sources: Sequence[str | Path], own: str | None = None, pattern: str | None = None) -> list[Logged]:
-    """Read the runs of all sources. Raises UserError with all problems.
+def read_sources(
+    sources: Sequence[str | Path], own: str | None = None, pattern: str | None = None
+) -> tuple[list[Logged], list[str]]:
+    """Read the finished runs of all sources, and notes. Raises UserError with all problems.
 
     The names of runs and folders tell settings `name.model`, ...: by `pattern` of all, by OURS where a run has none.
     """
     names = [Path(source).resolve().name for source in sources]
-    runs, problems, seen = [], [], Counter[str]()
+    runs, problems, notes, seen = [], [], [], Counter[str]()
     placed = re.sub(r"\\{(\w+)\\}", lambda of: f"(?P<{of[1]}>{PLACED.get(of[1], '.+?')})", re.escape(pattern or OURS))
     with reading(f"--name {pattern}", f"write it as {OURS}"):
         form = re.compile(placed)
@@ -408,7 +420,9 @@ def read_sources(sources: Sequence[str | Path], own: str | None = None, pattern:
         with collecting(problems):
             found = read_source(Path(source), own)
             of_path = Counter(run.path for run in found)
-            for run in found:
+            left = [run for run in found if {str(run.settings.get(key)).lower() for key in STATES} & {*UNFINISHED}]
+            notes += [f"{plural(len(left), 'run')} not finished, left out"] if left else []
+            for run in (run for run in found if run not in left):
                 folders = [name, *run.path.parts[len(Path(source).parts) :]] if of_path[run.path] == 1 else []
                 told = [match.groupdict() for match in map(form.fullmatch, {run.run, *folders}) if match]
                 if pattern and len(told) != 1:
@@ -422,7 +436,7 @@ def read_sources(sources: Sequence[str | Path], own: str | None = None, pattern:
                 run.run += f" #{seen[run.run]}" if seen[run.run] > 1 else ""
                 runs.append(run)
     raise_all(problems)
-    return runs
+    return runs, notes
 
 
 # ---- names
@@ -445,6 +459,7 @@ FREE = (  # settings in which runs of one model and size may differ, as in their
     " train_sample_loss"
 )
 FREE = (*NAMES["seed"], *FREE.split())
+STATES, UNFINISHED = ("status", "State"), ("running", "scheduled", "failed", "killed", "crashed")  # of MLflow, W&B
 # names of one measure joined by spaces, the first measure that is there is compared: shares, what rises, what falls
 SHARES = (
     *("accuracy acc acc1 acc@1 top1 top_1 top1_acc top1_accuracy prec1", "balanced_accuracy bacc", "exact_match em"),

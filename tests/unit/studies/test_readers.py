@@ -159,6 +159,56 @@ def test_a_table_has_a_row_a_run_unless_its_rows_are_steps(tmp_path, name):
         read_source(tmp_path / name, "no.such")
 
 
+LOG = "epoch,val_acc\n0,0.1\n1,0.5\n"
+FOLDERS = {  # files of a run of vit on 500 examples that reaches 0.5, and beside it what is not to be read
+    "capital steps": {"a.csv": "Model,Train Size,Epoch,Val Acc\nvit,500,1,0.1\nvit,500,2,0.5\n"},
+    "DeiT": {"vit-n500-s1/log.txt": '{"test_acc1": 40, "epoch": 0}\n{"test_acc1": 50, "epoch": 1}\n'},
+    "mmengine": {"vit-n500-s1/v/scalars.json": '{"loss": 1, "step": 10}\n{"accuracy/top1": 50, "step": 1}\n'},
+    "version folders": {"vit-n500-s1/version_0/metrics.csv": LOG},
+    "two loggers": {"vit-n500-s1/csv/v/metrics.csv": LOG, "vit-n500-s1/mlflow/v/metrics.csv": LOG.replace("5", "6")},
+    "Trainer": {
+        "o/trainer_state.json": '{"log_history": [{"eval_accuracy": 0.5}]}',
+        "o/all_results.json": '{"train_samples": 500}',
+        "o/config.json": '{"_name_or_path": "", "model_type": "vit"}',
+    },
+    "best value of W&B": {"a.jsonl": '{"model": {"name": "vit"}, "train_size": 500, "val/acc": {"max": 0.5}}\n'},
+    "cv_results_": {"a.csv": "params,n_train,split0_test_score,mean_test_score,std_test_score\nvit,500,0.1,0.5,0.7\n"},
+    "crashed": {"a.csv": "status,model,n_train,val_acc\nFINISHED,vit,500,0.5\nFAILED,vit,500,0.1\n"},
+    "MLflow's states": {
+        f"{run}/{name}": text
+        for run, (meta, value) in {
+            "a": ("run_id: a\nstatus: 3", "1 0.5 0"),
+            "b": ("run_id: b\nstatus: 4", "1 0.1 0"),
+        }.items()
+        for name, text in {
+            "meta.yaml": meta,
+            "params/model": "vit",
+            "params/n_train": "500",
+            "metrics/val_acc": value,
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("files", FOLDERS.values(), ids=FOLDERS)
+def test_folders_are_read_as_their_programs_mean_them(tmp_path, files):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    cells = load_others([tmp_path]).cells
+    assert cells[["model", "train_size", "mean", "n"]].values.tolist() == [["vit", 500, 0.5, 1]]
+
+
+def test_settings_of_add_hparams_are_those_of_the_run_above(tmp_path):
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path / "run") as writer:
+        writer.add_scalar("val/acc", 0.5)
+        writer.add_hparams({"model": "vit", "n_train": 500}, {"hparam/val_acc": 0.1})
+    assert load_others([tmp_path]).cells[["model", "train_size", "mean", "n"]].values.tolist() == [["vit", 500, 0.5, 1]]
+
+
 def test_a_question_has_a_command_that_answers_it(tmp_path, capsys):
     for model, seed in product("ab", (1, 2)):
         path = tmp_path / "my runs" / f"{model}.{seed}" / "x" / "metrics.csv"
