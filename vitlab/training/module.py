@@ -114,7 +114,7 @@ class TrainingModule(L.LightningModule):
         self.metrics.reset()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.task.update(self.metrics, self.model, self.task.prepare(batch))
+        self.task.update(self.metrics, self.run.model, self.task.prepare(batch))
 
     def on_validation_epoch_end(self) -> None:
         self.validation = {name: float(value) for name, value in self.metrics.compute().items()}
