@@ -38,7 +38,7 @@ from vitlab.training.files import source_of, source_problems
 from vitlab.training.launch import Stopping
 from vitlab.training.load import initialise
 from vitlab.training.loop import Hooks, Interrupted
-from vitlab.training.optim import find_fork
+from vitlab.training.optim import find_branch
 from vitlab.training.run import ON_FEATURES, Run, RunPlan, count_finetuning_steps, format_budget, plan_run, start_run
 from vitlab.training.settings import Machine
 from vitlab.training.train import keep_process_settings, train
@@ -90,10 +90,9 @@ class Plan:
 
     def trained_steps(self, spec: Spec) -> int:
         """Count the steps that a run trains itself: it shares those before the cooldown of a smaller budget."""
-        most = find_fork(self.model_of(spec).config.recipe, self.steps(spec))
-        others = (spec._replace(variant=variant) for variant in self.shorter.get(spec.variant, ()))
-        forks = [find_fork(self.model_of(other).config.recipe, self.steps(other)) for other in others]
-        return self.steps(spec) - max((fork for fork in forks if fork <= most), default=0)
+        runs = [spec, *(spec._replace(variant=variant) for variant in self.shorter.get(spec.variant, ()))]
+        most, *shared = (find_branch(self.model_of(run).config.recipe, self.steps(run)) for run in runs)
+        return self.steps(spec) - max((step for step in shared if step <= most), default=0)
 
     def evaluations(self, spec: Spec) -> int:
         """Count a run's evaluations on validation data: evenly spaced, the last at the end of training."""

@@ -115,7 +115,7 @@ class TrainingModule(L.LightningModule):
         self.metrics.reset()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        fill(self.metrics, self.task.measure(self.model, self.task.prepare(batch)))
+        fill(self.metrics, self.task.measure(self.run.model, self.task.prepare(batch)))
 
     def on_validation_epoch_end(self) -> None:
         self.validation = {name: float(value) for name, value in self.metrics.compute().items()}

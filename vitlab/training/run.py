@@ -50,9 +50,9 @@ from vitlab.training.files import RunFiles, source_of
 from vitlab.training.load import fingerprint, initialise, refuse_tokenizer
 from vitlab.training.optim import (
     build_optimizer,
+    find_branch,
     find_fork,
     freeze,
-    list_averaged_steps,
     refuse_endless_warmup,
     refuse_stale_average,
 )
@@ -212,7 +212,8 @@ class Run:
             self.wrong_labels = int(wrong[self.indices].sum())
         self.task.train_on(self.indices)
         self.steps = plan.count_steps(len(self.indices))
-        self.fork, self.trunks, self.trunk = find_fork(config.recipe, self.steps), trunks, files
+        self.fork, self.branch = find_fork(config.recipe, self.steps), find_branch(config.recipe, self.steps)
+        self.trunks, self.trunk = trunks, None
         self.data_hash = hash_data(config.data, plan.data)
         refuse_tokenizer(
             files,
@@ -251,19 +252,15 @@ class Run:
         return model
 
     def find_trunk(self) -> dict[str, Any] | None:
-        """Find the checkpoint of another run that is the last on this run's way, for the loop to go on from.
+        """Find the latest checkpoint of another run that this run's schedule passes through.
 
         Up to there both have the same weights, bit for bit: the steps up to the cooldown do not depend on the budget.
         """
-        averaged, found, most = list_averaged_steps(self.config.recipe, self.steps), None, self.fork
-        if averaged and self.config.recipe.ema is None:  # the last ones, which begin elsewhere in runs of other budgets
-            most = min(most, averaged[0] - 1)
-        for files in map(RunFiles, self.trunks or []):
+        found = None
+        for files in map(RunFiles, self.trunks or ()):
             state = read_checkpoint(files.trunk_path)
-            step, loop = state["global_step"], state["callbacks"]["Loop"]
-            is_own = not loop["averaged"] or self.config.recipe.ema is not None
-            if is_own and step <= most and (found is None or step > found["global_step"]):
-                found, self.trunk, loop["shared"] = state, files, (step, loop["wall_s"])
+            if (found["global_step"] if found else 0) < state["global_step"] <= self.branch:
+                found, self.trunk = state, files
         return found
 
     def load_initial_weights(self) -> LoadReport | None:

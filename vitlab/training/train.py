@@ -163,6 +163,7 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
         return Trained(module.validation, columns)
     run.model.load_state_dict(loop.weights)
     if run.ranks.is_main:
+        module.model = run.model
         state = {"state_dict": module.state_dict(), "global_step": loop.kept_step}
         module.on_save_checkpoint(state)
         AtomicCheckpointIO(run, hooks.check_claim).save_checkpoint(state, run.files.best_path)
