@@ -69,7 +69,7 @@ class Model(Interface, nn.Module):
     vitlab_shape: dict[str, Any]  # of its inputs
 
 
-class Foreign(Interface):
+class ModuleAdapter(Interface):
     """An adapter to a module of timm or of a user, by timm's names. The module itself is not changed."""
 
     def __init__(self, module: nn.Module):
@@ -112,7 +112,7 @@ class Foreign(Interface):
 def as_model(module: nn.Module) -> Interface:
     """Return a module as an `Interface`: itself for an own model, also a compiled one, else an adapter."""
     module = getattr(module, "_orig_mod", module)  # of torch.compile
-    return module if isinstance(module, Model) else Foreign(module)
+    return module if isinstance(module, Model) else ModuleAdapter(module)
 
 
 def extract_features(model: nn.Module, inputs: Tensor) -> Tensor:

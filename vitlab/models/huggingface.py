@@ -28,7 +28,7 @@ from vitlab.models import build, counting, described_shape
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.text import Bert, LanguageModel
 from vitlab.models.vit import ViT
-from vitlab.models.weights import LoadReport, Weights, describe_weights, fill, format_options, unwrap
+from vitlab.models.weights import LoadReport, Weights, describe_weights, format_options, load_into, unwrap
 
 KINDS = {ViT: "vit", Bert: "bert", LanguageModel: "gpt2", EncoderDecoder: "t5"}  # their `model_type`
 # other names of tied weights, and buffers in files of older versions
@@ -48,7 +48,7 @@ def load_huggingface(folder: str | Path) -> tuple[ViT | Bert | LanguageModel | E
     """
     config, weights = read_huggingface(folder)
     model = build(config.model, **described_shape(config))
-    return model.eval(), fill(model, weights)
+    return model.eval(), load_into(model, weights)
 
 
 def read_huggingface(

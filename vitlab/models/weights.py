@@ -97,7 +97,9 @@ def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str,
     return Weights(state, origin, patches and patches.grid_size, options=options_of(model), **known)
 
 
-def fill(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
+def load_into(
+    model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None
+) -> LoadReport:
     """Fill a model with weights, in place; the report says what was resized, new, missing or unused.
 
     Names are this project's or timm's. Position and patch embeddings of another size are resampled as in timm, and the
