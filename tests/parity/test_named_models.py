@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vitlab.models import build_model
-from vitlab.models.weights import Weights, fill, name_in_timm
+from vitlab.models.weights import Weights, load_into, name_in_timm
 from vitlab.training.load import load_weights
 
 HEIGHT, WIDTH, CLASSES = 64, 96, 11  # neither square nor 224; 32 divides both
@@ -63,7 +63,7 @@ def test_logits_and_gradients_are_timms(name):
     theirs = randomized(timm.create_model(PAIRS[name], img_size=(HEIGHT, WIDTH), **sizes)).eval()
     mine = build_model(name, image_size=(HEIGHT, WIDTH), **sizes).eval()
     embed = theirs.stem if hasattr(theirs, "stem") else theirs.patch_embed
-    report = fill(mine, Weights(theirs.state_dict(), name, embed.grid_size))
+    report = load_into(mine, Weights(theirs.state_dict(), name, embed.grid_size))
     assert not [*report.missing, *report.unused, *report.new, *report.resized], report
     images, labels = torch.randn(2, 3, HEIGHT, WIDTH), torch.tensor([3, 7])
     logits = []
