@@ -5,7 +5,7 @@
     uv run python scripts/make.py analyses                    # trains, unless runs/analyses* have it already
     uv run python scripts/make.py pages                       # of the analyses' report, through Chromium
     uv run python scripts/make.py tutorial                    # of runs/digits and runs/patches, docs/tutorial.md
-    uv run python scripts/make.py pretrained DINOV2 MINILM PICTURES   # docs/pretrained.md says where they are from
+    uv run python scripts/make.py pretrained VIT MINILM PICTURES      # docs/pretrained.md says where they are from
     uv run python scripts/make.py budgets runs/fashion-*
     uv run python scripts/make.py models                      # 20 seconds; nothing is trained or allocated
     uv run --with matplotlib python scripts/make.py characters
@@ -166,20 +166,20 @@ def make_tutorial() -> None:
     screenshot(Path("runs/patches/compare.html"), pictures / "compare.png", height=1180)
 
 
-def make_pretrained(dinov2: str, minilm: str, pictures: str) -> None:
-    """Make the pictures of docs/pretrained.md by its commands; `dinov2` is timm:NAME or timm:NAME=FILE."""
+def make_pretrained(vit: str, minilm: str, pictures: str) -> None:
+    """Make the pictures of docs/pretrained.md by its commands; `vit` is timm:NAME or timm:NAME=FILE."""
     runs, folder = Path("runs/pretrained"), DOCS / "pretrained"
     folder.mkdir(exist_ok=True)
     images = ["data=imagefolder", f"data.root={pictures}", "data.image_size=224"]
     overlay = ["attention_maps", "attention_maps.drawings=[attention_overlay]"]
     looked = ["attention_distance", "rgb_filters", "position_similarity", *overlay]
     for words in (
-        [dinov2, *images, *looked, "--out", str(runs / "dinov2")],
+        [vit, *images, *looked, "--out", str(runs / "vit")],
         [minilm, "data=pydoc", "task=masked_lm", "--text", SENTENCE, "--out", str(runs / "minilm")],
     ):
         subprocess.run([sys.executable, "-m", "vitlab.cli", "analyze", *words], check=True)
     for name in ("attention_distance", "position_similarity", "attention_maps"):
-        picture = Image.open(runs / "dinov2" / f"{name}.png").convert("RGB")
+        picture = Image.open(runs / "vit" / f"{name}.png").convert("RGB")
         picture.thumbnail((1000, 1000))
         picture.quantize(128 if name == "attention_maps" else 64).save(folder / f"{name}.png", optimize=True)
     screenshot(runs / "minilm/attention.html", folder / "heads.png", colours=64, parts="#overview")
