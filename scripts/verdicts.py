@@ -15,7 +15,6 @@ import math
 import tarfile
 import zlib
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -37,9 +36,8 @@ from vitlab.statistics.crossover import data_multiplier
 from vitlab.statistics.fit import fit_scaling_law
 from vitlab.statistics.stats import compare_costs, estimate_mean, moderated_spreads, quantile
 from vitlab.studies import laws
-from vitlab.studies import rounds as rounds_of_study
 from vitlab.studies.results import Results, load_results
-from vitlab.studies.rounds import FIFTH, Design, Question, Target, charge_looks, judge, plan_round, propose
+from vitlab.studies.rounds import FIFTH, Question, Target, charge_looks, judge, plan_round, plan_seeds
 
 STUDY = ""  # the folder of --study; worker processes are forked
 SEED_SPREAD, REST = 0.05, 0.5  # standard deviations, of items 1; an error of 10% then varies by 0.8 points over seeds
@@ -247,99 +245,65 @@ class World:
         return {**row, "accuracy": 1 - error, "error": error, "test_items": self.items}
 
 
-def spend(world, question, cost, time, stops=True):
+def spend(world, question, cost, time):
     """Spend a time; return the results, the answer and the time that was spent."""
-    at = [question.size] if question.of_cells else world.grid[:4]
-    question = replace(question, seconds=time)
-    design = Design({m: [m] for m in "ab"}, at, at if question.of_cells else world.sizes, range(3))
-    rows, asked, spent, looked = [], [], 0.0, 0
+    cells = {(m, n): cost(n) for n in ([question.size] if question.size else world.grid) for m in "ab"}
+    rows, asked, spent, looked = [], set(), 0.0, 0
     while True:
-        looks = charge_looks(spent / time) if question.kind in ("crossover", "leader") else 1.0
-        results = Results(rows, outcomes={}, alpha=1 / looks)
-        answer = judge(results, question, world.sizes[-1])
-        proposals = propose(results, question, design, answer, asked, time - spent)
-        is_due = looks == 1 or int(spent / time / FIFTH) > looked
-        looked = int(spent / time / FIFTH)
-        if not proposals or (stops and is_due and answer.decided):
-            break
-        for run in (run for one in proposals for run in one.runs):
-            rows.append({**world.row(*run), "wall_s": cost(run[1])})
-            asked.append(run)
-            spent += cost(run[1])
-    if not proposals:
-        results = Results(rows, outcomes={}, alpha=1 / charge_looks(1.0) if looks > 1 else 1.0)
-    return results, judge(results, question), spent
+        now = int(spent / time / FIFTH)
+        runs = plan_seeds(cells, range(3), asked, (now + 1) * FIFTH * time - spent, time - spent)
+        results = Results(rows, outcomes={}, alpha=1 / charge_looks(spent / time if runs else 1.0))
+        answer = judge(results, question)
+        if not runs or (now > looked and answer.decided):
+            return results, answer, spent
+        looked = now
+        rows += [world.row(*run) for run in runs]
+        asked |= {*runs}
+        spent += sum(cells[run[:2]] for run in runs)
 
 
-def find_intervals(results, question):
-    """Find the intervals of an answer by model: in logs of a size or an error, or in points; infinite without a claim.
-
-    A law's are of both models, the best result's of the best one.
-    """
-    if question.kind == "crossover":
+def find_claim(results, question):
+    """Find the interval of a claim: of a crossover's log size, or of the lead of `a` in points; None without one."""
+    if question.size is None:
         found = results.fits.between[1] if results.fits.between else None
-        sure = found is not None and found.claim == "sure"
-        return {"": (math.log(found.low), math.log(found.high or math.inf)) if sure else (-math.inf, math.inf)}
-    if question.kind == "law":
-        laws = {model: fit for model, fit in results.fits.by_model.items() if fit.laws}
-        return {model: tuple(np.log(fit.interval(question.size))) for model, fit in laws.items()}
-    cells = {model: of[question.size] for model, of in results.by_model.items()}
-    if question.kind == "best":
-        best = max(cells, key=lambda model: cells[model].mean)
-        return {best: (cells[best].interval.low, cells[best].interval.high)}
+        return (math.log(found.low), math.log(found.high or math.inf)) if found and found.claim == "sure" else None
     gap = results.gap("a", "b", question.size)
     ends = gap.estimate.low, gap.estimate.high
-    return {"": ends if gap.best == "a" else (-ends[1], -ends[0])}
-
-
-def find_width(intervals):
-    return max((high - low for low, high in intervals.values()), default=math.inf)
+    return None if gap.verdict != "lead" else ends if gap.best == "a" else (-ends[1], -ends[0])
 
 
 def make_spending(kind, costs, null, rng):
-    for module in (fit, laws, rounds_of_study, stats):
+    for module in (fit, laws, stats):
         module.DRAWS = 600  # a quarter of the time
     world = World(null, rng)
     while STUDY and kind == "crossover" and not null and len(world.between) != 1:
         world = World(null, rng)
-    at = {"leader": world.grid[-2], "best": world.grid[-2], "law": world.grid[-1]}.get(kind)
     cost = (lambda size: size / 1000) if costs == "by size" else (lambda size: 1.0)
-    return world, Question(kind, at), cost, 6 * sum(map(cost, world.grid))
+    return world, Question(world.grid[-2] if kind == "leader" else None), cost, 6 * sum(map(cost, world.grid))
 
 
-def is_true(world, question, model, low, high):
-    """Whether the interval of a claim holds the truth; NaN where nothing is claimed."""
-    if question.kind == "crossover":
-        if low == -math.inf:
-            return math.nan
-        if world.place:
-            return low <= math.log(world.place) <= high
-        return any(low <= math.log(b) and high >= math.log(a) for a, b in world.between)
-    a, b = (world.truth(m, question.size) for m in "ab")
-    error = b if model == "b" else a
-    return low <= {"law": math.log(error), "best": 1 - error}.get(question.kind, b - a) <= high
+def is_true(world, question, low, high):
+    """Whether the interval of a claim holds the truth."""
+    if question.size:
+        return low <= world.truth("b", question.size) - world.truth("a", question.size) <= high
+    if world.place:
+        return low <= math.log(world.place) <= high
+    return any(low <= math.log(b) and high >= math.log(a) for a, b in world.between)
 
 
 def spent(kind, costs, rng):
-    """As narrow as a grid's for half of its cost; part of the grid's cost at the stop; decided; its interval true."""
+    """Runs and part of a grid's cost at the stop; decided; the claim's interval true."""
     world, question, cost, time = make_spending(kind, costs, False, rng)
-    grid = [{**world.row(m, n, k), "wall_s": cost(n)} for m, n, k in product("ab", world.grid, range(3))]
-    width, narrow = find_width(find_intervals(Results(grid, outcomes={}), question)), math.nan
-    if width < math.inf:
-        half, *_ = spend(world, question, cost, time / 2, stops=False)
-        narrow = find_width(find_intervals(half, question)) <= width
     results, answer, taken = spend(world, question, cost, time)
-    true = [is_true(world, question, model, *ends) for model, ends in find_intervals(results, question).items()]
-    return [narrow, taken / time, answer.decided, np.mean(true) if true else math.nan]
+    claim = find_claim(results, question)
+    true = is_true(world, question, *claim) if claim else math.nan
+    return [len(results.all_rows), taken / time, answer.decided, true]
 
 
 def spent_null(kind, costs, rng):
     """Whether one model under two names has a sure crossover, or a leader, when the time is spent."""
     world, question, cost, time = make_spending(kind, costs, True, rng)
-    results, *_ = spend(world, question, cost, time)
-    if kind == "crossover":
-        return bool(results.fits.between) and results.fits.between[1].claim == "sure"
-    return results.gap("a", "b", question.size).verdict == "lead"
+    return find_claim(spend(world, question, cost, time)[0], question) is not None
 
 
 @cache
@@ -457,11 +421,11 @@ QUESTIONS = {
     "multipliers": (multiplier, "seeds, beyond", [*product((2, 3, 5), (False, True))]),
 }
 QUESTIONS |= {
-    "spent": (spent, "question, costs", [*product(("crossover", "leader", "law", "best"), ("by size", "by steps"))]),
+    "spent": (spent, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
     "spent_null": (spent_null, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
 }
 COLUMNS = {
-    "spent": "as narrow for half | cost at the stop | decided | inside",
+    "spent": "runs | cost at the stop | decided | true",
     "advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair",
 }
 

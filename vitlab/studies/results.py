@@ -278,7 +278,7 @@ class Results:
         """The table `spend, find, seconds, answer, next` of a study that spends a time: a row per round."""
         rows = []
         for number, one in enumerate(self.files.spent() if self.files else (), 1):
-            steps = [(of["at"], of["answer"], "; ".join(of["why"])) for of in one["rounds"]]
+            steps = [(of["at"], of["answer"], of["next"]) for of in one["rounds"]]
             steps += [(one["spent"], one["end"], "")] if one["end"] else []
             rows += [(number, one["find"], *step) for step in steps]
         return frame(rows, columns=["spend", "find", "seconds", "answer", "next"])
