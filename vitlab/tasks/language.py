@@ -5,9 +5,9 @@ Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -115,8 +115,7 @@ NEXT = "next_sentence"
 SEED = 0x5EED  # of what held-out and statically masked sequences hide
 
 
-@dataclass(frozen=True)
-class MaskedBatch:
+class MaskedBatch(NamedTuple):
     """A masked batch for the model: tokens (B, N), mask bool (B, N) or None if all are tokens, segments (B, N) or None.
 
     places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX if a row has fewer; follows (B,) for pairs. For

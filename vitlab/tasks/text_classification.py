@@ -7,7 +7,7 @@ Shapes: B batch, S sequences of an item (absent if it is one), N tokens, D width
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +24,20 @@ from vitlab.tasks.metrics import ANSWERS, CHOICES, NUMBERS, TAGS, TEXTS
 if TYPE_CHECKING:
     from vitlab.data.text.tokenization import Tokenizer
 
-# tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
-# choices or numbers (B,), tags (B, N)
-Batch = tuple[Tensor, Tensor | None, Tensor, Tensor]
+
+class Batch(NamedTuple):
+    """tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets:
+    classes, choices or numbers (B,), tags (B, N).
+    """
+
+    tokens: Tensor
+    mask: Tensor | None
+    segments: Tensor
+    targets: Tensor
+
+    def flatten(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Flatten tokens, mask and segments to (B * S, N) each."""
+        return tuple(None if part is None else part.flatten(0, -2) for part in self[:3])
 
 
 class TextClassification(TargetTask):
@@ -53,31 +64,30 @@ class TextClassification(TargetTask):
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         planes, targets = batch
-        return *read_planes(planes, self.tokenizer.pad), planes[..., 2, :] if self.tagged else targets
+        return Batch(*read_planes(planes, self.tokenizer.pad), planes[..., 2, :] if self.tagged else targets)
 
     def inputs(self, batch: Batch) -> TokenInputs:
-        return TokenInputs.of(*flatten_sequences(batch), self.tokenizer.special)
+        return TokenInputs.of(*batch.flatten(), self.tokenizer.special)
 
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
         tokens = torch.zeros(1, *several, self.shape["length"], dtype=torch.int64, device="meta")
         targets = tokens if self.tagged else torch.zeros(1, dtype=self.dtype, device="meta")
-        return tokens, None, tokens, targets
+        return Batch(tokens, None, tokens, targets)
 
     def count_targets(self, batch: Batch) -> Tensor:
         """Count the targets and, with `auxiliary_lm`, the next tokens."""
-        targets = batch[3][batch[3] != NO_TAG] if self.tagged else batch[3]
-        counts = [targets.numel()]
+        counts = [int((batch.targets != NO_TAG).sum()) if self.tagged else len(batch.targets)]
         if self.auxiliary_lm:
-            tokens, mask, _ = flatten_sequences(batch)
+            tokens, mask, _ = batch.flatten()
             counts.append(int((torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask)[:, 1:].sum()))
-        return torch.tensor(counts, device=batch[0].device)
+        return torch.tensor(counts, device=batch.tokens.device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the targets' loss and, scaled by `auxiliary_lm`, the next tokens' (Radford et al., 2018, eq. 5)."""
         if not self.auxiliary_lm:
             return super().loss(model, batch)
-        tokens, mask, segments = trim_padding(model, *flatten_sequences(batch))
+        tokens, mask, segments = trim_padding(model, *batch.flatten())
         hidden = model.hidden(tokens, mask, segments)
         logits = self.combine_sequences(model.logits(model.read(hidden, mask)), batch)
         lm = self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)
@@ -89,17 +99,16 @@ class TextClassification(TargetTask):
         The logits of both orders are added: the head is linear, so it reads the sum of the body's outputs for both
         (Radford et al., 2018, section 3.3).
         """
-        targets = batch[3]
         if self.tagged:
-            return logits, targets[:, : logits.shape[1]]
+            return logits, batch.targets[:, : logits.shape[1]]
         if self.sequences == 1:
-            return logits, targets
+            return logits, batch.targets
         logits = logits.unflatten(0, (-1, self.sequences))
-        return logits[..., 0] if self.choices else logits.sum(dim=1), targets
+        return logits[..., 0] if self.choices else logits.sum(dim=1), batch.targets
 
     def answer(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the logits of a prepared batch; return its targets too."""
-        return self.combine_sequences(model(*trim_padding(model, *flatten_sequences(batch))).float(), batch)
+        return self.combine_sequences(model(*trim_padding(model, *batch.flatten())).float(), batch)
 
 
 LONGEST_ANSWER = 30  # tokens
@@ -118,15 +127,15 @@ class SpanExtraction(TextClassification):
         """Make marks (B, N) the targets: 0 for the text and the first token, 1 within the answer, NO_TAG elsewhere;
         2 for the first token if data.length cut the answer off.
         """
-        tokens, mask, segments, marks = super().prepare(batch)
-        marks[:, 0] = torch.where((batch[1] == 1) & ~(marks == 1).any(dim=1), 2, 0)
-        return tokens, mask, segments, marks
+        made = super().prepare(batch)
+        made.targets[:, 0] = torch.where((batch[1] == 1) & ~(made.targets == 1).any(dim=1), 2, 0)
+        return made
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return count_span_nats(*self.answer(model, batch)).sum()[None]
 
     def count_targets(self, batch: Batch) -> Tensor:
-        return torch.tensor([len(batch[0])], device=batch[0].device)
+        return torch.tensor([len(batch.tokens)], device=batch.tokens.device)
 
     def measure(self, model: nn.Module, batch: Batch, detailed: bool = False) -> Measured:
         """Return nats of both ends, and exact matches and F1 of words as SQuAD's (`score_answer`), one answer each."""
@@ -134,7 +143,7 @@ class SpanExtraction(TextClassification):
 
         logits, marks = self.answer(model, batch)
         found, _ = find_spans(logits, marks)
-        written, given = (read_spans(self.tokenizer, batch[0], ends) for ends in (found[:, 0], find_answers(marks)))
+        written, given = (read_spans(self.tokenizer, batch.tokens, ends) for ends in (found[:, 0], find_answers(marks)))
         pairs = zip(written, given, strict=True)
         scores = torch.tensor([score_answer(*pair) for pair in pairs], device=logits.device)
         scores[marks[:, 0] == 2] = 0  # the model never saw the answer
@@ -183,12 +192,6 @@ def read_planes(planes: Tensor, pad: int) -> tuple[Tensor, Tensor, Tensor]:
     tokens = planes[..., 0, :]
     mask = tokens != IGNORE_INDEX
     return tokens.where(mask, pad), mask, planes[..., 1, :]
-
-
-def flatten_sequences(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Flatten tokens, mask and segments to (B * S, N) each."""
-    tokens, mask, segments, _ = batch
-    return tokens.flatten(0, -2), None if mask is None else mask.flatten(0, -2), segments.flatten(0, -2)
 
 
 def trim_padding(

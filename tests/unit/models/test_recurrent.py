@@ -15,7 +15,7 @@ from tests.seeming_gpu import seeming_gpu
 from vitlab.analysis.alignment import applies
 from vitlab.config import UserError
 from vitlab.models import build_model
-from vitlab.models.recurrent import SCORES
+from vitlab.models.recurrent import Score
 
 V, S, N = 29, 7, 5
 SIZES = {"width": 12, "vocabulary": V, "length": 11}
@@ -240,9 +240,9 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", FORMULAS)
 def test_each_query_scores_each_key_by_the_formula(name):
-    score, queries, context = SCORES[name](6), torch.randn(2, 3, 6), torch.randn(2, 4, 6)
+    score, queries, context = Score(name, 6), torch.randn(2, 3, 6), torch.randn(2, 4, 6)
     found = score(queries, score.keys(context))
     assert found.shape == (2, 3, 4)
     for b in range(2):
