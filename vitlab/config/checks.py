@@ -159,14 +159,11 @@ def list_fitting(group: str, key: str, value: str) -> str:
 
 
 def check_data(config: DictConfig) -> Iterator[str]:
-    """Yield problems of shares, of ranges of crops, and of a loss of next tokens with a bidirectional model."""
-    share = OmegaConf.select(config, "data.test_share")
-    if isinstance(share, float) and math.isfinite(share) and not 0 < share < 1:
-        yield f"data.test_share={share}: must be between 0 and 1, the share that is held out"
-    for key in ("crop_scale", "crop_aspect"):
-        value = OmegaConf.select(config, f"data.augment.{key}")
-        if value is not None and (len(value) != 2 or value[0] > value[1]):
-            yield f"data.augment.{key}={value}: give [min,max]"
+    """Yield problems of ranges, and of a loss of next tokens with a bidirectional model."""
+    for key in ("augment.crop_scale", "augment.crop_aspect", "scale", "large"):
+        value = OmegaConf.select(config, f"data.{key}")
+        if isinstance(value, ListConfig) and (len(value) != 2 or value[0] > value[1]):
+            yield f"data.{key}={value}: give [min,max]"
     if "." not in (subset := OmegaConf.select(config, "subset") or ".") and subset != "nested":
         yield f"subset={subset}: give nested, or PACKAGE.MODULE with a function order(split, seed)"
     weight = OmegaConf.select(config, "task.auxiliary_lm")

@@ -1,7 +1,7 @@
 """YAML groups: the files under configs/, the schema that each choice is checked against, and setting keys of its node.
 
-The schema of a choice is the dataclass of its kind (models), or the group's dataclass plus the keys and defaults of
-the YAML file named after its kind. So a new data set, task, mixer or analysis declares its options in its own YAML.
+The schema of a choice is the dataclass of its kind (models, data, mixers), or the group's dataclass plus the keys and
+defaults of the YAML file named after its kind, so that a user's own data set or mixer needs no dataclass.
 Functions return the problems of a key or a value as lines.
 """
 
@@ -28,7 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import schema
 from vitlab.config.errors import UserError, choices_text, raise_all, to_text
-from vitlab.config.schema.fields import Choice, default_of
+from vitlab.config.schema.fields import KINDS, Choice, default_of
 
 Loader, Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
 
@@ -308,11 +308,11 @@ load_shipped = cache(load_choice)  # a study composes hundreds of configurations
 def choose_class(group: str, kind: str, values: dict[str, Any]) -> type:
     """Choose the dataclass that a choice of this kind is checked against.
 
-    A kind without its own dataclass has the keys of the YAML file named after it, or else of `values`, by their types.
+    A kind without one has the keys of the YAML file named after it, or else of `values`, by their types.
     """
     declared = read(group, kind, group) if kind in names(group) else values
     found = find_class(group, kind, declared.get("modality"))
-    if found not in kinds().values() or (group != "data" and (group, kind) in kinds()):
+    if (group, kind) in kinds() or found not in kinds().values():
         return found
     extra = [(key, *infer_field(one)) for key, one in declared.items() if key not in found.__dataclass_fields__]
     return dataclasses.make_dataclass(f"{kind}Config", extra, bases=(found,), frozen=True)
@@ -333,47 +333,11 @@ def infer_field(value: Any) -> tuple[Any, Any]:
     return type(value), dataclasses.field(default=value)
 
 
-@cache
 def kinds() -> dict[tuple[str, str], type[Choice]]:
     """Map each (group, kind) to its dataclass; the kind "", of data their modality, stands for all others."""
-    from vitlab.config.schema import data, models  # 50 ms that `vitlab list` need not wait for
+    from vitlab.config.schema import data, models  # noqa: F401  50 ms that `vitlab list` need not wait for
 
-    return {
-        ("model", ""): models.ModelConfig,
-        ("model", "vit"): models.ViTConfig,
-        ("model", "timm"): models.TimmConfig,
-        ("model", "resnet"): models.ResNetConfig,
-        ("model", "color_histogram"): models.ColorHistogramConfig,
-        ("model", "text"): models.TextConfig,
-        ("model", "encoder_decoder"): models.EncoderDecoderConfig,
-        ("model", "captioner"): models.CaptionerConfig,
-        ("model", "lstm"): models.LSTMConfig,
-        ("model", "recurrent"): models.RecurrentConfig,
-        ("data", ""): data.DataConfig,
-        ("data", "image"): data.ImageDataConfig,
-        ("data", "text"): data.TextDataConfig,
-        ("data", "imagefolder"): data.FolderConfig,
-        ("data", "torchvision"): data.TorchvisionConfig,
-        ("data", "webdataset"): data.WebDatasetConfig,
-        ("data", "captioned_glyphs"): data.CaptionedConfig,
-        ("data", "captions"): data.CaptionsConfig,
-        ("data", "imagetable"): data.ImageTableConfig,
-        **{("data", kind): data.FileConfig for kind in ("textfile", "table", "conll", "squad")},
-        ("data", "parallel"): data.ParallelConfig,
-        ("data", "huggingface"): data.HuggingFaceConfig,
-        **{("recipe", kind): schema.RecipeConfig for kind in ("", "recipe")},
-        ("task", ""): schema.TaskConfig,
-        ("task", "text_classification"): schema.TextClassificationConfig,
-        ("task", "causal_lm"): schema.CausalLMConfig,
-        ("task", "masked_lm"): schema.MaskedLMConfig,
-        ("task", "span_lm"): schema.SpanLMConfig,
-        ("task", "span_corruption"): schema.SpanCorruptionConfig,
-        ("task", "captioning"): schema.WritingConfig,
-        **{("task", kind): schema.TranslationConfig for kind in ("translation", "summarization")},
-        ("analysis", ""): schema.AnalysisConfig,
-        ("mixer", ""): schema.MixerConfig,
-        ("probe", ""): Choice,
-    }
+    return KINDS
 
 
 @cache
@@ -418,6 +382,7 @@ def keys_per_study(parent: type) -> list[str]:
     return [field.name for field in dataclasses.fields(parent) if field.metadata.get("per") == "study"]
 
 
+get_source = cache(inspect.getsource)  # it parses the whole file
 WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text", Any: "any"}
 
 
@@ -439,7 +404,7 @@ def list_keys(parent: type, path: str = "", values: dict[str, Any] | None = None
     source = ""
     for declared in filter(dataclasses.is_dataclass, reversed(parent.__mro__)):
         with suppress(OSError, TypeError):  # one that was made from a YAML file has no source
-            source += inspect.getsource(declared)
+            source += get_source(declared)
     about = read_comments(source + comments)
     for field in dataclasses.fields(parent):
         if dataclasses.is_dataclass(field.type):

@@ -125,10 +125,13 @@ def named_files(config: DataConfig) -> dict[str, str]:
     paths = {}
     for field in fields(config):
         value = vars(config)[field.name]
-        is_guessed = "." in config.kind or (config.kind, field.name) == ("huggingface", "dataset")
+        is_guessed = ("." in config.kind and not field.metadata) or (config.kind, field.name) == (
+            "huggingface",
+            "dataset",
+        )
         if isinstance(value, str) and "://" not in value:
             path = os.path.expanduser(value)
-            if field.metadata.get("path", is_guessed and not field.metadata and os.path.exists(path)):
+            if field.metadata.get("path") or (is_guessed and os.path.exists(path)):
                 paths[field.name] = path
     return paths
 

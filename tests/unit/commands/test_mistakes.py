@@ -104,7 +104,7 @@ data.sizes=[0.5,-1] -> data.sizes=-1: a size is a whole number
 data.sizes=[3,4,3] -> data.sizes=[3, 4, 3]: '3' is given twice
 data.image_size=[24] -> data.image_size & give one number or [height,width]
 data.image_size=99999999999999999999 -> data.image_size & must be at most 65536
-'data={name: digits, test_share: 1.5}' -> data.test_share=1.5: must be between 0 and 1
+'data={name: digits, test_share: 1.5}' -> data.test_share=1.5: must be below 1
 data.augment=3 -> data.augment=3 & set one of its keys instead; choices: data.augment.flip
 'data.augment={flop: 1}' -> data.augment.flop: no key 'flop' in 'data.augment'; did you mean 'flip'?
 epochs=3 -> epochs & did you mean 'budget.epochs'?

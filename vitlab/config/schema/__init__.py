@@ -19,11 +19,12 @@ from vitlab.config.schema.fields import (
     Choice,
     Extent,
     Modality,
+    choice,
     setting,
 )
 
 
-@dataclass(frozen=True)
+@choice("analysis", "")
 class AnalysisConfig(Choice):
     title: str = MISSING  # what its figures show
     note: str = ""  # how to read them
@@ -31,12 +32,29 @@ class AnalysisConfig(Choice):
     drawings: list[str] = setting(["heads"])  # functions below vitlab.reports.figures, or a user's own module
 
 
-@dataclass(frozen=True)
+@choice("mixer", "")
 class MixerConfig(Choice):
     attends: bool = setting(False, affects=NO_EFFECT, fixed=True)  # its heads divide the width
 
 
-@dataclass(frozen=True)
+@choice("mixer", "attention")
+class AttentionConfig(MixerConfig):
+    qkv_bias: bool = True
+    qk_norm: bool = False  # the model's norm over each head's queries and keys (Dehghani et al., 2023)
+
+
+@choice("mixer", "depthwise", "pooling")
+class KernelConfig(MixerConfig):
+    kernel: int = setting(3, least=1, most=999)  # an odd number
+
+
+@choice("mixer", "token_mlp")
+class TokenMLPConfig(MixerConfig):
+    # width of the hidden layer; half of the model's width when not given, as in the paper
+    hidden: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)
+
+
+@choice("task", "")
 class TaskConfig(Choice):
     modality: Modality = setting("image", fixed=True)
     data: str = setting("glyphs", affects=NO_EFFECT, fixed=True)  # the data of a run that names none
@@ -46,42 +64,42 @@ class TaskConfig(Choice):
     metric: Optional[str] = setting(None, affects=NO_EFFECT)
 
 
-@dataclass(frozen=True)
+@choice("task", "text_classification")
 class TextClassificationConfig(TaskConfig):
     both_orders: bool = False
     auxiliary_lm: float = setting(0.0, least=0)
 
 
-@dataclass(frozen=True)
+@choice("task", "causal_lm")
 class CausalLMConfig(TaskConfig):
     pack: Literal["stream", "documents"] = "stream"
 
 
-@dataclass(frozen=True)
+@choice("task", "masked_lm")
 class MaskedLMConfig(TaskConfig):
     share: float = setting(0.15, least=0.01, below=1)
     masking: Literal["dynamic", "static"] = "dynamic"
     sequences: Literal["pairs", "stream", "documents"] = "pairs"
 
 
-@dataclass(frozen=True)
+@choice("task", "span_lm")
 class SpanLMConfig(MaskedLMConfig):
     sequences: Literal["stream", "documents"] = "stream"
 
 
-@dataclass(frozen=True)
+@choice("task", "span_corruption")
 class SpanCorruptionConfig(TaskConfig):
     share: float = setting(0.15, least=0.01, most=0.5)
     mean_span: float = setting(3.0, least=1)
 
 
-@dataclass(frozen=True)
+@choice("task", "captioning")
 class WritingConfig(TaskConfig):
     beams: int = setting(1, least=1, most=100)
     length_penalty: float = setting(0.6, least=0, most=10)
 
 
-@dataclass(frozen=True)
+@choice("task", "translation", "summarization")
 class TranslationConfig(WritingConfig):
     long: Literal["refuse", "cut", "leave_out"] = "refuse"
     one_sequence: Optional[bool] = None
@@ -116,7 +134,7 @@ class LoraConfig:
     on: list[str] = setting([])  # the layers' names in each block, such as qkv, proj, fc1, fc2; none: all of them
 
 
-@dataclass(frozen=True)
+@choice("recipe", "", "recipe")
 class RecipeConfig(Choice):
     kind: Literal["recipe"] = setting("recipe", fixed=True)
     optimizer: Literal["adamw", "sgd", "muon"] = "adamw"

@@ -1,11 +1,13 @@
 """Declaring the fields of settings: default, range, unit, what a value changes."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeVar, Union
 
 from omegaconf import MISSING
+from typing_extensions import dataclass_transform
 
 Extent = Union[int, list[int]]  # a square's side, or [height, width]
 LARGEST_IMAGE = 2**16  # pixels a side; a larger number is a mistake, and would take long to count divisors of
@@ -18,6 +20,8 @@ WEIGHTS = "weights"  # a run's final weights: the setting is part of the run's i
 COST = "cost"  # the time or memory of a step
 CACHE = "cache"  # what the cache holds of a data set
 NO_EFFECT = ""
+KINDS: dict[tuple[str, str], type] = {}  # (group, kind) -> the dataclass of its settings; "" is for all other kinds
+T = TypeVar("T")
 
 
 def setting(
@@ -55,7 +59,19 @@ def default_of(field: dataclasses.Field) -> Any:
     return field.default if field.default_factory is NO_DEFAULT else field.default_factory()
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(setting,))
+def choice(group: str, *kinds: str) -> Callable[[type[T]], type[T]]:
+    """Declare a frozen dataclass as the settings of these kinds of a group; the kind "" stands for all others."""
+
+    def declare(settings: type[T]) -> type[T]:
+        declared = dataclass(frozen=True)(settings)
+        KINDS.update(((group, kind), declared) for kind in kinds)
+        return declared
+
+    return declare
+
+
+@choice("probe", "")
 class Choice:
     """A choice of a group: its name, and the module (`kind`) that implements it."""
 

@@ -22,11 +22,12 @@ from vitlab.config.schema.fields import (
     Choice,
     Extent,
     Modality,
+    choice,
     setting,
 )
 
 
-@dataclass(frozen=True)
+@choice("model", "")
 class ModelConfig(Choice):
     modality: Modality = setting("image", fixed=True)  # what the model takes
     family: str = ""  # groups models in figures; empty: the module that defines the model
@@ -53,7 +54,7 @@ class TransformerConfig(ModelConfig):
     drop_path: float = setting(0.0, least=0, most=0.99)
 
 
-@dataclass(frozen=True)
+@choice("model", "vit")
 class ViTConfig(TransformerConfig):
     """A vision transformer (Dosovitskiy et al., 2021, arXiv 2010.11929).
 
@@ -80,7 +81,7 @@ class ViTConfig(TransformerConfig):
     pre_logits: bool = False  # the paper's pre-training head: a hidden tanh layer before the linear one
 
 
-@dataclass(frozen=True)
+@choice("model", "timm")
 class TimmConfig(ModelConfig):
     """Any model of timm, by its name there."""
 
@@ -91,7 +92,7 @@ class TimmConfig(ModelConfig):
     options: dict[str, Any] = setting({})  # passed to timm.create_model
 
 
-@dataclass(frozen=True)
+@choice("model", "resnet")
 class ResNetConfig(ModelConfig):
     """A basic-block ResNet of any width and depth with a stride-1 stem, for small images."""
 
@@ -101,7 +102,7 @@ class ResNetConfig(ModelConfig):
     widths: list[int] = setting([16, 32, 64], least=1, most=LARGEST_LAYER)  # channels of each stage
 
 
-@dataclass(frozen=True)
+@choice("model", "color_histogram")
 class ColorHistogramConfig(ModelConfig):
     family: str = "histogram"
     bins: int = setting(6, least=2, most=32)  # of a channel; bins ** channels in all
@@ -116,7 +117,7 @@ class TextModelConfig(ModelConfig):
     published_length: Optional[int] = setting(None, least=1, most=LARGEST_LENGTH, affects=NO_EFFECT)  # tokens
 
 
-@dataclass(frozen=True)
+@choice("model", "text")
 class TextConfig(TextModelConfig, TransformerConfig):
     """A transformer over tokens: causal as GPT, or seeing both sides as BERT."""
 
@@ -133,7 +134,7 @@ class TextConfig(TextModelConfig, TransformerConfig):
     scaled_residuals: bool = False  # first weights of the layers that add to the residual stream by 1/sqrt(2 depth)
 
 
-@dataclass(frozen=True)
+@choice("model", "encoder_decoder")
 class EncoderDecoderConfig(TextModelConfig, TransformerConfig):
     """A transformer that reads a source and writes a target (Vaswani et al., 2017)."""
 
@@ -152,7 +153,7 @@ class EncoderDecoderConfig(TextModelConfig, TransformerConfig):
     norm: Literal["layernorm", "rmsnorm", "batchnorm"] = "layernorm"
 
 
-@dataclass(frozen=True)
+@choice("model", "captioner")
 class CaptionerConfig(TransformerConfig):
     """A vision transformer that a decoder of text looks at; the options are the decoder's."""
 
@@ -165,7 +166,7 @@ class CaptionerConfig(TransformerConfig):
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
 
 
-@dataclass(frozen=True)
+@choice("model", "lstm")
 class LSTMConfig(TextModelConfig):
     """A stack of recurrent layers over tokens, in both directions unless causal."""
 
@@ -179,7 +180,7 @@ class LSTMConfig(TextModelConfig):
     dropout: float = setting(0.0, least=0, most=0.99)
 
 
-@dataclass(frozen=True)
+@choice("model", "recurrent")
 class RecurrentConfig(TextModelConfig):
     """A recurrent encoder-decoder: Bahdanau et al.'s (2015) encoder, the decoder theirs or Luong et al.'s (2015)."""
 

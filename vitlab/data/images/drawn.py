@@ -2,10 +2,9 @@
 
 The characters are from the DejaVu fonts, on noisy pictures. Image i of a seed is always the same picture: all chance
 in it comes from a counter-based generator keyed by (seed, i). So the number of images, the order and the
-batch in which they are drawn change nothing. Angles are in radians; configs/data/<kind>.yaml says what each key means.
+batch in which they are drawn change nothing. Angles are in radians; GlyphsConfig says what each key means.
 """
 
-import math
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vitlab.config import extent, raise_all
-from vitlab.config.schema.data import ImageDataConfig
+from vitlab.config.schema.data import GlyphsConfig
 from vitlab.data.base import ImageData, Split
 
 VERSION = 2  # of the drawing that all sets share, and of the characters
@@ -35,7 +34,7 @@ RELATIONS = ("left of", "above")
 SIZES = ("small", "large")
 
 
-def load(config: ImageDataConfig) -> ImageData:
+def load(config: GlyphsConfig) -> ImageData:
     """Make splits of `train_images`, and twice of `test_images`, for validation and test. Reading them draws them."""
     drawing = DRAWINGS[config.kind]
     classes = max(1, len(drawing.classes))
@@ -45,13 +44,6 @@ def load(config: ImageDataConfig) -> ImageData:
         for key in ("train_images", "test_images")
         if vars(config)[key] < classes
     ]
-    problems += [
-        f"data.{key}={vars(config)[key]}: must be 0 or more"
-        for key in ("seed", "rotation", "shift", "noise")
-        if not 0 <= vars(config)[key] < math.inf
-    ]
-    if len(config.scale) != 2 or not 0 < config.scale[0] <= config.scale[1] < math.inf:
-        problems.append(f"data.scale={list(config.scale)}: give [smallest, largest], both above 0")
     raise_all([*problems, *drawing.problems(config)])
     splits = {}
     for part, count in counts.items():
@@ -60,7 +52,7 @@ def load(config: ImageDataConfig) -> ImageData:
     return ImageData(config.name, drawing.classes, extent(config.image_size), 1, **splits)
 
 
-def fingerprint(config: ImageDataConfig) -> list:
+def fingerprint(config: GlyphsConfig) -> list:
     """Return the versions of the drawing, and of the libraries that scale, sample and draw random numbers."""
     from importlib.metadata import version
 
@@ -74,13 +66,13 @@ class Drawing:
     version: of the pictures, raised when they change. An image's class is its index modulo the number of classes.
     """
 
-    config: ImageDataConfig
+    config: GlyphsConfig
     first: int
     version: ClassVar[int] = 1
     classes: ClassVar[tuple[str, ...]] = DIGITS
 
     @staticmethod
-    def problems(config: ImageDataConfig) -> Iterator[str]:
+    def problems(config: GlyphsConfig) -> Iterator[str]:
         """Yield problems of the set's own keys, one line each."""
         return iter(())
 
@@ -155,7 +147,7 @@ class Pointer(Drawing):
     """
 
     @staticmethod
-    def problems(config: ImageDataConfig) -> Iterator[str]:
+    def problems(config: GlyphsConfig) -> Iterator[str]:
         size, cell, reach = extent(config.image_size), config.cell, config.reach
         if any(side % (2 * cell) != cell for side in size):
             near = min(2 * round((side / cell - 1) / 2) + 1 for side in size) * cell
@@ -189,7 +181,7 @@ class Arrow(Drawing):
     """
 
     @staticmethod
-    def problems(config: ImageDataConfig) -> Iterator[str]:
+    def problems(config: GlyphsConfig) -> Iterator[str]:
         height, width = extent(config.image_size)
         if height < 1 or width % height or width < 3 * height:
             yield f"data.image_size={config.image_size}: needs a row of 3 square cells or more, such as [8, 72]"

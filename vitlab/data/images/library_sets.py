@@ -73,8 +73,6 @@ def load_digits(config: ImageDataConfig) -> ImageData:
         "labels": (properties, tuple(PROPERTIES)),
         "number": (labels.astype(np.float32), ()),
     }
-    if config.target not in targets:
-        raise UserError(f"data.target={config.target}: {choices_text(config.target, targets)}")
     target, classes = targets[config.target]
     size = extent(config.image_size)
     read = Resized((original.images[:, None] * (255 / DIGIT_LEVELS)).astype(np.float32), size)

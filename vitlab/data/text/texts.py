@@ -25,10 +25,8 @@ from vitlab.files import check_regular, read_utf8, reading
 from vitlab.formatting import plural
 
 VERSION = 7  # of the reading
-UNITS = ("file", "blank_line")  # what ends a document
 LARGEST = 1e15  # of targets, whose squares are summed in float32
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
-TARGETS = ("class", "number", "tags")
 DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
 UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
 DEFAULT_MIXTURE = {"numbers": "numbers", "summarize": "summaries"}
@@ -64,8 +62,6 @@ def read_documents(config: TextDataConfig) -> Corpus:
 
     Of a single document the end is held out, from the start of a line.
     """
-    if config.split_on not in UNITS:
-        raise UserError(f"data.split_on={config.split_on}: unknown; {choices_text(config.split_on, UNITS)}")
     train = list_documents(config, "path")
     if config.test_path:
         return Corpus(Examples((train,)), Examples((list_documents(config, "test_path"),)))
@@ -308,9 +304,7 @@ def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
     for key, names in (("text", wanted.text), ("label", [wanted.label])):
         for name in names:
             yield from check_column(table, key, name)
-    if wanted.target not in TARGETS:
-        yield f"data.target={wanted.target}: unknown; {choices_text(wanted.target, TARGETS)}"
-    elif wanted.target != "class" and wanted.label is None:
+    if wanted.target != "class" and wanted.label is None:
         yield f"data.target={wanted.target}: give data.label=COLUMN"
 
 

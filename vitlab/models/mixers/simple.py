@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitlab.config.schema.fields import LARGEST_LAYER, Choice
+from vitlab.config.schema.fields import Choice
 from vitlab.models.layers import Mlp
 from vitlab.models.mixers import Mixer, MixerSpec
 from vitlab.models.mixers.attention import KeyValueCache
@@ -102,19 +102,16 @@ def build(config: Choice, spec: MixerSpec) -> Mixer:
         return Fourier(spec.dropout)
     if config.kind == "token_mlp":
         hidden = spec.width // 2 if config.hidden is None else config.hidden
-        if type(hidden) is not int or not 1 <= hidden <= LARGEST_LAYER:
-            raise ValueError(f"model.mixer.hidden={hidden}: give a whole number from 1 to {LARGEST_LAYER}")
         return TokenMLP(spec.tokens, hidden, spec.dropout)
     if spec.prefix_tokens:  # which are not on the grid of patches
         raise ValueError(
             f"model.mixer={config.name} mixes patches only; give model.pool=mean without model.class_token, "
             "model.registers and model.distillation"
         )
-    kernel = config.kernel
-    if kernel % 2 == 0 or not 1 <= kernel < 1000:
-        raise ValueError(f"model.mixer.kernel={kernel}: give an odd number from 1 to 999")
+    if config.kernel % 2 == 0:
+        raise ValueError(f"model.mixer.kernel={config.kernel}: give an odd number")
     if config.kind == "pooling":
-        return Pooling(spec.grid_size, kernel)
+        return Pooling(spec.grid_size, config.kernel)
     if spec.causal:
-        return CausalConvolution(spec.width, kernel, spec.dropout)
-    return DepthwiseConvolution(spec.width, spec.grid_size, kernel, spec.dropout)
+        return CausalConvolution(spec.width, config.kernel, spec.dropout)
+    return DepthwiseConvolution(spec.width, spec.grid_size, config.kernel, spec.dropout)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
+from tests.configurations import problems
 from vitlab import config
 from vitlab.config import UserError
 from vitlab.data.images import drawn
@@ -73,7 +74,11 @@ def test_a_class_is_its_letter():
 
 
 def test_all_mistakes_are_reported_at_once():
-    with pytest.raises(UserError) as caught:
-        load(train_images=3, noise=-1.0, scale=[0.9, 0.6])
-    assert len(caught.value.problems) == 3
-    assert "data.train_images=3: give at least 36, one image of each class" in caught.value.problems
+    found = problems("data=glyphs", "data.noise=-1.0", "data.scale=[0.9,0.6]", "data.seed=-1")
+    assert found == [
+        "data.seed=-1: must be at least 0",
+        "data.noise=-1.0: must be at least 0",
+        "data.scale=[0.9, 0.6]: give [min,max]",
+    ]
+    with pytest.raises(UserError, match=r"data\.train_images=3: give at least 36, one image of each class"):
+        load(train_images=3)

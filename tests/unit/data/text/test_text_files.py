@@ -131,7 +131,7 @@ def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
         ({"path": "{}/no"}, "data.path={}/no: no such file or folder"),
         ({"path": "{}/one.txt"}, "data.path={}/one.txt: has too few lines to hold out the last of them; give"),
         ({"path": "{}/books", "extensions": ["doc"]}, "data.path={}/books: no text files (.doc)"),
-        ({"path": "{}/books", "split_on": "page"}, "data.split_on=page: unknown; choices: file, blank_line"),
+        ({"path": "{}/books", "split_on": "page"}, "data=textfile: split_on=page: choices: file, blank_line"),
         ({}, "data.path is missing: give data.path=VALUE"),
     ],
 )
@@ -254,8 +254,8 @@ ROWS = ["text,label", "a,1", "", "b,", "c,x"]
     ("rows", "options", "said"),
     [
         (COLUMNS, {"text": "sentenc"}, ["data.text=sentenc: WHERE has no column 'sentenc'; did you mean 'sentence'?"]),
-        (COLUMNS, {"text": "sentence", "target": "clas"}, ["data.target=clas: unknown; did you mean 'class'?"]),
-        (COLUMNS, {"text": "no", "target": "clas"}, ["data.text=no: ", "data.target=clas: "]),
+        (COLUMNS, {"text": "sentence", "target": "clas"}, ["data=csv: target=clas: did you mean 'class'?"]),
+        (COLUMNS, {"text": "no", "target": "tags"}, ["data.text=no: ", "data.target=tags: give"]),
         (COLUMNS, {"text": "sentence", "label": "label"}, ["WHERE: two columns are named 'label'"]),
         (ROWS, {"label": "label"}, ["WHERE: row 4: no label; add it, or skip such rows by data.skip=['']"]),
         (ROWS, {"label": "label", "target": "number", "skip": [""]}, ["WHERE: row 5: 'x' is not a number"]),
