@@ -5,17 +5,15 @@
     uv run python scripts/make.py analyses                    # trains, unless runs/analyses* have it already
     uv run python scripts/make.py pages                       # of the analyses' report, through Chromium
     uv run python scripts/make.py tutorial                    # of runs/digits and runs/patches, docs/tutorial.md
-    uv run python scripts/make.py pretrained DINOV2 MINILM PICTURES   # docs/pretrained.md says where they are from
+    uv run python scripts/make.py pretrained VIT MINILM PICTURES      # docs/pretrained.md says where they are from
     uv run python scripts/make.py budgets runs/fashion-*
-    uv run python scripts/make.py recipes runs/trials runs/arrow      # pairs: with trials and without, docs/tuning.md
     uv run python scripts/make.py models                      # 20 seconds; nothing is trained or allocated
     uv run --with matplotlib python scripts/make.py characters
 
 readme: docs/report.png (the top of the first study's report.html, through headless Chromium), docs/crossover.png and
 docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png (attention distance); prints
 their tables in Markdown. analyses and pages: docs/analyses/*.png, by the commands of docs/analyses.md. budgets:
-docs/budgets.png, the error against the size on one set, with fixed steps and with fixed epochs. recipes:
-vitlab/reports/recipes.csv, by how much drawn recipes lowered the error. models: prints the
+docs/budgets.png, the error against the size on one set, with fixed steps and with fixed epochs. models: prints the
 table of docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the
 twelve text fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and
 cropped; the array of one is FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
@@ -168,20 +166,20 @@ def make_tutorial() -> None:
     screenshot(Path("runs/patches/compare.html"), pictures / "compare.png", height=1180)
 
 
-def make_pretrained(dinov2: str, minilm: str, pictures: str) -> None:
-    """Make the pictures of docs/pretrained.md by its commands; `dinov2` is timm:NAME or timm:NAME=FILE."""
+def make_pretrained(vit: str, minilm: str, pictures: str) -> None:
+    """Make the pictures of docs/pretrained.md by its commands; `vit` is timm:NAME or timm:NAME=FILE."""
     runs, folder = Path("runs/pretrained"), DOCS / "pretrained"
     folder.mkdir(exist_ok=True)
     images = ["data=imagefolder", f"data.root={pictures}", "data.image_size=224"]
     overlay = ["attention_maps", "attention_maps.drawings=[attention_overlay]"]
     looked = ["attention_distance", "rgb_filters", "position_similarity", *overlay]
     for words in (
-        [dinov2, *images, *looked, "--out", str(runs / "dinov2")],
+        [vit, *images, *looked, "--out", str(runs / "vit")],
         [minilm, "data=pydoc", "task=masked_lm", "--text", SENTENCE, "--out", str(runs / "minilm")],
     ):
         subprocess.run([sys.executable, "-m", "vitlab.cli", "analyze", *words], check=True)
     for name in ("attention_distance", "position_similarity", "attention_maps"):
-        picture = Image.open(runs / "dinov2" / f"{name}.png").convert("RGB")
+        picture = Image.open(runs / "vit" / f"{name}.png").convert("RGB")
         picture.thumbnail((1000, 1000))
         picture.quantize(128 if name == "attention_maps" else 64).save(folder / f"{name}.png", optimize=True)
     screenshot(runs / "minilm/attention.html", folder / "heads.png", colours=64, parts="#overview")
@@ -216,26 +214,6 @@ def make_budgets(*studies: str) -> None:
         .facet(column=alt.Column("model:N", title=None))
     )
     figure.save(DOCS / "budgets.png", ppi=96)
-
-
-def collect_recipes(*studies: str) -> None:
-    """Write by how much each drawn recipe lowered the error, of pairs: a study with trials, the same without."""
-    import pandas as pd
-
-    from vitlab.reports.words import RECIPES
-    from vitlab.studies.grid import name_models
-    from vitlab.studies.results import load_results
-
-    found = []
-    for trials, own in zip(studies[::2], studies[1::2], strict=True):
-        drawn, shipped, cell = load_results(trials), load_results(own), ["model", "train_size"]
-        errors = drawn.runs.groupby([*cell, "trial"])["error"].mean()
-        lowered = (1 - errors / shipped.runs.groupby(cell)["error"].mean()).rename("lowered").reset_index()
-        models = lowered["model"].map({name: of["model"] for name, of in name_models(drawn.config["models"]).items()})
-        found.append(lowered.assign(model=models, data=drawn.config["data"]["name"]))
-    table = pd.concat(found)[["model", "data", "train_size", "lowered"]].dropna()
-    table.to_csv(RECIPES, index=False, float_format="%.3f")
-    print(table.groupby(["model", "data", "train_size"])["lowered"].describe().round(3))
 
 
 def print_models() -> None:
@@ -286,7 +264,6 @@ MADE = {
     "tutorial": make_tutorial,
     "pretrained": make_pretrained,
     "budgets": make_budgets,
-    "recipes": collect_recipes,
     "models": print_models,
     "characters": make_characters,
 }

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from vitlab.config import UserError
-from vitlab.studies.crossover import crossover
-from vitlab.studies.fit import fit_scaling_law
+from vitlab.statistics.crossover import crossover
+from vitlab.statistics.fit import fit_scaling_law
 
 SETS, LEARNERS, FEWEST, CUTS = 40, 5, 8, (1, 2, 3)
 FITS = [*product([3], ("auto", "m1", "m2", "m3", "m4")), (1, "auto")]  # seeds, law

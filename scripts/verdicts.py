@@ -1,7 +1,7 @@
 """How often the sentences of a study are right, on simulated ones: tables of docs/rules.md.
 
     python scripts/verdicts.py leads best equal crossovers compute gaps means rounds own_sizes multipliers
-    python scripts/verdicts.py best_of null_trials halves best_rate best_rate_of_two --trials 500    # of docs/tuning.md
+    python scripts/verdicts.py best_of null_trials halves --trials 500    # of docs/tuning.md
     python scripts/verdicts.py halves --trials 200 --study runs/trials    # of a study of 16 recipes that was trained
     python scripts/verdicts.py spent spent_null --trials 500    # of docs/spend.md; --study LCDB.tar.gz: its curves
     python scripts/verdicts.py advised --trials 30 --study runs/advice-photos    # of the pictures of `vitlab advise`
@@ -15,7 +15,6 @@ import math
 import tarfile
 import zlib
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -27,20 +26,18 @@ from joblib import parallel_config
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
-from vitlab.analysis.backbones import scale_pixels
-from vitlab.config import UserError
+from vitlab.advice import compare as advice
+from vitlab.advice.backbones import scale_pixels
 from vitlab.data.cache import read_kept
 from vitlab.reports.words import compare_sizes, find_leads
-from vitlab.studies import advice, fit, stats
-from vitlab.studies import crossover as crossovers
-from vitlab.studies import rounds as rounds_of_study
-from vitlab.studies.best import fit_best, shape_well
-from vitlab.studies.crossover import crossover as find_crossover
-from vitlab.studies.crossover import data_multiplier
-from vitlab.studies.fit import fit_scaling_law
+from vitlab.statistics import fit, stats
+from vitlab.statistics.crossover import crossover as find_crossover
+from vitlab.statistics.crossover import data_multiplier
+from vitlab.statistics.fit import fit_scaling_law
+from vitlab.statistics.stats import compare_costs, estimate_mean, moderated_spreads, quantile
+from vitlab.studies import laws
 from vitlab.studies.results import Results, load_results
-from vitlab.studies.rounds import FIFTH, Design, Question, Target, charge_looks, judge, plan_round, propose
-from vitlab.studies.stats import compare_costs, estimate_mean, moderated_spreads, quantile
+from vitlab.studies.rounds import FIFTH, Question, Target, charge_looks, judge, plan_round, plan_seeds
 
 STUDY = ""  # the folder of --study; worker processes are forked
 SEED_SPREAD, REST = 0.05, 0.5  # standard deviations, of items 1; an error of 10% then varies by 0.8 points over seeds
@@ -248,99 +245,65 @@ class World:
         return {**row, "accuracy": 1 - error, "error": error, "test_items": self.items}
 
 
-def spend(world, question, cost, time, stops=True):
+def spend(world, question, cost, time):
     """Spend a time; return the results, the answer and the time that was spent."""
-    at = [question.size] if question.of_cells else world.grid[:4]
-    question = replace(question, seconds=time)
-    design = Design({m: [m] for m in "ab"}, at, at if question.of_cells else world.sizes, range(3))
-    rows, asked, spent, looked = [], [], 0.0, 0
+    cells = {(m, n): cost(n) for n in ([question.size] if question.size else world.grid) for m in "ab"}
+    rows, asked, spent, looked = [], set(), 0.0, 0
     while True:
-        looks = charge_looks(spent / time) if question.kind in ("crossover", "leader") else 1.0
-        results = Results(rows, {"looks": looks}, outcomes={})
-        answer = judge(results, question, world.sizes[-1])
-        proposals = propose(results, question, design, answer, asked, time - spent)
-        is_due = looks == 1 or int(spent / time / FIFTH) > looked
-        looked = int(spent / time / FIFTH)
-        if not proposals or (stops and is_due and answer.decided):
-            break
-        for run in (run for one in proposals for run in one.runs):
-            rows.append({**world.row(*run), "wall_s": cost(run[1])})
-            asked.append(run)
-            spent += cost(run[1])
-    if not proposals:
-        results = Results(rows, {"looks": charge_looks(1.0) if looks > 1 else 1.0}, outcomes={})
-    return results, judge(results, question), spent
+        now = int(spent / time / FIFTH)
+        runs = plan_seeds(cells, range(3), asked, (now + 1) * FIFTH * time - spent, time - spent)
+        results = Results(rows, outcomes={}, alpha=1 / charge_looks(spent / time if runs else 1.0))
+        answer = judge(results, question)
+        if not runs or (now > looked and answer.decided):
+            return results, answer, spent
+        looked = now
+        rows += [world.row(*run) for run in runs]
+        asked |= {*runs}
+        spent += sum(cells[run[:2]] for run in runs)
 
 
-def find_intervals(results, question):
-    """Find the intervals of an answer by model: in logs of a size or an error, or in points; infinite without a claim.
-
-    A law's are of both models, the best result's of the best one.
-    """
-    if question.kind == "crossover":
+def find_claim(results, question):
+    """Find the interval of a claim: of a crossover's log size, or of the lead of `a` in points; None without one."""
+    if question.size is None:
         found = results.fits.between[1] if results.fits.between else None
-        sure = found is not None and found.claim == "sure"
-        return {"": (math.log(found.low), math.log(found.high or math.inf)) if sure else (-math.inf, math.inf)}
-    if question.kind == "law":
-        laws = {model: fit for model, fit in results.fits.by_model.items() if fit.laws}
-        return {model: tuple(np.log(fit.interval(question.size))) for model, fit in laws.items()}
-    cells = {model: of[question.size] for model, of in results.by_model.items()}
-    if question.kind == "best":
-        best = max(cells, key=lambda model: cells[model].mean)
-        return {best: (cells[best].interval.low, cells[best].interval.high)}
+        return (math.log(found.low), math.log(found.high or math.inf)) if found and found.claim == "sure" else None
     gap = results.gap("a", "b", question.size)
     ends = gap.estimate.low, gap.estimate.high
-    return {"": ends if gap.best == "a" else (-ends[1], -ends[0])}
-
-
-def find_width(intervals):
-    return max((high - low for low, high in intervals.values()), default=math.inf)
+    return None if gap.verdict != "lead" else ends if gap.best == "a" else (-ends[1], -ends[0])
 
 
 def make_spending(kind, costs, null, rng):
-    for module in (crossovers, fit, rounds_of_study, stats):
+    for module in (fit, laws, stats):
         module.DRAWS = 600  # a quarter of the time
     world = World(null, rng)
     while STUDY and kind == "crossover" and not null and len(world.between) != 1:
         world = World(null, rng)
-    at = {"leader": world.grid[-2], "best": world.grid[-2], "law": world.grid[-1]}.get(kind)
     cost = (lambda size: size / 1000) if costs == "by size" else (lambda size: 1.0)
-    return world, Question(kind, at), cost, 6 * sum(map(cost, world.grid))
+    return world, Question(world.grid[-2] if kind == "leader" else None), cost, 6 * sum(map(cost, world.grid))
 
 
-def is_true(world, question, model, low, high):
-    """Whether the interval of a claim holds the truth; NaN where nothing is claimed."""
-    if question.kind == "crossover":
-        if low == -math.inf:
-            return math.nan
-        if world.place:
-            return low <= math.log(world.place) <= high
-        return any(low <= math.log(b) and high >= math.log(a) for a, b in world.between)
-    a, b = (world.truth(m, question.size) for m in "ab")
-    error = b if model == "b" else a
-    return low <= {"law": math.log(error), "best": 1 - error}.get(question.kind, b - a) <= high
+def is_true(world, question, low, high):
+    """Whether the interval of a claim holds the truth."""
+    if question.size:
+        return low <= world.truth("b", question.size) - world.truth("a", question.size) <= high
+    if world.place:
+        return low <= math.log(world.place) <= high
+    return any(low <= math.log(b) and high >= math.log(a) for a, b in world.between)
 
 
 def spent(kind, costs, rng):
-    """As narrow as a grid's for half of its cost; part of the grid's cost at the stop; decided; its interval true."""
+    """Runs and part of a grid's cost at the stop; decided; the claim's interval true."""
     world, question, cost, time = make_spending(kind, costs, False, rng)
-    grid = [{**world.row(m, n, k), "wall_s": cost(n)} for m, n, k in product("ab", world.grid, range(3))]
-    width, narrow = find_width(find_intervals(Results(grid, outcomes={}), question)), math.nan
-    if width < math.inf:
-        half, *_ = spend(world, question, cost, time / 2, stops=False)
-        narrow = find_width(find_intervals(half, question)) <= width
     results, answer, taken = spend(world, question, cost, time)
-    true = [is_true(world, question, model, *ends) for model, ends in find_intervals(results, question).items()]
-    return [narrow, taken / time, answer.decided, np.mean(true) if true else math.nan]
+    claim = find_claim(results, question)
+    true = is_true(world, question, *claim) if claim else math.nan
+    return [len(results.all_rows), taken / time, answer.decided, true]
 
 
 def spent_null(kind, costs, rng):
     """Whether one model under two names has a sure crossover, or a leader, when the time is spent."""
     world, question, cost, time = make_spending(kind, costs, True, rng)
-    results, *_ = spend(world, question, cost, time)
-    if kind == "crossover":
-        return bool(results.fits.between) and results.fits.between[1].claim == "sure"
-    return results.gap("a", "b", question.size).verdict == "lead"
+    return find_claim(spend(world, question, cost, time)[0], question) is not None
 
 
 @cache
@@ -387,46 +350,13 @@ def halves(luck, rng):
     for half in np.array_split(order, 2):
         numbers = {trial: place for place, trial in enumerate(half.tolist(), 1)}
         rows = [{**row, "trial": numbers[row["trial"]]} for row in whole.all_rows if row["trial"] in numbers]
-        results = Results(rows, whole.config, whole.files, whole.run_files, whole.outcomes)
-        results.luck = results.luck if luck else {}
+        given = whole.config, whole.files, whole.run_files, whole.outcomes
+        results = Results(rows, *given, luck=None if luck else {})
         found.append(results.fits.between[1])
     one, other = found
     if one.claim != "sure" or other.size is None:
         return None
     return one.low <= other.size <= (one.high or math.inf)
-
-
-def best_rate(trials, sizes, scatter, rng):
-    """Whether the 90% interval of the best rate at 4 times the largest size holds the true one."""
-    rates, luck, skew = np.exp(rng.uniform(-2.3, 2.3, trials)), 0.6 * rng.random(trials) ** 2, rng.uniform(-0.8, 1.2)
-    level, slope, runs = rng.uniform(-0.7, 0.7), rng.uniform(-0.6, 0.3), []
-    place = lambda size: level + slope * math.log(size / 1000) + scatter * rng.standard_normal()  # noqa: E731
-    for size in (500 * 2**k for k in range(sizes)):
-        best, curve = place(size), rng.uniform(0.1, 0.25)
-        for trial, _ in product(range(trials), range(3)):
-            well = curve * shape_well(np.log(rates[trial]) - best, skew)[0] + luck[trial]
-            runs.append((size, rates[trial], math.exp(well + 0.04 * rng.standard_normal()), trial))
-    x, values, errors, recipes = np.array(runs).T
-    size = 4 * x.max()
-    try:
-        _, low, high = fit_best(x[:, None], values, errors, recipes).predict(np.array([[size]]))[0]
-    except UserError:  # no best value between others
-        return None
-    return low <= math.exp(place(size)) <= high
-
-
-def best_rate_of_two(noise, rng):
-    """Whether the 90% intervals of the best rate 1.79 N^-0.713 D^0.307 (arXiv 2503.04715) hold it at the largest N."""
-    runs = []
-    for n, d in product((6e7, 1.2e8, 2.1e8, 4.3e8, 1.07e9), (2e9, 8e9, 2e10, 1e11)):
-        best, start = 1.79 * n**-0.713 * d**0.307, 1.7 + 200 * n**-0.34 + 410 * d**-0.28
-        for rate, batch in product(2.0 ** -np.arange(6.5, 12, 0.5), range(-3, 4)):
-            loss = start * (1 + 0.012 * shape_well(np.log(rate / best), 0.5)[0] + 0.002 * batch**2)
-            runs.append((n, d, rate, loss * math.exp(noise * rng.standard_normal())))
-    table = np.array(runs)
-    law = fit_best(table[:, :2], table[:, 2], table[:, 3], np.unique(table[:, 2], return_inverse=True)[1], 6e8)
-    truth = 1.79 * law.asked[:, 0] ** -0.713 * law.asked[:, 1] ** 0.307
-    return np.mean([low <= best <= high for best, (_, low, high) in zip(truth, law.predict(law.asked), strict=True)])
 
 
 @cache
@@ -487,17 +417,15 @@ QUESTIONS = {
     ),
     "null_trials": (null_trials, "crossover, sizes, seeds", [*product((False, True), (4,), (2, 3))]),
     "halves": (halves, "luck of the recipes", [(True,), (False,)]),
-    "best_rate": (best_rate, "trials, sizes, scatter", [*product((8, 16), (4, 6), (0.0, 0.15))]),
-    "best_rate_of_two": (best_rate_of_two, "noise of the loss", [(0.001,), (0.003,)]),
     "advised": (advised, "pictures", [(150,), (300,), (500,), (1000,)]),
     "multipliers": (multiplier, "seeds, beyond", [*product((2, 3, 5), (False, True))]),
 }
 QUESTIONS |= {
-    "spent": (spent, "question, costs", [*product(("crossover", "leader", "law", "best"), ("by size", "by steps"))]),
+    "spent": (spent, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
     "spent_null": (spent_null, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
 }
 COLUMNS = {
-    "spent": "as narrow for half | cost at the stop | decided | inside",
+    "spent": "runs | cost at the stop | decided | true",
     "advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair",
 }
 

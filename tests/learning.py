@@ -3,6 +3,7 @@
 import torch
 
 from vitlab import build_model
+from vitlab.tasks.base import fill
 
 
 def language_model(vocabulary, **sizes):
@@ -38,5 +39,5 @@ def learn_by_heart(task, model, batch, *, steps, rate):
         optimizer.step()
     metrics = task.metrics(detailed=True)
     with torch.inference_mode():
-        task.update(metrics, model.eval(), batch)
+        fill(metrics, task.measure(model.eval(), batch, detailed=True))
     return metrics.compute(), before

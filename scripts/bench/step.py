@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
-from vitlab.training.run import Run
+from vitlab.training.run import plan_run, start_run
 from vitlab.training.train import train
 
 CLASSES = 1000
@@ -83,7 +83,7 @@ def alternate(
     names = tuple(str(number) for number in range(CLASSES))
     data = ImageData("glyphs", names, (pixels, pixels), 3, Split(np.arange(CLASSES), read), held_out, held_out)
     with tempfile.TemporaryDirectory() as folder:
-        train(Run(config, data, folder))
+        train(start_run(plan_run(config, data), folder))
     return pairs[WARM:]
 
 

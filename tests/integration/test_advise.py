@@ -11,15 +11,18 @@ from types import SimpleNamespace
 import joblib
 import numpy as np
 import pytest
+import timm
 from PIL import Image, ImageDraw
+from safetensors.torch import save_file
 
 from tests.integration.commands import succeed, vitlab
 from tests.unit.data.drawn import copy, draw_many, encode, put
-from vitlab.analysis import backbones
+from vitlab.advice import backbones
+from vitlab.advice import compare as arrays
 from vitlab.commands import advise
 from vitlab.console import Console
-from vitlab.studies import advice as arrays
 from vitlab.studies import store
+from vitlab.studies.grid import compose_study
 
 
 @pytest.fixture
@@ -97,8 +100,11 @@ def test_every_answer_belongs_to_the_folder_as_it_is_now(photos, tmp_path):
     assert ask(photos, out=out) == first
     (photos / "red" / "00.png").touch()
     assert ask(photos, "--hours", "2", out=out) == {**first, "hours": 2.0}
-    shutil.copytree(photos, tmp_path / "moved")
-    assert {**ask(tmp_path / "moved", out=out), "data": first["data"]} == first
+    for folder in (photos, out):  # moved together
+        shutil.copytree(folder, tmp_path / "project" / folder.name)
+    moved = ask(tmp_path / "project" / photos.name, out=tmp_path / "project" / out.name)
+    verdict = [text.replace(f"{tmp_path}/project/", f"{tmp_path}/") for text in moved["verdict"]]
+    assert {**moved, "data": first["data"], "verdict": verdict} == first
     changes = {
         "a copy": lambda: shutil.copy(photos / "red" / "05.png", photos / "red" / "05-again.png"),
         "a picture more": lambda: write_noise(photos / "red" / "new.png", 0, 500),
@@ -140,7 +146,7 @@ def test_a_copy_of_a_copy_is_on_the_same_side(photos, tmp_path):
     put(photos / "red" / "x.jpg", encode(image))
     for name in ("y", "z"):  # y is a copy of x, and z one of y
         put(photos / "red" / f"{name}.jpg", copy(image, "encoded"))
-    found = advise.list_folder(photos, tmp_path, Console(stderr=True))
+    found = advise.list_folder(photos, tmp_path / "out", Console(stderr=True))
     of = dict(zip(found.paths, found.groups, strict=True))
     assert len({of[f"red/{name}"] for name in ("x.jpg", "y.jpg", "z.jpg")}) == 1
 
@@ -205,7 +211,7 @@ def test_the_study_that_would_decide_runs_and_the_next_answer_reads_it(photos, t
     assert (trained["needs_network"], trained["at_twice"]) == (True, None)
     assert "2 runs of 2 steps" in (out / "advice.html").read_text()
     assert "better, train resnet_nano for 1,000 steps" in (out / "advice.html").read_text()
-    monkeypatch.setattr(store, "limit_of_run", lambda *_: "budget")
+    monkeypatch.setattr(store, "is_undertrained", lambda *_: True)
     second = succeed(*words)
     assert "train vit_nano, resnet_nano for 2,000 steps" in second.stdout
     (photos / "red" / "00.png").unlink()
@@ -222,12 +228,29 @@ def test_a_frozen_network_that_fails_is_a_line_of_the_answer(photos, tmp_path, m
     assert "without broken: too little memory\n" in done.stdout
 
 
+def test_a_network_with_the_weights_of_a_file_is_named_by_the_file_too(photos, tmp_path):
+    sources = [tmp_path / folder / "salient.safetensors" for folder in ("a", "b")]
+    for path in sources:
+        path.parent.mkdir()
+        save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), path)
+    words = "advise", photos, "--hours", "0.017", "--out", tmp_path / "out", "--backbones"
+    done = succeed(*words, f"timm:test_resnet={sources[0]}")
+    assert "frozen features of test_resnet=salient.safetensors at 96 x 96 pixels" in done.stderr
+    assert "resnet_nano, test_resnet=salient.safetensors fine-tuned for 1,000 steps" in done.stdout
+    names = [one["name"] for one in json.loads((tmp_path / "out" / "advice.json").read_text())["models"]]
+    assert "nearest neighbors on frozen test_resnet=salient.safetensors" in names
+    assert "test_resnet=salient.safetensors fine-tuned" in compose_study(str(tmp_path / "out/networks.yaml"), []).models
+    done = vitlab(*words, ",".join(f"timm:test_resnet={path}" for path in sources))
+    assert done.returncode == 2
+    assert f"{sources[1]}: has the name of timm:test_resnet={sources[0]}; rename one of them" in done.stderr
+
+
 def test_a_network_whose_features_leave_no_time_to_compare_is_left_out(monkeypatch):
     """Of 960 pictures, ten seconds each 32, three quarters of the time are too few for five minutes."""
     for hours, fits in ((0.2, True), (0.1, False)):
         clock = iter((10, 20, 30))
-        monkeypatch.setattr(advise, "time", SimpleNamespace(monotonic=clock.__next__))
-        show = advise.within(3600 * hours, hours, lambda *_: None)
+        monkeypatch.setattr(arrays, "time", SimpleNamespace(monotonic=clock.__next__))
+        show = arrays.within(3600 * hours, hours, lambda *_: None)
         show("features", 32, 960), show("features", 64, 960)
         with nullcontext() if fits else pytest.raises(RuntimeError, match="4 min 30 s more, too long"):
             show("features", 96, 960)

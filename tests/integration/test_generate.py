@@ -33,6 +33,7 @@ def files(tmp_path):
 
 
 def write(run, files, *words, source="in.txt", out="out.txt"):
+    (files / "out.txt").unlink(missing_ok=True)
     return vitlab("generate", run, "--input", files / source, "--out", files / out, *words)
 
 
@@ -100,7 +101,7 @@ def test_what_is_wrong_with_the_files_is_said_and_nothing_is_written(run, files)
         (["--reference", files / "none.txt"], {}, ["none.txt: no such file"]),
         ([], {"source": "long.txt"}, ["line 2 has", "takes 24"]),
         ([], {"source": "bytes.txt"}, ["byte 3 (0xff) is not UTF-8"]),
-        ([], {"out": "in.txt"}, ["is the file of --input"]),
+        ([], {"out": "in.txt"}, ["in.txt: exists; delete it"]),
         ([], {"out": "."}, ["is a folder"]),
         ([], {"out": "in.txt/out.txt"}, ["cannot write there"]),
         (["--beams", "2", "--top-k", "3"], {}, ["--beams cannot be combined with sampling options (--top-k)"]),
@@ -115,8 +116,7 @@ def test_what_is_wrong_with_the_files_is_said_and_nothing_is_written(run, files)
     assert (files / "in.txt").read_text().split() == " ".join(SOURCES).split()
 
 
-def test_a_stopped_command_leaves_what_was_there(run, files, monkeypatch):
-    (files / "out.txt").write_text("old\n")
+def test_a_stopped_command_leaves_nothing(run, files, monkeypatch):
     before, batches = sorted(files.iterdir()), []
 
     def stop(*args, **options):
@@ -129,7 +129,6 @@ def test_a_stopped_command_leaves_what_was_there(run, files, monkeypatch):
     monkeypatch.setattr(writer, "write_rows", stop)
     stopped = write(run, files, "--batch-size", "2")
     assert stopped.returncode == 130
-    assert (files / "out.txt").read_text() == "old\n"
     assert sorted(files.iterdir()) == before
 
 

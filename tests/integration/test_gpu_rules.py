@@ -27,7 +27,7 @@ from vitlab.data.base import Split, take_items
 from vitlab.models.base import as_model
 from vitlab.studies import experiment
 from vitlab.tasks import metrics
-from vitlab.tasks.base import Classes, Labels, Numbers, fill, make_metrics
+from vitlab.tasks.base import fill, judge, make_metrics
 from vitlab.training.checkpoints import load_run
 from vitlab.training.files import RunFiles
 from vitlab.training.predict import KINDS
@@ -144,12 +144,12 @@ def family(name):
 
 def measure(of, outputs):
     """All metrics of a kind in two updates; gives them."""
-    one = Labels(outputs) if of == metrics.LABELS else Numbers(of) if of in NUMBERS else Classes(of, outputs)
-    one.scale = (0.0, 1.0)
+    scale = (0.0, 1.0) if of in NUMBERS else None
     made = make_metrics(of, outputs, detailed=True).to(CUDA)
     for size in (9, 5):
-        targets = torch.randint(outputs if one.dtype == torch.int64 else 2, (size, *one.shape), dtype=one.dtype)
-        fill(made, one.judge(torch.randn(size, outputs).cuda(), targets.cuda()))
+        targets = torch.randint(outputs, (size,)) if of in metrics.EVERY else torch.rand(size).round()
+        targets = torch.rand(size, outputs).round() if of == metrics.LABELS else targets
+        fill(made, judge(of, torch.randn(size, outputs).cuda(), targets.cuda(), scale))
     assert all(place_of(value) == CUDA for value in made.compute().values())
     return {f"metric {name}" for name in made}
 

@@ -17,7 +17,7 @@ from tests.integration.commands import succeed, vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
 from vitlab.files import read_json
-from vitlab.studies.stats import read_outcomes
+from vitlab.studies.outcomes import read_outcomes
 from vitlab.training.files import RunFiles
 
 TRAINER = ["trainer.evaluations=2", "wandb.mode=off", "analyses=[]"]

@@ -77,7 +77,7 @@ def test_every_analysis_that_applies_leaves_its_numbers_and_pictures(finished, t
     few = [f"{name}.examples=9" for name in names("analysis") if name != "attention_distance"]
     output = succeed("analyze", finished, *few, "robustness.examples=60", "cka.batch=4", "--out", tmp_path / "out")
     assert output.stderr == ""
-    written = {path.name for path in (tmp_path / "out").iterdir()}
+    written = {path.name for path in (tmp_path / "out").glob("[!.]*")}
     *lines, last = output.stdout.splitlines()
     assert {name for line in lines for name in line.rpartition("/")[2].split(", ")} == written
     assert last.endswith(str(tmp_path / "out"))

@@ -1,4 +1,4 @@
-"""`vitlab verify`: equal to the last bit, within rounding, among the seeds, or different, and what has changed."""
+"""`vitlab verify`: equal to the last bit, within rounding, or different, and what has changed since."""
 
 import json
 import re
@@ -10,8 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from tests.integration import commands
-from vitlab.commands.verify import place_among_seeds
-from vitlab.tasks.metrics import find_metric
+from vitlab.commands.verify import compare
 
 SHORT = ["budget.steps=9", "train_size=110", "trainer.threads=1", *commands.PLAIN]
 
@@ -37,7 +36,7 @@ def edit(path, old, new):
 def verdict(*words):
     done = commands.vitlab("verify", *words, "--json")
     answer = json.loads(done.stdout)
-    assert done.returncode == (3 if answer["verdict"] == "differs" else 0)
+    assert done.returncode == (3 if answer["verdict"] in ("differs", "incomplete") else 0)
     return answer
 
 
@@ -48,7 +47,9 @@ def test_an_unchanged_run_is_equal_to_the_last_bit(run):
         "verdict": "equal",
         "from_step": None,
         "largest": 0.0,
-        "compared": ["rows", "weights", "test outcomes"],
+        "compared": ["rows", "result", "weights", "test outcomes"],
+        "missing": [],
+        "left_out": [],
         "changes": [],
     }
     assert verdict(run, "--steps", "6")["verdict"] == "equal"
@@ -75,13 +76,12 @@ def test_other_versions_are_named_and_a_last_digit_is_rounding(run):
     assert answer["changes"][1:] == ["1 installed package: torchvision"]
 
 
-def test_weights_are_compared_where_all_rows_are_equal(run, tmp_path):
-    other = tmp_path / "other"
-    commands.succeed("train", "model=vit_nano", *SHORT, "model.dropout=0.1", "seed=1", "--out", other)
-    shutil.copy(other / "checkpoints" / "last.ckpt", run / "checkpoints" / "best.ckpt")
-    answer = verdict(run)
-    assert answer["verdict"] == "differs"
-    assert re.fullmatch(r"\d+ tensors of the weights", answer["differs"])
+def test_a_planted_result_and_a_lost_file_are_no_equal_run(run):
+    edit(run / "result.json", r'"accuracy": [\d.]+', '"accuracy": 0.95')
+    (run / "heldout.npz").unlink()
+    done = commands.vitlab("verify", run)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (3, f"{run}: differs from step 9 on")
+    assert "  not compared: heldout.npz is gone\n  first difference at step 9: accuracy 0.95 then, 0." in done.stdout
 
 
 def test_a_changed_picture_is_named(tmp_path):
@@ -98,26 +98,22 @@ def test_a_changed_picture_is_named(tmp_path):
     assert (answer["verdict"], answer["changes"]) == ("differs", ["data=imagefolder: other contents"])
 
 
-def test_a_result_that_differs_is_placed_among_other_seeds(run):
-    edit(run / "metrics.jsonl", r'"train/loss": [\d.]+', '"train/loss": 9.5')
-    answer = verdict(run, "--seeds", "2")
-    assert (answer["verdict"], answer["seeds"], answer["metric"]) == ("seeds", 3, "accuracy")
-    accuracy = find_metric("accuracy")
-    assert place_among_seeds(accuracy, [0.5, 0.6], 0.5) == {}
-    # by hand: mean 0.6, standard deviation 0.1, t of 2 degrees 4.303, sqrt(4 / 3)
-    placed = place_among_seeds(accuracy, [0.5, 0.6, 0.7], 0.05)
-    assert placed["low"] == pytest.approx(0.6 - 4.3027 * 0.1 * (4 / 3) ** 0.5, abs=1e-4)
-    assert "verdict" not in placed
-
-
-def test_other_weights_or_missing_rows_are_no_rounding(run):
-    (run / "heldout.npz").unlink()
-    assert verdict(run)["compared"] == ["rows", "weights"]
-    rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (run / "metrics.jsonl").write_text("".join(rows[:-1]))
-    assert verdict(run)["differs"] == f"{len(rows)} rows in place of {len(rows) - 1}"
-    assert verdict(run, "--steps", "4")["verdict"] == "equal"
-    edit(run / "metrics.jsonl", r'"train/loss": [\d.]+', '"train/loss": null')
-    assert (verdict(run)["verdict"], verdict(run)["largest"]) == ("differs", None)
+def test_a_run_without_rows_or_steps_has_nothing_to_compare(run):
     (run / "metrics.jsonl").write_text("")
     assert "has no rows" in commands.vitlab("verify", run).stderr
+    edit(run / "result.json", r' "steps": 9,\n', "")
+    assert "steps: " in commands.vitlab("verify", run).stderr
+
+
+def test_training_ends_soon_after_the_steps_to_compare(tmp_path, monkeypatch):
+    words = ["model=color_histogram", *SHORT[:2], *commands.PLAIN, "trainer.evaluations=5", "--out", tmp_path / "run"]
+    commands.succeed("train", *words)
+    trained = []
+
+    def note(files, again, *args, **options):
+        trained.append(again.metrics()[-1]["step"])
+        return compare(files, again, *args, **options)
+
+    monkeypatch.setattr("vitlab.commands.verify.compare", note)
+    answer = verdict(tmp_path / "run", "--steps", "4")
+    assert (answer["verdict"], answer["compared"], trained) == ("equal", ["rows"], [4])

@@ -1,6 +1,6 @@
 """The named models against timm's of the same names: weights copied over, the same logits, the same gradients.
 
-With real weights: DINOV2=FILE python -m pytest -n 0 -s tests/parity/test_named_models.py -k dinov2_sees
+With trained weights: VIT_S14=FILE python -m pytest -n 0 -s tests/parity/test_named_models.py -k vit_s14_sees
 """
 
 import os
@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vitlab.models import build_model
-from vitlab.models.weights import Weights, fill, name_in_timm
+from vitlab.models.weights import Weights, load_into, name_in_timm
 from vitlab.training.load import load_weights
 
 HEIGHT, WIDTH, CLASSES = 64, 96, 11  # neither square nor 224; 32 divides both
@@ -63,7 +63,7 @@ def test_logits_and_gradients_are_timms(name):
     theirs = randomized(timm.create_model(PAIRS[name], img_size=(HEIGHT, WIDTH), **sizes)).eval()
     mine = build_model(name, image_size=(HEIGHT, WIDTH), **sizes).eval()
     embed = theirs.stem if hasattr(theirs, "stem") else theirs.patch_embed
-    report = fill(mine, Weights(theirs.state_dict(), name, embed.grid_size))
+    report = load_into(mine, Weights(theirs.state_dict(), name, embed.grid_size))
     assert not [*report.missing, *report.unused, *report.new, *report.resized], report
     images, labels = torch.randn(2, 3, HEIGHT, WIDTH), torch.tensor([3, 7])
     logits = []
@@ -97,9 +97,9 @@ def test_parameters_are_timms_one_for_one(name):
 
 @pytest.mark.parametrize("size", [(98, 98), (98, 126), (224, 140)])
 @torch.no_grad()
-def test_dinov2_sees_pictures_of_each_size_as_timm_does(size, tmp_path):
-    """Compare features on random weights of two blocks, or on those of the file $DINOV2."""
-    name, file, sizes = SHAPES["dinov2_s14"], os.environ.get("DINOV2"), {"num_classes": 0}
+def test_a_vit_s14_sees_pictures_of_each_size_as_timm_does(size, tmp_path):
+    """Compare features on random weights of two blocks, or on those of the file $VIT_S14, in timm's names."""
+    name, file, sizes = SHAPES["dinov2_s14"], os.environ.get("VIT_S14"), {"num_classes": 0}
     if file is None:
         file, sizes["depth"] = str(tmp_path / "weights.safetensors"), 2
         save_file(randomized(timm.create_model(name, **sizes)).state_dict(), file)

@@ -23,7 +23,7 @@ from vitlab.reports.wandb import RunReporter
 from vitlab.studies.grid import compose_study, name_run
 from vitlab.studies.store import StudyFiles, collect
 from vitlab.training import train as training
-from vitlab.training.run import Run
+from vitlab.training.run import Run, plan_run, start_run
 
 RECORDED = Path(__file__).parent / "recorded"
 STEPS = 20
@@ -56,7 +56,7 @@ def record_losses() -> dict[str, list[float]]:
 def train(words: list[str]) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         config = compose(TrainConfig, [*FIXED, *words])
-        run = Run(config, open_data(config.data), folder)
+        run = start_run(plan_run(config, open_data(config.data)), folder)
         run.write_start()
         with patch.object(training, "build_loaders", partial(load_little, training.build_loaders)):
             training.train(run)

@@ -15,7 +15,7 @@ PYPROJECT = ROOT / "pyproject.toml"
 
 
 def contract():
-    found, _ = tomllib.loads(PYPROJECT.read_text())["tool"]["importlinter"]["contracts"]
+    found, *_ = tomllib.loads(PYPROJECT.read_text())["tool"]["importlinter"]["contracts"]
     return found
 
 

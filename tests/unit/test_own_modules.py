@@ -39,7 +39,7 @@ class Weighted(images.ImageTask):
     def loss(self, model, batch):
         return self.by * super().loss(model, batch)
 def build(config, *, recipe, data, data_config):
-    task = Weighted(recipe, data, data_config, images.Classes(images.IMAGES, len(data.classes), 0.0, False))
+    task = Weighted(recipe, data, data_config, images.IMAGES, len(data.classes))
     task.by = config.by
     return task
 """

@@ -11,6 +11,7 @@ Shapes: N images, or N training and M test images, D width of the features, C cl
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,8 +55,8 @@ def extract(
     """Extract the features of a split's images, of all or at `indices`, in order.
 
     `prepare` turns a loader's batch into the model's inputs and labels. The model runs in eval mode on its device;
-    progress(done, total) is called after each batch. Raises UserError as `extract_features` does, and for features
-    that are not finite.
+    progress(done, total) is called after each batch. Raises UserError as `extract_features` does, for targets that
+    are not one class of each image, and for features that are not finite.
     """
     features, device = before_head(model), next(model.parameters()).device
     total = len(split) if indices is None else len(indices)
@@ -63,6 +64,8 @@ def extract(
     with evaluating(model):
         for batch in eval_loader(split, indices=indices, batch_size=batch_size, workers=workers):
             images, batch_labels = prepare([part.to(device) for part in batch])
+            if batch_labels.ndim != 1 or batch_labels.is_floating_point():
+                raise UserError("a probe needs one class of each image, and these have other targets")
             with torch.inference_mode():
                 rows = features(images).float().cpu()
             if not done:
@@ -88,29 +91,38 @@ def measure(
     indices: np.ndarray,
     workers: int = 0,
     progress: Show | None = None,
+    around: Callable[[str], AbstractContextManager] = nullcontext,
 ) -> dict[str, float | None]:
     """Measure the chosen probes' numbers, tested on all held-out images.
 
-    They train on the training images at `indices`; a probe of other data trains on all its training images. Raises
-    UserError for other data whose images the model does not take.
+    They train on the training images at `indices`; a probe of other data trains on all its training images. Each is
+    done within `around(NAME)`. Raises UserError for other data whose images the model does not take.
     """
     numbers: dict[str, float | None] = {}
 
     def of(what: str) -> Callable[[int, int], None] | None:
         return progress and (lambda done, total: progress(what, done, total))
 
-    for other in dict.fromkeys(name.partition("@")[2] for name in chosen):
+    def read(other: str) -> tuple[Features, Features]:
         seen, rows = (open_task(other, task), None) if other else (task, indices)
         of_train, of_test = (of(f"features of {part} images") for part in ("training", "held-out"))
         train = extract(model, seen.train, seen.prepare, indices=rows, workers=workers, progress=of_train)
-        test = extract(model, seen.test, seen.prepare, workers=workers, progress=of_test)
-        for name, _, data in (name.partition("@") for name in chosen):
+        return train, extract(model, seen.test, seen.prepare, workers=workers, progress=of_test)
+
+    for other in dict.fromkeys(name.partition("@")[2] for name in chosen):
+        features = None
+        for whole, (name, _, data) in ((name, name.partition("@")) for name in chosen):
             if data == other:
-                config = load("probe", name)
-                run = RUNS.get(config.kind) or implementation("vitlab.analysis.probes", config.kind, "run").run
-                found = run(train, test, config, progress)
-                numbers |= {f"{key}@{other}" if other else key: value for key, value in found.items()}
+                with around(whole):
+                    features, config = features or read(other), load("probe", name)
+                    found = find_run(config)(*features, config, progress)
+                    numbers |= {f"{key}@{other}" if other else key: value for key, value in found.items()}
     return numbers
+
+
+def find_run(config: Choice) -> Callable[..., dict[str, float | None]]:
+    """Find the function of a probe. Raises UserError for a module that does not exist or has no `run`."""
+    return RUNS.get(config.kind) or implementation("vitlab.analysis.probes", config.kind, "run").run
 
 
 def open_task(name: str, like: Task) -> Task:

@@ -12,18 +12,15 @@ from vitlab.config import UserError, printable, raise_all
 from vitlab.console import Console, tabulate
 from vitlab.files import write_json
 from vitlab.formatting import cut_lines, plural
-from vitlab.training.files import refuse_unwritable
+from vitlab.training.files import mark_output, refuse_output
 
 if TYPE_CHECKING:
     from vitlab.data.look import Look
 import argparse
-import hashlib
 import os
 import re
 import shlex
 import time
-from dataclasses import dataclass
-from timeit import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,10 +34,9 @@ from vitlab.files import write_text
 from vitlab.formatting import duration, whole
 
 if TYPE_CHECKING:
-    from vitlab.analysis.backbones import Backbone
-    from vitlab.data.base import Show
-    from vitlab.data.look import Picture
-    from vitlab.studies.advice import Network, Outcome
+    from vitlab.advice.backbones import Backbone
+    from vitlab.advice.compare import Network
+    from vitlab.advice.pictures import Pictures
 
 # ---- data
 
@@ -60,7 +56,7 @@ def look(words: Sequence[str]) -> int:
     parser.add_out("where to write data.html and data.json")
     parser.add_json()
     args = parser.parse_args(words)
-    _, facts, paths = look_into(args.folder.expanduser(), args.out)
+    _, facts, paths = look_into(args.folder.expanduser(), args.out, "data")
     if args.json:
         print(json.dumps(facts, indent=1))
     else:
@@ -70,15 +66,17 @@ def look(words: Sequence[str]) -> int:
     return 0
 
 
-def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list[Path]]":
-    """Look at a folder; return the look, its facts, and the page and the document written to OUT. Raises UserError."""
-    from vitlab.data.images import imagefolder  # numpy: the help does without
+def look_into(root: Path, out: Path | None, command: str) -> "tuple[Look, dict[str, Any], list[Path]]":
+    """Look at a folder for a command; return the look, its facts, the page and document written to OUT.
+
+    Raises UserError.
+    """
 
     raise_all(imagefolder.check_root(root))
     if out and out.resolve().is_relative_to(root.resolve()):
         raise UserError(f"--out {out}: is inside {root}, whose folders are classes; give another folder")
     if out:
-        refuse_unwritable(out)
+        refuse_output(out, command, root)
     from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
     from vitlab.data.opening import progress_bar
 
@@ -89,6 +87,7 @@ def look_into(root: Path, out: Path | None) -> "tuple[Look, dict[str, Any], list
         return found, facts, []
     from vitlab.reports.pages.data_look import write_data_page
 
+    mark_output(out, command, root)
     write_json(out / "data.json", facts)
     return found, facts, [write_data_page(out / "data.html", found, facts), out / "data.json"]
 
@@ -137,53 +136,9 @@ It compares classifiers that need no network, and classifiers on frozen features
 goes through each network once, and its features are kept in DIR/features. DIR/networks.yaml is a study that trains
 networks on these pictures; the next `vitlab advise` compares them, too."""
 FEWEST = 20  # pictures
-STEPS, SEEDS = 1000, [0, 1, 2]  # of networks; the steps are doubled while they limit one
+STEPS, SEEDS = 1000, [0, 1, 2]  # of networks; the steps are doubled while one is undertrained
 SCRATCH = ("vit_nano", "resnet_nano")
-TIMED = 5  # predictions
-FOR_COMPARING = 0.25  # of --hours, which features of networks leave
 SIDES = 32, 64  # pixels a side of networks from scratch, at least and at most
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """The pictures that can be read, of N files. groups (N,): copies, and pictures that a table keeps together.
-
-    held_out: bool (N,) where the folder or the table says which pictures are the test; None where it does not.
-    """
-
-    root: Path
-    files: "list[Picture]"
-    labels: np.ndarray
-    classes: tuple[str, ...]
-    groups: np.ndarray
-    held_out: np.ndarray | None
-    bits: int
-
-    @property
-    def paths(self) -> list[str]:
-        return [file.path for file in self.files]
-
-    @property
-    def digests(self) -> list[str]:
-        return [f"{file.digest:016x}" for file in self.files]
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.to_table().encode()).hexdigest()
-
-    @property
-    def side(self) -> int:
-        return int(np.median([min(file.height, file.width) for file in self.files]))
-
-    def to_table(self) -> str:
-        """Format the pictures as a CSV file for data=imagetable."""
-        from pandas import DataFrame
-
-        columns = {"file": self.paths, "label": [self.classes[label] for label in self.labels], "group": self.groups}
-        columns["digest"] = self.digests
-        if self.held_out is not None:
-            columns["split"] = np.where(self.held_out, "test", "train")
-        return DataFrame(columns).to_csv(index=False, lineterminator="\n")
 
 
 def advise(words: Sequence[str]) -> int:
@@ -230,9 +185,11 @@ parse_share = typed(
 )
 
 
-def list_folder(root: Path, out: Path, console: Console) -> Pictures:
+def list_folder(root: Path, out: Path, console: Console) -> "Pictures":
     """List the pictures of a folder, print what is left out, and write a look at it to OUT/data.html and data.json."""
-    look, facts, (page, _) = look_into(root, out)
+    from vitlab.advice.pictures import list_folder_pictures
+
+    look, facts, (page, _) = look_into(root, out, "advise")
     for picture in look.unreadable:
         console.say(printable(f"left out, cannot be read: {picture.path} ({picture.error})"))
     for skipped in look.skipped:
@@ -241,46 +198,29 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     if look.pairs:
         console.say(f"{plural(len(look.pairs), 'picture')} look like another one; copies stay on one side of a split")
     console.say(f"a look at the pictures: {page}")
-    groups = np.arange(len(look.pictures))
-    for pair in sorted(look.pairs, key=lambda pair: pair.second):
-        groups[pair.second] = groups[pair.first]
-    parts = {folder: part for part, folder in imagefolder.find_splits(root).items()}
-    tested = np.array([parts.get(part) == "test" for part, _ in look.places], dtype=bool)
-    rows = np.flatnonzero(tested | ~np.isin(groups, groups[tested]))  # no copies of test pictures
-    files, labels = [look.pictures[row] for row in rows], [look.classes.index(look.places[row][1]) for row in rows]
-    held_out = tested[rows] if parts else None
-    of_rows = np.array(labels, dtype=int), tuple(look.classes), groups[rows], held_out
-    return Pictures(root.resolve(), files, *of_rows, facts["bits"])
+    return list_folder_pictures(root, look, facts["bits"])
 
 
-def list_table(keys: Sequence[str], out: Path, console: Console) -> Pictures:
-    """List the pictures of data=imagetable. Raises UserError, also for a file that cannot be read."""
-    from vitlab.data.images import tables
-    from vitlab.data.look import read_pictures
+def list_table(keys: Sequence[str], out: Path, console: Console) -> "Pictures":
+    """List the pictures of data=imagetable, and mark OUT. Raises UserError, also for a file that cannot be read."""
+    from vitlab.advice.pictures import list_table_pictures
 
-    refuse_unwritable(out)
+    refuse_output(out, "advise", *keys)
     config = compose(TrainConfig, list(keys), base={"task": "classification"}).data
     if config.target != "class":
         raise UserError(f"data.target={config.target}: advise is for classes")
-    rows = tables.read_pictures(config)
-    root = Path(config.root).expanduser().resolve()
     with progress_bar(console) as progress:
-        files = read_pictures(root, [row[config.file] for row in rows], progress)
-    raise_all([f"data.root={root}: cannot read {file.path}: {file.error}" for file in files if file.error])
-    classes, labels, _ = tables.read_targets(config, rows)
-    names = [row[config.group] if config.group else f"{file.digest}" for row, file in zip(rows, files, strict=True)]
-    groups, held_out = np.unique(names, return_inverse=True)[1], None
-    if config.split:
-        held_out = np.isin(np.arange(len(rows)), tables.divide(config, rows, labels, groups)["test"])
-    return Pictures(root, files, labels, classes, groups, held_out, config.bits)
+        pictures = list_table_pictures(config, progress)
+    mark_output(out, "advise", *keys)
+    return pictures
 
 
-def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
+def compare(pictures: "Pictures", out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
     """Compare, print the answer, write OUT/advice.json and OUT/advice.html; return the exit code. Raises UserError."""
     with status_line("loading torch, timm and scikit-learn"):
-        from vitlab.analysis import backbones as frozen
+        from vitlab.advice import backbones as frozen
+        from vitlab.advice import compare as arrays
         from vitlab.reports import advice as report
-        from vitlab.studies.advice import COLORS, PIXELS, compare_candidates, find_mistakes, judge, make_splits
 
     given = None if args.backbones is None else [one for one in args.backbones.split(",") if one not in ("", "none")]
     networks: dict[str, Backbone] = {}
@@ -290,6 +230,8 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
     for source in frozen.DEFAULT if given is None else given:
         with collecting(problems):
             one = frozen.open_backbone(source, side)
+            if one.name in networks:
+                raise UserError(f"--backbones {source}: has the name of {opened[one.name]}; rename one of them")
             networks[one.name], opened[one.name] = one, source
     if problems and (given or not networks):
         raise UserError(problems if given else f"{problems[0]}; --backbones none compares without networks")
@@ -306,26 +248,26 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
     with progress_bar(console) as progress:
         for backbone in (frozen.PIXELS, *networks.values()):
             place = out / kept, backbone, pictures.root, pictures.paths, pictures.digests
-            shown = progress if backbone is frozen.PIXELS else within(deadline, args.hours, progress)
+            shown = progress if backbone is frozen.PIXELS else arrays.within(deadline, args.hours, progress)
             try:
                 features[backbone.name] = frozen.compute_features(*place, pictures.bits, shown)
             except RuntimeError as error:  # torch's, such as too little memory
                 failed.append(f"without {backbone.name}: {first_line(error)}")
                 console.say(failed[-1])
-        small = features[PIXELS]
-        features |= {PIXELS: frozen.scale_pixels(small), COLORS: frozen.count_colors(small)}
-        splits = make_splits(pictures.labels, pictures.groups, pictures.held_out)
-        outcomes = compare_candidates(features, pictures.labels, splits, progress, deadline)
+        small = features[arrays.PIXELS]
+        features |= {arrays.PIXELS: frozen.scale_pixels(small), arrays.COLORS: frozen.count_colors(small)}
+        splits = arrays.make_splits(pictures.labels, pictures.groups, pictures.held_out)
+        outcomes = arrays.compare_candidates(features, pictures.labels, splits, progress, deadline)
     write_text(out / "pictures.csv", pictures.to_table())
     trained, steps = read_networks(pictures, out)
-    answer = judge(outcomes, [*trained.values()], pictures.labels, pictures.groups, pictures.held_out)
+    answer = arrays.judge(outcomes, [*trained.values()], pictures.labels, pictures.groups, pictures.held_out)
     outcome = answer.chosen.outcome or outcomes[0]
-    mistakes = find_mistakes(outcome, pictures.labels)
+    mistakes = arrays.find_mistakes(outcome, pictures.labels)
     sentences = report.describe_advice(answer, mistakes, args.target) + failed
-    sources = [opened.get(one.candidate.features, "") for one in outcomes]
-    tuned = next((source for source in sources if source.startswith("timm:")), "")
-    sentences += write_study(pictures, out, tuned, trained, steps)
-    costs = describe_costs(outcome, features, networks, pictures.labels)
+    ranked = [one.candidate.features for one in outcomes]
+    tuned = [name for name in ranked if opened.get(name, "").startswith("timm:")][:1]
+    sentences += write_study(pictures, out, {name: opened[name] for name in tuned}, trained, steps)
+    costs = arrays.describe_costs(outcome, features, networks, pictures.labels)
     facts = report.summarize_advice(answer, sentences, mistakes, args.target, pictures.paths)
     if answer.chosen.network:
         facts["predictor"] = {"run": os.path.relpath(answer.chosen.network.folder, out)}
@@ -344,52 +286,18 @@ def compare(pictures: Pictures, out: Path, args: argparse.Namespace, begun: floa
     return 0
 
 
-def within(deadline: float, hours: float, progress: "Show") -> "Show":
-    """Return a `progress` of a network's features that raises RuntimeError if they would leave no time to compare."""
-    first: list[tuple[float, int]] = []  # after the first batch, in which the network warms up
-
-    def show(what: str, done: int, total: int) -> None:
-        progress(what, done, total)
-        now = time.monotonic()
-        first.append((now, done))
-        if len(first) > 2 and done < total / 2:  # later, little is to be won
-            left = (total - done) * (now - first[0][0]) / (done - first[0][1])
-            if now + left > deadline - FOR_COMPARING * 3600 * hours:
-                more = f"its features take {duration(left)} more, too long for --hours {hours:g}"
-                raise RuntimeError(f"{more}; give more hours, or a smaller --image-size")
-
-    return show
-
-
-def describe_costs(
-    outcome: "Outcome", features: dict[str, np.ndarray], networks: "dict[str, Backbone]", labels: np.ndarray
-) -> str:
-    """Describe the cost of a prediction: the least time of several in this process."""
-    from vitlab.studies.advice import fit_classifier, score
-
-    one, size = outcome.candidate, ""
-    x = features[one.features]
-    model = fit_classifier(one.kind, x, labels, np.arange(len(labels)))
-    took = min(repeat(lambda: score(model, x[:1], int(labels.max()) + 1), number=1, repeat=TIMED))
-    if network := networks.get(one.features):
-        picture = np.zeros((1, network.channels, *network.size), np.uint8)
-        took += min(repeat(lambda: network.embed(picture), number=1, repeat=TIMED))
-        size = f" and {network.megabytes:.0f} MB of weights"
-    return f"{one.name} takes {1000 * took:.1f} ms a picture once it is decoded{size}."
-
-
-def place_study(pictures: Pictures, out: Path, steps: int) -> Path:
+def place_study(pictures: "Pictures", out: Path, steps: int) -> Path:
     """Return the folder of the study of networks, beside OUT; other pictures have another."""
     name = re.sub(r"[^\w.+]+", "-", out.resolve().name).strip("-.+")
     return out.parent / f"{name}-{pictures.digest[:8]}-{steps}"
 
 
-def read_networks(pictures: Pictures, out: Path) -> "tuple[dict[str, Network], int]":
+def read_networks(pictures: "Pictures", out: Path) -> "tuple[dict[str, Network], int]":
     """Read the networks that studies of OUT/networks.yaml have trained, and the steps of the next study.
 
-    Where steps limit a network, the next study has twice as many.
+    Where a network is undertrained, the next study has twice the steps.
     """
-    from vitlab.studies.advice import Network
+    from vitlab.advice.compare import Network
     from vitlab.studies.results import load_results
 
     found, steps, places = {}, STEPS, {path: place for place, path in enumerate(pictures.paths)}
@@ -405,27 +313,27 @@ def read_networks(pictures: Pictures, out: Path) -> "tuple[dict[str, Network], i
                 right[held] += run.outcomes.means
                 tested[held] += 1
             hits, first = np.where(tested > 0, right, np.nan) / np.maximum(tested, 1), cell.rows[0]
-            limited = cell.limit == "budget"
-            found[name] = Network(name, hits, len(runs), first["steps"], limited, str(folder / first["run"]))
-        if not any(found[name].limited for name in results.by_model):
+            place = str(folder / first["run"])
+            found[name] = Network(name, hits, len(runs), first["steps"], cell.undertrained, place)
+        if not any(found[name].undertrained for name in results.by_model):
             break
         steps *= 2
     return found, steps
 
 
 def write_study(
-    pictures: Pictures, out: Path, tuned: str, trained: "Mapping[str, Network]", steps: int
+    pictures: "Pictures", out: Path, tuned: Mapping[str, str], trained: "Mapping[str, Network]", steps: int
 ) -> Iterator[str]:
     """Write OUT/networks.yaml, a study of the networks that are not trained enough; yield a sentence that names it.
 
-    tuned: the pretrained network to fine-tune, as in --backbones, or "".
+    tuned: the pretrained network to fine-tune, if any: its name -> as in --backbones.
     """
     models: dict[str, Any] = {name: {"model": name} for name in SCRATCH}
-    if tuned:
-        network, _, file = tuned.partition("=")
+    for name, source in tuned.items():
+        network, _, file = source.partition("=")
         first = {"init": str(Path(file).resolve())} if file else {"model.pretrained": True}
-        models[f"{network.removeprefix('timm:')} fine-tuned"] = {"model": network, "recipe": "finetune", **first}
-    models = {name: keys for name, keys in models.items() if name not in trained or trained[name].limited}
+        models[f"{name} fine-tuned"] = {"model": network, "recipe": "finetune", **first}
+    models = {name: keys for name, keys in models.items() if name not in trained or trained[name].undertrained}
     if not models:
         return
     side = min(max(16 * round(pictures.side / 16), SIDES[0]), SIDES[1])

@@ -33,7 +33,7 @@ from vitlab.files import write_json, write_text
 from vitlab.formatting import round_numbers
 from vitlab.hardware import count_cores
 from vitlab.studies.store import format_line
-from vitlab.training.files import RunFiles, refuse_unwritable, write_analysis
+from vitlab.training.files import RunFiles, mark_output, refuse_output, write_analysis
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,7 +127,7 @@ def evaluate(words: Sequence[str]) -> int:
     args = parser.parse_intermixed_args(words)
     config, changed = source_config(args.run, args.overrides, ("data", "train_size", "probes"))
     if args.out:
-        refuse_unwritable(args.out)
+        refuse_output(args.out, "eval", args.run)
     with status_line("loading torch, lightning and timm", quiet=args.json):
         from vitlab.analysis import probes
         from vitlab.tasks.base import evaluate as measure
@@ -152,7 +152,7 @@ def evaluate(words: Sequence[str]) -> int:
     scale = task.scale
     task.train_on(training_items(task.train, min(size, task.train.total), config.seed, config.subset))
     if scale is not None:  # numbers stay standardised by the run's own training targets
-        task.objective.scale = scale
+        task.scale = scale
     with progress_bar(console) as progress:
         if not subject.mismatch:
             options = {"detailed": True, "progress": progress}
@@ -175,6 +175,7 @@ def evaluate(words: Sequence[str]) -> int:
     else:
         show(head, results, subject, task)
     if args.out:
+        mark_output(args.out, "eval", args.run)
         for path in write(args.out, {**head, **results}, tables, subject, task.classes):
             print(path, file=console.file if args.json else None)
     return 0
@@ -261,7 +262,7 @@ def analyze(words: Sequence[str]) -> int:
     with collecting(problems):
         config, changed = source_config(args.run, overrides, ("data",))
         if args.out:
-            refuse_unwritable(args.out)
+            refuse_output(args.out, "analyze", args.run)
     raise_all(problems)
     with status_line("loading torch, lightning and timm"):
         from vitlab.analysis import examine, refusal
@@ -284,6 +285,8 @@ def analyze(words: Sequence[str]) -> int:
     if not applicable and not of_text:
         raise UserError(f"no analysis applies to {type(subject.model).__name__}")
     console = Console(stderr=True)
+    if args.out:
+        mark_output(args.out, "analyze", args.run)
     for number, (name, options) in enumerate(applicable.items(), start=1):
         try:
             with progress_bar(console) as progress:

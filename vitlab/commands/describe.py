@@ -18,7 +18,7 @@ from vitlab.config.groups import config_dir, list_keys, list_kind_keys
 from vitlab.config.schema import StudyConfig, TrainConfig
 from vitlab.console import Console, tabulate
 from vitlab.formatting import with_prefix
-from vitlab.training.files import refuse_unwritable
+from vitlab.training.files import mark_output, refuse_output
 
 # ---- describe
 
@@ -101,12 +101,12 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
 
     Returns the paths. Raises UserError for a model that adds none.
     """
+    refuse_output(folder, "describe", config.model.name)
     from vitlab import models
     from vitlab.analysis.pictures import position_distances, position_similarities
     from vitlab.models.base import as_model
     from vitlab.reports.figures import images, save_figure
 
-    refuse_unwritable(folder)
     model = models.build(config.model, **find_shape(config))
     table = as_model(model).position_table if config.model.modality == "image" else model.text.embed.positions
     if table is None:
@@ -114,6 +114,7 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
     table = table.detach().flatten(0, -2)
     found = {"table": table, "distance": position_distances(table), "similarity": position_similarities(table)}
     figures = [images.plot_positions(what, values.tolist(), config.model.name) for what, values in found.items()]
+    mark_output(folder, "describe", config.model.name)
     return [path for figure in figures for path in save_figure(figure, folder)]
 
 

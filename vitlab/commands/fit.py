@@ -15,50 +15,40 @@ from vitlab.commands.arguments import CommandParser, non_empty_path, number_betw
 from vitlab.config import UserError, choices_text, raise_all
 from vitlab.console import Console, tabulate
 from vitlab.formatting import amount, cut_lines, plural
-from vitlab.training.files import refuse_unwritable
+from vitlab.training.files import mark_output, refuse_output
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitlab.studies.best import BestLaw
-    from vitlab.studies.fit import Fit
+    from vitlab.statistics.fit import Fit
 
 DESCRIPTION = """Fit scaling laws to the errors in a CSV file or JSON lines, one per group, and find where they cross.
 
   vitlab fit runs/quick/results.csv
   vitlab fit runs/text_quick/results.csv --y loss --out fits
   vitlab fit benchmark.csv --x "Seen Examples" --y Loss --group Task,Model --up-to 1e8 --json
-results.csv of a study gives the laws and crossovers of its report, which leave out cells that more steps would help.
+results.csv of a study gives the laws and crossovers of its report, which leave out undertrained cells.
 Equal sizes are runs of several seeds, told apart by the column `seed` where there is one. Crossovers are sought within
 groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest.
 A column that rises with the data is refused: a law is of what falls.
 
-  vitlab fit runs/trials/results.csv --best recipe.lr
-  vitlab fit steps.csv --best lr --x N,D --y loss --up-to 1e9
---best fits the value of a column, such as the rate, at which --y is least, as a law of --x, to runs that tried several
-values at each size. By default --x is train_size with params and steps where these vary, and --y the error on
-validation items. Of a study with budgets of FLOPs: --best params --x budget --group family.
-
   vitlab fit runs.csv --x N,D --y loss
-Two columns of --x without --best: L(N, D) = E + A/N^alpha + B/D^beta by Hoffmann et al. (2022), with intervals."""
+Two columns of --x: L(N, D) = E + A/N^alpha + B/D^beta by Hoffmann et al. (2022), with intervals."""
 CROSSING = ("size", "low", "high", "inside", "p_none", "claim", "reason")  # of each crossover in the document
 MOST_PAIRS = 15  # of more, those without a crossover are counted
 MOST_COMPARED = 500  # pairs
 LAWS = ("auto", "m1", "m2", "m3", "m4")
 FEWEST = 3  # sizes of a fit
-SIZES = ("train_size", "params", "steps")  # of --best
-FOLLOWS = 0.1  # of its spread: what other sizes leave of one that follows from them
 
 
 def fit(words: Sequence[str]) -> int:
     parser = CommandParser("fit", DESCRIPTION)
     add = parser.add_argument
     add("csv", type=non_empty_path, metavar="CSV")
-    add("--x", metavar="COLUMN", help="sizes (default: train_size); several with --best, or N,D")
-    add("--y", metavar="COLUMN", help="errors, or a loss (default: error)")
+    add("--x", default="train_size", metavar="COLUMN", help="sizes, or parameters and data N,D (default: train_size)")
+    add("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
     add("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model, if any)")
     add("--law", choices=LAWS, default="auto", help="default: auto, the mean of m2, m3 and m4")
-    add("--best", metavar="COLUMN", help="fit the column's best value as a law of --x")
     add("--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest")
     parser.add_json()
     parser.add_out("fits.json and the figure, as SVG and PNG, go here")
@@ -67,9 +57,8 @@ def fit(words: Sequence[str]) -> int:
     if args.csv.is_dir():
         raise UserError(f"{args.csv}: is a folder; give a CSV file, of a study {args.csv / 'results.csv'}")
     group = split_names(args.group)
-    if args.best is not None or "," in (args.x or ""):
-        return fit_several_sizes(args, group, limit)
-    args.x, args.y = args.x or "train_size", args.y or "error"
+    if "," in args.x:
+        return fit_surfaces(args, group)
     of_study = None
     default = (args.x, args.group, args.law, args.up_to) == ("train_size", "model", "auto", None)
     if default and args.csv.name == "results.csv" and (args.csv.parent / "study.yaml").is_file():
@@ -81,16 +70,16 @@ def fit(words: Sequence[str]) -> int:
     if of_study is None:
         points = read_points(args.csv, args.x, args.y, group, limit)
     if args.out is not None:
-        refuse_unwritable(args.out)
+        refuse_output(args.out, "fit", args.csv)
     from vitlab.data.opening import progress_bar
-    from vitlab.studies.crossover import crossover, data_multiplier
-    from vitlab.studies.fit import fit_points
+    from vitlab.statistics.crossover import crossover, data_multiplier
+    from vitlab.statistics.fit import fit_points
 
     fits, compared = {(name,): fit for name, fit in of_study.by_model.items()} if of_study else {}, []
     with progress_bar(Console(stderr=True)) as progress:
         for name, some in points.items():
             progress("fitting", len(fits), len(points))
-            fits[name] = fit_points(**some, law=args.law, limit=limit)
+            fits[name] = fit_points(**some, law=args.law, up_to=limit)
         trends = [fit.runs.trend for fit in fits.values()]
         if (rising := trends.count(1)) > trends.count(-1):
             top = "1" if max(some["errors"].max() for some in points.values()) <= 1 else "100"
@@ -127,8 +116,9 @@ def put_out(args: Namespace, document: dict[str, Any], plot: Callable[[Any], Any
         from vitlab.files import write_json
         from vitlab.reports.figures import metric, save_figure
 
-        path = args.out / ("best.json" if args.best else "fits.json")
-        write_json(path, document["groups"] if args.best else document)
+        mark_output(args.out, "fit", args.csv)
+        path = args.out / "fits.json"
+        write_json(path, document)
         print(path, *(save_figure(plot(metric), args.out) if plot else ()), sep="\n", file=sys.stderr)
     return 0
 
@@ -148,7 +138,8 @@ def describe_fit(fit: "Fit") -> dict[str, Any]:
 
 def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     """Print the laws as a table, then a sentence per crossover, and per known multiplier."""
-    from vitlab.studies.crossover import describe_crossover, describe_multiplier, make_law_table
+    from vitlab.statistics.crossover import describe_crossover, describe_multiplier
+    from vitlab.studies.laws import make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     header, *rows = make_law_table(fits, y)
@@ -166,120 +157,46 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     console.print(f"Intervals: {ways}. Hold-out: the factor of misses at the largest sizes.", soft_wrap=True)
 
 
-# ---- the best value, L(N, D)
+# ---- L(N, D)
 
 
-def fit_several_sizes(args: Namespace, group: list[str], limit: float) -> int:
-    """Fit, show and save of each group the law of the best value of a column, or without --best L(N, D)."""
-    from vitlab.studies.best import fit_best
-    from vitlab.studies.compute import fit_surface
+def fit_surfaces(args: Namespace, group: list[str]) -> int:
+    """Fit, show and save L(N, D) of each group."""
+    from vitlab.statistics.surfaces import fit_surface
     from vitlab.studies.readers import RISING, as_number, describe_metric
 
-    best, option = [args.best] * (args.best is not None), f"--best {args.best}" if args.best else f"--x {args.x}"
+    x, y, option = split_names(args.x), args.y, f"--x {args.x}"
     if args.law != "auto":
         raise UserError(f"--law {args.law}: is a law of errors; leave it out with {option}")
-    if not best and (limit < math.inf or len(split_names(args.x)) != 2):
-        raise UserError(f"{option}: fits L(N, D) without --best; give two columns, without --up-to")
-    table = read_table(args.csv, [*best, *(split_names(args.x) if args.x else SIZES), *group, "trial"])
+    if args.up_to is not None or len({*x, y}) != 3 or len(x) != 2:
+        raise UserError(f"{option}: fits L(N, D); give two columns other than --y, without --up-to")
+    table = read_table(args.csv, [*x, *group])
     if "model" not in table:
         table["model"] = "all"
-    if args.y is None and "validation_accuracy" in table:
-        table["validation_error"] = (1 - table.validation_accuracy.map(as_number)).map(str)
-    y = args.y or next((key for key in ("validation_error", "validation_loss", "error") if key in table), "loss")
-    x = split_names(args.x) if args.x else [key for key in SIZES if key == SIZES[0] or key in table]
-    check_columns(args.csv, table, {"best": best, "x": x, "y": [y], "group": group})
-    if "budget" in x:  # flops=1e+12
-        table["budget"] = table.budget.str.rpartition("=")[2]
-    columns = [*x, *best, y]
-    if len({*columns}) < len(columns):
-        raise UserError("--best, --x, --y: name a column twice; give different ones")
+    check_columns(args.csv, table, {"x": x, "y": [y], "group": group})
     if (what := describe_metric(y)[1]) is not None and what < len(RISING):
-        raise UserError(f"--y {y}: rises where a recipe is better; give a column of errors, such as 1 - {y}")
-    numbers = table[columns].map(as_number)
-    rows = (numbers[[*x, *best]] > 0).all(axis=1) & (numbers[y] >= 0)  # without trials that diverged
+        raise UserError(f"--y {y}: rises where a model is better; give a column of errors, such as 1 - {y}")
+    numbers = table[[*x, y]].map(as_number)
+    rows = (numbers > 0).all(axis=1)  # without runs that diverged
     if not rows.any():
         raise UserError(f"{option}: {args.csv} has no line with positive numbers as {', '.join(numbers)}")
-    numbers = numbers[rows]
-    if not numbers[y].any():
-        raise UserError(f"--y {y}: all its values are 0, which has no logarithm")
-    numbers[y] = numbers[y].clip(lower=numbers[y][numbers[y] > 0].min() / 2)  # no logarithm of 0
     if args.out is not None:
-        refuse_unwritable(args.out)
-    laws: dict[str, Any] = {}
-    of_group: dict[str, list[str]] = {}
-    problems = []
-    for name, found in numbers.groupby([table[key][rows] for key in group], sort=False):
-        label = ", ".join(name)
-        of_group[label] = x if args.x else list_varied(found[x])
-        parts = [found[key].to_numpy() for key in (*best, y)]
+        refuse_output(args.out, "fit", args.csv)
+    laws, problems = {}, []
+    for name, found in numbers[rows].groupby([table[key][rows] for key in group], sort=False):
         try:
-            if best:
-                numbered = "trial" in table and table.trial[rows].str.strip().ne("").all()
-                recipes = table["trial" if numbered else args.best][found.index].factorize()[0]
-                laws[label] = fit_best(found[of_group[label]].to_numpy(), *parts, recipes, limit)
-            else:
-                laws[label] = fit_surface(*found[x].to_numpy().T, *parts)
+            laws[", ".join(name)] = fit_surface(*found.to_numpy().T)
         except UserError as error:
-            problems.append(f"{option}: {args.csv}, {label}: {error}")
+            problems.append(f"{option}: {args.csv}, {', '.join(name)}: {error}")
     if not laws:
         raise UserError(cut_lines(problems, 20))
     lost = int((~rows).sum())
     lines = [f"{args.csv}: {plural(lost, 'line')} without positive {', '.join(numbers)}"] * bool(lost)
     for line in [*lines, *cut_lines(problems, 20)]:
         print(f"vitlab: left out: {line}", file=sys.stderr)
-    if not best:
-        for name, law in {} if args.json else laws.items():
-            Console(width=None if sys.stdout.isatty() else 120).say(f"{name}: {law.describe()}.")
-        return put_out(args, {"x": x, "y": y, "groups": {name: asdict(law) for name, law in laws.items()}})
-    groups = {
-        name: {
-            "exponents": dict(zip(of_group[name], law.exponents.tolist(), strict=True)),
-            "best": dict(zip(map(name_size, law.sizes), law.best.tolist(), strict=True)),
-            "at_edge": [name_size(size) for size in law.sizes[law.at_edge]],
-            "predict": dict(zip(map(name_size, law.asked), law.predict(law.asked).tolist(), strict=True)),
-        }
-        for name, law in laws.items()
-    }
-    if not args.json:
-        show_best(laws, of_group, args.best, y)
-    document = {"best": args.best, "y": y, "groups": groups}
-    return put_out(args, document, lambda metric: metric.plot_best_laws(laws, x[0], args.best))
-
-
-def list_varied(sizes: "pd.DataFrame") -> list[str]:
-    """List the quantities that vary and do not follow from those before them."""
-    import numpy as np
-
-    kept: list[str] = []
-    for key, logs in np.log(sizes).items():
-        others = np.column_stack([np.ones(len(sizes)), np.log(sizes[kept])])
-        left = logs - others @ np.linalg.lstsq(others, logs)[0]
-        if not kept or left.std() > max(FOLLOWS * logs.std(), 1e-9):
-            kept.append(key)
-    return kept
-
-
-def name_size(size: Sequence[float]) -> str:
-    return ", ".join(f"{part:.6g}" for part in size)
-
-
-def show_best(laws: Mapping[str, "BestLaw"], of_group: Mapping[str, list[str]], best: str, y: str) -> None:
-    """Print each law as a row, then a line for each one with a best value at the edge of those tried."""
-    console, rows = Console(width=None if sys.stdout.isatty() else 120), []
-    for name, law in laws.items():
-        powers = [
-            f"{x}^{a:.2f} ({b:.2f} to {c:.2f})" for x, (a, b, c) in zip(of_group[name], law.exponents, strict=True)
-        ]
-        for size, (value, low, high) in zip(law.asked, law.predict(law.asked), strict=True):
-            text = f"{value:.3g} ({low:.3g} to {high:.3g})" if high / low < law.tried else "unknown from these runs"
-            rows.append([name, " ".join(powers), name_size(size), text])
-            name, powers = "", []
-    console.print(tabulate(["", f"best {best} goes with (90%)", "at", f"best {best} (90%)"], rows))
-    for name, law in laws.items():
-        if law.at_edge.any():
-            edges = "; ".join(map(name_size, law.sizes[law.at_edge]))
-            console.say(f"{name}: the best {best} is at the edge of the range that was tried at {edges}; widen it.")
-    console.say(f"Best: of the lowest {y}. Intervals: over recipes, and how far sizes scatter about the law.")
+    for name, law in {} if args.json else laws.items():
+        Console(width=None if sys.stdout.isatty() else 120).say(f"{name}: {law.describe()}.")
+    return put_out(args, {"x": x, "y": y, "groups": {name: asdict(law) for name, law in laws.items()}})
 
 
 # ---- the errors in a file

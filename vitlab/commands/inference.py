@@ -29,7 +29,7 @@ from vitlab.files import read_json, read_utf8, write_json, write_text
 from vitlab.formatting import cut_names, plural
 from vitlab.studies.store import format_line
 from vitlab.tasks.metrics import METRICS
-from vitlab.training.files import RunFiles, refuse_unwritable
+from vitlab.training.files import RunFiles, refuse_file, refuse_unwritable
 
 if TYPE_CHECKING:
     from vitlab.training.checkpoints import LoadedRun
@@ -70,7 +70,7 @@ def predict(words: Sequence[str]) -> int:
         from vitlab.training.predict import Predictor
 
         if advised is not None:
-            from vitlab.studies.advice import AdvisedClassifier
+            from vitlab.advice.compare import AdvisedClassifier
 
     predictor = Predictor(args.run) if advised is None else AdvisedClassifier(Path(args.run), advised)
     if args.csv and predictor.fills:
@@ -221,8 +221,6 @@ def find_conflicts(args: argparse.Namespace, sampling: Sequence[str]) -> Iterato
         yield "--input and --out: give both, also for --reference; to print what is written, give --prompt alone"
     elif args.out and args.out.is_dir():
         yield f"--out {args.out}: is a folder; give a file"
-    elif args.out and args.out.resolve() in (args.input.resolve(), args.reference and args.reference.resolve()):
-        yield f"--out {args.out}: is the file of --input or --reference; give another"
 
 
 def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -243,7 +241,7 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
             f"--input={args.input} has {len(columns['input'])}; give a reference for each line"
         )
     with collecting(problems):
-        refuse_unwritable(args.out.absolute().parent)
+        refuse_file(args.out, "--out")
     raise_all(problems)
     return columns
 
@@ -343,7 +341,7 @@ def export(words: Sequence[str]) -> int:
     if (hub or path.suffix not in (".safetensors", ".onnx")) and (path.suffix or path.is_file()):
         wanted = "a file that ends in .safetensors or .onnx, or a folder for transformers"
         raise UserError(f"{path}: give {'a folder without a dot in its name' if hub else wanted}")
-    refuse_unwritable(path.parent, "FILE")
+    refuse_unwritable(path, "FILE") if path.is_dir() else refuse_file(path, "FILE")
     with status_line("loading torch, lightning and timm"):
         from vitlab.models.base import as_model
         from vitlab.models.export import compare_onnx, save_onnx, save_safetensors, save_timm

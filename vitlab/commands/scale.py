@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from vitlab.commands.arguments import (
 )
 from vitlab.commands.executors import check_executor, find_start, start_server
 from vitlab.config import UserError, collecting, raise_all, resolved
-from vitlab.config.checks import TRIALS
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console, tabulate
@@ -32,11 +31,11 @@ from vitlab.data.opening import hash_data, open_data, progress_bar
 from vitlab.data.split import NESTED, long_tail, size_problems, write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
+from vitlab.statistics.fit import FEWEST_AVERAGED
 from vitlab.studies.claims import Held, hold, read_claim
-from vitlab.studies.fit import FEWEST_AVERAGED
 from vitlab.studies.grid import TRIAL, compose_models, compose_study, make_spec, name_run, name_trial
-from vitlab.studies.rounds import Design, Question, Spending, Target, plan_round
-from vitlab.studies.status import Display, StatusReader, is_finished
+from vitlab.studies.rounds import Question, Spending, Target, plan_round
+from vitlab.studies.status import Display, StatusReader
 from vitlab.studies.store import RunKey, StudyFiles, collect, list_missing
 from vitlab.training.files import refuse_changes, source_of, source_problems
 
@@ -80,9 +79,9 @@ def main(words: Sequence[str]) -> int:
     about = "add seeds where the 95%% interval of a mean reaches further than this to either side; sets margin=POINTS"
     add("--until", type=positive_number, metavar="POINTS", help=about)
     add("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
-    about = "take so long, with the runs that tell most about a question; again with a time: continue"
+    about = "take so long, or less, with a seed after another until a question is decided; again with a time: continue"
     add("--spend", type=parse_time, metavar="TIME", help=about)
-    about = "the question: crossover (default), leader@N, law@N or best@N, N a training-set size"
+    about = "the question: crossover (default) or leader@N, N a training-set size"
     add("--find", metavar="QUESTION", help=about)
     add("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
     args = parser.parse_intermixed_args(words)
@@ -115,12 +114,6 @@ def main(words: Sequence[str]) -> int:
             "--executor slurm"
         )
     files = StudyFiles(folder)
-    if not (args.dry_run or target) and is_finished(files, config, console := Console(stderr=True)):
-        console.say(files.last_start()["headline"])
-        from vitlab.studies.results import load_results
-
-        show(load_results(folder))
-        return 0
     files.refuse(config)
     if not files.config_path.exists():  # a study that continues may no longer need them
         sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
@@ -154,13 +147,14 @@ def scale(
         console.say(f"vitlab: {warning}")
     question = target if isinstance(target, Question) else None
     if question:
-        design = make_design(plan, question)
+        cells = list_cells(plan, question)
         plan.specs.clear()
     if target and continued:  # what earlier rounds asked for comes before the next one
         earlier = [key for key in files.run_keys() if key[0] in plan.by_variant and (question or key[1] in plan.sizes)]
         add_specs(plan, earlier)
-    if question:
-        add_specs(plan, design.pilots)
+    if question:  # first a run of each model at its smallest size, which tells what others cost
+        least = min(size for _, size in cells)
+        add_specs(plan, [(*of, config.seeds[0]) for of in cells if dry_run or of[1] == least])
     if dry_run:
         startup = time.perf_counter() - began
         elsewhere = config.executor.gpus and config.executor.kind != "local"
@@ -177,8 +171,6 @@ def scale(
             files.refuse(config)
         missing = find_missing(files, plan, console)
         add_runs(files, plan)
-        if question:  # a start without --spend asks for the whole grid
-            write_json(files.start_path, {**files.last_start(), "asked": str(question)})
     added = [parts for parts in missing.values() if "training" not in parts]
     to_train = len(missing) - len(added)
     if detach and (number := min(plan.jobs, to_train + len(added))):
@@ -196,7 +188,7 @@ def scale(
         while target:
             stopped = {(spec.config["variant"], spec.size) for spec in plan.specs if spec.name in failed}
             if question:
-                added, text = spending.plan(design, plan.jobs, stopped)
+                added, text = spending.plan(cells, config.seeds, plan.jobs, stopped)
             else:
                 rows = [r for r in files.finished_rows() if name_trial(r["model"], r.get("trial")) in plan.by_variant]
                 added, text = plan_round([r for r in rows if r["train_size"] in plan.sizes], target, stopped)
@@ -216,28 +208,24 @@ def scale(
     return 1 if failed else 0
 
 
-def make_design(plan: "Plan", question: Question) -> Design:
-    """Choose the runs that a question may ask for. Raises UserError where this study cannot answer it."""
-    models: dict[str, list[str]] = {}
-    for name in plan.by_variant:
-        models.setdefault(name.partition(TRIAL)[0], []).append(name)
+def list_cells(plan: "Plan", question: Question) -> dict[tuple[str, int], int]:
+    """List the steps of a run of each (trial, size) that tells about a question, the smallest sizes first.
+
+    Raises UserError where this study cannot answer it.
+    """
+    models = {name.partition(TRIAL)[0] for name in plan.by_variant}
     compared = len(models), len({model.family for model in plan.by_variant.values()})
-    split, strata = plan.task.train, plan.task.strata
-    others = "--find law@N or best@N" if len(models) == 1 else "--find leader@N"
-    if (question.kind == "crossover" and 2 not in compared) or (question.kind == "leader" and len(models) == 1):
+    if len(models) == 1 or (question.size is None and 2 not in compared):
         has = f"compares two models, and this study has {len(models)}"
-        raise UserError(f"--find {question}: {has}; give models=[A,B], or {others}")
-    if question.of_cells:
-        problems = size_problems([question.size], split, strata, plan.data.name, "N")
+        raise UserError(f"--find {question}: {has}; give models=[A,B]{', or --find leader@N' * (len(models) > 1)}")
+    if question.size is not None:
+        problems = size_problems([question.size], plan.task.train, plan.task.strata, plan.data.name, "N")
         raise_all([f"--find {question}: {line.removesuffix(' or all')}" for line in problems])
     elif len(plan.sizes) < FEWEST_AVERAGED:
         raise UserError(f"--find {question}: a law needs {FEWEST_AVERAGED} sizes and this study has {len(plan.sizes)}")
-    more = [float(f"{math.sqrt(one * two):.2g}") for one, two in pairwise(sorted(plan.sizes))]
-    more = [int(size) for size in (*more, min(2 * max(plan.sizes), split.total))]
-    more = [size for size in more if not size_problems([*plan.sizes, size], split, strata)]
-    first = [question.size] if question.of_cells else sorted(plan.sizes)[:FEWEST_AVERAGED]
-    sizes = first if question.of_cells else sorted({*plan.sizes, *more})
-    return Design(models, first, sizes, plan.config.seeds, given=TRIALS not in plan.config.tune)
+    sizes, seed = sorted(plan.sizes) if question.size is None else [question.size], plan.config.seeds[0]
+    specs = [make_spec(plan.variants[name], size, seed) for size in sizes for name in plan.by_variant]
+    return {(spec.variant, spec.size): plan.steps(spec) for spec in specs}
 
 
 def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> dict[str, list[str]]:
@@ -280,7 +268,7 @@ def add_runs(files: StudyFiles, plan: "Plan") -> None:
 
     keys = [spec[:3] for spec in plan.specs]
     settled = {name: model.settled for name, model in plan.by_variant.items()}
-    config = files.add_start({**resolved(plan.config), "settled": settled}, keys, plan.headline(0))
+    config = files.add_start({**resolved(plan.config), "settled": settled}, keys)
     drawn = write_manifests(files, plan)
     write_samples(plan.task, plan.data, config["sizes"], files.figures, *min(drawn))
 
@@ -409,10 +397,12 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
     write_report(results)
     (files.folder / LOG).unlink(missing_ok=True)
     log_study(results)
-    show(results, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
+    lacking = {run: error for run in results.run_files if (error := files.run(run).error())}  # analyses or probes
+    errors = {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in {**lacking, **failed}.items()}
+    show(results, errors)
 
 
-def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
+def show(results: "Results", failed: Mapping[str, str]) -> None:
     """Print a study's findings, why runs of this start failed, and where the files are."""
     from vitlab.reports.provenance import advise_tuning
     from vitlab.reports.wandb import WAITING, list_uploads
@@ -423,7 +413,7 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
         print_table(make_size_table(results))
     for text in filter(None, [*headline(results), advise_tuning(results)]):
         console.print(escape(text), highlight=False)
-    for run, error in (failed or {}).items():
+    for run, error in failed.items():
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)
     console.say(f"report   {files.report_path}")
     console.say(f"results  {files.results_path}")

@@ -25,7 +25,7 @@ from vitlab.console import Console
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.studies.status import COUNTED, RunState, StatusReader, StudyStatus, make_table
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import refuse_folder, refuse_unwritable
+from vitlab.training.files import mark_output, refuse_output, refuse_unwritable
 from vitlab.training.launch import Stopping
 
 if TYPE_CHECKING:
@@ -208,9 +208,9 @@ Several studies, runs of `vitlab train` and runs of other programs become one st
   vitlab report results.csv
   vitlab report sweep/ --model args.arch --size n_train --metric eval_top1
 A source is a study, a run, a folder of runs, or a file or folder of Hugging Face's Trainer, timm, Lightning,
-TensorBoard, W&B, MLflow, trackio or scikit-learn, or a table (docs/others.md). What is model, size, seed and metric is
-guessed and said."""
-GUESSED = ("model", "size", "seed", "metric")
+TensorBoard, W&B, MLflow, trackio or scikit-learn, or a table. What is model, size, seed and metric have exact names
+(docs/others.md) or are given; what is neither is asked."""
+KEYS = ("model", "size", "seed", "metric")
 
 
 def report(words: Sequence[str]) -> int:
@@ -222,8 +222,10 @@ def report(words: Sequence[str]) -> int:
     parser.add_argument("--wandb", action="store_true", help=about)
     parser.add_json()
     others = parser.add_argument_group("several sources, or runs of other programs")
-    for key in GUESSED:
+    for key in KEYS:
         others.add_argument(f"--{key}", metavar="KEY", help=f"the {key}{', or none' if key != 'metric' else ''}")
+    about = "names of runs or folders, as {model}-n{size}-s{seed}"
+    others.add_argument("--name", metavar="PATTERN", help=about)
     about = "the metric falls, or rises, as runs get better (default: by its name)"
     others.add_argument("--lower-is-better", action=argparse.BooleanOptionalAction, help=about)
     about = "what guessing gets right, from 0 to 1"
@@ -236,18 +238,19 @@ def report(words: Sequence[str]) -> int:
     from vitlab.studies.others import load_others
     from vitlab.studies.results import load_results
 
-    options = {key: vars(args)[key] for key in (*GUESSED, "lower_is_better", "chance", "ignore", "reader", "out")}
+    options = {key: vars(args)[key] for key in (*KEYS, "name", "lower_is_better", "chance", "ignore", "reader", "out")}
     if not args.reader and len(args.studies) == 1 and (Path(args.studies[0]) / "study.yaml").exists():
         given = [key.replace("_", "-") for key in options if options[key] is not None]
         raise_all(f"--{key}: is for several sources, or runs of other programs" for key in given)
         return rewrite(load_results(args.studies[0]), wandb=args.wandb, runs=args.runs, as_json=args.json)
     out = args.out or Path("runs") / f"{Path(args.studies[0]).resolve().stem}-report"
-    refuse_folder(out, "results.csv")
+    refuse_output(out, "report", *args.studies)
     results = load_others(args.studies, **options | {"out": out})
     command = shlex.join(["vitlab", "report", *(word for word in words if word != "--json")])
     results.config["commands"] = [("write this page again", command)]
     said = ", ".join(f"{key} = {text}" for key, text in results.config["read_as"].items())
     print(said, *results.config["notes"], headline(results)[0], sep="\n", file=sys.stderr)
+    mark_output(out, "report", *args.studies)
     return rewrite(results, wandb=args.wandb, runs=args.runs, as_json=args.json)
 
 

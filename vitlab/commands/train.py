@@ -118,6 +118,8 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
             return 1
         raise
     show(result, RunFiles(folder))
+    if error := RunFiles(folder).error():  # of analyses or probes: the run itself is done
+        console.say(f"vitlab: {error}")
     return 0
 
 

@@ -1,24 +1,25 @@
 """`vitlab verify`: train a finished run again and compare what it gives now with what it gave then."""
 
-import itertools
 import json
 import math
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import ne
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitlab.commands.arguments import CommandParser, non_empty_path, positive_integer, status_line
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.config.identity import count_parts, identity
 from vitlab.console import Console
 from vitlab.data.opening import open_data
-from vitlab.formatting import plural
+from vitlab.files import read_json
+from vitlab.formatting import cut_names, plural
 from vitlab.studies.status import Display, RunState, StudyStatus
-from vitlab.tasks.metrics import Metric, main_metric
-from vitlab.training.files import Progress, RunFiles, source_of
+from vitlab.training.files import RETRAINED, Progress, RunFiles, source_of
 from vitlab.training.launch import Stopping
 
 if TYPE_CHECKING:
@@ -28,13 +29,34 @@ DESCRIPTION = """Train a finished run again in a temporary folder, from its conf
 
   vitlab verify runs/quick/vit_nano-n500-s0
   vitlab verify runs/quick/vit_nano-n500-s0 --steps 100    # compare its first steps only
-The answer is one of: equal bit for bit; equal within rounding; within the interval of the seeds, of its study or of
---seeds; or the step from which it differs. What has changed since is listed. Exit code 3 if it differs.
+Compared are the rows of metrics.jsonl, the result, the weights, the outcomes on the test items and generated texts.
+The answer is one of: equal bit for bit; equal within rounding; cannot be verified, as a file is gone or damaged; or
+the step from which it differs. What has changed since is listed. Exit code 3 for the last two answers.
 What to expect on which machine: docs/reproducing.md"""
-ROUNDING = 1e-3  # the largest relative difference of a loss, or of any validation metric, that counts as rounding
+ROUNDING = 1e-3  # the largest relative difference of a number that counts as rounding
+RATE = "train/lr"  # follows from the step and the configuration: its rounding is of a last digit
+RATE_ROUNDING = 1e-9
 TIMES = ("wall_s", "train/images_per_s")
-FEWEST = 3  # seeds of an interval
-EXIT_CODES = {"equal": 0, "rounding": 0, "seeds": 0, "differs": 3}
+# keys of a result that say where and when: `list_changes` compares the settings and the environment
+CIRCUMSTANCES = {"run", "id", "settings", "environment", "precision", "finished_at", "wandb", "shared_steps"}
+CIRCUMSTANCES |= {"wall_s", "images_per_s", "probe_s", "mfu"}
+# computed from numbers that are compared, by steps that rounding may move: counts of items, a slope of logarithms
+DERIVED = ("by_class", "validation_slope")
+EXIT_CODES = {"equal": 0, "rounding": 0, "incomplete": 3, "differs": 3}
+
+
+class Difference(NamedTuple):
+    """A value that differs; `size` is the relative difference, None if rounding cannot be the cause."""
+
+    step: int
+    name: str
+    then: Any = None
+    now: Any = None
+    size: float | None = None
+
+    @property
+    def is_rounding(self) -> bool:
+        return self.size is not None and self.size <= (RATE_ROUNDING if self.name == RATE else ROUNDING)
 
 
 def verify(words: Sequence[str]) -> int:
@@ -42,40 +64,31 @@ def verify(words: Sequence[str]) -> int:
     add = parser.add_argument
     add("run", type=non_empty_path, metavar="RUN")
     add("--steps", type=positive_integer, metavar="N", help="train and compare the first N steps only")
-    add("--seeds", type=positive_integer, default=0, metavar="N", help="if it differs, train N other seeds to compare")
     parser.add_json()
     args = parser.parse_args(words)
     files = RunFiles(args.run)
     then, config = files.finished_result(), files.config()
+    if not isinstance(then.get("steps"), int):
+        raise UserError(f"{files.result_path}: steps: missing or of another type; {RETRAINED}")
     steps = args.steps if args.steps and args.steps < then["steps"] else None
     if not (rows := files.metrics()):
         raise UserError(f"{args.run}: its metrics.jsonl has no rows, so there is nothing to compare")
     if steps and steps < (first := rows[0]["step"]):
         raise UserError(f"--steps {steps}: the run's first numbers are of step {first}; give at least {first}")
-    if not steps and not files.weights_path.is_file():
-        raise UserError(f"{args.run}: its checkpoint is gone; --steps N compares the rows of its first steps")
     again = {**config, "analyses": [], "probes": [], "eval_on": [], "wandb": {**config["wandb"], "mode": "off"}}
     again["trainer"] = {**config["trainer"], "devices": 1, "nodes": 1, "accumulate": count_parts(config["trainer"])}
     with tempfile.TemporaryDirectory(prefix="vitlab-verify-") as folder:
         run, now = train_again(compose(TrainConfig, base=again), files, Path(folder) / "again", steps)
-        changes, same = list_changes(files, then, run), identity(config, run.data_hash) == then.get("id")
+        changes = list_changes(files, then, run)
         if identity(config, files.data_hash() or run.data_hash) != then.get("id"):
             changes.insert(0, "config.yaml: is not the configuration that was trained")
+        same = identity(config, run.data_hash) == then.get("id")
         document = {
             "run": str(args.run),
             "steps": steps or then["steps"],
-            **compare(files, run.files, then, now, steps),
+            **compare(files, run.files, then, now, steps, same=same),
+            "changes": changes,
         }
-        if document["verdict"] == "differs" and same and now and now["status"] == "finished":
-            metric = main_metric([then])
-            values = {**of_study(files, then, metric), then["seed"]: metric.value(then)}
-            free = (seed for seed in itertools.count(then["seed"] + 1) if seed not in values)
-            for seed in list(itertools.islice(free, args.seeds)):
-                other = compose(TrainConfig, [("seed", seed)], base=again)
-                values[seed] = metric.value(train_again(other, files, Path(folder) / f"seed-{seed}", None)[1] or {})
-            known = [value for value in values.values() if value is not None]
-            document |= place_among_seeds(metric, known, metric.value(now))
-    document["changes"] = changes
     if args.json:
         print(json.dumps(document, indent=1))
     else:
@@ -91,25 +104,27 @@ def train_again(
         from vitlab.studies.experiment import train_and_test
         from vitlab.training.load import refuse_other_source
         from vitlab.training.loop import Diverged, Hooks, Interrupted
-        from vitlab.training.run import Run
+        from vitlab.training.run import plan_run, start_run
         from vitlab.training.train import keep_process_settings
 
     refuse_other_source(source_of(config.init), files)
-    console, stopping, taken = Console(stderr=True), Stopping(folder.parent), itertools.count(1)
+    console, stopping = Console(stderr=True), Stopping(folder.parent)
     state = RunState(files.folder.name, config.model.name, 0, "running")
     with keep_process_settings():
-        run = Run(config, open_data(config.data, console), folder)
+        run = start_run(plan_run(config, open_data(config.data, console)), folder)
         with Display(console) as shown, stopping:
 
             def report(value: Progress | None = None) -> None:
                 shown.show(StudyStatus([replace(state, progress=value)]))
 
             def stop() -> bool:
-                return next(taken) == steps or stopping.requested
+                is_there = steps and max((row["step"] for row in run.files.metrics()), default=0) >= steps
+                return bool(is_there) or stopping.requested
 
             try:
                 report()
-                return run, train_and_test(run, None, Hooks(report, stop, analyze=lambda _: None))
+                train_and_test(run, None, Hooks(report, stop, analyze=lambda _: None))
+                return run, None if steps else run.files.result()
             except Interrupted:
                 if stopping.requested:
                     print("vitlab: stopped; nothing is kept", file=sys.stderr)
@@ -140,102 +155,138 @@ def list_changes(files: RunFiles, then: Mapping[str, Any], run: "Run") -> list[s
 
 
 def compare(
-    files: RunFiles, again: RunFiles, then: Mapping[str, Any], now: Mapping[str, Any] | None, steps: int | None
+    files: RunFiles,
+    again: RunFiles,
+    then: Mapping[str, Any],
+    now: Mapping[str, Any] | None,
+    steps: int | None = None,
+    *,
+    same: bool = True,
 ) -> dict[str, Any]:
-    """Compare the rows, the weights and the test outcomes of a run with another training of it.
+    """Compare a run with another training of it.
 
-    now: the result of the other training, None where only its first `steps` were trained. `from_step` is the step of
-    the first row that differs, `then` and `now` are its values; `began` is their relative difference, `largest` the
-    largest of a loss or a validation metric in any row, None where one of the two is no number.
+    Rounding shows in the rows first: where all rows are equal, everything else must be equal to the last bit.
+
+    Args:
+        files: the folder of the run.
+        again: the folder of the other training.
+        then: the result of the run.
+        now: the result of the other training; None where it ended after `steps`, of which only rows are compared.
+        steps: the last step to compare; None for all.
+        same: whether both have the same identity. Only then may a difference be rounding.
+
+    Returns:
+        `verdict`: a key of EXIT_CODES. `compared`: the parts that were compared. `missing`: files that are gone or
+        damaged. `left_out`: numbers that this training does not give again. `from_step`: the step of the first
+        difference, else None. `largest`: the largest relative difference, None if it cannot be rounding. If anything
+        differs: `differs`, `then`, `now` and `began` are name, values and size of the first difference, and
+        `largest_of` is the name of the largest.
     """
-    from vitlab.studies.stats import read_outcomes, same_outcomes
-    from vitlab.training.checkpoints import read_checkpoint
-
+    found: dict[str, Any] = {"from_step": None, "largest": 0.0, "compared": ["rows"], "missing": [], "left_out": []}
     shared = then.get("shared_steps") or 0  # trained by another run, whose evaluations were at other steps
     rows = [[row for row in each.metrics() if not steps or row["step"] <= steps] for each in (files, again)]
     rows = [[row for row in some if row["step"] > shared or "train/loss" in row] for some in rows]
-    found: dict[str, Any] = {"verdict": "differs", "from_step": None, "largest": 0.0}
-    if different := list(find_differences(*rows)):
-        step, key, a, b, began = different[0]
-        shown = [size for _, key, *_, size in different if key == "train/loss" or key.startswith("validation/")]
-        largest = None if None in shown else max(shown, default=0.0)
-        found |= {"from_step": step, "differs": key, "then": a, "now": b, "began": began, "largest": largest}
-        return {**found, "verdict": "differs" if largest is None or largest > ROUNDING else "rounding"}
-    if now and len(rows[0]) != len(rows[1]):
-        return {**found, "differs": f"{plural(len(rows[1]), 'row')} in place of {len(rows[0])}"}
+    differences = list(compare_rows(*rows))
     if now and (said := now.get("diverged")) != then.get("diverged"):
-        return {**found, "differs": said or "the run then diverged"}
-    if now and not said:
-        found |= {"from_step": now["steps"], "compared": ["rows", "weights"]}
-        states = [read_checkpoint(each.weights_path)["state_dict"] for each in (files, again)]
-        if unequal := [name for name, value in states[0].items() if not value.equal(states[1][name])]:
-            return {**found, "differs": f"{plural(len(unequal), 'tensor')} of the weights"}
-        outcomes = [read_outcomes(each.heldout_path) for each in (files, again)]
-        if outcomes[0] and not same_outcomes(*outcomes):
-            return {**found, "differs": "outcomes on the test items"}
-        found["compared"] += ["test outcomes"] * bool(outcomes[0])
-    return {**found, "verdict": "equal", "from_step": None}
+        differences.append(Difference(rows[1][-1]["step"] if rows[1] else 0, said or "the run then diverged"))
+    is_exact = not differences
+    is_equal = is_exact or (same and all(each.is_rounding for each in differences))
+    if now and is_equal:
+        skipped = {*(() if is_exact else DERIVED), *(["validation_slope"] if shared else ())}
+        found["left_out"] = [key for key in then if key not in CIRCUMSTANCES and (key in skipped or key not in now)]
+        others = list(compare_values(then["steps"], {key: then.get(key) for key in now}, now, CIRCUMSTANCES | skipped))
+        found["compared"].append("result")
+        parts = {"weights": again.weights_path, "test outcomes": again.heldout_path}
+        parts |= {"generated texts": again.generated_path, "tokenizer": again.tokenizer_path}
+        for part, path in parts.items():
+            name = path.relative_to(again.folder)
+            if not path.is_file() or "diverged" in now:
+                continue  # such a run leaves none
+            if not (files.folder / name).is_file():
+                found["missing"].append(f"{name} is gone")
+            elif part == "weights" and not is_exact:  # rounding moves those without a gradient far: the bias of keys
+                found["left_out"].append(part)
+            else:
+                try:
+                    others += compare_part(part, files.folder / name, path, then["steps"])
+                    found["compared"].append(part)
+                except UserError:
+                    found["missing"].append(f"{name} is damaged")
+        is_equal = not others if is_exact else all(each.is_rounding for each in others)
+        differences += others
+    if differences:
+        first, largest = differences[0], max(differences, key=lambda each: math.inf if each.size is None else each.size)
+        found |= {"from_step": first.step, "differs": first.name, "then": first.then, "now": first.now}
+        found |= {"began": first.size, "largest": largest.size, "largest_of": largest.name}
+    verdict = "incomplete" if found["missing"] else "rounding" if differences else "equal"
+    return {"verdict": verdict if is_equal else "differs", **found}
 
 
-def find_differences(
-    then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[int, str, float | None, float | None, float | None]]:
-    """Yield (step, key, value then, value now, relative difference) of numbers that differ, but for times.
-
-    A value that was not finite, and its difference, are None.
-    """
-    for old, new in zip(then, now, strict=False):
-        for key in old:
-            a, b = old[key], new.get(key)
-            if key not in TIMES and a != b:
-                yield old["step"], key, a, b, None if None in (a, b) else abs(a - b) / max(abs(a), abs(b))
+def compare_rows(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
+    """Yield the differences of rows, but for times."""
+    places = [[(row["step"], "train/loss" in row) for row in rows] for rows in (then, now)]
+    by_place = dict(zip(places[1], now, strict=True))
+    for place, old in zip(places[0], then, strict=True):
+        yield from compare_values(place[0], old, by_place.get(place, old), TIMES)
+    counts = [Counter(some) for some in places]
+    if counts[0] != counts[1]:
+        step, _ = min(place for place in counts[0] | counts[1] if counts[0][place] != counts[1][place])
+        yield Difference(step, f"{plural(len(now), 'row')} in place of {len(then)}")
 
 
-def of_study(files: RunFiles, then: Mapping[str, Any], metric: Metric) -> dict[int, float | None]:
-    """Return the metric by seed of the runs of a run's study that differ from it in the seed alone."""
-    if not (files.folder.parent / "study.yaml").is_file():
-        return {}
-    from vitlab.studies.results import load_results
+def compare_values(
+    step: int, then: Mapping[str, Any], now: Mapping[str, Any], skipped: Container[str]
+) -> Iterator[Difference]:
+    """Yield the differences of numbers and texts by key. Only floats can differ by rounding."""
+    for key in dict.fromkeys([*then, *now]):
+        old, new = then.get(key), now.get(key)
+        if key not in skipped and old != new:
+            is_float = isinstance(old, float) and isinstance(new, float)
+            yield Difference(step, key, old, new, abs(old - new) / max(abs(old), abs(new)) if is_float else None)
 
-    same = ("model", "train_size", "trial")
-    rows = load_results(files.folder.parent).rows
-    return {row["seed"]: metric.value(row) for row in rows if all(row.get(key) == then.get(key) for key in same)}
 
+def compare_part(part: str, then: Path, now: Path, step: int) -> Iterator[Difference]:
+    """Yield the difference of a part of a run, read from its file. Raises UserError for a damaged file."""
+    import numpy as np
 
-def place_among_seeds(metric: Metric, values: Sequence[float], now: float | None) -> dict[str, Any]:
-    """Tell whether a value lies where another seed would in 95% of cases: {} with fewer than 3 seeds."""
-    if len(values) < FEWEST or now is None:
-        return {}
-    from vitlab.studies.stats import quantile
+    from vitlab.studies.outcomes import read_outcomes, same_outcomes
+    from vitlab.training.checkpoints import read_checkpoint
 
-    mean = math.fsum(values) / len(values)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    margin = quantile(len(values) - 1) * deviation * math.sqrt(1 + 1 / len(values))
-    low, high = mean - margin, mean + margin
-    found = {"metric": metric.key, "value": now, "low": low, "high": high, "seeds": len(values)}
-    return {**found, "verdict": "seeds"} if low <= now <= high else found
+    if part == "weights":
+        old, new = (read_checkpoint(path)["state_dict"] for path in (then, now))
+        same = [name for name in old.keys() & new.keys() if old[name].dtype == new[name].dtype]
+        if count := len(old.keys() | new.keys()) - sum(old[name].equal(new[name]) for name in same):
+            yield Difference(step, f"{plural(count, 'tensor')} of the weights")
+    elif part == "test outcomes":
+        old, new = (read_outcomes(path) for path in (then, now))
+        if not same_outcomes(old, new):
+            moved = None
+            if old.key == new.key and np.array_equal(old.counts, new.counts) and old.means.shape == new.means.shape:
+                moved = float(np.abs(old.means - new.means).sum() / max(np.abs(x.means).sum() for x in (old, new)))
+            yield Difference(step, "outcomes on the test items", size=moved)
+    else:
+        old, new = (read_json(path) for path in (then, now))
+        if old != new:
+            is_list = isinstance(old, list) and len(old) == len(new)
+            moved = sum(map(ne, old, new)) / len(new) if is_list else None
+            yield Difference(step, f"{part} ({then.name})", size=moved)
 
 
 def show(document: Mapping[str, Any], console: Console) -> None:
     """Print the answer in a sentence, then what has changed."""
-    verdict, steps = document["verdict"], document["steps"]
-    if verdict == "equal":
-        what = ", ".join(document.get("compared", [f"rows of {plural(steps, 'step')}"]))
-        console.say(f"{document['run']}: equal bit for bit ({what})")
-    else:
-        said = {"rounding": "equal within rounding", "seeds": "another result, within the interval of the seeds"}
-        since = f" from step {document['from_step']} on" if document["from_step"] is not None else ""
-        console.say(f"{document['run']}: {said.get(verdict, 'differs')}{since if verdict == 'differs' else ''}")
-        values = " {then:.9g} then, {now:.9g} now, relative {began:.1g}" if document.get("began") is not None else ""
-        at = since.removesuffix(" on").replace("from", "at")
-        console.say(f"  first difference{at}: {document['differs']}{values.format_map(document)}")
-        if document["largest"]:
-            console.say(f"  largest difference of a loss or validation metric: relative {document['largest']:.2g}")
-    if "low" in document:
-        console.say(
-            f"  {document['metric']} {document['value']:.5g}; {document['seeds']} seeds give {document['low']:.5g} to "
-            f"{document['high']:.5g} (95%)"
-        )
-    elif verdict == "differs" and not any(each.startswith(("config.yaml", "data=")) for each in document["changes"]):
-        console.say("  other seeds may differ as much: --seeds 4 trains them and says what is usual")
+    verdict, compared = document["verdict"], document["compared"]
+    what = f"rows of {plural(document['steps'], 'step')}" if compared == ["rows"] else ", ".join(compared)
+    equal = f"equal {'within rounding' if 'differs' in document else 'bit for bit'} ({what})"
+    answers = {"differs": f"differs from step {document['from_step']} on"}
+    answers["incomplete"] = f"cannot be verified; the rest is {equal}"
+    console.say(f"{document['run']}: {answers.get(verdict, equal)}")
+    if lacking := [*document["missing"], *document["left_out"]]:
+        console.say(f"  not compared: {cut_names(lacking, 8)}")
+    if "differs" in document:
+        has_values = document["then"] != document["now"] and document["differs"] != "by_class"
+        values = " {then} then, {now} now" * has_values + ", relative {began:.1g}" * bool(document["began"])
+        console.say(f"  first difference at step {{from_step}}: {{differs}}{values}".format_map(document))
+        if document["largest"] != document["began"]:
+            size = f"relative {document['largest']:.2g}" if document["largest"] else "which is no rounding"
+            console.say(f"  largest difference: {document['largest_of']}, {size}")
     console.say(f"changed since: {'; '.join(document['changes']) or 'nothing that is recorded'}")

@@ -124,10 +124,12 @@ def check_modalities(config: DictConfig) -> Iterator[str]:
     data = config.get("data")
     if not isinstance(data, DictConfig):
         return
-    if data.modality == "text":
-        for probe in config.get("probes") or []:
-            if not probe.startswith("finetune"):
-                yield f"probes={probe}: needs images, but data={data.name} has text; give probes=[finetune@DATA]"
+    for probe in config.get("probes") or []:
+        name, _, other = probe.partition("@")
+        if data.modality == "text" and name != "finetune":
+            yield f"probes={probe}: needs images, but data={data.name} has text; give probes=[finetune@DATA]"
+        elif name in groups.names("probe") and (not other or other in groups.names("data")):
+            yield from check_probe(name, other, config)
     for group in ("task", "model"):
         node = config.get(group)
         if isinstance(node, DictConfig) and node.modality != data.modality:
@@ -135,6 +137,20 @@ def check_modalities(config: DictConfig) -> Iterator[str]:
                 f"{group}={node.name}: takes {HOLDS[node.modality]}, but data={data.name} has {HOLDS[data.modality]}; "
                 f"{list_fitting(group, 'modality', data.modality)}"
             )
+
+
+def check_probe(name: str, other: str, config: DictConfig) -> Iterator[str]:
+    """Yield a problem of a probe that finds no one class of each item, in the run's own data or in `other` data."""
+    task, data = config.get("task"), config.data.name
+    if other:
+        task, data = groups.load_node("task", groups.load_node("data", other).task), other
+    one_class = ["classification", *(["text_classification"] if name == "finetune" else [])]
+    if isinstance(task, DictConfig) and task.kind not in one_class and "." not in task.kind:
+        fitting = [name for name in groups.names("data") if groups.load_node("data", name).task in one_class]
+        yield (
+            f"probes={name}{'@' * bool(other)}{other}: needs one class of each item, but data={data} is for "
+            f"task={task.name}; give probes=[{name}@DATA], {choices_text('', fitting)}"
+        )
 
 
 def list_fitting(group: str, key: str, value: str) -> str:

@@ -189,18 +189,6 @@ def hash_key(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode(**ANY)).digest()[:8], "little")
 
 
-def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
-    """Draw uniform uint64 (N,) from keys, uint64 (N,), differently for each purpose.
-
-    It applies SplitMix64's finalizer (Steele, Lea and Flood, 2014, figure 19) to a key plus the purpose's hash.
-    """
-    drawn = keys + np.uint64(hash_key(purpose))
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        drawn ^= drawn >> np.uint64(shift)
-        drawn *= np.uint64(factor)
-    return drawn ^ (drawn >> np.uint64(31))
-
-
 # -- held-out data
 
 

@@ -69,8 +69,8 @@ class Model(Interface, nn.Module):
     vitlab_shape: dict[str, Any]  # of its inputs
 
 
-class Foreign(Interface):
-    """An adapter to a module of timm or of a user, by timm's names. The module itself is not changed."""
+class ModuleAdapter(Interface):
+    """Adapts a module of timm or of a user, by the names of timm's attributes. The module itself is not changed."""
 
     def __init__(self, module: nn.Module):
         self.module = module
@@ -110,17 +110,17 @@ class Foreign(Interface):
 
 
 def as_model(module: nn.Module) -> Interface:
-    """Return a module as an `Interface`: itself for an own model, also a compiled one, else an adapter."""
+    """Return a module as an `Interface`: an own model itself, also if compiled, else a `ModuleAdapter`."""
     module = getattr(module, "_orig_mod", module)  # of torch.compile
-    return module if isinstance(module, Model) else Foreign(module)
+    return module if isinstance(module, Model) else ModuleAdapter(module)
 
 
 def extract_features(model: nn.Module, inputs: Tensor) -> Tensor:
     """Compute the input of the model's head, for a batch that is on the model's device.
 
-    Images (B, C, Y, X) -> (B, D), also of a model with `num_classes=0`; tokens (B, N) -> (B, D) for a classifier of
-    whole texts, else the hidden states (B, N, D). The model's mode (train or eval) stays. Raises UserError for a model
-    that has neither timm's `forward_features` and `forward_head` nor a method `features`.
+    Images (B, C, Y, X) -> (B, D), also with `num_classes=0`. Tokens (B, N) -> (B, D) in a classifier of whole texts,
+    hidden states (B, N, D) in other models. The model's mode (train or eval) stays. Raises UserError for a model with
+    neither timm's `forward_features` and `forward_head` nor a method `features`.
     """
     return before_head(model)(inputs)
 
@@ -136,7 +136,7 @@ def before_head(model: nn.Module) -> Callable[..., Tensor]:
 
 
 def read_by_head(model: nn.Module, head: str, inputs: Tensor) -> tuple[Tensor, bool]:
-    """Run a model; return what its module `head` reads, and whether the model's output is that module's."""
+    """Run a model; return the input of its module `head`, and whether the head's output is the model's output."""
     calls = []
     with model.get_submodule(head).register_forward_hook(lambda _, given, output: calls.append((given[0], output))):
         output = model.forward(inputs)  # not a compiled call, which would not see the hook
@@ -145,7 +145,7 @@ def read_by_head(model: nn.Module, head: str, inputs: Tensor) -> tuple[Tensor, b
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Set the model to eval mode in the block; then give each module its mode back: some may be frozen in eval mode."""
+    """Set the model to eval mode in the block, then restore each module's own mode: frozen ones stay in eval mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

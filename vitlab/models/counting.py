@@ -1,4 +1,4 @@
-"""Costs of a model: parameters by part and by layer, and operations, counted on the meta device; a step measured."""
+"""Costs of a model: parameters and operations, counted on the meta device, and the time and memory of a step."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ def meta(config: ModelConfig, **shape: Any) -> nn.Module:
 
 
 def inputs(shape: Mapping[str, Any], batch_size: int = 1, device: str = "meta") -> tuple[Tensor, ...]:
-    """Make zeros that a model of a shape takes: images (B, C, Y, X) or tokens int64 (B, N), and a target's tokens."""
+    """Make inputs of zeros for a shape: images (B, C, Y, X) or tokens int64 (B, N), and a target's tokens if any."""
 
     def tokens(length: int) -> Tensor:
         return torch.zeros(batch_size, length, dtype=torch.int64, device=device)
@@ -44,9 +44,10 @@ TIMED, TIMED_BATCH = 5, 8  # steps of which the fastest counts, after one more: 
 
 
 def measure(config: ModelConfig, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure {"device", "train_seconds", "activation_bytes", "write_seconds"}: of a float32 forward and backward pass
-    over TIMED_BATCH the seconds and the bytes kept for the backward pass, per example, each storage once and without
-    the weights; the seconds per token of one sequence written up to the model's length, None if it writes none.
+    """Measure a forward and a backward pass in float32 over TIMED_BATCH examples, and the writing of one sequence.
+
+    Returns `device`, `train_seconds` and `activation_bytes` per example (memory kept for the backward pass, without the
+    weights; each storage counts once), and `write_seconds` per token up to the model's length, None if it writes none.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, batch = build(config, **shape).to(device), inputs(shape, TIMED_BATCH, device)

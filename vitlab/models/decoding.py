@@ -11,12 +11,12 @@ from torch import Generator, Tensor
 
 
 class Decoding:
-    """A batch of sequences that a model continues; `caches` hold its results for the tokens so far.
+    """Continues a batch of sequences with a model in eval mode.
 
-    The model is in eval mode and has `next_logits(tokens (B, n), caches, *context) -> logits (B, V)`. `room` is how
-    many tokens it can still take. Each cache has `reorder(rows (B,))`. `context` are tensors, or None, with a row for
-    each source. A source with K beams keeps its one row, and caches with `keep_context` theirs: attention reads one
-    context for all of its beams.
+    The model has `next_logits(tokens (B, n), caches, *context) -> logits (B, V)`. `caches` hold the model's results for
+    earlier tokens and have `reorder(rows (B,))`. `room` counts the tokens that still fit. `context` are tensors, or
+    None, with one row for each source, also if the source has K beams: attention reads one context for all beams, and
+    caches with `keep_context` hold one row for each source, too.
     """
 
     def __init__(self, model: Any, caches: Sequence[Any], room: int, context: Sequence[Tensor | None] = ()):
@@ -32,9 +32,9 @@ class Decoding:
         return self.model.next_logits(tokens, self.caches, *self.context)
 
     def reorder(self, rows: Tensor) -> None:
-        """Go on with the sequences at `rows` (B', K), which become B' x K sequences in that order.
+        """Keep the sequences at `rows` (B', K), as B' x K sequences in that order.
 
-        The K sequences of a row have the same source. Sources keep their order; a source without a row is left out.
+        The K sequences of a row have the same source. Sources keep their order; a source without a row is dropped.
         """
         for cache in self.caches:
             cache.reorder(rows.flatten())
@@ -49,7 +49,7 @@ class Decoding:
 def write(
     decoding: Decoding, given: Tensor, steps: int, *, beams: int = 1, length_penalty: float = 0.0, **options: Any
 ) -> list[Tensor]:
-    """Continue tokens by `beam_search` if there are several beams, else by `generate`, with its options."""
+    """Continue tokens by `beam_search` if `beams` > 1, else by `generate`; pass on the options."""
     if beams > 1:
         return beam_search(decoding, given, steps, beams=beams, length_penalty=length_penalty, **options)
     return generate(decoding, given, steps, **options)

@@ -171,15 +171,15 @@ class TransformerEncoder(nn.Module):
 def make_norms(name: str, eps: float) -> tuple[Callable[[int], nn.Module], Callable[[int], nn.Module]]:
     """Make the norm of the encoder's tokens, and the norm of other vectors: queries and keys, and in heads.
 
-    They are the same unless it is BatchNorm, whose statistics would mix tokens with other things: the other vectors get
-    LayerNorm.
+    Both are the same, except that BatchNorm is for tokens alone: its statistics would mix tokens with the other
+    vectors, which get LayerNorm.
     """
     elsewhere = "layernorm" if name == "batchnorm" else name
     return partial(NORMS[name], eps=eps), partial(NORMS[elsewhere], eps=eps)
 
 
 def normalise(norm: nn.Module, x: Tensor, valid: Tensor | None) -> Tensor:
-    """Apply a norm to x (B, N, D); BatchNorm over tokens is told which of them are valid (B, N)."""
+    """Apply a norm to x (B, N, D); a norm over tokens leaves out those that are not `valid` (B, N)."""
     return norm(x, valid) if isinstance(norm, TokenBatchNorm) else norm(x)
 
 

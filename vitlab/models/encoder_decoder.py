@@ -1,5 +1,6 @@
-"""The transformer of "Attention is all you need" (Vaswani et al., 2017): the shared encoder over a source, and over a
-target that looks at it. And a ViT that a decoder of text looks at: captions of images.
+"""Encoder-decoders: the transformer of "Attention is all you need" (Vaswani et al., 2017), and captioners of images.
+
+Both parts are the shared encoder; the decoder attends to the encoder's output. In a captioner the encoder is a ViT.
 
 Shapes: B batch, S tokens of a source, N of a target or a caption, D width, V vocabulary; C channels, Y x X pixels, M
 tokens of an image.
@@ -149,7 +150,7 @@ class Captioner(DecoderModel):
         return {f"image.{name}" for name in self.image.no_weight_decay()} | {"decoder.embed.positions"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Map each parameter to its layer, in the format of timm's layer-wise decay; the image's layers come first."""
+        """Map each parameter to its layer for timm's layer-wise decay; the image model's layers come first."""
         return {
             "stem": r"^(?:image\.(?!encoder\.)|decoder\.embed)",
             "image": [(r"^image\.encoder\.blocks\.(\d+)", None), (r"^(?:image\.encoder\.norm|bridge)", (99999,))],

@@ -26,9 +26,8 @@ FORMATS = ("own", "timm")
 def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
     """Return the model's state dict in timm's names, or with format="own" in this project's.
 
-    With timm's names it loads into timm's VisionTransformer, VisionTransformerDistilled, MlpMixer or ResNet of the same
-    sizes, with the same logits; fixed positions are in it as `pos_embed`. Raises UserError for a model that timm does
-    not have.
+    timm's VisionTransformer, VisionTransformerDistilled, MlpMixer or ResNet of the same sizes loads timm's names and
+    gives the same logits. Fixed positions become `pos_embed`. Raises UserError for a model that timm does not have.
     """
     if format not in FORMATS:
         raise UserError(f"format={format}: unknown format; {choices_text(format, FORMATS)}")
@@ -90,9 +89,9 @@ def save_onnx(
 
 
 def compare_onnx(model: nn.Module, path: str | Path, image_size: tuple[int, int], channels: int) -> float | None:
-    """Compare an ONNX file with its model: their logits' largest difference over the largest logit.
+    """Compare an ONNX file with its model: the largest difference of their logits over the largest logit.
 
-    The inputs are three random images, so also another batch size than in the export. None without onnxruntime.
+    The inputs are three random images, another batch size than in the export. None without onnxruntime.
     """
     try:
         import onnxruntime
@@ -107,9 +106,9 @@ def compare_onnx(model: nn.Module, path: str | Path, image_size: tuple[int, int]
 
 
 def save_timm(model: nn.Module, folder: Path, classes: Sequence[str] = (), **seen: Any) -> float:
-    """Write a folder that timm loads; return how far its logits are from the model's, over the largest logit.
+    """Write a folder for timm; return the largest difference of logits, as timm loads it, over the largest logit.
 
-    `seen` is the preprocessing of its images. Raises UserError, and writes nothing, if timm has no such model.
+    `seen` is the preprocessing of the images. Raises UserError, and writes nothing, if timm has no such model.
     """
     config, shape = model.vitlab_config, model.vitlab_shape
     try:

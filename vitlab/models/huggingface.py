@@ -1,8 +1,9 @@
 """ViT, BERT, GPT-2 and T5 as folders of Hugging Face's transformers: config.json and model.safetensors.
 
-Their weights have other names, separate queries, keys and values, and in GPT-2 transposed matrices. T5 scales neither
-attention nor embeddings, but its tied output layer. Here attention and embeddings are scaled (Vaswani et al., 2017),
-so T5's queries are multiplied by sqrt(K) and its embeddings divided by sqrt(D): the same function.
+transformers has other names, separate queries, keys and values, and in GPT-2 transposed matrices. T5's scale factors
+are folded into the weights when they are loaded: T5 scales neither attention nor embeddings, but its tied output layer.
+This project scales attention and embeddings (Vaswani et al., 2017), so queries are multiplied by sqrt(K) and embeddings
+divided by sqrt(D).
 
 Shapes: H heads, K head width, D width, V vocabulary.
 """
@@ -28,7 +29,7 @@ from vitlab.models import build, counting, described_shape
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.text import Bert, LanguageModel
 from vitlab.models.vit import ViT
-from vitlab.models.weights import LoadReport, Weights, describe_weights, fill, format_options, unwrap
+from vitlab.models.weights import LoadReport, Weights, describe_weights, format_options, load_into, unwrap
 
 KINDS = {ViT: "vit", Bert: "bert", LanguageModel: "gpt2", EncoderDecoder: "t5"}  # their `model_type`
 # other names of tied weights, and buffers in files of older versions
@@ -42,13 +43,13 @@ Preprocessor = TypedDict("Preprocessor", SEEN, total=False)
 def load_huggingface(folder: str | Path) -> tuple[ViT | Bert | LanguageModel | EncoderDecoder, LoadReport]:
     """Load a ViT, BERT, GPT-2 or T5 from its folder, in eval mode, and report on each weight.
 
-    A ViT has the folder's classes; without a classifier it gives features (B, D), after the pooler if there is one.
-    Heads of a model of text that the folder lacks are new. Raises UserError for other folders and for options that
-    this project's models do not have.
+    A ViT has the folder's classes. A ViT without a classifier gives features (B, D), after the pooler if there is one.
+    A text model's heads are new if the folder lacks them. Raises UserError for other folders and for options that this
+    project's models do not have.
     """
     config, weights = read_huggingface(folder)
     model = build(config.model, **described_shape(config))
-    return model.eval(), fill(model, weights)
+    return model.eval(), load_into(model, weights)
 
 
 def read_huggingface(
@@ -56,7 +57,7 @@ def read_huggingface(
 ) -> tuple[ModelConfig, Weights]:
     """Read the model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError.
 
-    `state` are weights in transformers' names in place of the folder's, from the file `origin`.
+    Give `state`, weights in transformers' names from the file `origin`, to use these in place of the folder's.
     """
     folder, origin = Path(folder), origin or str(folder)
     config, model = read_folder(folder)
@@ -103,7 +104,7 @@ def rename_from_huggingface(state: Mapping[str, Tensor], origin: str) -> Mapping
 
 
 def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
-    """Rename an architecture's weights to this project's names, queries, keys and values joined; others stay."""
+    """Rename an architecture's weights to this project's names and join queries, keys and values; keep other names."""
     renamed = {}
     for name, value in state.items():
         theirs = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
@@ -118,7 +119,7 @@ def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dic
 
 
 def rename(name: str, rules: Mapping[str, str]) -> str | None:
-    """Rename by the first rule whose left side the name begins with; None if no rule fits."""
+    """Rename by the first rule whose left side begins the name; None if no rule fits."""
     for source, target in rules.items():
         if match := re.match(re.escape(source).replace(r"\{i\}", r"(\d+)"), name):
             return target.replace("{i}", match[1] if match.groups() else "") + name[match.end() :]
@@ -126,11 +127,11 @@ def rename(name: str, rules: Mapping[str, str]) -> str | None:
 
 
 def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> None:
-    """Write a model that `vitlab.models.build` made as a folder that transformers loads.
+    """Write a model of `vitlab.models.build` as a folder for transformers.
 
-    A ViT as ViTForImageClassification, a causal language model as GPT2LMHeadModel, a BERT as BertForPreTraining and an
-    encoder-decoder as T5ForConditionalGeneration. `config` are further keys of config.json. Raises UserError for a
-    model with options that these do not have.
+    A ViT becomes a ViTForImageClassification, a causal language model a GPT2LMHeadModel, a BERT a BertForPreTraining
+    and an encoder-decoder a T5ForConditionalGeneration. `config` are further keys of config.json. Raises UserError if
+    that class lacks an option of the model.
     """
     kind = choose_kind(model)
     architecture = ARCHITECTURES[kind]
@@ -161,7 +162,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> Non
 def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
     """Compare a folder's logits in transformers with the model's: the largest difference over the largest logit.
 
-    The inputs are random, of the shape that the model was built for. None without transformers.
+    The inputs are random, of the model's shape. None without transformers.
     """
     try:
         import transformers
@@ -181,7 +182,7 @@ def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
 
 
 def choose_kind(model: nn.Module) -> str:
-    """Choose the model_type that a model is written as. Raises UserError."""
+    """Choose the `model_type` under which to write a model. Raises UserError."""
     kind = KINDS.get(type(model))
     if kind is None or not model.classifies:
         what = f"{type(model).__name__}{'' if kind is None else ' without a head'}"
@@ -195,7 +196,7 @@ UNSEEN |= {"class_token", "mixer.kind", "mixer.attends"}
 
 
 def check_writable(config: ModelConfig, architecture: Architecture) -> None:
-    """Raise UserError for settings of a model that an architecture does not have."""
+    """Raise UserError if an architecture lacks settings of a model."""
     same = compose(DescribeConfig, base={"model": {"name": config.name, **architecture.model}}).model
     expected, given = (dict(flatten(resolved(one), choices=True)) for one in (same, config))
     if given.get("head_width") and given["head_width"] * given["heads"] == given["width"]:
@@ -213,7 +214,7 @@ def check_writable(config: ModelConfig, architecture: Architecture) -> None:
 
 
 def describe_sizes(model: nn.Module) -> dict[str, Any]:
-    """Describe the settings of a model with the sizes of its inputs, the activation in transformers' name."""
+    """Return a model's settings and the sizes of its inputs, with transformers' name of the activation."""
     sizes = vars(model.vitlab_config) | {f"published_{key}": value for key, value in model.vitlab_shape.items()}
     sizes["mlp"] = next(theirs for theirs, here in ACTIVATIONS.items() if here == sizes["mlp"])
     derived = {"mlp_width": 4 * sizes["width"], "head_width": sizes["width"] // sizes["heads"]}
@@ -229,9 +230,9 @@ T5_TIED = ("text.embed.tokens.weight", "decoder.embed.tokens.weight", "output.we
 
 
 def from_t5(state: Mapping[str, Tensor], scaled: bool | None = None) -> dict[str, Tensor]:
-    """Give a T5's weights, in this project's names, this project's scales.
+    """Fold T5's scale factors into its weights, which have this project's names.
 
-    `scaled`: T5 scales its output layer, too; None: if that is tied to the embeddings, which it is not in version 1.1.
+    `scaled`: whether T5 scales its output layer; by default if this is tied to the embeddings, as before version 1.1.
     """
     shared = state[T5_TIED[0]]
     output, small = state.get(T5_TIED[2], shared), shared.shape[1] ** -0.5
@@ -241,7 +242,7 @@ def from_t5(state: Mapping[str, Tensor], scaled: bool | None = None) -> dict[str
 
 
 def to_t5(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Reverse `from_t5`; a tied output layer is left out."""
+    """Undo `from_t5`; leave out a tied output layer."""
     inputs, decoder, output = T5_TIED
     tied = (decoder, output) if torch.equal(state[inputs], state[output]) else (decoder,)
     scaled = {**scale_queries(state, -0.5), inputs: state[inputs] * state[inputs].shape[1] ** 0.5}
@@ -249,7 +250,7 @@ def to_t5(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def scale_queries(state: Mapping[str, Tensor], power: float) -> dict[str, Tensor]:
-    """Multiply the queries in all queries, keys and values (3 * H * K, D) by K to this power."""
+    """Multiply the queries in each joined weight (3 * H * K, D) by K to this power."""
     scaled = dict(state)
     for name in (name for name in state if name.endswith(".qkv.weight")):
         queries, *others = state[name].chunk(3)

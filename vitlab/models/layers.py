@@ -65,9 +65,9 @@ class LayerScale(nn.Module):
 
 
 class DropPath(nn.Module):
-    """A layer that leaves out a share of a batch's examples while training (Huang et al., 2016): (B, ...) -> (B, ...).
+    """Drops a share of a batch's examples while training (Huang et al., 2016): (B, ...) -> (B, ...).
 
-    The remaining examples are scaled so that the mean stays.
+    The remaining examples are scaled up, which keeps the mean.
     """
 
     def __init__(self, drop_prob: float):
@@ -154,8 +154,8 @@ def hybrid_embed(
 class LowRank(nn.Module):
     """Compute B A x for x (..., in) -> (..., out), with A (rank, in) and B (out, rank), which is zero at first.
 
-    `attach` adds it to the output of a linear layer (Hu et al., 2021). There is no factor alpha / rank: with Adam a
-    factor is about what a rate is (section 4.1).
+    `attach` adds the product to the output of a linear layer (Hu et al., 2021). The paper's factor alpha / rank is left
+    out: with Adam a factor acts about as the learning rate does (section 4.1).
     """
 
     def __init__(self, layer: nn.Linear, rank: int):
@@ -169,7 +169,7 @@ class LowRank(nn.Module):
 
     @classmethod
     def attach(cls, layer: nn.Linear, rank: int) -> None:
-        """Add a product of this rank to a layer's output, as its child `lora`."""
+        """Give a layer a child `lora` of this rank, which is added to the layer's output."""
         layer.lora = cls(layer, rank)
         layer.register_forward_hook(add_product)
 
@@ -179,7 +179,7 @@ def add_product(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tens
 
 
 def merge_low_rank(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Add the products B A in a state dict to their layers' weights, so that it fits the model without them."""
+    """Add each product B A in a state dict to its layer's weights; the result fits the model without products."""
     merged = {name: value for name, value in state.items() if ".lora." not in name}
     for name, down in state.items():
         if name.endswith(".lora.down.weight"):
@@ -251,10 +251,10 @@ def rotate(x: Tensor, rotary: Tensor) -> Tensor:
 
 
 class RelativePositions(nn.Module):
-    """A learned number for each head and distance of a key from its query (T5; Raffel et al., 2020, section 2.1).
+    """A learned bias for each head and distance of a key from its query (T5; Raffel et al., 2020, section 2.1).
 
-    Half of the `buckets` are for one distance each, the rest for ranges that grow up to `furthest`, beyond which all
-    are the same. Keys before and after the query have half of them each, unless `causal`, which hides later keys.
+    Half of the `buckets` hold one distance each, the rest growing ranges up to `furthest`; farther keys share the last
+    bucket. Earlier and later keys have half of the buckets each; with `causal` earlier keys have all.
     """
 
     def __init__(self, heads: int, *, causal: bool = False, buckets: int = 32, furthest: int = 128):

@@ -101,11 +101,13 @@ def recurrent_layers(
 
 
 def run_layers(layers: nn.RNNBase, x: Any, states: States | None) -> tuple[Any, States]:
-    """Run layers on x (B, N, D) or a PackedSequence; return the hidden states and the last states.
+    """Run layers on x (B, N, D) or a PackedSequence in float32; return the hidden states and the last states.
 
-    A CPU runs them in float32 also under autocast: oneDNN has no LSTM in bf16 for most processors and raises.
+    Autocast is off on every device: CUDA's casts recurrent layers to float16 whatever type was asked for, and nothing
+    scales the loss in bf16-mixed; oneDNN has no LSTM in bf16 for most processors and raises.
     """
-    with torch.autocast("cpu", enabled=False):
+    device = layers.weight_ih_l0.device.type
+    with torch.autocast("cpu" if device == "meta" else device, enabled=False):  # meta has no autocast
         return layers(x.float(), tree_map_only(Tensor, Tensor.float, states))
 
 

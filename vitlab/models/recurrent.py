@@ -46,7 +46,7 @@ class AttentionDecoder(nn.Module):
     """Tokens of a target (B, N) -> the vectors (B, N, D) that the output reads.
 
     The layers start from the context's last states. The state of the last layer attends to the context by `score`, a
-    key of SCORES. After a token (Luong et al., 2015, section 3) the vector is tanh of a linear layer of the state and
+    kind of Score. After a token (Luong et al., 2015, section 3) the vector is tanh of a linear layer of the state and
     the attended context; with `input_feeding` (section 3.3) it is also an input of the next token. `before` a token
     (Bahdanau et al., 2015, section 3.1) the layers read the token and the last state's attended context, and the vector
     is the maxout of a linear layer of state, token and attended context (equation 4; appendix A.2.2 has the last state
@@ -73,7 +73,7 @@ class AttentionDecoder(nn.Module):
         self.bridge = nn.Linear(width, depth * width)
         inputs = embed.width + (width if input_feeding or before else 0)
         self.layers = recurrent_layers(cell, inputs, width, depth, dropout=dropout)
-        self.score = None if score == "none" else SCORES[score](width)
+        self.score = None if score == "none" else Score(score, width)
         if self.score is not None:
             self.combine = nn.Linear(2 * width + embed.width, 2 * width) if before else nn.Linear(2 * width, width)
         self.drop = nn.Dropout(dropout)
@@ -100,17 +100,8 @@ class AttentionDecoder(nn.Module):
         x = self.embed(tokens, first=len(state.layers))
         if self.score is None:
             return self.advance(x, state), None
-        if not self.input_feeding and not self.before:
-            return self.combine_after(x, state)
-        vectors, weights = [], []
-        for token in x.split(1, dim=1):
-            if self.before:
-                vector, looked = self.combine_before(token, state)
-            else:
-                vector, looked = self.combine_after(torch.cat([token, state.fed], dim=-1), state)
-                state.fed = vector
-            vectors.append(vector)
-            weights.append(looked)
+        parts = x.split(1, dim=1) if self.before or self.input_feeding else [x]
+        vectors, weights = zip(*(self.attend(part, state) for part in parts), strict=True)
         return torch.cat(vectors, dim=1), torch.cat(weights, dim=1)
 
     def advance(self, x: Tensor, state: DecoderState) -> Tensor:
@@ -119,26 +110,25 @@ class AttentionDecoder(nn.Module):
         state.layers.seen += x.shape[1]
         return hidden
 
-    def attend(self, queries: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
-        """Attend with queries (B, N, D) -> the context found (B, N, D), and the attention (B, N, S)."""
+    def attend(self, x: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
+        """Run the layers on inputs (B, N, ...) and attend -> the vectors (B, N, D), and the attention (B, N, S)."""
+        if self.before:
+            states = state.layers.states
+            queries = (states[0] if isinstance(states, tuple) else states)[-1][:, None]
+        else:
+            queries = hidden = self.advance(torch.cat([x, state.fed], dim=-1) if self.input_feeding else x, state)
         scores = self.score(queries, state.keys)
         if state.mask is not None:
             scores = scores.masked_fill(~state.mask[:, None], float("-inf"))
         weights = scores.softmax(dim=-1)
-        return weights @ state.context, weights
-
-    def combine_after(self, x: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
-        hidden = self.advance(x, state)
-        found, weights = self.attend(hidden, state)
-        return self.combine(self.drop(torch.cat([hidden, found], dim=-1))).tanh(), weights
-
-    def combine_before(self, token: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
-        states = state.layers.states
-        last = (states[0] if isinstance(states, tuple) else states)[-1]
-        found, weights = self.attend(last[:, None], state)
-        hidden = self.advance(torch.cat([token, found], dim=-1), state)
-        pairs = self.combine(self.drop(torch.cat([hidden, token, found], dim=-1)))
-        return pairs.unflatten(-1, (-1, 2)).amax(dim=-1), weights
+        found = weights @ state.context
+        if self.before:
+            hidden = self.advance(torch.cat([x, found], dim=-1), state)
+            pairs = self.combine(self.drop(torch.cat([hidden, x, found], dim=-1)))
+            return pairs.unflatten(-1, (-1, 2)).amax(dim=-1), weights
+        vectors = self.combine(self.drop(torch.cat([hidden, found], dim=-1))).tanh()
+        state.fed = vectors if self.input_feeding else None
+        return vectors, weights
 
 
 class RecurrentEncoderDecoder(DecoderModel, TextModel):
@@ -235,66 +225,38 @@ def build(
     return model
 
 
-class DotScore(nn.Module):
-    """q . k, times `scale` (Luong et al., 2015, equation 8; Vaswani et al., 2017, section 3.2.1)."""
+class Score(nn.Module):
+    """Fit of each query q to each key k of a context, by `kind`.
 
-    def __init__(self, width: int, scale: float = 1.0):
+    additive: v . tanh(W q + U k) (Bahdanau et al., 2015, appendix A.1.2), in memory for B N M D numbers. dot: q . k,
+    general: q W k (Luong et al., 2015, equation 8). scaled_dot: q . k / sqrt(D) (Vaswani et al., 2017, section 3.2.1).
+    cosine: b cos(q, k) with a learned sharpness b > 0 (Graves et al., 2014, equations 5 and 6), first sqrt(D).
+    """
+
+    def __init__(self, kind: str, width: int):
         super().__init__()
-        self.scale = scale
+        self.kind = kind
+        if kind == "additive":
+            self.query = nn.Linear(width, width)
+        if kind in ("additive", "general"):
+            self.key = nn.Linear(width, width, bias=False)
+        if kind == "additive":
+            self.sum = nn.Linear(width, 1, bias=False)
+        if kind == "cosine":
+            self.log_sharpness = nn.Parameter(torch.tensor(math.log(width) / 2))
 
     def keys(self, context: Tensor) -> Tensor:
         """Compute the part of the scores that depends on the context (B, M, D) alone, once for all queries."""
-        return context
+        if self.kind == "cosine":
+            return F.normalize(context, dim=-1)
+        return self.key(context) if self.kind in ("additive", "general") else context
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Compute scores (B, N, M) from queries (B, N, D) and the result of `keys`."""
-        return self.scale * queries @ keys.mT
-
-
-class GeneralScore(DotScore):
-    """q W k (Luong et al., 2015, equation 8)."""
-
-    def __init__(self, width: int):
-        super().__init__(width)
-        self.key = nn.Linear(width, width, bias=False)
-
-    def keys(self, context: Tensor) -> Tensor:
-        return self.key(context)
-
-
-class AdditiveScore(nn.Module):
-    """v . tanh(W q + U k) (Bahdanau et al., 2015, appendix A.1.2). It takes memory for B N M D numbers."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width, bias=False)
-        self.sum = nn.Linear(width, 1, bias=False)
-
-    keys = GeneralScore.keys
-
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return self.sum((self.query(queries)[:, :, None] + keys[:, None]).tanh())[..., 0]
-
-
-class CosineScore(nn.Module):
-    """b cos(q, k) with a learned sharpness b > 0 (Graves et al., 2014, equations 5 and 6), which starts at sqrt(D)."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.log_sharpness = nn.Parameter(torch.tensor(math.log(width) / 2))
-
-    def keys(self, context: Tensor) -> Tensor:
-        return F.normalize(context, dim=-1)
-
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return self.log_sharpness.exp() * F.normalize(queries, dim=-1) @ keys.mT
-
-
-SCORES = {
-    "additive": AdditiveScore,
-    "dot": DotScore,
-    "general": GeneralScore,
-    "scaled_dot": lambda width: DotScore(width, width**-0.5),
-    "cosine": CosineScore,
-}
+        if self.kind == "additive":
+            return self.sum((self.query(queries)[:, :, None] + keys[:, None]).tanh())[..., 0]
+        if self.kind == "cosine":
+            queries = self.log_sharpness.exp() * F.normalize(queries, dim=-1)
+        if self.kind == "scaled_dot":
+            queries = queries * queries.shape[-1] ** -0.5
+        return queries @ keys.mT

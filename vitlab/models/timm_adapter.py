@@ -1,5 +1,6 @@
 """Any model of timm, by its name in timm, for images of any size."""
 
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -65,6 +66,12 @@ def create_pretrained(name: str, setting: str, instead: str, **options: Any) -> 
         ) from error
     finally:
         constants.HF_HUB_OFFLINE = was_offline
+
+
+def name_source(source: str) -> str:
+    """Name the model `timm:NAME=FILE` by the file too, without its folder: its weights need not be those of timm."""
+    name, _, file = source.partition("=")
+    return f"{name}={Path(file).name}" if file else name
 
 
 def pretrained_cfg(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Fitting weights into a model: timm's names, other image and patch sizes (resampled as in timm), channels, classes.
+"""Load weights into a model, also weights in timm's names or of other image and patch sizes, channels and classes.
 
 Shapes: N tokens or patches, D width, C channels, Y x X pixels of a kernel.
 """
@@ -38,7 +38,7 @@ HINTS = {  # part of a tensor's name: the option that a model without this tenso
 
 @dataclass(frozen=True)
 class Weights:
-    """A state dict and the known facts about its model; `origin` names it in messages."""
+    """A state dict and the known facts about its model. Messages call the state dict `origin`."""
 
     state: Mapping[str, Tensor]
     origin: str
@@ -46,7 +46,7 @@ class Weights:
     classes: Sequence[str] | None = None
     mean: Sequence[float] | None = None  # of the training images' pixels (0..1); None: unknown
     std: Sequence[float] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)  # of its model, see `options_of`; those that are known
+    options: Mapping[str, Any] = field(default_factory=dict)  # of its model, as far as known: see `options_of`
     tokens: int | None = None  # of its tokenizer; further rows of its embeddings are padding
     advice: str = ""  # for who loads them
     label: str = "init"  # the setting that messages name, before its value
@@ -55,7 +55,7 @@ class Weights:
 
 @dataclass
 class LoadReport:
-    """A report on each parameter: names as in the model, for `unused` as in the source."""
+    """What happened to each parameter. Names are the model's, but in `unused` the source's."""
 
     origin: str
     loaded: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ BODY = re.compile(r"((?:(?:backbone|(?:base_)?encoder|teacher)\.)*)(?:patch_embe
 
 
 def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
-    """Strip a state dict's tensors of the prefixes of wrappers and of DINO's kin; say in a line which are left out."""
+    """Strip the prefixes of wrappers and of DINO's kin from tensor names; say in a line which tensors are left out."""
     tensors = {
         re.sub(r"^(?:module\.|model\.)+", "", str(name).replace("_orig_mod.", "")): value
         for name, value in state.items()
@@ -92,22 +92,33 @@ def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
 
 
 def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
-    """Describe the weights of a given model, which may be on the meta device."""
+    """Describe weights by their model, which may be on the meta device."""
     patches = as_model(model).patches
     return Weights(state, origin, patches and patches.grid_size, options=options_of(model), **known)
 
 
-def fill(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
-    """Fill a model with weights, in place; the report says what was resized, new, missing or unused.
+def load_into(
+    model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None
+) -> LoadReport:
+    """Load weights into a model, in place.
 
-    Names are this project's or timm's. Position and patch embeddings of another size are resampled as in timm, and the
-    first convolution takes another number of channels. If the source has more learned token positions, the first are
-    taken, and of more rows for tokens the ones of its tokenizer. `head` is "keep", "new" or "auto": new if the number
-    of classes or their names, as far as they are known (`classes` are the model's), differ. A new head starts at zero
-    (Dosovitskiy et al., 2021, section 3.2), or normal in a text model, as in BERT and GPT.
+    Position and patch embeddings of another size are resampled as in timm, and the first convolution is adapted to the
+    model's channels. A model with fewer learned token positions takes the first ones; rows of token embeddings beyond
+    the source's tokenizer are dropped. A new head starts at zero (Dosovitskiy et al., 2021, section 3.2), or normal in
+    a text model, as in BERT and GPT. Heads and prefix tokens may be missing in the source or in the model.
 
-    Heads and prefix tokens may be missing in either. Raises UserError, with the model unchanged, if any other
-    tensor is missing in either or does not fit, and if options such as the number of attention heads differ.
+    Args:
+        model: the model to change.
+        weights: tensors in this project's names or timm's.
+        head: "keep", "new" or "auto", which makes a new head if the classes differ in number or in their known names.
+        classes: the names of the model's classes.
+
+    Returns:
+        A report of what was resized, new, missing or unused.
+
+    Raises:
+        UserError: another tensor is missing or does not fit, or options such as the number of attention heads differ.
+            The model is unchanged.
     """
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
@@ -189,7 +200,7 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
 def check_options(options: Mapping[str, Any], weights: Weights, *, with_head: bool) -> None:
     """Raise UserError if a model's options differ from the options of the weights' model.
 
-    A new head need not be read as the source's head was.
+    The option `pool` counts `with_head` alone: a new head learns to read whatever the model gives it.
     """
     both = {key: (value, options[key]) for key, value in weights.options.items() if key in options}
     differing = {key: pair for key, pair in both.items() if pair[0] != pair[1]}
@@ -207,7 +218,7 @@ def check_options(options: Mapping[str, Any], weights: Weights, *, with_head: bo
 
 
 def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], weights: Weights) -> None:
-    """Raise UserError if one parameter of the model has several names, and the source has other values for each."""
+    """Raise UserError if the model shares one parameter under two names, and the source has two parameters there."""
     names: dict[int, str] = {}
     for name, value in own.items():
         first = names.setdefault(value.data_ptr(), name)
@@ -221,7 +232,7 @@ def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], weights:
 def optional(model: nn.Module, name: str) -> bool:
     """Tell whether a parameter may be missing: of a head or a prefix token, or the step count of a batch norm.
 
-    A model with a decoder must get one; a classifier that only takes the encoder leaves it out.
+    A model with a decoder needs the source's; a classifier has none and leaves it out.
     """
     if isinstance(model, TextModel):
         children = {child for child, _ in model.named_children()}
@@ -236,7 +247,7 @@ def optional(model: nn.Module, name: str) -> bool:
 
 
 def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
-    """Yield problems of a tensor that it has whatever its sizes."""
+    """Yield a tensor's problems that no resampling mends: its type, values that are not finite, its dimensions."""
     if value.is_floating_point() != old.is_floating_point():
         yield f"{name} is {value.dtype}, in the model {old.dtype}"
     elif value.is_floating_point() and not value.isfinite().all():
@@ -246,7 +257,7 @@ def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
 
 
 def head_names(model: nn.Module) -> list[str]:
-    """List the parameters of the classifier, also of a distillation token's."""
+    """List the parameters of the classifier, and of a distillation token's classifier."""
     heads = as_model(model).head_modules
     return [name for name in model.state_dict() if name.rpartition(".")[0] in heads]
 
@@ -258,7 +269,7 @@ def same_head(
     source_classes: Sequence[str] | None,
     classes: Sequence[str] | None,
 ) -> bool:
-    """Tell whether a source's head is for the model's classes."""
+    """Tell whether a source's head predicts the model's classes."""
     if source_classes is not None and classes is not None and tuple(source_classes) != tuple(classes):
         return False
     if any(name.startswith("pre_logits.") for name in source) != any(name.startswith("pre_logits.") for name in own):
@@ -268,7 +279,7 @@ def same_head(
 
 
 def has_buffer(model: nn.Module, name: str, value: Tensor) -> bool:
-    """Tell whether a tensor of the source is a fixed one of the model, such as sine positions."""
+    """Tell whether the model has a source's tensor as a fixed buffer, such as sine positions."""
     buffer = dict(model.named_buffers()).get(name)
     return buffer is not None and buffer.shape == value.shape and torch.allclose(buffer, value.to(buffer), atol=1e-6)
 
@@ -301,7 +312,10 @@ TIMM_ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick
 
 
 def options_of(model: nn.Module) -> dict[str, Any]:
-    """Select the OPTIONS of a model's configuration, of a captioner's image model; of timm's models read them."""
+    """Return the OPTIONS of a model by name; a captioner has those of its image model.
+
+    timm keeps no configuration of a built model, so they are read from its modules.
+    """
     config = vars(getattr(model, "vitlab_config", None) or TimmConfig())
     config = vars(config["encoder"]) if "encoder" in config else config
     if "timm_name" not in config:
@@ -352,10 +366,10 @@ def resample_kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
 def fit_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: Grid | None) -> dict[str, Tensor]:
     """Resample a source's learned positions for the model's grid of patches: `pos_embed` (1, prefix + N, D).
 
-    Without a known `source_grid` it is the model's if the number of positions is the same, else a square. Prefix
-    tokens that have no position in the source get zeros; prefix tokens that it lacks keep the model's. A model that has
-    positions for patches alone gets its prefix tokens with theirs added. Nothing for other designs of positions.
-    Raises UserError if the source's grid cannot be inferred.
+    Without a `source_grid`, as many positions as the model's mean the model's grid, and another number a square. A
+    prefix token without a position in the source gets zeros; a prefix token that the source lacks keeps the model's
+    position. If the model has positions for patches alone, the positions of prefix tokens are added to these tokens.
+    Returns {} for other designs of positions. Raises UserError if the source's grid cannot be inferred.
     """
     current, patches = model.state_dict(), as_model(model).patches
     value, old = source.get("pos_embed"), current.get("pos_embed")
@@ -413,7 +427,7 @@ def name_in_timm(model: nn.Module, name: str) -> str:
 
 
 def find_lacking(model: nn.Module) -> str:
-    """List the options of this model that timm's models lack."""
+    """List a model's options that timm's models do not have; "" if there are none."""
     if not isinstance(model, ViT):
         return ""
     config, kind = model.vitlab_config, model.vitlab_config.mixer.kind

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vitlab.advice.compare import FARTHEST, LEVEL, REPEATS, Advice, Curve, Mistakes, Range, Standing
 from vitlab.data.images.decode import read
 from vitlab.files import write_text
 from vitlab.formatting import plural, whole
@@ -15,7 +16,6 @@ from vitlab.reports import encode_picture
 from vitlab.reports.figures import Figure, pack_for_page, save_figure
 from vitlab.reports.figures.metric import draw_laws
 from vitlab.reports.pages import render
-from vitlab.studies.advice import FARTHEST, LEVEL, REPEATS, Advice, Curve, Mistakes, Range, Standing
 
 MORE = 1000  # labels, for which the gain is said
 MANY_SUSPECTS, MOSTLY = 0.03, 0.3  # shares of the tested pictures and of the mistakes: so many mean wrong labels
@@ -41,9 +41,9 @@ def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) ->
         more = f"; {hope.name} may be, by {format_points(hope.lead)} points" if hope else ""
         sentences.append(f"No network is better than {floor.name} yet{more}.")
     sentences += [
-        f"{one.name} should gain more from more steps than from more labels."
+        f"{one.name} is undertrained: more steps should help more than more labels."
         for one in advice.standings
-        if one.network and one.network.limited
+        if one.network and one.network.undertrained
     ]
     curves = [one for one in advice.standings if one.curve]
     curve = chosen.curve or (curves[0].curve if curves else None)
@@ -132,7 +132,7 @@ def summarize_advice(
                 "now": asdict(one.now),
                 "at_twice": asdict(one.later) if one.later else None,
                 "lead": asdict(one.lead) if one.lead else None,
-                "limited_by_steps": bool(one.network and one.network.limited),
+                "undertrained": bool(one.network and one.network.undertrained),
             }
             for one in advice.standings
         ],

@@ -4,7 +4,6 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -18,7 +17,6 @@ from vitlab.studies.results import Results, Rows, RunResults
 from vitlab.tasks.metrics import main_metric
 
 Facts = list[tuple[str, str]]
-OFF = ("none", "no", "0")
 MOST_VALUES = 8  # of a setting
 
 
@@ -111,25 +109,21 @@ def list_choices(config: dict[str, Any]) -> Facts:
 
 
 def compare_settings(results: Results) -> list[list[str]]:
-    """List a line per setting: its name, each model's values; omit settings that all models leave off by default."""
+    """List a line per setting in which the models differ: its name, each model's values."""
     runs: dict[str, list[RunResults]] = {}
-    params: dict[str, list[str]] = {}
     for row in results.rows:
         runs.setdefault(row["model"], []).append(results.run_files[row["run"]])
-        params.setdefault(row["model"], []).append(count(row.get("params")))
-    counted = any("params" in row for row in results.rows)
-    lines = [["parameters", *(", ".join(dict.fromkeys(texts)) for texts in params.values())]] if counted else []
-    recipe = affecting(WEIGHTS)  # the keys that the weights depend on
-    for read, defaults in (
-        (lambda run: select(run.config.get("recipe") or {}, RecipeConfig, recipe), flatten(asdict(RecipeConfig()))),
-        (lambda run: run.result.get("settings") or {}, {}),
+    recipe, lines = affecting(WEIGHTS), []  # the keys that the weights depend on
+    for read in (
+        lambda run: {"parameters": count(params)} if (params := run.result.get("params")) is not None else {},
+        lambda run: select(run.config.get("recipe") or {}, RecipeConfig, recipe),
+        lambda run: run.result.get("settings") or {},
     ):
         values = [[flatten(read(run)) for run in of_model] for of_model in runs.values()]
         for key in dict.fromkeys(key for of_model in values for of_run in of_model for key in of_run):
             texts = [[*dict.fromkeys(of_run.get(key, "none") for of_run in of_model)] for of_model in values]
             texts = [cut_names(of_model, MOST_VALUES) for of_model in texts]
-            in_use = "." not in key and key != "kind" and texts[0] not in OFF
-            if in_use or any(text != defaults.get(key) for text in texts):
+            if len({*texts}) > 1:
                 texts = [f"{text}, not augmented" if (key, text) == ("freeze", "features") else text for text in texts]
                 lines.append(["recipe" if key == "name" else key.replace("_", " "), *texts])
     return lines

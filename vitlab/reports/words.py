@@ -1,26 +1,21 @@
 """A study's findings in words and as a table: the same for terminal, page, Markdown, LaTeX, advice and dashboards."""
 
-import csv
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from pathlib import Path
 from typing import NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
-from vitlab.studies.grid import name_models
+from vitlab.statistics.stats import Estimate, adjust_p_values, count_missing_seeds
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
-from vitlab.studies.stats import Estimate, adjust_p_values, count_missing_seeds
-from vitlab.studies.store import LIMITS
 from vitlab.tasks.metrics import Metric
 
 WIDTH = 120  # characters of the first sentence
 NAME_WIDTH = 20  # of a model there, if it is too long
 AGAINST = "best vs. runner-up"
-RECIPES = Path(__file__).with_name("recipes.csv")  # by how much drawn recipes lowered the error (scripts/make.py)
 TABLES = ("tables/results.md", "tables/results.tex")
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -119,27 +114,7 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 def headline(results: Results) -> tuple[str, str]:
     """Say in at most WIDTH characters what the study found, then the rest: numbers, crossover, limits of the cells."""
     first, *rest = say_result(results)
-    details = describe_overturn(results), describe_compute(results), describe_limits(results)
-    return first, " ".join(filter(None, [*rest, *details]))
-
-
-def describe_overturn(results: Results) -> str:
-    """Describe a recipe that would overturn a lead without trials: `B would be ahead at 4,000 with a recipe ...`"""
-    *_, last = (None, *compare_sizes(results, results.contenders).values())
-    metric = results.metric
-    if results.efforts or last is None or last.verdict != LEAD or metric.percent != metric.higher_is_better:
-        return ""
-    cells = [results.by_model[results.contenders[name][last.size]][last.size] for name in last.order]
-    ahead, behind = (metric.to_error(cell.mean) for cell in cells)
-    who = f"{results.name_of(last.order[1])} would be ahead at {whole(last.size)}"
-    what = f"{'error' if metric.percent else metric.name} by more than {1 - ahead / behind:.0%}"
-    models = name_models(results.config["models"]) if results.config.get("models") else {}
-    name = models.get(cells[1].rows[0]["model"], {}).get("model")
-    with RECIPES.open(encoding="utf-8") as file:
-        drawn = [float(row["lowered"]) for row in csv.DictReader(file) if row["model"] == name and metric.percent]
-    better = sum(lowered > 1 - ahead / behind for lowered in drawn)
-    known = f"; of {len(drawn)} trials of {name} (docs/tuning.md) {better or 'none'} did" if drawn else ""
-    return f"{who} with a recipe that lowers its {what}{known}."
+    return first, " ".join(filter(None, [*rest, describe_compute(results), describe_undertrained(results)]))
 
 
 def describe_compute(results: Results) -> str:
@@ -149,7 +124,7 @@ def describe_compute(results: Results) -> str:
     ours, other, level, ratio, low, high = results.compute
     ends = f"{low:.2g} to {high:.2g}" if math.isfinite(high) else f"at least {low:.2g}"
     times = f"at most {high:.2g}" if not low else ends if math.isnan(ratio) else f"{ratio:.2g} ({ends})"
-    who, whom = family_name(ours), family_name(other)
+    who, whom = results.name_of(ours), results.name_of(other)
     return f"At {results.metric.text(level)} {who} needs {times} times the training compute of {whom}."
 
 
@@ -184,7 +159,7 @@ def say_result(results: Results) -> list[str]:
         written[0] = f"With unequal trials, {of_each}: {written[0]}"
     first = written[0]
     if metric.key != "accuracy":
-        lower = first.startswith(("Undecided", "No model", "With this budget"))
+        lower = first.startswith(("Undecided", "No model", "With "))
         first = f"In {metric.name}, {first[0].lower() if lower else first[0]}{first[1:]}"
     said = shorten([first, *filter(None, written[1:])], names)
     if single := [one for one in comparisons if min(one.gap.seeds) == 1]:
@@ -227,7 +202,7 @@ def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]
     which = f"With {plural(since, 'trial')} each{' or more' if since < results.trials else ''}"
     which = "With any number of trials" if since == results.efforts[0] else which
     text = results.fits.describe_headline()
-    return f"{which}, {text[0].lower() + text[1:] if text.startswith('With this budget') else text}"
+    return f"{which}, {text[0].lower() + text[1:] if text.startswith('With ') else text}"
 
 
 def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
@@ -287,41 +262,31 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
     return sentences if first == sentences[0] else [first, *sentences]
 
 
-def describe_limits(results: Results) -> str:
-    """Describe limits: `From 4,000 examples on both models should gain more from more steps, or a larger ...`
-
-    Returns "" if no model should. With accuracy, adds the gain from twice the budget on Fashion-MNIST (docs/rules.md).
-    """
+def describe_undertrained(results: Results) -> str:
+    """Describe undertrained cells: `ResNet at 4,000 is undertrained: try budget.steps=1200.`; "" without any."""
     places: dict[str, list[str]] = {}
     budgets: set[str] = set()
     for model, cells in results.by_model.items():
-        if here := [size for size, cell in cells.items() if cell.limit == "budget"]:
-            places.setdefault(name_sizes(here, [*cells], results.metric.sized_by), []).append(model)
+        if here := [size for size, cell in cells.items() if cell.undertrained]:
+            places.setdefault(name_sizes(here, [*cells]), []).append(family_name(model))
             budgets |= {str(row.get("budget") or "") for size in here for row in cells[size].rows}
     if not places:
         return ""
-    if len(places) == 1:
-        ((where, models),) = places.items()
-        count = len(results.by_model)
-        every = "both models" if count == 2 else f"all {count} models"
-        who = every if 1 < len(models) == count else join_names(models)
-        text = f"{where[0].upper()}{where[1:]} {who}"
-    else:
-        text = join_names([f"{join_names(models)} {where}" for where, models in places.items()])
-    text += " should gain more from more steps, or a larger model, than from more data"
+    count = sum(map(len, places.values()))
+    who = join_names([f"{join_names(models)} {where}" for where, models in places.items()])
     unit, _, value = budgets.pop().partition("=")
-    if not budgets and value and results.metric.key == "accuracy":
-        text += f"; budget.{unit}={2 * float(value):.10g} may lower the error by about a fifth, as on Fashion-MNIST"
-    return f"{text}."
+    advice = f": try budget.{unit}={2 * float(value):.10g}" if value and not budgets else ""
+    return f"{who} {'is' if count == 1 else 'are'} undertrained{advice}."
 
 
-def name_sizes(some: list[float], every: list[float], unit: str) -> str:
-    """Name sizes: `from 4,000 examples on`, `at 250 and 1,000 examples`, `at every size`."""
+def name_sizes(some: list[float], every: list[float], unit: str = "") -> str:
+    """Name sizes: `from 4,000 examples on`, `at 250 and 1,000 examples`, `at every size`; without a unit `at 250`."""
+    unit = unit and f" {unit}s"
     if some == every and len(every) > 1:
         return "at every size"
     if len(some) > 1 and some == every[-len(some) :]:
-        return f"from {whole(some[0])} {unit}s on"
-    return f"at {join_names([whole(size) for size in some])} {unit}s"
+        return f"from {whole(some[0])}{unit} on"
+    return f"at {join_names([whole(size) for size in some])}{unit}"
 
 
 def describe_model(model: str, by_size: Mapping[int, Cell], metric: Metric, verb: str = ":") -> str:
@@ -364,7 +329,7 @@ class SizeTable(NamedTuple):
 
 
 def make_size_table(results: Results) -> SizeTable:
-    """Make a column per model, `84.2 ± 0.6% (more data)`, in brackets what would help; last, the best model's lead."""
+    """Make a column per model, `84.2 ± 0.6% (more steps)` if undertrained; last, the best model's lead."""
     metric, rows, by_model = results.metric, results.rows, results.by_model
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
@@ -384,8 +349,8 @@ def make_size_table(results: Results) -> SizeTable:
             spent = [text(float(results.effort.loc[model, name])) for model in by_model]
             body.append([name, *[DASH] * (len(fewer) * len(by_model)), *spent, *[DASH] * bool(compared)])
     note = describe_numbers(results, list(compared.values()))
-    if any(cell.limit for cell in cells):
-        note += " In brackets: what would lower the error more."
+    if any(cell.undertrained for cell in cells):
+        note += " (more steps): undertrained."
     expected = [f"{model} {plural(count, 'trial')}" for count in fewer for model in by_model]
     return SizeTable([f"training {metric.sized_by}s", *expected, *by_model, *[AGAINST] * bool(compared)], body, note)
 
@@ -394,7 +359,7 @@ def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
     if cell is None:
         return DASH
     spread = "" if cell.std is None else f" ± {metric.number(cell.std)}"
-    more = ", ".join(filter(None, [f"n={len(cell.rows)}" if with_count else "", LIMITS.get(cell.limit, "")]))
+    more = ", ".join([*[f"n={len(cell.rows)}"] * with_count, *["more steps"] * cell.undertrained])
     return f"{metric.number(cell.mean)}{spread}{'%' if metric.percent else ''}{f' ({more})' if more else ''}"
 
 
@@ -416,11 +381,11 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
         over = [*["seeds"] * over_seeds, *["held-out examples"] * over_items, *["trials"] * bool(results.luck)]
         alone = "" if over_seeds else "; other seeds are not covered"
-        several = round(max(gap.comparisons for gap in gaps) / results.looks) + 1
+        several = round(max(gap.comparisons for gap in gaps) * results.alpha) + 1
         at_once = f", for {several} models at once" if several > 2 else ""
-        at_once += ", at all looks of a study that stops when satisfied" if results.looks > 1 else ""
-        of = f"in percent of the higher {metric.name}, " if metric.relative else ""
-        texts.append(f"Differences: {of}with their 95% intervals over {join_names(over)}{at_once}{alone}.")
+        at_once += ", at all looks of a study that stops when satisfied" if results.alpha < 1 else ""
+        of = f"in percent of the higher {metric.name} " if metric.relative else ""
+        texts.append(f"Last column: difference {of}(95% interval over {join_names(over)}{at_once}{alone}).")
     if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:
         share = metric.text(chance)
         always = f"Always choosing the largest class gives {share} on {items:,} held-out examples."

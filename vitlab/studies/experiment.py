@@ -4,12 +4,15 @@ A finished run lacks an analysis or a probe that is asked for later; nothing is 
 """
 
 import itertools
+import shlex
 import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,16 +26,17 @@ from vitlab.data.opening import hash_data, open_data
 from vitlab.data.split import size_problems
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
-from vitlab.studies.claims import Hold
-from vitlab.studies.stats import Outcomes, write_outcomes
-from vitlab.studies.store import list_missing
-from vitlab.tasks.base import Task, evaluate
+from vitlab.models.base import evaluating
+from vitlab.studies.claims import ClaimLost, Hold
+from vitlab.studies.outcomes import Outcomes, write_outcomes
+from vitlab.studies.store import LATER, list_missing, summarize_error
+from vitlab.tasks.base import Task
 from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
 from vitlab.training.load import refuse_other_source
 from vitlab.training.loop import Diverged, Hooks, Interrupted
-from vitlab.training.run import ON_FEATURES, Run, count_finetuning_steps, make_result, prepare
-from vitlab.training.settings import HERE, Placement, evaluation_context
+from vitlab.training.run import ON_FEATURES, Run, count_finetuning_steps, make_result, plan_run, start_run
+from vitlab.training.settings import HERE, Machine
 from vitlab.training.train import compare_splits, keep_process_settings, test, train
 
 FINETUNE = "finetune"  # the kind of the probe that trains
@@ -44,7 +48,7 @@ def run_experiment(
     config: TrainConfig,
     claim: Hold,
     *,
-    placement: Placement = HERE,
+    machine: Machine = HERE,
     ranks: Ranks = ALONE,
     trunks: Sequence[str] | None = None,
     observer: Any | None = None,
@@ -53,9 +57,9 @@ def run_experiment(
 ) -> dict[str, Any] | None:
     """Do what a run lacks, in a folder that rank 0 has claimed; return the result on rank 0. Call it on every rank.
 
-    `trunks` are as `Run` takes them. The observer, a `vitlab.reports.wandb.RunReporter`, draws the analyses and logs
-    the training. Raises UserError, `ClaimLost` when another process has taken the run over, `Interrupted` when `stop`
-    says so, `Diverged`.
+    `ranks` and `trunks` are those of `start_run`. The observer, a `vitlab.reports.wandb.RunReporter`, draws the
+    analyses and logs the training. Raises UserError, `ClaimLost` when another process has taken the run over,
+    `Interrupted` when `stop` says so, `Diverged`.
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
     refuse_other_source(source_of(config.init), files)
@@ -67,7 +71,7 @@ def run_experiment(
         ranks.leave()
     if not lacking or not (ranks.is_main or "training" in lacking):
         return files.result()
-    run = Run(config, data, files.folder, placement, ranks, trunks)
+    run = start_run(plan_run(config, data, machine), files.folder, ranks, trunks)
     if ranks.is_main:
         return complete(run, lacking, observer, Hooks(progress, stop, claim.check))
     train(run)
@@ -76,7 +80,11 @@ def run_experiment(
 
 
 def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hooks) -> dict[str, Any]:
-    """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; return the result."""
+    """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; return the result.
+
+    An analysis, a probe or a test on other data that fails ends no run that has begun: the run keeps its result, its
+    error.json names what failed, and a later start tries that again. A study counts the run as finished.
+    """
     files, training = run.files, "training" in lacking
     asked = [name for name in run.config.analyses if name in lacking]
     refused = {name: why for name in asked if (why := analysis.refusal(load("analysis", name), run.model))}
@@ -96,39 +104,72 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
     def analyze(step: int) -> None:
         hooks.check_claim()
         for name in names:
-            try:
+            if step == 0 and training and not run.resumed_step:  # nothing is lost yet
                 add_analysis(run, observer, name, step)
-            except Exception as error:
-                if step == 0 or not training:
-                    raise
-                # a run that is trained must not be lost
-                if isinstance(error, UserError):
-                    print(f"{name}, step {step}: {error}", file=sys.stderr)
-                else:
-                    print(f"{name}, step {step}: failed; the run goes on without it", file=sys.stderr)
-                    traceback.print_exc()
+            else:
+                with surviving(run, name, step):
+                    add_analysis(run, observer, name, step)
             advance()
 
     if training:
-        return train_and_test(run, observer, replace(hooks, analyze=analyze))
-    result, before = files.finished_result(), files.config()
-    run.last_step = result["steps"]
-    analyze(0)
-    run.load_weights()
-    analyze(run.last_step)
-    if probed:
-        if count_finetuning_steps(run.config):
-            run.write_steps()
-        result |= round_numbers(measure_probes(run, probed, hooks))
-        write_json(files.result_path, result)
-        advance()
-    # last: whatever ends this process, the next start does what is left
-    added = {
-        "analyses": names,
-        **{key: [n for n in probed if n in vars(run.config)[key]] for key in ("probes", "eval_on")},
-    }
-    files.write_config({**before, **{key: [*before.get(key, []), *new] for key, new in added.items()}})
+        result = train_and_test(run, observer, replace(hooks, analyze=analyze))
+    else:
+        check_later(run)
+        result, before = files.finished_result(), files.config()
+        run.last_step = result["steps"]
+        analyze(0)
+        run.load_weights()
+        analyze(run.last_step)
+        if probed:
+            if count_finetuning_steps(run.config):
+                run.write_steps()
+            result |= round_numbers(measure_probes(run, probed, hooks))
+            write_json(files.result_path, result)
+            advance()
+        # last: whatever ends this process, the next start does what is left
+        done = {key: [name for name in vars(run.config)[key] if name in lacking] for key in LATER}
+        files.write_config({**before, **{key: [*before.get(key, []), *run.keep(new)] for key, new in done.items()}})
+    if run.failed:
+        files.write_error("; ".join(run.failed.values()))
+    elif not training:
+        files.error_path.unlink(missing_ok=True)
     return result
+
+
+@contextmanager
+def surviving(run: Run, name: str, step: int | None = None) -> Iterator[None]:
+    """Do an analysis, a probe or another test of a run: note its error in `run.failed`, and forget an earlier one."""
+    try:
+        yield
+        run.failed.pop(name, None)
+    except (ClaimLost, Interrupted):
+        raise
+    except Exception as error:
+        if not isinstance(error, UserError):
+            traceback.print_exc()
+        folder, instead = shlex.quote(str(run.files.folder)), ""
+        if name in run.config.analyses:
+            instead = f", or vitlab analyze {folder} {shlex.quote(name)}"
+        elif name in run.config.probes and load("probe", name.partition("@")[0]).kind != FINETUNE:
+            instead = f", or vitlab eval {folder} {shlex.quote(f'probes=[{name}]')}"
+        why = f"{name} failed: {summarize_error(error)}"
+        run.failed[name] = f"{why}; the run is kept; to try again, give its command once more{instead}"
+        print(f"{why} (step {step})" if step else why, file=sys.stderr)
+
+
+def check_later(run: Run) -> None:
+    """Raise UserError for probes and tests on other data that cannot be done with a run, before anything is."""
+    for entry in run.config.eval_on:
+        open_shifted(run, entry)
+    for name in run.config.probes:
+        config, data = load("probe", name.partition("@")[0]), name.partition("@")[2]
+        if config.kind != FINETUNE:
+            probes.find_run(config)
+        if data and "image_size" in run.task.shape:
+            probes.open_task(data, run.task)
+        if config.kind == FINETUNE:
+            for child in list_finetunings(run, data, config):
+                plan_run(child, open_data(child.data)).count_steps(child.train_size)
 
 
 def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, Any]:
@@ -137,17 +178,10 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
     A trial that diverges is a result, too.
     """
     run.write_start()
-    for entry in run.config.eval_on:
-        open_shifted(run, entry)
-    for probe, _, data in (name.partition("@") for name in run.config.probes):  # that the model would not fit
-        if data and "image_size" in run.task.shape:
-            probes.open_task(data, run.task)
-        if (config := load("probe", probe)).kind == FINETUNE:
-            for child in list_finetunings(run, data, config):
-                prepare(child, open_data(child.data)).count_steps(child.train_size)
+    check_later(run)
     if run.init is not None:
         print(run.init, file=sys.stderr)
-    if run.prepared.head:
+    if run.plan.head:
         print(ON_FEATURES, file=sys.stderr)
     hooks = replace(hooks, log=observer.on_start(run) if observer else None)
     try:
@@ -164,6 +198,7 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
         if observer:
             observer.on_failure(run)
         raise
+    run.files.write_config(resolved(run.config) | {key: run.keep(vars(run.config)[key]) for key in LATER})
     result = run.files.write_result(result)
     if observer:
         observer.on_end(run)
@@ -206,7 +241,8 @@ def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
     # the untrained model of a resumed run was looked at when it began; its first weights, where it had some, are gone
     if step == 0 and (before or (run.resumed_step and source_of(run.config.init) and run.init is None)):
         return
-    findings = analysis.examine(run.placed_model(), run.task, config, step)
+    with evaluating(model := run.model_on_device()):  # an own one may leave the model in eval mode, which trains on
+        findings = analysis.examine(model, run.task, config, step)
     rows = [*(row for row in before or [] if row["step"] < step), *findings.rows]
     if observer:
         observer.on_analysis(run, config, findings, rows, step)
@@ -216,15 +252,21 @@ def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
 
 def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, float | None]:
     """Measure the trained model on other test data and by probes, for results.csv, and the seconds that probes took."""
-    shifted = {name: test_on(run, name) for name in names if name in run.config.eval_on}
-    names, began = [name for name in names if name not in shifted], time.monotonic()
+    numbers: dict[str, float | None] = {}
+    for name in names:
+        if name in run.config.eval_on:
+            with surviving(run, name):
+                numbers |= test_on(run, name)
+    names, began = [name for name in names if name in run.config.probes], time.monotonic()
     chosen = {name: load("probe", name.partition("@")[0]) for name in names}
     frozen = [name for name, config in chosen.items() if config.kind != FINETUNE]
-    numbers = probes.measure(run.placed_model(), run.task, frozen, run.indices, run.settings.workers)
+    around = partial(surviving, run)
+    numbers |= probes.measure(run.model_on_device(), run.task, frozen, run.indices, run.settings.workers, around=around)
     for name, config in chosen.items():
-        numbers |= {} if name in frozen else finetune(run, name.partition("@")[2], config, hooks)
-    numbers |= {"probe_s": round(time.monotonic() - began, 2)} if names else {}
-    return {key: value for found in (*shifted.values(), numbers) for key, value in found.items()}
+        if name not in frozen:
+            with surviving(run, name):
+                numbers |= finetune(run, name.partition("@")[2], config, hooks)
+    return numbers | ({"probe_s": round(time.monotonic() - began, 2)} if names else {})
 
 
 def open_shifted(run: Run, entry: str) -> Task:
@@ -234,9 +276,8 @@ def open_shifted(run: Run, entry: str) -> Task:
 
 def test_on(run: Run, entry: str) -> dict[str, float]:
     """Test the trained model on an entry of `eval_on`: the metrics and the loss of choices and of the study there."""
-    task, (_, autocast) = open_shifted(run, entry), evaluation_context(run.settings.precision, run.settings.accelerator)
-    model = run.placed_model().eval()
-    found = evaluate(model, task, task.test, autocast, run.settings.workers, detailed=True).compute()
+    task = open_shifted(run, entry)
+    found = run.evaluate(task.test, task, detailed=True).compute()
     keys = dict.fromkeys((run.task.metric.key, "loss", str(run.config.task.metric).partition("@")[0]))
     return {f"{key}@{entry}": float(found[key]) for key in keys if key in found}
 

@@ -1,9 +1,10 @@
-"""Judge runs of other programs as a study: guess what is model, size, seed and metric, and say what else varies."""
+"""Judge runs of other programs as a study: exact names or the user's keys tell what is what, nothing is guessed."""
 
 import math
+import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from vitlab.config import UserError, choices_text, raise_all
 from vitlab.formatting import cut_names, finite, plural
 from vitlab.studies.readers import (
-    EACH_RUN,
+    FREE,
     NAMES,
     RISING,
     SHARES,
@@ -43,83 +44,107 @@ def load_others(
     lower_is_better: bool | None = None,
     chance: float | None = None,
     ignore: str | None = None,
+    name: str | None = None,
     reader: str | None = None,
     out: str | Path = "",
 ) -> Results:
     """Load runs of other programs, or of several studies, as a study whose files go to `out`. Raises UserError.
 
-    A key that is not given is guessed; several are joined by commas. `config["read_as"]` says what was read,
-    `config["notes"]` what to know of it.
+    Keys that are not given are found by exact names (docs/others.md); `name` is a pattern of runs' and folders' names.
+    `config["read_as"]` says what was read, `config["notes"]` what to know of it.
     """
-    runs, problems, notes = read_sources(sources, reader), list[str](), list[str]()
-    asked = {"model": model, "size": size, "seed": seed}
-    keys = {role: choose_keys(role, asked[role], runs, problems) for role in ROLES}
-    averaged = {*choose_keys("ignore", ignore, runs, problems)} if ignore else set()
-    averaged |= {*choose_keys("seed", None, runs, [])} if seed == NOTHING else set()  # runs are counted
+    asked = {"model": model, "size": size, "seed": seed, "metric": metric}
+    (runs, notes), problems = read_sources(sources, reader, name), list[str]()
     ours = metric is None and lower_is_better is None and all(run.row for run in runs)
-    measures = [] if ours else choose_measures(metric, runs, problems)
+    keys = {role: choose_keys(role, of, runs, problems) for role, of in asked.items() if not ours or role != "metric"}
+    ignored = choose_keys("ignore", ignore or NOTHING, runs, problems)
     raise_all(problems)
+
+    def ask(problem: str, **words: Any) -> None:
+        """Refuse what no name tells: list the columns, and the command to type."""
+        words = {role: ",".join(of) or NOTHING for role, of in keys.items()} | {"ignore": ignore} | words
+        words |= {"name": name, "reader": reader, "chance": chance}
+        typed = [word for key, value in words.items() if value is not None for word in (f"--{key}", str(value))]
+        typed += [] if lower_is_better is None else [f"--{'' if lower_is_better else 'no-'}lower-is-better"]
+        command = shlex.join(["vitlab", "report", *map(str, sources), *typed])
+        columns = dict.fromkeys(key for run in runs for key in run.settings | run.values)
+        raise UserError(f"{problem}; columns: {cut_names([*columns], 16)}; type: {command}")
+
+    lacking = [role for role, of in keys.items() if not of and asked[role] is None]
+    if {"model", "metric"} & {*lacking}:
+        text = f"{', '.join(lacking)}: no column has a known name, or two have; write a column for KEY, or none"
+        ask(text, **dict.fromkeys(lacking, "KEY"))
     if ours:
         said = describe_tested(runs)
     else:
-        runs, said = measure(runs, measures, lower_is_better, notes)
-    used = place(runs, keys)
-    keys = {role: [key for key in of if key in used] for role, of in keys.items()}  # others were no run's first
-    divide(runs, used, bool(keys["seed"]), averaged, notes)
-    runs = drop_copies(runs, keys["seed"], notes)
+        runs, said = measure(runs, keys["metric"], lower_is_better, notes)
+    set_roles(runs, keys, asked)
+    if "source" not in (*keys["model"], *ignored):
+        several = Counter(of_model for of_model, _ in {(run.row["model"], run.source) for run in runs})
+        for run in runs:
+            run.row["model"] += f" source={run.source}" if several[run.row["model"]] > 1 else ""
+    known = {*ignored, *(key for of in keys.values() for key in of)}
+    told = list(dict.fromkeys(key for run in runs for key in run.settings if tail(key) in NAMES["data"]))
     for run in runs:
-        data = next((value for key, value in run.settings.items() if tail(key) in NAMES["data"]), run.source)
-        run.row |= {"run": run.run, "data": data}
+        run.row |= {"run": run.run, "data": pick(run.settings, told)[1] or run.source}
+    for of in ([key] for key in told if key not in known):
+        found = dict.fromkeys(str(value) for run in runs if (value := pick(run.settings, of)[1]) is not None)
+        if len(found) > 1:
+            text = f"{of[0]}: runs on {cut_names([*found], 4)} are not compared; report each alone, or ignore {of[0]}"
+            ask(text, ignore=",".join([*ignored, *of]))
+    if varied := list_varied(runs, known):
+        text = f"runs of one model and size differ in {cut_names(varied, 8)}; make these models of their own"
+        ask(f"{text}, or give one as --seed, or average by --ignore", model=",".join([*keys["model"], *varied]))
+    again, copies = count_runs(runs, bool(keys["seed"]), seed == NOTHING, "size" in lacking)
+    if again:
+        text = describe_runs(again, "with the model, size and seed, or all values, of another")
+        ask(f"{text}; tell them apart by KEY, or none counts them", **dict.fromkeys(["seed", *lacking], "KEY"))
+    if copies:
+        notes.append(describe_runs(copies, "left out as copies"))
+        runs = [run for run in runs if run not in copies]
+    for run in runs:
         run.row |= {} if chance is None else {"chance": chance}
         run.row |= {"source": run.source, "family": None} if len(sources) > 1 else {}
     counts = f"{plural(len(runs), 'run')} of {plural(len(sources), 'source')}"
     read_as = {role: " or ".join(keys[role]) or NOTHING for role in ROLES} | {"metric": said, "runs": counts}
     config = {"name": Path(sources[0]).resolve().stem, "read_as": read_as, "notes": notes}
     config["margin"] = min(run.row.pop("margin", MARGIN) for run in runs)
-    rows, files = [run.row for run in runs], {run.run: hold(run, ours) for run in runs}
+    rows, files = [run.row for run in runs], {run.run: wrap(run, ours) for run in runs}
     found = Results(rows, config, StudyFiles(out), files, outcomes=None if ours else {})
     found.status = StudyStatus([])
     return found
 
 
 def choose_keys(role: str, asked: str | None, runs: Sequence[Logged], problems: list[str]) -> list[str]:
-    """List the settings that tell the role of a run: those asked for, or by their names; a run's first one counts."""
-    known = Counter(key for run in runs for key in run.settings)
+    """List the columns that tell the role of a run: those asked for, or the first of a known name that a run has."""
+    known = list(
+        dict.fromkeys(key for run in runs for key in (*run.settings, *(run.values if role == "metric" else ())))
+    )
     if asked:
         wanted = [key.strip() for key in asked.split(",") if key.strip() != NOTHING]
         problems += [f"--{role} {key}: no run has it; {choices_text(key, known)}" for key in wanted if key not in known]
         return wanted
+    if role == "metric":
+        return find_measures(runs)
+    named = sorted((key for key in known if tail(key) in NAMES[role]), key=lambda key: NAMES[role].index(tail(key)))
+    firsts = dict.fromkeys(pick(run.settings, [f"name.{role}", *named])[0] for run in runs)
+    return list(filter(None, firsts))
 
-    def rank(key: str) -> tuple[bool, int, int]:
-        return len({str(run.settings.get(key)) for run in runs}) == 1, NAMES[role].index(tail(key)), -known[key]
 
-    found = sorted((key for key in known if tail(key) in NAMES[role]), key=rank)
-    return [key for key in found if role != "size" or any(read_size(run.settings.get(key)) for run in runs)]
+def find_measures(runs: Sequence[Logged]) -> list[str]:
+    """List the numbers of the first known name that all runs have, on test before validation, then as in MEASURED.
 
-
-def choose_measures(asked: str | None, runs: Sequence[Logged], problems: list[str]) -> list[str]:
-    """List the logged numbers that are compared, the first that a run has counts: one measure on one split.
-
-    The measure is the first in MEASURED that every source and half of the runs have, on test rather than validation.
+    Lists none where a run has two of one name that differ.
     """
-    known = Counter(key for run in runs for key in (run.settings | run.values if asked else run.values))
-    if asked:
-        wanted = [key.strip() for key in asked.split(",")]
-        problems += [f"--metric {key}: no run has it; {choices_text(key, known)}" for key in wanted if key not in known]
-        return wanted
-    groups: dict[tuple[int, int], list[str]] = {}
-    for key in known:
-        where, what = describe_metric(key)
-        if what is not None and where < SPLITS["train"]:
-            groups.setdefault((where, what), []).append(key)
-    if not groups:
-        problems.append(f"metric: none is named as one on held-out data; give --metric KEY; {choices_text('', known)}")
-        return []
-    having = {group: [run.source for run in runs if {*of} & {*run.values}] for group, of in groups.items()}
-    most = max(len({*sources}) for sources in having.values())
-    counts = {group: len(sources) for group, sources in having.items() if len({*sources}) == most}
-    best = min(group for group, count in counts.items() if 2 * count >= max(counts.values()))
-    return sorted(groups[best], key=known.get, reverse=True)
+    groups: dict[tuple[int, int], dict[str, dict[float, str]]] = {}
+    for run in runs:
+        for key, value in run.values.items():
+            where, what = describe_metric(key)
+            if what is not None and where < SPLITS["train"] and (run.alone or where < SPLITS[""]):
+                groups.setdefault((where, what), {}).setdefault(run.run, {}).setdefault(value, key)
+    whole = min((group for group, of in groups.items() if len(of) == len(runs)), default=None)
+    found = [[*of_run.values()] for of_run in groups.get(whole, {}).values()]
+    return [] if any(len(names) > 1 for names in found) else list(dict.fromkeys(name for (name,) in found))
 
 
 def describe_runs(runs: Sequence[Logged], what: str) -> str:
@@ -148,8 +173,13 @@ def measure(
 
     The column is accuracy for shares, loss for what falls and stays above 0, else score or cost.
     """
-    what = describe_metric(keys[0])[1]
-    rises = (what is None or what < len(RISING)) if lower_is_better is None else not lower_is_better
+    kinds = {describe_metric(key)[1] for key in keys}
+    what = kinds.pop()
+    if kinds:
+        raise UserError(f"--metric {','.join(keys)}: are not one metric; give the names of one")
+    if what is None and lower_is_better is None:
+        raise UserError(f"--metric {keys[0]}: is no known name; add --lower-is-better or --no-lower-is-better")
+    rises = what < len(RISING) if lower_is_better is None else not lower_is_better
     if left := [run for run in runs if not pick(run.settings | run.values, keys)[0]]:
         notes.append(describe_runs(left, f"without {' or '.join(keys)} left out"))
     runs, percent = [run for run in runs if run not in left], []
@@ -177,115 +207,69 @@ def measure(
     return runs, f"{' or '.join(keys)} ({'higher' if rises else 'lower'} is better{scale})"
 
 
-def read_size(value: Any) -> float | None:
-    """Read a size above 0: a number, or `10%`."""
-    number = parse(str(value).removesuffix("%"))
-    number = number / 100 if str(value).endswith("%") and finite(number) else number
-    return number if (finite(number) or 0) > 0 else None
-
-
-def place(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]]) -> set[str]:
-    """Set each run's model, size and seed; return the settings that told them. Raises UserError with all problems."""
-    problems, used = [], set()
+def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: Mapping[str, str | None]) -> None:
+    """Set each run's model, size and seed: the first of the keys, or all of a model or seed that are asked for."""
+    problems = []
     for run in runs:
         for role in ROLES:
-            key, value = pick(run.settings, keys[role])
-            run.row[role] = read_size(value) if role == "size" and keys[role] else value
-            used.add(key)
+            first, value = pick(run.settings, keys[role])
+            if role == "size" and keys[role]:
+                value = number if (number := finite(parse(value))) and number > 0 else None
+            run.row[role] = value
+            more = [key for key in keys[role] if key != first and run.settings.get(key) not in (None, "")]
+            if more and asked[role] and role != "size":
+                run.row[role] = " ".join([str(value), *(f"{tail(key)}={run.settings[key]}" for key in more)])
     for role in ROLES:
         if keys[role] and (lost := [run for run in runs if run.row[role] in (None, "")]):
             text = f"--{role} {keys[role][0]}: {describe_runs(lost, f'without a {role}')}"
             problems.append(f"{text}; correct them, or give another --{role} KEY, or none")
     raise_all(problems)
-    if keys["size"] and len({str(pick(run.settings, keys["size"])[1]).endswith("%") for run in runs}) == 2:
-        raise UserError(f"--size {keys['size'][0]}: some are in percent, some are not; give all in one unit")
     sizes, seeds = ([run.row[role] for run in runs] for role in ("size", "seed"))
     shares = bool(keys["size"]) and max(sizes) <= 1
     unit = ("hundredth" if shares else "example") if keys["size"] else "data set"
     places = {seed: n for n, seed in enumerate(sorted({*seeds}, key=str))}
     for run in runs:
-        size, seed = run.row.pop("size") or 1, run.row["seed"]
-        run.row |= {"model": str(run.row["model"] or ""), "train_size": parse(round(size * (100 if shares else 1), 6))}
+        size, model, seed = run.row.pop("size") or 1, str(run.row["model"] or "all"), run.row["seed"]
+        run.row |= {"model": model, "train_size": parse(round(size * (100 if shares else 1), 6))}
         seed = seed if all(isinstance(one, int) for one in seeds) else places[seed]
         run.row = {"unit": unit, **run.row, "seed": seed}
-    return used
 
 
-def divide(runs: Sequence[Logged], used: set[str], seeds_known: bool, averaged: set[str], notes: list[str]) -> None:
-    """Name models by what else varies among runs of one model and size, so that these are not averaged; note the rest.
-
-    A setting that follows the model, the size or the seed, or that has another text in each run, tells no runs apart.
-    """
-    known: dict[str, set[str]] = {}
-    for run in runs:
-        known.setdefault(run.source, set()).update(run.settings.keys() - used)
-    values = {  # of settings that a source does not log, nothing is known: None
-        key: [parse(run.settings.get(key, NOTHING)) if key in known[run.source] else None for run in runs]
-        for key in dict.fromkeys(key for run in runs for key in run.settings if key not in used)
-    }
-    models, cells = [run.row["model"] for run in runs], [(run.row["model"], run.row["train_size"]) for run in runs]
-
-    def follows(by: Sequence[Any], key: str) -> bool:
-        pairs = {(of, value) for of, value in zip(by, values[key], strict=True) if value is not None}
-        return len(pairs) == len({of for of, _ in pairs})
-
-    groups, named, found = cells, list[str](), dict[str, list[str]]()
-    for key, of_runs in sorted(values.items(), key=lambda item: (item[0] != "source", len({*item[1]}))):
-        different = {*of_runs} - {None}
-        each = len(different) == len(runs) - of_runs.count(None) and all(isinstance(one, str) for one in different)
-        finer = [(*group, value) for group, value in zip(groups, of_runs, strict=True)]
-        if len(different) < 2:
-            continue
-        if key in averaged:
-            said = "averaged over"
-        elif follows(cells, key):
-            said = "differ with the model or size"
-        elif seeds_known and follows([run.row["seed"] for run in runs], key):
-            said = "differ with the seed"
-        elif each or tail(key).split("_")[-1] in EACH_RUN:
-            said = "differ from run to run"
-        elif len({*finer}) > len({*groups}):
-            groups, named, said = (
-                finer,
-                [*named, key],
-                "differ within a model, which is divided by them (--ignore KEY averages)",
-            )
-        else:
-            said = f"differ with {', '.join(named)}"
-        found.setdefault(said, []).append(key)
-    within = {key: Counter(model for model, _ in {*zip(models, values[key], strict=True)}) for key in named}
-    for n, run in enumerate(runs):
-        own = [key for key in named if within[key][models[n]] > 1 and values[key][n] is not None]
-        run.row["model"] = (
-            " ".join(filter(None, [models[n], *(f"{tail(key)}={values[key][n]}" for key in own)])) or "all"
-        )
-    notes += [f"{said}: {cut_names(names, 8)}" for said, names in found.items()]
+def list_varied(runs: Sequence[Logged], known: Collection[str]) -> list[str]:
+    """List the settings, beside the known ones, that runs of one model and size do not share."""
+    names = dict.fromkeys(key for run in runs for key in run.settings if key not in known)
+    found = []
+    for key in (key for key in names if tail(key) not in FREE):
+        pairs = {(run.row["model"], run.row["train_size"], str(parse(run.settings.get(key, NOTHING)))) for run in runs}
+        found += [key] if len(pairs) > len({pair[:2] for pair in pairs}) else []
+    return found
 
 
-def drop_copies(runs: Sequence[Logged], seeds: Sequence[str], notes: list[str]) -> list[Logged]:
-    """Leave out runs that are there twice, and count the runs of a model and size where no seed is known.
-
-    Raises UserError for runs of the same model, size and seed with other values.
-    """
+def count_runs(runs: Sequence[Logged], seeds: bool, counted: bool, sizeless: bool) -> tuple[list[Logged], list[Logged]]:
+    """Number the runs of a model and size where no seed is known; list runs to be told apart, and copies."""
     kept: dict[tuple[Any, ...], list[Logged]] = {}
-    copies, again = [], []
+    again, copies = [], []
     for run in runs:
         of_cell = kept.setdefault(tuple(run.row[key] for key in ("model", "train_size", "seed")), [])
-        same = any(str(one.values) == str(run.values) and (seeds or one.settings == run.settings) for one in of_cell)
-        (copies if same else again if of_cell and seeds else of_cell).append(run)
-    if again:
-        text = f"--seed {seeds[0]}: {describe_runs(again, 'with the model, size and seed of another')}"
-        raise UserError(f"{text}; tell them apart by --model KEY, or count them by --seed none")
-    if copies:
-        notes.append(describe_runs(copies, "left out as copies"))
-    for of_cell in kept.values():
-        for n, run in enumerate(of_cell):
-            run.row["seed"] = run.row["seed"] if seeds else n
-    return [run for of_cell in kept.values() for run in of_cell]
+        same = any(agree(one, run) for one in of_cell)
+        if seeds and same:
+            copies.append(run)
+        elif of_cell and (sizeless or seeds or (same and not counted)):
+            again.append(run)
+        else:
+            of_cell.append(run)
+            run.row["seed"] = run.row["seed"] if seeds else len(of_cell) - 1
+    return again, copies
 
 
-def hold(run: Logged, ours: bool) -> RunResults:
-    """Hold a run as the pages read one: as vitlab wrote it, or its settings and the time of its file (of none: now)."""
+def agree(one: Logged, other: Logged) -> bool:
+    """Tell whether two runs have the same values, up to float32's rounding, of all that both logged."""
+    pairs = [(one.values[key], other.values[key]) for key in one.values.keys() & other.values.keys()]
+    return bool(pairs) and all(math.isclose(a, b, rel_tol=1e-6) or (a != a and b != b) for a, b in pairs)
+
+
+def wrap(run: Logged, ours: bool) -> RunResults:
+    """Wrap a run for the report's pages; a run of another program gets its settings and its file's time, or now."""
     found = RunResults(RunFiles(run.path))
     if ours:
         return found

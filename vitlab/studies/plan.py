@@ -33,14 +33,14 @@ from vitlab.studies.grid import Spec, compose_models, expand, list_shorter
 from vitlab.studies.status import pack
 from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
-from vitlab.tasks.base import BATCH, Task, evaluate
+from vitlab.tasks.base import BATCH, Task
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.launch import Stopping
 from vitlab.training.load import initialise
 from vitlab.training.loop import Hooks, Interrupted
-from vitlab.training.optim import find_fork
-from vitlab.training.run import ON_FEATURES, Prepared, Run, count_finetuning_steps, format_budget, prepare
-from vitlab.training.settings import Placement, evaluation_context
+from vitlab.training.optim import find_branch
+from vitlab.training.run import ON_FEATURES, Run, RunPlan, count_finetuning_steps, format_budget, plan_run, start_run
+from vitlab.training.settings import Machine
 from vitlab.training.train import keep_process_settings, train
 
 ENOUGH = 2  # times that training examples are seen: with fewer the steps limit a model
@@ -68,7 +68,7 @@ class Plan:
     task: Task
     sizes: list[int]
     specs: list[Spec]
-    by_variant: dict[str, Prepared]
+    by_variant: dict[str, RunPlan]
     jobs: int
     count: Callable[[int, int], int]  # the items of a training set, by its size and seed
 
@@ -77,7 +77,7 @@ class Plan:
         """The resolved configuration of each variant."""
         return {name: resolved(model.config) for name, model in self.by_variant.items()}
 
-    def model_of(self, spec: Spec) -> Prepared:
+    def model_of(self, spec: Spec) -> RunPlan:
         return self.by_variant[spec.variant]
 
     def steps(self, spec: Spec) -> int:
@@ -90,10 +90,9 @@ class Plan:
 
     def trained_steps(self, spec: Spec) -> int:
         """Count the steps that a run trains itself: it shares those before the cooldown of a smaller budget."""
-        most = find_fork(self.model_of(spec).config.recipe, self.steps(spec))
-        others = (spec._replace(variant=variant) for variant in self.shorter.get(spec.variant, ()))
-        forks = [find_fork(self.model_of(other).config.recipe, self.steps(other)) for other in others]
-        return self.steps(spec) - max((fork for fork in forks if fork <= most), default=0)
+        runs = [spec, *(spec._replace(variant=variant) for variant in self.shorter.get(spec.variant, ()))]
+        most, *shared = (find_branch(self.model_of(run).config.recipe, self.steps(run)) for run in runs)
+        return self.steps(spec) - max((step for step in shared if step <= most), default=0)
 
     def evaluations(self, spec: Spec) -> int:
         """Count a run's evaluations on validation data: evenly spaced, the last at the end of training."""
@@ -160,10 +159,10 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
     for name, run_config in first.items():
         with collecting(problems):
             settled = config.settled.get(name, {})
-            placement = place(config.executor, run_config.trainer, jobs, settled)
-            alike = describe_costs(resolved(run_config)), str(run_config.init), str(placement), run_config.subset
+            machine = place(config.executor, run_config.trainer, jobs, settled)
+            alike = describe_costs(resolved(run_config)), str(run_config.init), str(machine), run_config.subset
             if alike not in counted:
-                counted[alike] = plan_model(run_config, data, placement)
+                counted[alike] = plan_model(run_config, data, machine)
             by_variant[name] = replace(counted[alike], config=run_config)
     raise_all(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in given_sizes]
@@ -192,8 +191,8 @@ def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
     return list({size // item: size for size in in_range}.values())
 
 
-def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, settled: Mapping[str, Any]) -> Placement:
-    """Make the placement of a variant's runs; settings that earlier starts settled replace this start's choice.
+def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, settled: Mapping[str, Any]) -> Machine:
+    """Describe the machine of a variant's runs; settings that earlier starts settled replace this start's choice.
 
     Raises UserError for several machines, and for more devices than a run has on a cluster.
     """
@@ -203,7 +202,7 @@ def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, se
             "with 'vitlab train' under srun or torchrun"
         )
     if executor.kind == "local":
-        return Placement(max(1, count_cores() // (jobs or 1)), settled)
+        return Machine(max(1, count_cores() // (jobs or 1)), settled)
     kind, has = ("gpu", int(executor.gpus)) if executor.gpus else ("cpu", executor.cpus)
     if trainer.devices > max(1, has):
         raise UserError(
@@ -211,29 +210,29 @@ def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, se
             f"give executor.{kind}s={trainer.devices}"
         )
     device = {"accelerator": kind}
-    return Placement(executor.cpus, {**device, **settled}, here=False)
+    return Machine(executor.cpus, {**device, **settled}, here=False)
 
 
-def plan_model(config: TrainConfig, data: Any, placement: Placement) -> Prepared:
+def plan_model(config: TrainConfig, data: Any, machine: Machine) -> RunPlan:
     """Prepare the shared parts of a variant's runs; check their analyses and first weights too. Raises UserError."""
-    prepared = prepare(config, data, placement)
+    planned = plan_run(config, data, machine)
     for name in config.analyses:
         module_of(load("analysis", name))  # raises UserError for a module that is not an analysis
     problems = []
     for entry in config.eval_on:
         with collecting(problems):
-            open_shifted(config, prepared.task, entry)
+            open_shifted(config, planned.task, entry)
     raise_all(problems)
     if config.subset != NESTED:
-        training_items(prepared.task.train, "all", subset_seed(resolved(config)), config.subset)  # raises UserError
+        training_items(planned.task.train, "all", subset_seed(resolved(config)), config.subset)  # raises UserError
     source = source_of(config.init)
     if source is not None and not [*source_problems(source)]:  # raises UserError for weights that do not fit
-        model = models.build(config.model, **prepared.task.shape)
-        print(initialise(model, config, prepared.task.classes), file=sys.stderr)
-    return prepared
+        model = models.build(config.model, **planned.task.shape)
+        print(initialise(model, config, planned.task.classes), file=sys.stderr)
+    return planned
 
 
-def choose_jobs(by_variant: dict[str, Prepared], runs: int) -> int:
+def choose_jobs(by_variant: dict[str, RunPlan], runs: int) -> int:
     """Choose the default of --jobs: as many runs as fit on the GPUs, else on the cores with their threads."""
     devices = max(plan.config.trainer.devices for plan in by_variant.values())
     if any(plan.settled["accelerator"] == "gpu" for plan in by_variant.values()):
@@ -320,8 +319,8 @@ def time_run(plan: Plan, spec: Spec, stop: Callable[[], bool] = lambda: False) -
             config = compose(TrainConfig, base=spec.config)
             trainer = replace(config.trainer, devices=1, nodes=1, evaluations=1)
             config = replace(config, trainer=trainer, budget=BudgetConfig(steps=LENGTH))
-            placement = Placement(plan.cores, plan.model_of(spec).settled)
-            run = Run(config, open_data(config.data), Path(folder), placement)
+            machine = Machine(plan.cores, plan.model_of(spec).settled)
+            run = start_run(plan_run(config, open_data(config.data), machine), folder)
             start = time.perf_counter() - began
             step = time_training(run, stop)
             validation, test = (time_evaluation(run, detailed) for detailed in (False, True))
@@ -349,10 +348,8 @@ def time_training(run: Run, stop: Callable[[], bool]) -> float:
 
 def time_evaluation(run: Run, detailed: bool) -> float:
     """Measure the seconds of a validation item, in a batch; with `detailed` metrics they stand for a test item's."""
-    _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
-    model, items = run.placed_model().eval(), run.task.validation
-    indices, began = np.arange(min(run.task.eval_batch_size or BATCH, len(items))), now(run)
-    evaluate(model, run.task, items, autocast, 0, detailed=detailed, indices=indices)
+    indices, began = np.arange(min(run.task.eval_batch_size or BATCH, len(run.task.validation))), now(run)
+    run.evaluate(run.task.validation, run.task, workers=0, detailed=detailed, indices=indices)
     return (now(run) - began) / len(indices)
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,9 +29,10 @@ from vitlab.config.identity import flatten
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.data.text.texts import Table, read_cells
 from vitlab.files import check_regular, read_utf8, reading
+from vitlab.formatting import plural
 from vitlab.registry import implementation
+from vitlab.studies.outcomes import choose_trials
 from vitlab.studies.results import MARGIN, RunResults
-from vitlab.studies.stats import choose_trials
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
@@ -46,6 +47,7 @@ class Logged:
     values: dict[str, float] = field(default_factory=dict)
     source: str = ""
     row: dict[str, Any] = field(default_factory=dict)  # of results.csv, where vitlab trained it
+    alone: bool = False  # one row of a table: its `accuracy` is held out; that of a log may be of training
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -74,9 +76,9 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
-NO_COMMA = re.compile(r"\.|,.*,|^\s*\d{3}\s*$")  # beside a number that is cut at its thousands
-STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter", "epoch")
+STEPS = ("step", "global_step", "_step", "iteration", "iter", "epoch")
 KEPT = ("batch_size", "weight_decay", "dropout", "depth", "width", "layers", "heads", "hidden_size")  # in all steps
+LOGS = ("summary.csv", "metrics.csv", "log.txt", "scalars.json")  # of one run: timm, Lightning, DeiT and MAE, mmengine
 BESIDE = ("args.yaml", "hparams.yaml", ".hydra/config.yaml")  # the settings of timm, Lightning and Hydra
 
 
@@ -102,7 +104,7 @@ def read_columns(path: Path, used: Iterable[str] = (), unique: bool = False) -> 
             raise UserError(f"{path}: {problem}")
         for key, cells in found.columns.items():
             marked = next(filter(THOUSANDS.fullmatch, cells), "").strip()
-            if marked and tail(key) not in NAMES["size"] and not any(map(NO_COMMA.search, cells)):
+            if marked and tail(key) not in NAMES["size"]:
                 thousand, decimal = marked.replace(",", ""), marked.replace(",", ".")
                 raise UserError(f"{path}: {key}={marked} can be {thousand} or {decimal}; write one of them")
         return found
@@ -129,41 +131,28 @@ def parse(value: Any) -> Any:
 
 
 def read_table(path: Path) -> list[Logged]:
-    """Read a table with a row a run, or with several rows a run of which the last value counts.
+    """Read a table with a row a run, or with several rows a run of which the last value counts. Raises UserError.
 
-    A table of steps or epochs without a column that names its runs is one run, with the settings of the YAML beside it.
+    A log of one run has the settings of the YAML beside it. Where a step comes twice, rows are runs.
     """
     table, beside, runs = read_columns(path, unique=True), {}, []
+    columns, count = table.columns, len(table.numbers)
     for name in BESIDE:
         beside |= read_plain(path.parent / name)
-    columns, count = table.columns, len(table.numbers)
     numbers = {key: [as_number(cell) for cell in cells] for key, cells in columns.items()}
     texts = {key for key in columns if any(map(is_text, columns[key]))}
     named = [key for key in columns if key in texts or any(tail(key) in names for names in NAMES.values())]
-    step = next((key for key in STEPS if key in columns and key not in texts), None)
+    step = next((key for name in STEPS for key in columns if tail(key) == name and key not in texts), None)
     groups: dict[Any, list[int]] = {}
     for place in range(count):
         groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
-    steps = [[numbers[step][place] for place in of] for of in groups.values() if len(of) > 1] if step else []
+    is_log = path.name in LOGS and step is not None and not named
     kept = [[columns[key][place] for place in of] for of in groups.values() for key in columns if tail(key) in KEPT]
-    if (
-        any(len({*cells}) > 1 for cells in kept)
-        or not steps
-        or not all(of[0] < of[-1] and all(a <= b for a, b in pairwise(of)) for of in steps)
-    ):
-        groups = {place: [place] for place in range(count)}  # a step is where a run has ended
-    for of in groups.values() if step else ():
-        told: dict[tuple[float, str], set[str]] = {}  # rows of one step fill different columns, as Lightning's do
-        for place, (key, cells) in product(of, columns.items()):
-            told.setdefault((numbers[step][place], key), set()).update(filter(None, [cells[place].strip()]))
-        if twice := [str(key) for (_, key), values in told.items() if len(values) > 1]:
-            problem = f"rows of one {step} differ in {', '.join(dict.fromkeys(twice))}: they are of several runs"
-            raise UserError(f"{path}: {problem}; add a column run that tells them apart")
-    measured = set()
-    for key in columns.keys() - {*named}:
-        known = {number for number in numbers[key] if not math.isnan(number)}
-        fractions = not all(map(float.is_integer, known)) and count > 2 and len(known) > 0.7 * count  # nearly one a row
-        measured |= {key} if beside or fractions or describe_metric(key)[1] is not None else set()
+    rise = step and all(a < b for of in groups.values() for a, b in pairwise(numbers[step][place] for place in of))
+    if any(len({*cells}) > 1 for cells in kept) or not (rise or is_log) or len(groups) == count > 1:
+        groups, step = {place: [place] for place in range(count)}, None
+    measured = {key for key in columns if describe_metric(key)[1] is not None or LOGGED.match(key) or beside or is_log}
+    measured -= {*named}
     for places in groups.values():
         settings, values = {}, {}
         for key, cells in columns.items():
@@ -174,7 +163,8 @@ def read_table(path: Path) -> list[Logged]:
             elif of_run:
                 settings[key] = parse(of_run[-1])
         name = f"{path.stem}:{table.numbers[places[0]]}" if len(groups) > 1 else path.parent.name
-        runs.append(Logged(str(pick(settings, ("run", "name", "Name"))[1] or name), path, beside | settings, values))
+        name = str(pick(settings, ("run", "name", "Name"))[1] or name)
+        runs.append(Logged(name, path, beside | settings, values, alone=not step))
     return runs
 
 
@@ -187,12 +177,13 @@ def is_text(cell: str) -> bool:
 
 def read_trainer(path: Path) -> list[Logged]:
     """Read trainer_state.json of Hugging Face's Trainer, with the results, arguments and model's config beside it."""
-    values, settings, folder = {}, {}, path.parent
+    values, folder = {}, path.parent
     with reading(str(path), "give a trainer_state.json as the Trainer writes it"):
         for row in json.loads(read_utf8(path, "source"))["log_history"]:
             values |= numbers_of(row)
     values |= numbers_of(read_plain(folder / "all_results.json"))
-    settings = {f"config.{key}": value for key, value in read_plain(folder / "config.json").items()}
+    settings = {key: int(values.pop(key)) for key in ("train_samples",) if key in values}
+    settings |= {f"config.{key}": value for key, value in read_plain(folder / "config.json").items()}
     if (arguments := folder / "training_args.bin").is_file():
         with reading(str(arguments), "delete it"):
             settings |= {f"args.{key}": value for key, value in list_pickled(arguments)}
@@ -250,12 +241,13 @@ def read_events(path: Path) -> list[Logged]:
         for tag in events.Tags()["tensors"]:  # of version 2
             array = make_ndarray(events.Tensors(tag)[-1].tensor_proto)
             values |= {tag: float(array)} if array.shape == () and array.dtype.kind == "f" else {}
-        found = [one.plugin_data for one in events.summary_metadata.values()]
-        contents = [one.content for one in found if one.plugin_name == "hparams"]
-        for content in contents:
+        told = [part for part in folder.iterdir() if re.fullmatch(r"\d+\.\d+", part.name)]  # by add_hparams
+        beside = [EventAccumulator(str(part)).Reload() for part in told if len(told) == 1]
+        found = [one.plugin_data for part in (events, *beside) for one in part.summary_metadata.values()]
+        for content in (one.content for one in found if one.plugin_name == "hparams"):
             for key, value in HParamsPluginData.FromString(content).session_start_info.hparams.items():
                 settings[key] = parse(getattr(value, value.WhichOneof("kind") or "string_value"))
-    return [Logged(folder.name, path, settings, values)]
+    return [Logged(folder.name, path, settings, values)] if values else []
 
 
 def read_wandb(path: Path) -> list[Logged]:
@@ -293,7 +285,8 @@ def read_mlruns(path: Path) -> list[Logged]:
                     texts[str(file.relative_to(path.parent / kind))] = read_utf8(file, "source")
         lines = {key: [line.split() for line in text.splitlines()] for key, text in found["metrics"].items()}
         values = {key: float(max(of, key=lambda line: (int(line[2]), int(line[0])))[1]) for key, of in lines.items()}
-    settings = {key: parse(text) for key, text in found["params"].items()}
+    status = {1: "running", 2: "scheduled", 4: "failed", 5: "killed"}.get(meta.get("status"), "finished")
+    settings = {key: parse(text) for key, text in found["params"].items()} | {"status": status}
     return (
         [Logged(str(meta.get("run_name")), path, settings, values)] if meta.get("lifecycle_stage") != "deleted" else []
     )
@@ -309,8 +302,9 @@ def read_database(path: Path) -> list[Logged]:
     ):
         tables = {name for (name,) in file.execute("select name from sqlite_master")}
         if "latest_metrics" in tables:
-            for key, name in file.execute("select run_uuid, name from runs where lifecycle_stage = 'active'"):
-                runs[key] = Logged(name or key, path)
+            of_runs = "select run_uuid, name, status from runs where lifecycle_stage = 'active'"
+            for key, name, status in file.execute(of_runs):
+                runs[key] = Logged(name or key, path, {"status": status})
             for key, name, value in file.execute("select run_uuid, key, value from params"):
                 if key in runs:
                     runs[key].settings[name] = parse(value)
@@ -336,7 +330,7 @@ def read_arrays(path: Path) -> list[Logged]:
         beside = {"model": path.stem} | {key: file[key].item() for key in file.files if file[key].shape == ()}
         for size, *scores in zip(*(file[key] for key in keys), strict=True):
             for fold, of_fold in enumerate(zip(*scores, strict=True)):
-                settings = beside | {"train_size": int(size), "fold": fold}
+                settings = beside | {"train_size": int(size), "seed": fold}
                 values = dict(zip(keys[1:], map(float, of_fold), strict=True))
                 runs.append(Logged(f"{path.stem} {size} fold {fold}", path, settings, values))
     return runs
@@ -348,7 +342,8 @@ def read_arrays(path: Path) -> list[Logged]:
 READERS = (read_study, read_trainer, read_mlruns, read_database, read_wandb, read_arrays, read_table, read_events)
 TABLES = (".csv", ".json", ".jsonl", ".ndjson")
 KINDS = "vitlab, transformers, timm, Lightning, TensorBoard, W&B, MLflow, trackio, scikit-learn, CSV or JSON lines"
-PLACED = r"(?<![^\W_])(seed|size|s|n)[-_=]?(\d+)(?![^\W_])"  # in a run's name
+OURS = "{model}-n{size}-s{seed}"  # the name of a run's folder
+PLACED = {"size": r"\d+(?:\.\d+)?", "seed": r"\d+"}  # in such names
 
 
 def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logged]] | None:
@@ -367,7 +362,7 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
         read_events: b"brain.Event:" in head[:64],
         read_trainer: head.startswith(b"{") and b'"log_history"' in head,
         read_mlruns: path.name == "meta.yaml" and b"run_id:" in head,
-        read_table: table and (given or path.suffix in TABLES),
+        read_table: table and (given or path.suffix in TABLES or path.name in LOGS),
     }
     return next((reader for reader in READERS if kinds[reader]), None)
 
@@ -391,7 +386,8 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
     for folder, folders, names in os.walk(path) if not own else ():
         folders.sort(key=lambda name: (len(name), name))
         checkpoints = [name for name in folders if name.startswith("checkpoint-")]
-        folders[:] = [name for name in folders if name not in checkpoints[:-1]]
+        again = ("tensorboard", "wandb", "mlflow", "mlruns") if "csv" in folders else ()  # Lightning's loggers of a run
+        folders[:] = [name for name in folders if name not in (*checkpoints[:-1], *again)]
         found: dict[Any, list[Path]] = {}
         for file in (Path(folder, name) for name in sorted(names)):
             if file.is_file() and (reader := find_reader(file, given=False)):
@@ -399,54 +395,71 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
         if found:
             reader = min(found, key=READERS.index)
             files = found[reader][: 1 if reader is read_events else None]
-            runs += [run for file in files for run in reader(file)]
-            folders.clear()  # what lies deeper are copies: checkpoints, other loggers
-    if not any(run.values for run in runs):
+            if of_folder := [run for file in files for run in reader(file)]:
+                runs += of_folder
+                folders.clear()  # what lies deeper are copies: checkpoints, other loggers
+    if not any(run.values or run.settings for run in runs):
         problem = "holds no runs" if on_server or path.exists() else "no such file or folder"
         raise UserError(f"{path}: {problem}; give runs of {KINDS}")
     return runs
 
 
-def read_sources(sources: Sequence[str | Path], own: str | None = None) -> list[Logged]:
-    """Read all sources; their names tell runs apart where there are several. Raises UserError with all problems.
+def read_sources(
+    sources: Sequence[str | Path], own: str | None = None, pattern: str | None = None
+) -> tuple[list[Logged], list[str]]:
+    """Read the finished runs of all sources, and notes. Raises UserError with all problems.
 
-    A run's name, such as `vit-n500-s1`, tells the model, size and seed of which its settings have no key.
+    The names of runs and folders tell settings `name.model`, ...: by `pattern` of all, by OURS where a run has none.
     """
     names = [Path(source).resolve().name for source in sources]
-    runs, problems, seen = [], [], Counter[str]()
+    runs, problems, notes, seen = [], [], [], Counter[str]()
+    placed = re.sub(r"\\{(\w+)\\}", lambda of: f"(?P<{of[1]}>{PLACED.get(of[1], '.+?')})", re.escape(pattern or OURS))
+    with reading(f"--name {pattern}", f"write it as {OURS}"):
+        form = re.compile(placed)
     for name, source in zip(names, sources, strict=True):
         with collecting(problems):
             found = read_source(Path(source), own)
             of_path = Counter(run.path for run in found)
-            for run in found:
-                told = {kind[0]: int(number) for kind, number in re.findall(PLACED, run.run) if of_path[run.path] == 1}
-                told |= {"m": re.split(f"[-_ .]?{PLACED}", run.run)[0]} if told else {}
-                for role, letters in (("model", "m"), ("size", "n"), ("seed", "s")):
-                    if told.get(letters, "") != "" and not any(tail(key) in NAMES[role] for key in run.settings):
-                        run.settings[f"name.{NAMES[role][0]}"] = told[letters]
+            left = [run for run in found if {str(run.settings.get(key)).lower() for key in STATES} & {*UNFINISHED}]
+            notes += [f"{plural(len(left), 'run')} not finished, left out"] if left else []
+            for run in (run for run in found if run not in left):
+                folders = [name, *run.path.parts[len(Path(source).parts) :]] if of_path[run.path] == 1 else []
+                told = [match.groupdict() for match in map(form.fullmatch, {run.run, *folders}) if match]
+                if pattern and len(told) != 1:
+                    problems.append(f"--name {pattern}: {len(told)} names of {run.path} have it; give one that one has")
+                for key, value in told[0].items() if len(told) == 1 else ():
+                    if pattern or not any(tail(one) in NAMES[key] and run.settings[one] != "" for one in run.settings):
+                        run.settings[f"name.{key}"] = parse(value)
                 run.source = name if names.count(name) == 1 else str(source)
                 run.settings |= {"source": run.source} if len(sources) > 1 else {}
                 seen[run.run] += 1
                 run.run += f" #{seen[run.run]}" if seen[run.run] > 1 else ""
-            runs += found
+                runs.append(run)
     raise_all(problems)
-    return runs
+    return runs, notes
 
 
 # ---- names
 
 
-NAMES = {  # of settings: the last part of their keys, the likeliest first
-    "model": "model arch architecture model_name model_name_or_path _name_or_path backbone network net encoder"
-    " estimator algorithm method variant classifier model_type",
-    "size": "train_size train_subset n_train num_train num_train_samples max_train_samples train_samples train_examples"
-    " num_train_examples train_items training_size n_samples num_samples num_examples n_examples dataset_size data_size"
-    " subset_size subset size n tokens train_fraction fraction limit_train_batches",
-    "seed": "seed random_seed random_state rng_seed manual_seed global_seed data_seed split_seed seed_everything trial"
-    " replicate repeat repetition rep fold",
-    "data": "dataset data dataset_name data_name task",
+NAMES = {  # of settings, exactly: the last part of a key, in lower case; the first that a run has counts
+    "model": "model arch architecture model_name model_name_or_path _name_or_path model_type backbone"
+    " network estimator params",
+    "size": "train_size n_train num_train train_samples max_train_samples num_train_samples train_examples"
+    " num_train_examples train_items train_subset training_size train_fraction",
+    "seed": "seed random_seed random_state rng_seed manual_seed global_seed seed_everything",
+    "data": "dataset data dataset_name data_name",
 }
 NAMES = {role: tuple(text.split()) for role, text in NAMES.items()}
+FREE = (  # settings in which runs of one model and size may differ, as in their seeds
+    "run name id run_id run_name run_uuid dir path folder output output_dir log_dir logging_dir save_dir work_dir"
+    " checkpoint_dir experiment_name exp_name experiment_id artifact_uri hub_model_id url host hostname pid time date"
+    " timestamp created start_time end_time runtime _runtime _timestamp wall_s images_per_s source status state notes"
+    " tags user sweep runname data_seed split_seed calibration_error validation_slope limit train_sample_accuracy"
+    " train_sample_loss"
+)
+FREE = (*NAMES["seed"], *FREE.split())
+STATES, UNFINISHED = ("status", "State"), ("running", "scheduled", "failed", "killed", "crashed")  # of MLflow, W&B
 # names of one measure joined by spaces, the first measure that is there is compared: shares, what rises, what falls
 SHARES = (
     *("accuracy acc acc1 acc@1 top1 top_1 top1_acc top1_accuracy prec1", "balanced_accuracy bacc", "exact_match em"),
@@ -459,28 +472,32 @@ FALLING = (*FALLING, "rmse", "mse", "mae", "wer", "cer", "fid")
 MEASURED = {name: place for place, names in enumerate((*RISING, *FALLING)) for name in names.split()}
 SPLITS = ("test predict heldout holdout", "eval val valid validation dev", "", "train training")
 SPLITS = {name: place for place, names in enumerate(SPLITS) for name in names.split() or [""]}
-EACH_RUN = ("run", "name", "id", "dir", "path", "folder", "time", "timestamp", "date", "created", "host", "url", "pid")
+ENDS = ("epoch", "step", "best", "final", "last", "max", "min")
+LOGGED = re.compile(
+    r"(metrics|summary)[./]|(train|val|valid|validation|eval|test)/", re.I
+)  # before results, not settings
 OF_STUDY = ("model", "data", "train_size", "seed", "budget")
 WEIGHED = affecting(WEIGHTS)
 
 
 def tail(key: str) -> str:
-    return re.split(r"[./]", key)[-1].strip().lower().replace(" ", "_").replace("-", "_")
+    """Return the last part of a key in lower case; of `model.name` model."""
+    parts = re.split(r"[./]", key.strip().lower().replace(" ", "_").replace("-", "_"))
+    return parts[-2] if len(parts) > 1 and parts[-1] == "name" else parts[-1]
 
 
 def describe_metric(key: str) -> tuple[int, int | None]:
-    """Describe a logged number by its name: the place of its split, that of its measure or None.
+    """Describe a logged number by its exact name: the place of its split, that of its measure or None.
 
-    `eval/top1`, `val_acc_epoch` and `Test Accuracy` are accuracies of a split.
+    `eval/top1`, `val_acc_epoch` and `Test Accuracy` are a split and a measure; mmengine's `accuracy/top1` is validated.
     """
-    words = re.sub(r"[\s./-]+", "_", key.strip().lower()).strip("_").split("_")
-    words = words[:-1] if words[-1] in ("epoch", "step", "best", "final", "last") else words
+    key = "val/top1" if key == "accuracy/top1" else re.sub(r"^(metrics|summary)[./]", "", key.strip().lower())
+    words = re.sub(r"[\s./-]+", "_", key.removeprefix("mean_")).strip("_").split("_")
+    words = words[:-1] if words[-1] in ENDS else words
     split = next((word for word in words if word in SPLITS), "")
-    name = "_".join(word for word in words if word != split)
-    ends = [name, *(name[at + 1 :] for at, character in enumerate(name) if character == "_")]
-    return SPLITS[split], next((MEASURED[end] for end in ends if end in MEASURED), None)
+    return SPLITS[split], MEASURED.get("_".join(word for word in words if word != split))
 
 
 def pick(values: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
-    """Pick the first of the keys that is there, and its value; ("", None) without."""
-    return next(((key, values[key]) for key in keys if key in values), ("", None))
+    """Pick the first of the keys that has a value, and the value; ("", None) without."""
+    return next(((key, values[key]) for key in keys if values.get(key) not in (None, "")), ("", None))

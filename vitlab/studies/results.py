@@ -1,7 +1,7 @@
 """A study's results as pandas tables, read once: the source of every table, sentence, figure, page and dashboard.
 
 `runs`, a row per finished run; `cells`, a row per model and training-set size; `gaps`, a row per pair of models at a
-size. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
+size. Statistics: vitlab/statistics, their rules: docs/rules.md.
 """
 
 import math
@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
+from statistics import median_low
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,26 +21,29 @@ from vitlab.config import UserError, read_yaml
 from vitlab.config.checks import TRIALS
 from vitlab.files import read_json, reading
 from vitlab.formatting import finite
-from vitlab.studies.crossover import StudyFits
-from vitlab.studies.stats import (
+from vitlab.statistics.stats import (
     Estimate,
-    Outcomes,
-    Rows,
     Spread,
     add_variance,
-    choose_trials,
     compare_costs,
     draw_luck,
     estimate_mean,
-    group_trials,
     moderated_spreads,
     paired_difference,
-    rank_trials,
-    read_outcomes,
     weigh_ranks,
 )
+from vitlab.studies.laws import StudyFits
+from vitlab.studies.outcomes import (
+    Outcomes,
+    Rows,
+    choose_trials,
+    count_trials,
+    group_trials,
+    rank_trials,
+    read_outcomes,
+)
 from vitlab.studies.status import StatusReader, StudyStatus
-from vitlab.studies.store import StudyFiles, limit_of
+from vitlab.studies.store import StudyFiles
 from vitlab.tasks.metrics import LEAST, Metric, main_metric
 from vitlab.training.files import RunFiles
 
@@ -80,7 +84,7 @@ class Cell(NamedTuple):
     chance: float | None  # the accuracy of always choosing the largest class
     beats_chance: bool  # True where chance is not known
     validation: float | None  # the mean metric on validation items
-    limit: str | None  # `limit_of` its runs
+    undertrained: bool  # the middle one of its runs
     spread: Spread | None  # over seeds, in `Metric.compared`, moderated by that of the model's other sizes
 
 
@@ -99,6 +103,7 @@ class Results:
 
     `rows` are what is compared: of each model, size and seed the best of its trials, or the run; `all_rows` every run.
     `luck` has by model and size what other trials from the same ranges would change, in `Metric.compared` (DRAWS,).
+    `alpha` multiplies what intervals leave out, because the study was looked at several times.
     """
 
     def __init__(
@@ -108,12 +113,19 @@ class Results:
         files: StudyFiles | None = None,
         run_files: Mapping[str, "RunResults"] | None = None,
         outcomes: Mapping[str, np.ndarray] | None = None,
+        alpha: float = 1.0,
+        trials_of: Mapping[str, int] | None = None,
+        luck: dict[tuple[str, int], np.ndarray] | None = None,
     ):
         self.all_rows, self.rows = rows, choose_trials(rows)
         self.config, self.files, self.run_files = dict(config or {}), files, dict(run_files or {})
+        self.alpha, self.trials_of = alpha, trials_of or count_trials(rows)
+        self.is_foreign = "read_as" in self.config
         self.gap, self.find_spreads, self.expect_best = map(cache, (self.gap, self.find_spreads, self.expect_best))
         if outcomes is not None:
             self.outcomes = dict(outcomes)
+        if luck is not None:
+            self.luck = luck
 
     @cached_property
     def runs(self) -> "pd.DataFrame":
@@ -122,18 +134,19 @@ class Results:
 
     @cached_property
     def cells(self) -> "pd.DataFrame":
-        """The table `model, family, train_size, mean, std, low, high, n, limit, chance, beats_chance, validation`.
+        """The table `model, family, train_size, mean, std, low, high, n, undertrained, chance, beats_chance, ...`.
 
-        low and high are the 95% interval of the mean, NaN where nothing tells it; limit is what limits the cell.
+        low and high are the 95% interval of the mean, NaN where nothing tells it. The last column is `validation`, the
+        mean on validation items.
         """
         rows = []
         for model, by_size in self.by_model.items():
             for size, cell in by_size.items():
-                of_runs = cell.mean, cell.std, *self.reach(cell), len(cell.rows), cell.limit
+                of_runs = cell.mean, cell.std, *self.find_ends(cell), len(cell.rows), cell.undertrained
                 rows.append(
                     (model, self.families[model], size, *of_runs, cell.chance, cell.beats_chance, cell.validation)
                 )
-        columns = ["model", "family", "train_size", "mean", "std", "low", "high", "n", "limit"]
+        columns = ["model", "family", "train_size", "mean", "std", "low", "high", "n", "undertrained"]
         found = frame(rows, columns=[*columns, "chance", "beats_chance", "validation"])
         return found.astype(dict.fromkeys(("std", "chance", "validation"), float))
 
@@ -160,14 +173,6 @@ class Results:
         runs = runs.assign(steps=runs.steps * own, train_flops=runs.train_flops * own).groupby("model").sum()
         runs.columns = ["steps", "FLOPs", "hours"]
         return runs.assign(hours=runs.hours / 3600, trials=self.trials_of)
-
-    @cached_property
-    def trials_of(self) -> dict[str, int]:
-        """The trials of each model, the fewest of a size and seed; 1 in a study that does not tune."""
-        counts = dict[str, int]()
-        for (model, *_), trials in group_trials(self.all_rows).items():
-            counts[model] = min(len(trials), counts.get(model, len(trials)))
-        return counts
 
     @property
     def trials(self) -> int:
@@ -227,14 +232,6 @@ class Results:
         """The points within which models are level."""
         return float(self.config.get("margin", MARGIN))
 
-    @property
-    def looks(self) -> float:
-        """The factor by which claims leave out less: a study that spends a time stops at one of several looks.
-
-        1 in others. See `vitlab.studies.rounds.charge_looks`.
-        """
-        return float(self.config.get("looks", 1.0))
-
     @cached_property
     def sizes(self) -> list[int]:
         """The training-set sizes with a result, ascending."""
@@ -267,9 +264,8 @@ class Results:
             items = [self.outcomes.get(row["run"]) for row in ranked]
             if all(one is not None for one in items):
                 outcomes[ranked[0]["run"]] = weights @ np.stack(items)
-        found = Results(rows, self.config, self.files, self.run_files, outcomes)
-        found.trials_of, found.luck = self.trials_of, self.draw_luck(count)
-        return found
+        luck = self.draw_luck(count)
+        return Results(rows, self.config, self.files, self.run_files, outcomes, self.alpha, self.trials_of, luck)
 
     @property
     def tables(self) -> "dict[str, pd.DataFrame]":
@@ -282,7 +278,7 @@ class Results:
         """The table `spend, find, seconds, answer, next` of a study that spends a time: a row per round."""
         rows = []
         for number, one in enumerate(self.files.spent() if self.files else (), 1):
-            steps = [(of["at"], of["answer"], "; ".join(of["why"])) for of in one["rounds"]]
+            steps = [(of["at"], of["answer"], of["next"]) for of in one["rounds"]]
             steps += [(one["spent"], one["end"], "")] if one["end"] else []
             rows += [(number, one["find"], *step) for step in steps]
         return frame(rows, columns=["spend", "find", "seconds", "answer", "next"])
@@ -292,10 +288,16 @@ class Results:
         return self.draw_luck(self.trials)
 
     def draw_luck(self, count: int) -> dict[tuple[str, int], np.ndarray]:
-        drawn = self.trials > 1 and TRIALS in (
-            self.config.get("tune") or ()
-        )  # not the values of a grid, which are given
-        return draw_luck(self.all_rows, self.metric, count) if drawn else {}
+        tune = self.config.get("tune") or ()  # the values of a grid are given
+        if self.trials < 2 or TRIALS not in tune:
+            return {}
+        counts, ranked = dict[str, int](), {}
+        for (model, size, seed), trials in group_trials(self.all_rows).items():
+            counts[model] = max([counts.get(model, 0), *(row["trial"] for row in trials)])
+            if found := rank_trials(trials, self.metric):
+                numbers = [row["trial"] for row in found]
+                ranked[model, size, seed] = [*zip(numbers, self.compared(found), strict=True)]
+        return draw_luck(ranked, counts, count)
 
     @cached_property
     def by_model(self) -> dict[str, dict[int, Cell]]:
@@ -325,9 +327,10 @@ class Results:
         seen = [value for row in rows if (value := finite(row.get(metric.on_validation))) is not None]
         beats = chance is None or (mean if interval.half_width is None else interval.low) > chance
         validation = float(np.mean(seen)) if seen else None
-        return Cell(mean, std, tuple(rows), interval, chance, beats, validation, limit_of(rows), spread)
+        undertrained = median_low([row.get("undertrained") or False for row in rows])
+        return Cell(mean, std, tuple(rows), interval, chance, beats, validation, undertrained, spread)
 
-    def reach(self, cell: Cell) -> tuple[float, float]:
+    def find_ends(self, cell: Cell) -> tuple[float, float]:
         """Find the ends of the 95% interval of a cell's mean, in the metric's unit; NaN where nothing tells them."""
         width, metric = cell.interval.half_width, self.metric
         if width is None:
@@ -350,7 +353,7 @@ class Results:
         luck = [self.luck[model, size] for model in pair if (model, size) in self.luck]
         gap = add_variance(gap, float(sum(one.var() for one in luck)), self.trials - 1)
         # who is best of several is told from each other one
-        gap = replace(gap, comparisons=self.looks * (sum(size in of for of in self.by_model.values()) - 1))
+        gap = replace(gap, comparisons=(sum(size in of for of in self.by_model.values()) - 1) / self.alpha)
         verdict = UNDECIDED
         if not any(cell.beats_chance for cell in cells.values()):
             verdict = CHANCE
@@ -384,10 +387,10 @@ class Results:
         return values
 
     def overlap(self, rows: Sequence[Mapping[str, Any]]) -> float:
-        """Divide test items by training items where each seed draws its test set out of the same items, else 0.
+        """Compute the correction for resampled test sets: test / train size; 0 where all seeds share one test set.
 
-        Seeds vary too little then (Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9). The
-        largest training set is nearly all that is not tested.
+        Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9. The largest training set is
+        nearly all that is not tested.
         """
         if rows[0].get("holdout") is None:
             return 0.0
@@ -440,8 +443,11 @@ class Results:
         return {row["model"]: row.get("family") or row["model"] for row in self.rows}
 
     def name_of(self, contender: str) -> str:
-        """Name a contender: a family by its usual spelling, a model by its name."""
-        return family_name(contender) if self.by_family else contender
+        """Name a contender: a family of several models by its usual spelling, a model by its name."""
+        if not self.by_family:
+            return contender
+        models = [model for model, family in self.families.items() if family == contender]
+        return family_name(models[0] if len(models) == 1 else contender)
 
     @property
     def by_family(self) -> bool:
@@ -515,19 +521,19 @@ def smallest_tested(rows: Iterable[Mapping[str, Any]]) -> float | None:
     return min(filter(None, (finite(row.get("test_items")) for row in rows)), default=None)
 
 
-def load_results(folder: str | Path) -> Results:
-    """Read a study's results and write nothing.
+def load_results(folder: str | Path, alpha: float | None = None) -> Results:
+    """Read a study's results and write nothing; the default alpha is that of its last look.
 
     The runs' folders are the truth, results.csv is not read. Warns of damaged results; raises UserError for a folder
     that is not a study.
     """
     files = StudyFiles(folder)
-    config, rows = files.config(), files.finished_rows()
-    if spent := files.spent():
-        config = {**config, "looks": spent[-1]["looks"]}
+    config, rows, spent = files.config(), files.finished_rows(), files.spent()
+    alpha = alpha or (1 / spent[-1]["looks"] if spent else 1.0)
     for damage in filter(None, files.damaged.values()):
         warnings.warn(damage, stacklevel=2)
-    return Results(rows, config, files, {row["run"]: RunResults(files.run(row["run"])) for row in rows})
+    run_files = {row["run"]: RunResults(files.run(row["run"])) for row in rows}
+    return Results(rows, config, files, run_files, alpha=alpha)
 
 
 def load_runs(folder: str | Path) -> Results:

@@ -16,15 +16,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vitlab.config import resolved
-from vitlab.config.schema import StudyConfig
 from vitlab.console import Console
-from vitlab.data.opening import hash_data, open_data
 from vitlab.files import read_stamp
 from vitlab.formatting import duration, finite, plural
 from vitlab.studies.claims import DEAD_AFTER, Claim, read_claim
-from vitlab.studies.grid import compose_models, make_spec, name_run
-from vitlab.studies.store import StudyFiles, describe_asked, list_missing
+from vitlab.studies.grid import name_run
+from vitlab.studies.store import StudyFiles, list_missing
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import Progress, RunFiles
 
@@ -133,7 +130,8 @@ def pack(runs: Sequence[float], free: Sequence[float]) -> float:
 class StatusReader:
     """Reads a study's folder again and again; reads the result of a finished run once.
 
-    With `variants`, the resolved configuration of each, a run that lacks analyses or probes of it has not finished.
+    With `variants`, the resolved configuration of each, a run that lacks analyses or probes of it has not finished,
+    unless they have failed.
     """
 
     def __init__(self, files: StudyFiles, variants: Mapping[str, Mapping[str, Any]] | None = None):
@@ -160,12 +158,14 @@ class StatusReader:
         if claim and not claim.is_dead and (claim.is_here or claim.age <= DEAD_AFTER):
             return RunState(name, variant, size, "running", read_progress(files), claim)
         result, damage = files.read_result()
-        asked = self.variants.get(variant)  # without it nothing is missing of a result, which was read just now
-        if result is not None and not (asked and list_missing(files, asked)):
+        asked, error = self.variants.get(variant), files.error()
+        # without `asked` nothing is missing of a result, which was read just now
+        missing = list_missing(files, asked) if asked and result is not None else []
+        if result is not None and (not missing or (error is not None and "training" not in missing)):
             self.finished[name] = stamp, RunState(name, variant, size, "finished", result=result)
             return self.finished[name][1]
         progress = read_progress(files)
-        if (error := files.error()) is not None:
+        if error is not None:
             return RunState(name, variant, size, "failed", progress, error=error)
         return RunState(name, variant, size, "waiting", progress, error=damage)
 
@@ -280,22 +280,3 @@ class Display:
     def print(self, text: str) -> None:
         self.last = time.monotonic()
         self.console.say(text)
-
-
-def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
-    """Tell whether the last start asked for the same, on the same data, and all results, table and report are there."""
-    start = files.last_start()
-    if start is None or start["asked"] != describe_asked(resolved(config)):
-        return False
-    if not (files.report_path.is_file() and files.results_path.is_file()):
-        return False
-    data, drawn = hash_data(config.data, open_data(config.data, console)), files.report_path.stat().st_mtime
-    asked = {variant: resolved(model) for variant, model in compose_models(config).items()}
-    for variant, size, seed in files.run_keys():
-        run = files.run(name_run(variant, size, seed))
-        if variant not in asked or list_missing(run, make_spec(asked[variant], size, seed).config, data):
-            return False
-        paths = (run.result_path, run.analysis_folder)
-        if any(path.exists() and path.stat().st_mtime > drawn for path in paths):
-            return False
-    return True

@@ -2,13 +2,11 @@
 
 import csv
 import io
-import json
 import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import median_high, median_low
 from typing import Any
 
 from vitlab.config import StudyConfig, UserError, first_line, identity, read_config, resolved
@@ -18,26 +16,25 @@ from vitlab.formatting import finite, round_numbers
 from vitlab.studies.grid import TRIAL, list_study_changes, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import COLUMNS, RunFiles, refuse_changes, refuse_folder
 
-# ---- what limits a run, its data or its budget: where the rule holds, and how often it was right (docs/rules.md)
+# ---- undertrained runs (docs/rules.md, "Undertrained cells")
 
 
 Row = dict[str, Any]
-DATA, BUDGET = 0.15, 0.3  # loss on training items over loss on validation items: below, above
+LOOSE = 0.3  # loss on training items over loss on validation items, above which a run is undertrained
 RISE = 1.01  # a validation loss that ends by more than this factor above its lowest is past its minimum
-LIMITS = {"data": "more data", "undecided": "unclear", "budget": "more steps"}  # what would help a run, in words
 # recipes that the rule was not tried on
 OTHERWISE = ("mixup", "cutmix", "class_weights", "freeze", "ema", "average", "cooldown")
 
 
-def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
-    """Tell what limits a finished run, `data`, `budget` or `undecided`; None where the rule does not hold.
+def is_undertrained(run: RunFiles, result: Mapping[str, Any]) -> bool:
+    """Tell whether a finished run needs more steps; False where the rule was not tried.
 
-    A model that fits its own training items hardly better than new items has not used up its data; a model that is
-    right in every validation item cannot improve; a model whose evaluations got worse gains nothing from more steps.
+    A model that fits its own training items hardly better than new items has not used up its data. A model that is
+    right in every validation item, or whose validation loss rose, gains nothing from more steps.
     """
     seen, unseen = (finite(result.get(key)) for key in ("train_sample_loss", "validation_loss"))
     if seen is None or unseen is None:
-        return None
+        return False
     config = run.config()
     recipe, kinds = config["recipe"], [(config.get(key) or {}).get("kind") for key in ("task", "model")]
     smoothing, classes = recipe.get("label_smoothing") or 0.0, len(result.get("by_class") or ())
@@ -45,24 +42,14 @@ def limit_of_run(run: RunFiles, result: Mapping[str, Any]) -> str | None:
     adapted = (recipe.get("lora") or {}).get("rank") or any(recipe.get(key) for key in OTHERWISE)
     adapted = adapted or (config.get("data") or {}).get("label_noise")  # its own labels, unlike new ones, are wrong
     if not of_memory or adapted or (smoothing and not classes):
-        return None
+        return False
     least = -math.log(1 - smoothing + smoothing / classes) if smoothing else 0.0  # of a model that fits smoothed labels
-    if unseen <= least or result.get("validation_accuracy") == 1:
-        return "undecided"
-    share = (seen - least) / (unseen - least)
-    if share <= BUDGET:
-        return "data" if share < DATA else "undecided"
+    if unseen <= least or result.get("validation_accuracy") == 1 or seen - least <= LOOSE * (unseen - least):
+        return False
     losses = [row["validation/loss"] for row in run.metrics() if "validation/loss" in row]
     stopped = recipe.get("patience") and len(losses) < config["trainer"]["evaluations"]
     worse = losses and losses[-1] > RISE * min(losses)
-    return "undecided" if stopped or worse or result.get("kept_step", result["steps"]) < result["steps"] else "budget"
-
-
-def limit_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Tell what limits the runs of a model, size and budget: the middle run; `undecided` if two middle ones differ."""
-    found = sorted([*LIMITS].index(limit) for row in rows if (limit := row.get("limit")))
-    middle = {(*LIMITS,)[place] for place in (median_low(found), median_high(found))} if found else {None}
-    return middle.pop() if len(middle) == 1 else "undecided"
+    return not (stopped or worse or result.get("kept_step", result["steps"]) < result["steps"])
 
 
 # ---- files
@@ -92,7 +79,7 @@ class StudyFiles:
 
     def refuse(self, config: StudyConfig) -> None:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
-        refuse_folder(self.folder, self.config_path.name)
+        refuse_folder(self.folder, self.config_path.exists(), "study of vitlab")
         if self.config_path.exists():
             refuse_changes(self.folder, list_study_changes(resolved(config), self.config()), "another name= or --out")
 
@@ -124,12 +111,11 @@ class StudyFiles:
         """Read the times that were spent here, each with its rounds: see `vitlab.studies.rounds`. Raises UserError."""
         return read_json(self.spent_path, lambda found: [dict(one) for one in found]) or []
 
-    def add_start(self, config: dict[str, Any], keys: Iterable[RunKey], headline: str = "") -> dict[str, Any]:
+    def add_start(self, config: dict[str, Any], keys: Iterable[RunKey]) -> dict[str, Any]:
         """Write what a start asks for, beside the earlier starts' runs: study.yaml and the list of runs.
 
         Returns the configuration with the models, axes, sizes and seeds of all starts.
         """
-        start = {"folder": os.path.relpath(Path.cwd(), self.folder.resolve()), "asked": describe_asked(config)}
         old = self.config() if self.config_path.is_file() else {}
         keys = list(dict.fromkeys([*(self.run_keys() if old else []), *keys]))
         config = {**config, "sizes": sorted({size for _, size, _ in keys})}
@@ -138,20 +124,16 @@ class StudyFiles:
         config["settled"] = {**config.get("settled", {}), **(old.get("settled") or {})}
         self.write_config(config)
         write_json(self.runs_path, keys)
-        write_json(self.start_path, {**start, "headline": headline})
+        write_json(self.start_path, {"folder": os.path.relpath(Path.cwd(), self.folder.resolve())})
         return config
-
-    def last_start(self) -> dict[str, Any] | None:
-        """Read the last start: its `folder` as seen from the study's; what it `asked` for; its `headline`."""
-        return read_json(self.start_path, lambda found: {key: found[key] for key in ("folder", "asked", "headline")})
 
     def start_folder(self) -> Path:
         """Return the folder where the study was started: relative paths in its configurations start there.
 
         Returns the parent of the study's folder if that is not known, or gone. Raises UserError.
         """
-        start, here = self.last_start() or {"folder": ".."}, self.folder.resolve()
-        folder = (here / start["folder"]).resolve()
+        here = self.folder.resolve()
+        folder = (here / (read_json(self.start_path, lambda found: str(found["folder"])) or "..")).resolve()
         return folder if folder.is_dir() else here.parent
 
     def path_from_start(self, run: str = "") -> str:
@@ -199,7 +181,7 @@ class StudyFiles:
         columns |= {"metric": metric} if (metric := (study.get("task") or {}).get("metric")) else {}
         columns |= {"holdout": "repeated"} if (study.get("data") or {}).get("holdout") == "repeated" else {}
         of_own_data = "@" not in str(metric)  # `fewshot_5@digits` is of others
-        columns |= {"limit": limit} if of_own_data and (limit := limit_of_run(run, result)) else {}
+        columns["undertrained"] = of_own_data and is_undertrained(run, result)
         keys = [key for key in list_varied_keys(study) if key not in columns]
         return round_numbers({**columns, **(read_varied(run.config(), keys) if keys else {})})
 
@@ -226,11 +208,6 @@ def summarize_error(error: BaseException) -> str:
     """Return the first line of an error, with its type where the text alone does not explain it."""
     text, kind = first_line(error), type(error).__name__
     return text if kind in ("UserError", "Diverged", "DeviceLost", text) else f"{kind}: {text}"
-
-
-def describe_asked(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a start's configuration as JSON holds it: without the values that it settles by itself."""
-    return json.loads(json.dumps({key: value for key, value in config.items() if key != "settled"}))
 
 
 def format_line(cells: Sequence[Any]) -> str:

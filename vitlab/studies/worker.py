@@ -31,7 +31,7 @@ from vitlab.training.distributed import is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
 from vitlab.training.launch import KILLED, DeviceLost, Stopping
 from vitlab.training.loop import Diverged, Interrupted
-from vitlab.training.settings import Placement
+from vitlab.training.settings import Machine
 
 LOG = "log.txt"
 LOOK = 0.5  # seconds between two looks at the folder, or whether a run of several devices is to stop
@@ -163,9 +163,9 @@ def train(run: Training, claim: Hold, cores: int | None, **options: Any) -> None
     if run.files.read_result()[0] is not None:
         doing, done = "completing", "completed"
     log(doing)
-    placement = Placement(cores or count_cores(), run.settled)
+    machine = Machine(cores or count_cores(), run.settled)
     try:
-        run_experiment(compose(TrainConfig, base=run.config), claim, placement=placement, trunks=run.trunks, **options)
+        run_experiment(compose(TrainConfig, base=run.config), claim, machine=machine, trunks=run.trunks, **options)
         log(done)
     except (ClaimLost, Interrupted) as error:
         log(str(error) or "stopped; to be continued")
@@ -207,8 +207,8 @@ def run_rank(text: str, observer: Any) -> int:
     trunks = about["trunks"]
     run = Training(RunFiles(about["folder"]), about["config"], about["settled"], trunks and [*map(RunFiles, trunks)])
     if launched.rank:
-        config, placement = compose(TrainConfig, base=run.config), Placement(about["cores"], run.settled)
-        return follow(config, run.files.folder, launched, placement=placement, trunks=trunks)
+        config, machine = compose(TrainConfig, base=run.config), Machine(about["cores"], run.settled)
+        return follow(config, run.files.folder, launched, machine=machine, trunks=trunks)
     try:
         with Stopping() as stopping, join_ranks(launched) as ranks:
             claim, options = Hold(run.files.folder, about["number"]), {"stop": stopping.asked, "observer": observer}

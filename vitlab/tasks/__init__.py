@@ -19,7 +19,7 @@ KINDS = {  # the module and what builds the task in it; of others the module of 
     "causal_lm": ("language", "CausalLM"),
     "masked_lm": ("language", "MaskedLM"),
     "span_lm": ("language", "SpanLM"),
-    **dict.fromkeys(("translation", "summarization"), ("seq2seq", "build")),
+    **dict.fromkeys(("translation", "summarization"), ("seq2seq", "SequenceToSequence")),
     "span_corruption": ("seq2seq", "SpanCorruption"),
     "captioning": ("seq2seq", "Captioning"),
 }

@@ -1,7 +1,4 @@
-"""The interface of tasks to the training loop, their shared parts, and a model's metrics on a split of a task's data.
-
-An `Objective` says what a `TargetTask` predicts for each item, of images or of texts: classes, labels or numbers.
-"""
+"""The interface of tasks to the training loop, their shared parts, and a model's metrics on a split of its data."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,11 +10,12 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig
 from vitlab.data.base import Show, Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.text import NO_TAG
-from vitlab.tasks.metrics import CHOICES, IMAGES, LABELS, MEASURES, METRICS, TABLES, TEXTS
+from vitlab.tasks.metrics import CHOICES, EVERY, IMAGES, LABELS, MEASURES, METRICS, NUMBERS, TABLES, TEXTS
 
 if TYPE_CHECKING:
     import torchmetrics
@@ -74,15 +72,11 @@ class Task(Protocol):
         """
 
     def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
-        """Make fresh metrics, named as in results.csv, that `update` fills; `detailed` is for a last look alone."""
+        """Make fresh metrics, named as in results.csv; `detailed` is for a last look alone."""
         return make_metrics(self.of, self.outputs, detailed, self.metric)
 
-    def measure(self, model: nn.Module, batch: Any) -> Measured:
+    def measure(self, model: nn.Module, batch: Any, detailed: bool = False) -> Measured:
         """Compute the metrics' inputs from a prepared held-out batch, by their names; "" stands for all others."""
-
-    def update(self, metrics: "torchmetrics.MetricCollection", model: nn.Module, batch: Any) -> None:
-        """Add a prepared held-out batch to the metrics."""
-        fill(metrics, self.measure(model, batch))
 
 
 def make_metrics(
@@ -149,120 +143,79 @@ def count_nats(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), **options).view_as(targets)
 
 
-class Objective:
-    """Prediction of each item by a number of outputs: the loss, and what metrics `of` its kind take."""
+def count_losses(of: str, logits: Tensor, targets: Tensor, scale: tuple[float, float] | None = None) -> Tensor:
+    """Compute the loss of each item (B,) by the kind of its target.
 
-    dtype, shape = torch.float32, ()  # of one item's targets
-    scale: tuple[float, float] | None = None  # as a task has it
-
-    def __init__(self, of: str, outputs: int = 1):
-        self.of, self.outputs = of, outputs
-
-    def learn(self, train: Split, indices: np.ndarray) -> None:
-        """Learn what the loss needs from the training items at `indices`. Raises UserError for too few."""
-
-    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Compute the loss of each item (B,)."""
-
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Compute the loss of training, summed over the items."""
-        return self.losses(logits, targets).sum()
-
-    def judge(self, logits: Tensor, targets: Tensor) -> Measured:
-        """Return the metrics' inputs: losses for loss and outcomes, predictions and targets for all others."""
-        losses = [self.losses(logits, targets)]
-        return {"loss": losses, "outcomes": losses, "": (logits, targets)}
-
-
-class Classes(Objective):
-    """One of `outputs` classes for each item: cross-entropy; items whose label is NO_TAG do not count.
-
-    `of` is IMAGES, TEXTS, TAGS (a class of each token that carries one) or CHOICES (their order means nothing). A
-    `weighted` loss weighs each class by how rare it is. Tags are counted by the tokens that carry one: a word counts
-    once, an entity of several words as often as it has words.
+    A class: cross-entropy. LABELS (B, outputs): binary cross-entropy, averaged over the labels. A number: the squared
+    error, float32, of targets standardised in float64, for numbers far from 0.
     """
-
-    dtype = torch.int64
-    weights: Tensor | None = None  # (classes,): items / (classes * items of the class); their mean over the items is 1
-
-    def __init__(self, of: str, outputs: int, label_smoothing: float = 0.0, weighted: bool = False):
-        super().__init__(of, outputs)
-        self.label_smoothing, self.weighted = label_smoothing, weighted
-
-    def learn(self, train: Split, indices: np.ndarray) -> None:
-        if self.weighted:
-            counts = np.bincount(train.labels[indices], minlength=self.outputs)
-            weights = counts.sum() / ((counts > 0).sum() * np.maximum(counts, 1))
-            self.weights = torch.from_numpy(weights).float()
-
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return sum_cross_entropy(logits, labels, self.label_smoothing, self.weights)
-
-    def judge(self, logits: Tensor, labels: Tensor) -> Measured:
-        counted = labels != NO_TAG
-        outcomes = logits.argmax(dim=-1) == labels, counted if labels.ndim > 1 else None
-        logits, labels = logits[counted], labels[counted]
-        return {"loss": [F.cross_entropy(logits, labels, reduction="none")], "outcomes": outcomes, "": (logits, labels)}
-
-
-class Labels(Objective):
-    """The objective of several labels an item, targets (B, outputs): binary cross-entropy, averaged over labels."""
-
-    def __init__(self, outputs: int):
-        super().__init__(LABELS, outputs)
-        self.shape = (outputs,)
-
-    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+    if of == LABELS:
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
-
-
-class Numbers(Objective):
-    """A number for each item, targets (B,): mean squared error of standardised targets.
-
-    The model gives (target - mean) / std, with `scale` from the run's own training targets, so that a recipe's rate
-    fits any unit; a constant prediction of their mean has the loss 1 on them. `of` is MEASURES, or NUMBERS, which are
-    measured as standardised.
-    """
-
-    def learn(self, train: Split, indices: np.ndarray) -> None:
-        targets = train.targets[indices]
-        self.scale = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
-        if not self.scale[1]:
-            raise UserError(f"train_size={len(targets)}: the targets of these are all {targets[0]:g}; give more")
-
-    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Compute each squared error, float32, by targets standardised in float64, for numbers far from 0."""
-        standardised = ((targets.double() - self.scale[0]) / self.scale[1]).float()
+    if scale is not None:
+        standardised = ((targets.double() - scale[0]) / scale[1]).float()
         return F.mse_loss(logits[:, 0].float(), standardised, reduction="none")
+    return F.cross_entropy(logits, targets, reduction="none")
 
-    def judge(self, logits: Tensor, targets: Tensor) -> Measured:
-        mean, std = self.scale if self.of == MEASURES else (0.0, 1.0)
-        return {**super().judge(logits, targets), "": (logits[:, 0] * std + mean, targets)}
+
+def judge(of: str, logits: Tensor, targets: Tensor, scale: tuple[float, float] | None = None) -> Measured:
+    """Return the metrics' inputs: losses; outcomes, of classes whether each is right; else predictions and targets.
+
+    NO_TAG is no target. MEASURES are measured in their own unit, NUMBERS as standardised by `scale`.
+    """
+    outcomes: Sequence[Any] = ()
+    if of in EVERY:
+        counted = targets != NO_TAG
+        outcomes = logits.argmax(dim=-1) == targets, counted if targets.ndim > 1 else None
+        logits, targets = logits[counted], targets[counted]
+    losses = [count_losses(of, logits, targets, scale)]
+    if scale is not None:
+        mean, std = scale if of == MEASURES else (0.0, 1.0)
+        logits = logits[:, 0] * std + mean
+    return {"loss": losses, "outcomes": outcomes or losses, "": (logits, targets)}
 
 
 class TargetTask(Task):
-    """A task with an objective; `answer` gives the logits, float32, and the targets of a prepared batch."""
+    """A target for each item; `answer` gives the logits, float32, and the targets of a prepared batch.
 
-    def __init__(self, objective: Objective, data: Any, *splits: Split):
-        self.objective, (self.train, self.validation, self.test) = objective, splits
-        self.of, self.outputs = objective.of, objective.outputs
-        self.classes = () if isinstance(objective, Numbers) else data.classes
-        self.strata = data.classes if objective.of in (IMAGES, TEXTS, CHOICES) else ()
+    By `of`: one of `outputs` classes (IMAGES, TEXTS; CHOICES, whose order means nothing; TAGS: a class of each token
+    that carries one), LABELS (B, outputs), or a number (MEASURES, NUMBERS). `recipe.class_weights` weighs each class by
+    how rare it is. For a number the model gives (target - mean) / std with `scale` from the run's own training targets,
+    so that a recipe's rate fits any unit; a constant prediction of their mean has the loss 1 on them.
+    """
+
+    weights: Tensor | None = None  # (classes,): items / (classes * items of the class); their mean over the items is 1
+
+    def __init__(self, of: str, outputs: int, recipe: RecipeConfig, data: Any, *splits: Split):
+        self.of, self.outputs, (self.train, self.validation, self.test) = of, outputs, splits
+        self.label_smoothing, self.weighted = recipe.label_smoothing, recipe.class_weights is not None
+        self.classes = () if of in (MEASURES, NUMBERS) else data.classes
+        self.strata = data.classes if of in (IMAGES, TEXTS, CHOICES) else ()
+        self.dtype = torch.int64 if of in EVERY else torch.float32
         self.train_on(np.arange(len(self.train)))
-
-    @property
-    def scale(self) -> tuple[float, float] | None:
-        return self.objective.scale
 
     def train_on(self, indices: np.ndarray) -> None:
         super().train_on(indices)
-        self.objective.learn(self.train, indices)
+        if self.of in (MEASURES, NUMBERS):
+            targets = self.train.targets[indices]
+            self.scale = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
+            if not self.scale[1]:
+                raise UserError(f"train_size={len(targets)}: the targets of these are all {targets[0]:g}; give more")
+        elif self.weighted and self.of in EVERY:
+            counts = np.bincount(self.train.labels[indices], minlength=self.outputs)
+            weights = counts.sum() / ((counts > 0).sum() * np.maximum(counts, 1))
+            self.weights = torch.from_numpy(weights).float()
+
+    def sum_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Sum the training losses of the items; targets may be shares of the classes (B, classes)."""
+        if self.of in EVERY:
+            return sum_cross_entropy(logits, targets, self.label_smoothing, self.weights)
+        return count_losses(self.of, logits, targets, self.scale).sum()
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        return self.objective.loss(*self.answer(model, batch))[None]
+        return self.sum_losses(*self.answer(model, batch))[None]
 
-    def measure(self, model: nn.Module, batch: Any) -> Measured:
-        return self.objective.judge(*self.answer(model, batch))
+    def measure(self, model: nn.Module, batch: Any, detailed: bool = False) -> Measured:
+        return judge(self.of, *self.answer(model, batch), self.scale)
 
 
 BATCH = 256
@@ -290,7 +243,8 @@ def evaluate(
         size = task.eval_batch_size or BATCH
         for batch in eval_loader(split, batch_size=size, workers=workers, indices=indices, device=device):
             with autocast:
-                task.update(metrics, model, task.prepare([part.to(device, non_blocking=True) for part in batch]))
+                prepared = task.prepare([part.to(device, non_blocking=True) for part in batch])
+                fill(metrics, task.measure(model, prepared, detailed))
             done += len(batch[0])
             if progress:
                 progress(f"test {task.item}s", done, len(split))

@@ -16,8 +16,8 @@ from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.augment import Mixing, list_augmentations, normalize
 from vitlab.data.base import ImageData, Split, take_items
-from vitlab.tasks.base import Classes, Labels, Numbers, Objective, TargetTask
-from vitlab.tasks.metrics import IMAGES, MEASURES
+from vitlab.tasks.base import TargetTask
+from vitlab.tasks.metrics import IMAGES, LABELS, MEASURES
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X); labels (B,) or (B, classes), or targets float (B, labels) or (B,)
 
@@ -41,10 +41,10 @@ class ImageTask(TargetTask):
 
     item = "image"
 
-    def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig, objective: Objective):
-        self.images, self.mixing = ImagePreparation(recipe, data_config), Mixing(recipe, objective.outputs)
-        self.shape = {**data.shape, "num_classes": objective.outputs}
-        super().__init__(objective, data, data.train, data.validation, data.test)
+    def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig, of: str, outputs: int):
+        self.images, self.mixing = ImagePreparation(recipe, data_config), Mixing(recipe, outputs)
+        self.shape = {**data.shape, "num_classes": outputs}
+        super().__init__(of, outputs, recipe, data, data.train, data.validation, data.test)
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
         """Normalise images; return them with targets, or shares of classes (B, classes) if the recipe mixes them."""
@@ -60,7 +60,8 @@ class ImageTask(TargetTask):
     def example(self) -> Batch:
         height, width = self.shape["image_size"]
         images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
-        return images, torch.zeros(1, *self.objective.shape, dtype=self.objective.dtype, device="meta")
+        several = (self.outputs,) if self.of == LABELS else ()
+        return images, torch.zeros(1, *several, dtype=self.dtype, device="meta")
 
     def count_targets(self, batch: Batch) -> Tensor:
         return torch.full((1,), len(batch[0]), device=batch[0].device)
@@ -106,10 +107,5 @@ def list_problems(kind: str, data: ImageData, data_config: DataConfig) -> Iterat
 
 def build(config: TaskConfig, *, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> ImageTask:
     raise_all(list_problems(config.kind, data, data_config))
-    outputs, weighted = len(data.classes), recipe.class_weights is not None
-    objectives = {
-        "classification": Classes(IMAGES, outputs, recipe.label_smoothing, weighted),
-        "multilabel": Labels(outputs),
-        "regression": Numbers(MEASURES),
-    }
-    return ImageTask(recipe, data, data_config, objectives[config.kind])
+    kinds = {"classification": IMAGES, "multilabel": LABELS, "regression": MEASURES}
+    return ImageTask(recipe, data, data_config, of := kinds[config.kind], 1 if of == MEASURES else len(data.classes))

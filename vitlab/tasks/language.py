@@ -5,9 +5,9 @@ Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -97,7 +97,7 @@ class CausalLM(SequenceTask):
             counts += np.bincount(following[following != IGNORE_INDEX], minlength=self.outputs)
         return torch.from_numpy(np.log(counts / counts.sum())).float()
 
-    def measure(self, model: nn.Module, batch: CausalBatch) -> Measured:
+    def measure(self, model: nn.Module, batch: CausalBatch, detailed: bool = False) -> Measured:
         """Return nats of tokens; unigram_perplexity's come from their shares in training, without their context.
 
         A byte is a byte of the test texts in UTF-8 (validation texts: as many per token), so bits per byte
@@ -115,8 +115,7 @@ NEXT = "next_sentence"
 SEED = 0x5EED  # of what held-out and statically masked sequences hide
 
 
-@dataclass(frozen=True)
-class MaskedBatch:
+class MaskedBatch(NamedTuple):
     """A masked batch for the model: tokens (B, N), mask bool (B, N) or None if all are tokens, segments (B, N) or None.
 
     places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX if a row has fewer; follows (B,) for pairs. For
@@ -238,7 +237,7 @@ class MaskedLM(SequenceTask):
         losses = [sum_cross_entropy(*term, 0.0 if name == NEXT else self.label_smoothing) for name, term in terms]
         return torch.stack(losses)
 
-    def measure(self, model: nn.Module, batch: MaskedBatch) -> Measured:
+    def measure(self, model: nn.Module, batch: MaskedBatch, detailed: bool = False) -> Measured:
         """Return the nats of each term of the loss; outcomes are of each sequence's masked tokens."""
         measured: dict[str, Any] = {"loss": []}
         for name, (logits, targets) in self.terms(model, batch).items():

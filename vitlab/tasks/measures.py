@@ -24,6 +24,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 BINS = 15  # of confidence
 Accuracy = partial(MulticlassAccuracy, average="micro", validate_args=False)
+Top5 = partial(Accuracy, top_k=5)
 Spearman = SpearmanCorrCoef
 
 
@@ -149,7 +150,7 @@ class F1(MacroF1):
     """F1 of the second of two classes; of more classes their mean."""
 
     def compute(self) -> Tensor:
-        if len(self.true) > 2:
+        if len(self.true) != 2:
             return super().compute()
         return 2 * self.right[1] / (self.true + self.chosen)[1].clamp(min=1)
 

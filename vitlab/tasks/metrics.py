@@ -3,10 +3,10 @@
 A study is about the first metric that its runs have; an own entry goes where it belongs. A metric says what kinds of
 targets it is `of`: one class of an image, a text, each token or of choices; several LABELS of an image; numbers of
 texts, standardised, and MEASURES of images in their own unit; answers within texts; tokens, targets, masked tokens. Its
-`make(outputs, of)` gives a metric of torchmetrics that the task's `update` fills, for classes with logits (B, outputs)
-and labels (B,); it imports torch inside, because commands that only print read the names. Metrics without it are of
-generated texts and probes. With `detailed` it is measured on the test set alone, and `is_compared` shows it in the
-report's table of runs. A metric that keeps all pairs of classes says so by `classes=(2, MOST_CONFUSED)`.
+`make(outputs, of)` gives a metric of torchmetrics that takes what the task's `measure` returns, for classes logits
+(B, outputs) and labels (B,); it imports torch inside, because commands that only print read the names. Metrics without
+it are of generated texts and probes. With `detailed` it is measured on the test set alone, and `is_compared` shows it
+in the report's table of runs. A metric that keeps all pairs of classes says so by `most=MOST_CONFUSED`.
 """
 
 import math
@@ -23,6 +23,11 @@ IMAGES, TEXTS, TAGS, CHOICES, NUMBERS = "images", "texts", "tags", "choices", "n
 LABELS, MEASURES, ANSWERS, TOKENS, TARGETS = "labels", "measures", "answers", "tokens", "targets"
 MASKED, PAIRS, SPANS = "masked", "pairs", "spans"
 CLASSES = (IMAGES, TEXTS, TAGS)  # which mean the same in every item; those of CHOICES do not
+EVERY, HIDDEN = (*CLASSES, CHOICES), (MASKED, PAIRS, SPANS)
+SEQUENCES = (TOKENS, TARGETS, *HIDDEN)
+ALL = (*EVERY, LABELS, MEASURES, NUMBERS, ANSWERS, *SEQUENCES)
+LOSSES = {LABELS: "binary cross-entropy, nats"}  # what is made small, else the cross-entropy
+LOSSES |= dict.fromkeys((MEASURES, NUMBERS), "squared error of standardised numbers")
 LEAST = 1e-12  # of a relative metric, whose logarithm is taken: an error may be 0
 MOST_CONFUSED = 5000  # classes for which all pairs of them are counted: 200 MB
 
@@ -33,25 +38,29 @@ class Metric:
 
     key: str  # a column of results.csv
     name: str
+    of: tuple[str, ...] = ()  # kinds of targets
+    make: Callable[[int, str], Any] | None = None  # a fresh `torchmetrics.Metric` for so many outputs and a kind
+    gap_unit: str = ""
     percent: bool = False  # a share in 0..1
     higher_is_better: bool = True
-    gap_unit: str = ""
     sized_by: str = "example"  # what the sizes of the training sets that it is compared over count
-    loss: str = "cross-entropy, nats"  # what is made small where this is measured
     point: float = 0.01  # what a margin of 1 is, in `compared`: a percentage point, or 1% of a relative metric
     relative: bool = False  # compared by ratios, since its spread grows with it, and its unit with the data
     is_compared: bool = True  # shown beside others in tables of runs
     is_error: bool = False  # a positive number that falls as a power of the data: laws describe it as it stands
     gives_error: bool = False  # the column `error` of results.csv follows from it
-    of: tuple[str, ...] = ()  # kinds of targets
-    make: Callable[[int, str], Any] | None = None  # a fresh `torchmetrics.Metric` for so many outputs and a kind
-    classes: tuple[int, int] = (2, sys.maxsize)  # fewest and most classes for which it makes sense
-    detailed: bool = True  # measured once, on the test data; False: at every evaluation too
+    fewest: int = 1  # classes for which it makes sense
+    most: int = sys.maxsize
+    detailed: bool = False  # measured once, on the test data; False: at every evaluation too
 
-    def fits(self, of: str, classes: int, detailed: bool) -> bool:
-        """Tell whether it is for this kind of targets and number of classes; a detailed metric needs `detailed`."""
-        fewest, most = self.classes
-        return of in self.of and fewest <= classes <= most and (detailed or not self.detailed)
+    def fits(self, of: str, outputs: int, detailed: bool) -> bool:
+        """Tell whether it is for this kind of targets and number of outputs; a detailed metric needs `detailed`."""
+        return of in self.of and self.fewest <= outputs <= self.most and (detailed or not self.detailed)
+
+    @property
+    def loss(self) -> str:
+        """What is made small where this is measured."""
+        return LOSSES.get(self.of[0] if len(self.of) == 1 else "", "cross-entropy, nats")
 
     def compared(self, value: float) -> float:
         """Convert a value to the scale on which differences and their intervals are taken."""
@@ -97,74 +106,77 @@ class Metric:
         return value - other if self.higher_is_better else other - value
 
 
-def lazy(name: str, **options: Any) -> Callable[[int, str], Any]:
+@dataclass(frozen=True)
+class Share(Metric):
+    """A share in 0..1, written in percent."""
+
+    gap_unit: str = "points"
+    percent: bool = True
+
+
+@dataclass(frozen=True)
+class Ratio(Metric):
+    """A positive number that is better lower, compared by ratios."""
+
+    higher_is_better: bool = False
+    relative: bool = True
+
+
+def lazy(name: str) -> Callable[[int, str], Any]:
     """Return a function that makes a metric of vitlab.tasks.measures by name; importing that takes 8 s."""
-    return lambda outputs, of="": vars(import_module("vitlab.tasks.measures"))[name](outputs, **options)
+    return lambda outputs, of="": vars(import_module("vitlab.tasks.measures"))[name](outputs)
 
 
 PROBES = {"knn": "kNN accuracy", "linear_probe": "linear probe"}
 PROBES |= {f"fewshot_{shots}": f"{shots}-shot accuracy" for shots in (1, 5, 10, 25)}
 PROBES |= {f"finetune_{labels}": f"fine-tuned accuracy ({labels:,} labels)" for labels in (100, 1000)}
-POINTS: dict[str, Any] = {"percent": True, "gap_unit": "points"}
-EVERY, HIDDEN = (*CLASSES, CHOICES), (MASKED, PAIRS, SPANS)
-SEQUENCES = (TOKENS, TARGETS, *HIDDEN)
-BESIDE: dict[str, Any] = {"is_compared": False, "of": EVERY}
-EACH: dict[str, Any] = {"detailed": False}
-WHOLE = {"of": (*EVERY, LABELS, MEASURES, NUMBERS, ANSWERS, *SEQUENCES), "classes": (1, sys.maxsize)}
-MEAN: dict[str, Any] = {"make": lazy("Mean"), **EACH}
-NUMBER: dict[str, Any] = {"loss": "squared error of standardised numbers", "classes": (1, 1), **EACH}  # of one output
-WORSE: dict[str, Any] = {"higher_is_better": False, "is_error": True, "of": (MEASURES,), **NUMBER}
-TEXT: dict[str, Any] = {"gap_unit": "in correlation", "of": (NUMBERS,), **NUMBER}
-PAIRED: dict[str, Any] = {"gap_unit": "in correlation", "of": (TEXTS, TAGS), "classes": (2, MOST_CONFUSED), **EACH}
-SEVERAL: dict[str, Any] = {"loss": "binary cross-entropy, nats", "of": (LABELS,), "classes": (1, sys.maxsize), **EACH}
-TERMS = {"masked": (PAIRS, SPANS), "next_sentence": (PAIRS,), "boundary": (SPANS,)}  # of the loss
-RELATIVE: dict[str, Any] = {"higher_is_better": False, "relative": True, **EACH}
 F1 = {TEXTS: lazy("F1"), TAGS: lazy("MacroF1"), ANSWERS: lazy("Mean")}
+TERMS = {"masked": (PAIRS, SPANS), "next_sentence": (PAIRS,), "boundary": (SPANS,)}  # of the loss
+R, ECE, NRMSE = "in correlation", lazy("Calibration"), lazy("NormalisedError")
 METRICS = (
-    Metric("accuracy", "accuracy", **POINTS, gives_error=True, make=lazy("Accuracy"), of=EVERY, **EACH),
+    Share("accuracy", "accuracy", EVERY, lazy("Accuracy"), gives_error=True),
     # the mean over the labels of the area under precision against recall, as of VOC and COCO
-    Metric("map", "mAP", **POINTS, gives_error=True, make=lazy("AveragePrecision"), **SEVERAL),
-    Metric("exact_match", "exact match", **POINTS, of=(ANSWERS,), **MEAN),  # also of generated texts
+    Share("map", "mAP", (LABELS,), lazy("AveragePrecision"), gives_error=True),
+    Share("exact_match", "exact match", (ANSWERS,), lazy("Mean")),  # also of generated texts
     # over the standard deviation of the test targets: 1 is what always says their mean
-    Metric("nrmse", "normalised RMSE", gives_error=True, make=lazy("NormalisedError"), **WORSE),
+    Metric("nrmse", "normalised RMSE", (MEASURES,), NRMSE, higher_is_better=False, is_error=True, gives_error=True),
     Metric("bleu", "BLEU", gap_unit="BLEU", point=1.0),  # 0 to 100 (Papineni et al., 2002)
-    Metric("mae", "mean absolute error", relative=True, make=lazy("AbsoluteError"), **WORSE),
+    Ratio("mae", "mean absolute error", (MEASURES,), lazy("AbsoluteError"), is_error=True),
     Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L"),  # Lin, 2004
-    Metric("matthews", "Matthews correlation", make=lazy("Matthews"), **PAIRED),
-    Metric("r2", "R2", make=lazy("R2"), of=(MEASURES,), **NUMBER),
-    Metric("pearson", "Pearson correlation", make=lazy("Pearson"), **TEXT),
-    Metric("spearman", "Spearman correlation", make=lazy("Spearman"), **TEXT),
+    Metric("matthews", "Matthews correlation", (TEXTS, TAGS), lazy("Matthews"), R, most=MOST_CONFUSED),
+    Metric("r2", "R2", (MEASURES,), lazy("R2")),
+    Metric("pearson", "Pearson correlation", (NUMBERS,), lazy("Pearson"), R),
+    Metric("spearman", "Spearman correlation", (NUMBERS,), lazy("Spearman"), R),
     # of the second of two classes (MRPC and QQP of GLUE: Wang et al., 2019), else the mean over the classes or tags; of
     # an answer's words
-    Metric("f1", "F1", gap_unit="F1", make=lambda outputs, of: F1[of](outputs, of), of=tuple(F1), **EACH),
+    Metric("f1", "F1", tuple(F1), lambda outputs, of: F1[of](outputs, of), "F1"),
     # the mean over the classes of the share that is right (Brodersen et al., 2010)
-    Metric("balanced_accuracy", "balanced accuracy", **POINTS, make=lazy("BalancedAccuracy"), of=CLASSES),
-    Metric("macro_f1", "macro F1", **POINTS, make=lazy("MacroF1"), of=CLASSES),
-    Metric("perplexity", "perplexity", make=lazy("Perplexity"), of=SEQUENCES, **RELATIVE),
-    Metric("bits_per_byte", "bits per byte", is_error=True, make=lazy("Mean"), of=(TOKENS,), **RELATIVE),
-    # of the frequencies of tokens
-    Metric("unigram_perplexity", "unigram perplexity", make=lazy("Perplexity"), of=(TOKENS,), **RELATIVE),
-    Metric("masked_accuracy", "masked accuracy", **POINTS, of=HIDDEN, **MEAN),
-    Metric("next_sentence_accuracy", "next-sentence accuracy", **POINTS, of=(PAIRS,), **MEAN),
+    Share("balanced_accuracy", "balanced accuracy", CLASSES, lazy("BalancedAccuracy"), detailed=True),
+    Share("macro_f1", "macro F1", CLASSES, lazy("MacroF1"), detailed=True),
+    Ratio("perplexity", "perplexity", SEQUENCES, lazy("Perplexity")),
+    Ratio("bits_per_byte", "bits per byte", (TOKENS,), lazy("Mean"), is_error=True),
+    Ratio("unigram_perplexity", "unigram perplexity", (TOKENS,), lazy("Perplexity")),  # of the frequencies of tokens
+    Share("masked_accuracy", "masked accuracy", HIDDEN, lazy("Mean")),
+    Share("next_sentence_accuracy", "next-sentence accuracy", (PAIRS,), lazy("Mean")),
     Metric("chrf", "chrF", gap_unit="chrF", point=1.0),  # 0 to 100 (Popovic, 2015)
     Metric("rouge1", "ROUGE-1", gap_unit="ROUGE-1"),
     Metric("rouge2", "ROUGE-2", gap_unit="ROUGE-2"),
     Metric("rouge_l_lead", "ROUGE-L of the first words", gap_unit="ROUGE-L"),  # of the source
-    Metric("chance", "chance", True, make=lazy("LargestShare"), **BESIDE),  # of the most frequent class
-    Metric("top5_accuracy", "top-5 accuracy", True, make=lazy("Accuracy", top_k=5), classes=(6, sys.maxsize), **BESIDE),
+    Share("chance", "chance", EVERY, lazy("LargestShare"), is_compared=False, detailed=True),  # of the largest class
+    Share("top5_accuracy", "top-5 accuracy", EVERY, lazy("Top5"), is_compared=False, fewest=6, detailed=True),
     # how far confidence is from accuracy, over bins (Guo et al., 2017)
-    Metric("calibration_error", "calibration error", False, False, make=lazy("Calibration"), **BESIDE),
-    *(Metric(key, name, **POINTS, is_compared=False) for key, name in PROBES.items()),
+    Metric("calibration_error", "calibration error", EVERY, ECE, "", False, False, is_compared=False, detailed=True),
+    *(Share(key, name, is_compared=False) for key, name in PROBES.items()),
     Metric("score", "score"),  # of runs of other programs
     Metric("cost", "cost", higher_is_better=False),
-    Metric("loss", "loss", is_error=True, make=lazy("Mean"), **WHOLE, **RELATIVE),
+    Ratio("loss", "loss", ALL, lazy("Mean"), is_error=True),
 )
 TABLES = (  # no columns of results.csv, or no ones that are compared
-    *(Metric(f"{term}_loss", f"{term} loss", of=of, **MEAN) for term, of in TERMS.items()),
-    Metric("outcomes", "what each item gives", make=lazy("ItemOutcomes"), **WHOLE),
-    Metric("reliability", "accuracy by confidence", make=lazy("Reliability"), of=EVERY),
+    *(Metric(f"{term}_loss", f"{term} loss", of, lazy("Mean")) for term, of in TERMS.items()),
+    Metric("outcomes", "what each item gives", ALL, lazy("ItemOutcomes"), detailed=True),
+    Metric("reliability", "accuracy by confidence", EVERY, lazy("Reliability"), detailed=True),
     # of classes that mean the same in every item, a row for each true class
-    Metric("confusion_matrix", "confusions", make=lazy("Confusion"), of=CLASSES, classes=(2, MOST_CONFUSED)),
+    Metric("confusion_matrix", "confusions", CLASSES, lazy("Confusion"), most=MOST_CONFUSED, detailed=True),
 )
 
 

@@ -22,8 +22,8 @@ from vitlab.data.masking import Random, RowGenerators, choose_corrupted, corrupt
 from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
-from vitlab.models.decoding import Decoding, write
-from vitlab.tasks.base import Task, TokenInputs, count_nats, fill, sum_cross_entropy
+from vitlab.models.decoding import write
+from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, sum_cross_entropy
 from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.language import SEED
 from vitlab.tasks.measures import (
@@ -51,10 +51,18 @@ class SourceTargetBatch(NamedTuple):
     captions: Tensor | None = None
 
 
+COUNTED = 2000  # training summaries whose words are counted
+
+
 class SequenceToSequence(Task):
-    """A task with teacher forcing: cross-entropy of each target token, given the input and the tokens before it."""
+    """A task with teacher forcing: cross-entropy of each target token, given the input and the tokens before it.
+
+    A `decoder_only` model reads a source and its target as one sequence: a batch's `given` then holds whole sequences,
+    `inputs` the part before the target. Of summaries `words` is their mean number of words in training.
+    """
 
     item, of, writes_texts = "pair", TARGETS, True
+    decoder_only, words = False, None
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         if len(data.train.parts) != 2:
@@ -64,7 +72,13 @@ class SequenceToSequence(Task):
             )
         raise_all(list_long_texts(data, config.long))
         self.set_options(config, recipe, data)
-        self.source_length = data.length
+        self.decoder_only = config.one_sequence
+        if self.decoder_only:
+            self.shape = {**data.shape, "length": data.length + data.target_length, "head": "next_token"}
+        if config.kind == "summarization":
+            self.scores, summaries = (score_summaries,), data.train.parts[1]
+            counted = range(0, len(summaries), -(-len(summaries) // COUNTED))
+            self.words = round(sum(len(self.decode(summaries[row]).split()) for row in counted) / len(counted))
         self.train, self.validation, self.test = (
             join_pairs(texts, data.tokenizer, data.length, data.target_length, whole=config.long == "leave_out")
             for texts in (data.train, data.validation, data.test)
@@ -75,39 +89,37 @@ class SequenceToSequence(Task):
         self.tokenizer, self.exact, self.target_length = data.tokenizer, data.exact, data.target_length
         self.outputs = data.tokenizer.size
         self.strata = data.classes  # of a mixture: the names of its parts
-        self.beams, self.length_penalty = config.beams, config.length_penalty
+        self.search = {key: vars(config)[key] for key in ("beams", "length_penalty") if key in vars(config)}
         self.label_smoothing = recipe.label_smoothing
         self.eval_batch_size = max(recipe.batch_size, 64)
         self.shape = {**data.shape, "target_length": data.target_length, "head": "seq2seq"}
+        # these compare generated texts with the wanted ones
+        self.scores: tuple[Score, ...] = (score_exact_match if self.exact else score_translation,)
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
         tokens, part = batch
-        source, target = tokens.split([self.source_length, tokens.shape[1] - self.source_length], dim=1)
-        return self.make_batch(source, target, part)
-
-    def make_batch(self, source: Tensor, target: Tensor, part: Tensor | None = None) -> SourceTargetBatch:
-        """Make a batch of sources (B, S) and targets (B, 1 + T), which begin with the decoder's start token."""
-        source, target = trim(source), trim(target)
-        mask = source != IGNORE_INDEX
-        given, following = target[:, :-1], target[:, 1:]
-        pad = self.tokenizer.pad
-        return SourceTargetBatch(
-            source.where(mask, pad), mask, given.where(given != IGNORE_INDEX, pad), following, part
-        )
+        source_length = tokens.shape[1] - self.target_length - 1
+        made = make_batch(tokens[:, :source_length], tokens[:, source_length:], self.tokenizer.pad, part)
+        return join_sequences(made, self.tokenizer) if self.decoder_only else made
 
     def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
-        """Return the sources, with the decoder's inputs and targets."""
+        """Return the sources, with the decoder's inputs and targets; or the whole sequences."""
+        if self.decoder_only:
+            used = batch.mask.sum(dim=1) + (batch.following != IGNORE_INDEX).sum(dim=1)
+            mask = torch.arange(batch.given.shape[1], device=used.device) < used[:, None]
+            return TokenInputs.of(batch.given, mask, None, self.tokenizer.special)
         made = TokenInputs.of(batch.inputs, batch.mask, None, self.tokenizer.special)
         return made._replace(given=batch.given, following=batch.following)
 
     def example(self) -> SourceTargetBatch:
-        source, target = (
-            torch.zeros(1, self.shape[key], dtype=torch.int64, device="meta") for key in ("length", "target_length")
-        )
+        lengths = self.shape["length"], self.shape.get("target_length", self.shape["length"])
+        source, target = (torch.zeros(1, length, dtype=torch.int64, device="meta") for length in lengths)
         return SourceTargetBatch(source, None, target, target)
 
     def logits(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
         """Compute logits (B, N, V) of the token after each token of `given`."""
+        if self.decoder_only:  # padding needs no mask: it is behind all that is predicted, where no token looks
+            return model(batch.given)
         return model(batch.inputs, batch.given, batch.mask)
 
     def count_targets(self, batch: SourceTargetBatch) -> Tensor:
@@ -116,32 +128,32 @@ class SequenceToSequence(Task):
     def loss(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
         return sum_cross_entropy(self.logits(model, batch), batch.following, self.label_smoothing)[None]
 
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        """The functions that compare generated texts with the wanted ones."""
-        return (score_exact_match if self.exact else score_translation,)
-
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """Make the metrics of targets; `detailed` adds those of generated texts, and of each part of a mixture, such as
         `exact_match_NAME`. Outcomes are whether each text is right, or else each target's nats.
+
+        Of summaries it also adds rouge1_lead, rouge2_lead, rouge_l_lead, which score the lead baseline: the first words
+        of each text, as many as a training summary has in the mean.
         """
         metrics = super().metrics(detailed)
         if detailed and self.writes_texts:
             scores = dict.fromkeys((score_exact_match, *self.scores))
             texts = {f"texts_{name}": Decoded(*scores, suffix=f"_{name}") for name in self.strata}
             metrics.add_metrics({"texts": Decoded(*self.scores), **texts})
+        if detailed and self.words is not None:
+            metrics.add_metrics({"lead": Decoded(*self.scores, suffix="_lead")})
         return metrics
 
-    def update(self, metrics: MetricCollection, model: nn.Module, batch: SourceTargetBatch) -> None:
+    def measure(self, model: nn.Module, batch: SourceTargetBatch, detailed: bool = False) -> Measured:
         nats, counts = count_nats(self.logits(model, batch), batch.following), batch.following != IGNORE_INDEX
         measured = {"": [nats[counts]], "outcomes": (nats, counts)}
-        if "texts" in metrics:
+        if detailed and self.writes_texts:
             written, wanted = self.write(model, batch), self.wanted(batch)
             measured |= self.compare_texts(batch, written, wanted)
             if self.exact:
                 right = [text.strip() == other.strip() for text, other in zip(written, wanted, strict=True)]
                 measured["outcomes"] = [torch.tensor(right, device=counts.device)]
-        fill(metrics, measured)
+        return measured
 
     def wanted(self, batch: SourceTargetBatch) -> list[Any]:
         """Return the texts that are right, as `scores` take them."""
@@ -149,27 +161,53 @@ class SequenceToSequence(Task):
 
     def compare_texts(self, batch: SourceTargetBatch, written: list[str], wanted: list[Any]) -> dict[str, Any]:
         """Return the texts written for a batch, the wanted ones and the sources, by the metric that compares them."""
-        whole, compared = (written, wanted, self.describe_sources(batch)), {}
+        sources, compared = [], {}
+        if batch.mask is not None:
+            sources = [self.decode(row[mask]) for row, mask in zip(batch.inputs, batch.mask, strict=True)]
+        whole = written, wanted, sources
         for number, name in enumerate(self.strata):
             rows = (batch.part == number).nonzero()[:, 0].tolist()
             compared[f"texts_{name}"] = [[texts[row] for row in rows] for texts in whole]
+        if self.words is not None:
+            compared["lead"] = [" ".join(text.split()[: self.words]) for text in sources], wanted
         return {"texts": whole, **compared}
 
     def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
-        """Generate texts from the inputs."""
-        return self.generate_texts(model.decoding(batch.inputs, batch.mask), batch.given[:, :1])
+        """Generate texts from the inputs, up to the end; a decoder-only model reads sources of one length together."""
+        options = {**self.search, "end": self.tokenizer.end}
+        if not self.decoder_only:
+            decoding = model.decoding(batch.inputs, batch.mask)
+            return [self.decode(row) for row in write(decoding, batch.given[:, :1], self.target_length, **options)]
+        texts, lengths = [""] * len(batch.inputs), batch.mask.sum(dim=1)
+        for length in lengths.unique().tolist():
+            rows = (lengths == length).nonzero()[:, 0].tolist()
+            written = write(model.decoding(), batch.inputs[rows, :length], self.target_length, **options)
+            for row, tokens in zip(rows, written, strict=True):
+                texts[row] = self.decode(tokens)
+        return texts
 
-    def generate_texts(self, decoding: Decoding, given: Tensor) -> list[str]:
-        """Generate the texts that follow the given tokens (B, n), up to the end."""
-        options = {"beams": self.beams, "length_penalty": self.length_penalty, "end": self.tokenizer.end}
-        return [self.decode(row) for row in write(decoding, given, self.target_length, **options)]
-
-    def describe_sources(self, batch: SourceTargetBatch) -> list[str]:
-        """Return the inputs as texts; none if they are no texts."""
-        return [self.decode(row[mask]) for row, mask in zip(batch.inputs, batch.mask, strict=True)]
-
-    def decode(self, tokens: Tensor) -> str:
+    def decode(self, tokens: Any) -> str:
         return self.tokenizer.decode(tokens.tolist())
+
+
+def make_batch(source: Tensor, target: Tensor, pad: int, part: Tensor | None = None) -> SourceTargetBatch:
+    """Make a batch of sources (B, S) and targets (B, 1 + T), which begin with the decoder's start token."""
+    source, target = trim(source), trim(target)
+    mask, given = source != IGNORE_INDEX, target[:, :-1]
+    given = given.where(given != IGNORE_INDEX, pad)
+    return SourceTargetBatch(source.where(mask, pad), mask, given, target[:, 1:], part)
+
+
+def join_sequences(batch: SourceTargetBatch, tokenizer: Any) -> SourceTargetBatch:
+    """Join each source and its target to one sequence; what ends the source separates the two."""
+    inputs = batch.inputs.scatter(1, batch.mask.sum(dim=1, keepdim=True) - 1, tokenizer.separator)
+    tokens = torch.cat([inputs.where(batch.mask, IGNORE_INDEX), batch.following], dim=1)
+    # padding between the two moves to the end
+    order = (tokens == IGNORE_INDEX).int().argsort(dim=1, stable=True)
+    tokens = trim(tokens.gather(1, order))
+    of_target = order[:, : tokens.shape[1]] >= inputs.shape[1]
+    given = tokens.where(tokens != IGNORE_INDEX, tokenizer.pad)[:, :-1]
+    return batch._replace(inputs=inputs, given=given, following=tokens.where(of_target, IGNORE_INDEX)[:, 1:])
 
 
 def list_long_texts(data: TextData, long: str) -> Iterator[str]:
@@ -200,80 +238,6 @@ def trim(tokens: Tensor) -> Tensor:
     return tokens[:, : int(used)]
 
 
-class OneSequence(SequenceToSequence):
-    """A source and its target as one sequence: `given` holds whole sequences, `inputs` the part before the target."""
-
-    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        super().__init__(config, recipe, data, data_config)
-        self.shape = {**data.shape, "length": data.length + data.target_length, "head": "next_token"}
-
-    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
-        inputs, mask, _, following, part, _ = super().prepare(batch, generator)
-        # what ends the source separates it from the target
-        inputs = inputs.scatter(1, mask.sum(dim=1, keepdim=True) - 1, self.tokenizer.separator)
-        tokens = torch.cat([inputs.where(mask, IGNORE_INDEX), following], dim=1)
-        # padding between the two moves to the end
-        order = (tokens == IGNORE_INDEX).int().argsort(dim=1, stable=True)
-        tokens = trim(tokens.gather(1, order))
-        of_target = order[:, : tokens.shape[1]] >= inputs.shape[1]
-        given = tokens.where(tokens != IGNORE_INDEX, self.tokenizer.pad)
-        return SourceTargetBatch(inputs, mask, given[:, :-1], tokens.where(of_target, IGNORE_INDEX)[:, 1:], part)
-
-    def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
-        used = batch.mask.sum(dim=1) + (batch.following != IGNORE_INDEX).sum(dim=1)
-        mask = torch.arange(batch.given.shape[1], device=used.device) < used[:, None]
-        return TokenInputs.of(batch.given, mask, None, self.tokenizer.special)
-
-    def example(self) -> SourceTargetBatch:
-        tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
-        return SourceTargetBatch(tokens, None, tokens, tokens)
-
-    def logits(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
-        # padding needs no mask: it is behind all that is predicted, and a causal model does not look there
-        return model(batch.given)
-
-    def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
-        texts, lengths = [""] * len(batch.inputs), batch.mask.sum(dim=1)
-        for length in lengths.unique().tolist():
-            rows = (lengths == length).nonzero()[:, 0].tolist()
-            for row, text in zip(rows, self.generate_texts(model.decoding(), batch.inputs[rows, :length]), strict=True):
-                texts[row] = text
-        return texts
-
-
-COUNTED = 2000  # training summaries whose words are counted
-
-
-class Summarization(SequenceToSequence):
-    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
-        super().__init__(config, recipe, data, data_config)
-        summaries = data.train.parts[1]
-        counted = range(0, len(summaries), -(-len(summaries) // COUNTED))
-        self.words = round(sum(len(data.tokenizer.decode(summaries[row]).split()) for row in counted) / len(counted))
-
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        return (score_summaries,)
-
-    def metrics(self, detailed: bool = False) -> MetricCollection:
-        """Make the metrics of `SequenceToSequence`; `detailed` adds rouge1_lead, rouge2_lead, rouge_l_lead.
-
-        These score the lead baseline: the first words of each text, as many as a training summary has in the mean.
-        """
-        metrics = super().metrics(detailed)
-        if detailed:
-            metrics.add_metrics({"lead": Decoded(score_summaries, suffix="_lead")})
-        return metrics
-
-    def compare_texts(self, batch: SourceTargetBatch, written: list[str], wanted: list[str]) -> dict[str, Any]:
-        lead = [" ".join(text.split()[: self.words]) for text in self.describe_sources(batch)]
-        return {**super().compare_texts(batch, written, wanted), "lead": (lead, wanted)}
-
-
-class SummarizationInOneSequence(Summarization, OneSequence):
-    """Summarization by a language model."""
-
-
 SENTINELS = 100  # of T5's tokenizer
 
 
@@ -285,19 +249,17 @@ class SpanCorruption(SequenceToSequence):
     """
 
     item = "sequence"
-    writes_texts = exact = False  # what stands in a span is too open for whole texts to be compared
+    writes_texts = False  # what stands in a span is too open for whole texts to be compared
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         self.share, self.mean_span = config.share, config.mean_span
         self.plan = plan_lengths(data.length, config.share, config.mean_span)
-        self.tokenizer = data.tokenizer.with_sentinels(max(SENTINELS, self.plan.spans + 1))
-        self.outputs = self.tokenizer.size
-        self.label_smoothing = recipe.label_smoothing
-        self.eval_batch_size = max(recipe.batch_size, 64)
+        tokenizer = data.tokenizer.with_sentinels(max(SENTINELS, self.plan.spans + 1))
         # a summary that the run is fine-tuned for may be longer than the spans
-        target_length = max(self.plan.target, data_config.target_length or 0)
-        self.shape = {"length": data.length, "target_length": target_length, "vocabulary": self.tokenizer.size}
-        self.shape["head"] = "seq2seq"
+        length = max(self.plan.target, data_config.target_length or 0)
+        self.set_options(
+            config, recipe, replace(data, tokenizer=tokenizer, target_length=length, exact=False, classes=())
+        )
         self.train, self.validation, self.test = (
             self.make_sequences(texts, whole=texts is data.train) for texts in (data.train, data.validation, data.test)
         )
@@ -321,7 +283,7 @@ class SpanCorruption(SequenceToSequence):
         source, target = corrupt_spans(
             tokens, corrupted, self.tokenizer.sentinels, self.tokenizer.end, self.plan.source, self.plan.target
         )
-        return self.make_batch(source, F.pad(target, (1, 0), value=self.tokenizer.decoder_start))
+        return make_batch(source, F.pad(target, (1, 0), value=self.tokenizer.decoder_start), self.tokenizer.pad)
 
 
 class Captioning(SequenceToSequence):
@@ -333,6 +295,7 @@ class Captioning(SequenceToSequence):
         if not isinstance(data, CaptionData):
             raise UserError(f"data={data.name}: has no captions; give data=captioned_glyphs, or data=captions")
         self.set_options(config, recipe, data)
+        self.scores = self.scores if self.exact else (score_captions,)
         self.images = ImagePreparation(recipe, data_config)
         self.train, self.validation, self.test = data.train, data.validation, data.test
 
@@ -358,13 +321,6 @@ class Captioning(SequenceToSequence):
         tokens = torch.zeros(1, self.shape["target_length"], dtype=torch.int64, device="meta")
         return SourceTargetBatch(images, None, tokens, tokens, captions=tokens[:, None])
 
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        return (score_exact_match if self.exact else score_captions,)
-
-    def describe_sources(self, batch: SourceTargetBatch) -> list[str]:
-        return []
-
     def wanted(self, batch: SourceTargetBatch) -> list[str] | list[tuple[str, ...]]:
         """Return the caption of each picture, or all of its captions if several are right."""
         captions = [
@@ -372,9 +328,3 @@ class Captioning(SequenceToSequence):
             for rows in batch.captions
         ]
         return [texts[0] for texts in captions] if self.exact else captions
-
-
-def build(config: TaskConfig, **parts: Any) -> SequenceToSequence:
-    if config.kind == "summarization":
-        return (SummarizationInOneSequence if config.one_sequence else Summarization)(config, **parts)
-    return (OneSequence if config.one_sequence else SequenceToSequence)(config, **parts)

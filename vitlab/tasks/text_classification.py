@@ -7,7 +7,7 @@ Shapes: B batch, S sequences of an item (absent if it is one), N tokens, D width
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,15 +19,26 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
 from vitlab.data.text import NO_TAG
-from vitlab.tasks.base import Classes, Measured, Numbers, Objective, TargetTask, TokenInputs
+from vitlab.tasks.base import Measured, TargetTask, TokenInputs
 from vitlab.tasks.metrics import ANSWERS, CHOICES, NUMBERS, TAGS, TEXTS
 
 if TYPE_CHECKING:
     from vitlab.data.text.tokenization import Tokenizer
 
-# tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
-# choices or numbers (B,), tags (B, N)
-Batch = tuple[Tensor, Tensor | None, Tensor, Tensor]
+
+class Batch(NamedTuple):
+    """tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets:
+    classes, choices or numbers (B,), tags (B, N).
+    """
+
+    tokens: Tensor
+    mask: Tensor | None
+    segments: Tensor
+    targets: Tensor
+
+    def flatten(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Flatten tokens, mask and segments to (B * S, N) each."""
+        return tuple(None if part is None else part.flatten(0, -2) for part in self[:3])
 
 
 class TextClassification(TargetTask):
@@ -36,50 +47,52 @@ class TextClassification(TargetTask):
     item = "text"
 
     def __init__(
-        self, recipe: RecipeConfig, data: TextData, objective: Objective, lm: float = 0.0, both_orders: bool = False
+        self, recipe: RecipeConfig, data: TextData, of: str, outputs: int, lm: float = 0.0, both_orders: bool = False
     ):
         self.tokenizer, self.eval_batch_size, self.auxiliary_lm = data.tokenizer, recipe.batch_size, lm
-        self.tagged, self.choices = objective.of == TAGS, objective.of == CHOICES
-        self.sequences = objective.outputs if self.choices else 1 + both_orders
-        outputs = 1 if self.choices else objective.outputs
-        self.shape = {**data.shape, "num_classes": outputs, "head": "token" if self.tagged else "sequence"}
+        self.tagged, self.choices = of == TAGS, of == CHOICES
+        self.sequences = outputs if self.choices else 1 + both_orders
+        self.shape = {
+            **data.shape,
+            "num_classes": 1 if self.choices else outputs,
+            "head": "token" if self.tagged else "sequence",
+        }
         splits = (
             frame_texts(split, data.tokenizer, data.length, both_orders=both_orders)
             for split in (data.train, data.validation, data.test)
         )
-        super().__init__(objective, data, *splits)
+        super().__init__(of, outputs, recipe, data, *splits)
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         planes, targets = batch
-        return *read_planes(planes, self.tokenizer.pad), planes[..., 2, :] if self.tagged else targets
+        return Batch(*read_planes(planes, self.tokenizer.pad), planes[..., 2, :] if self.tagged else targets)
 
     def inputs(self, batch: Batch) -> TokenInputs:
-        return TokenInputs.of(*flatten_sequences(batch), self.tokenizer.special)
+        return TokenInputs.of(*batch.flatten(), self.tokenizer.special)
 
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
         tokens = torch.zeros(1, *several, self.shape["length"], dtype=torch.int64, device="meta")
-        targets = tokens if self.tagged else torch.zeros(1, dtype=self.objective.dtype, device="meta")
-        return tokens, None, tokens, targets
+        targets = tokens if self.tagged else torch.zeros(1, dtype=self.dtype, device="meta")
+        return Batch(tokens, None, tokens, targets)
 
     def count_targets(self, batch: Batch) -> Tensor:
-        """Count the objective's targets and, with `auxiliary_lm`, the next tokens."""
-        targets = batch[3][batch[3] != NO_TAG] if self.tagged else batch[3]
-        counts = [targets.numel()]
+        """Count the targets and, with `auxiliary_lm`, the next tokens."""
+        counts = [int((batch.targets != NO_TAG).sum()) if self.tagged else len(batch.targets)]
         if self.auxiliary_lm:
-            tokens, mask, _ = flatten_sequences(batch)
+            tokens, mask, _ = batch.flatten()
             counts.append(int((torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask)[:, 1:].sum()))
-        return torch.tensor(counts, device=batch[0].device)
+        return torch.tensor(counts, device=batch.tokens.device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the targets' loss and, scaled by `auxiliary_lm`, the next tokens' (Radford et al., 2018, eq. 5)."""
         if not self.auxiliary_lm:
             return super().loss(model, batch)
-        tokens, mask, segments = trim_padding(model, *flatten_sequences(batch))
+        tokens, mask, segments = trim_padding(model, *batch.flatten())
         hidden = model.hidden(tokens, mask, segments)
         logits = self.combine_sequences(model.logits(model.read(hidden, mask)), batch)
         lm = self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)
-        return torch.stack([self.objective.loss(*logits), lm])
+        return torch.stack([self.sum_losses(*logits), lm])
 
     def combine_sequences(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Combine logits of sequences (B * S, outputs) or tokens (B, M, C) into logits of items; return targets too.
@@ -87,17 +100,16 @@ class TextClassification(TargetTask):
         The logits of both orders are added: the head is linear, so it reads the sum of the body's outputs for both
         (Radford et al., 2018, section 3.3).
         """
-        targets = batch[3]
         if self.tagged:
-            return logits, targets[:, : logits.shape[1]]
+            return logits, batch.targets[:, : logits.shape[1]]
         if self.sequences == 1:
-            return logits, targets
+            return logits, batch.targets
         logits = logits.unflatten(0, (-1, self.sequences))
-        return logits[..., 0] if self.choices else logits.sum(dim=1), targets
+        return logits[..., 0] if self.choices else logits.sum(dim=1), batch.targets
 
     def answer(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the logits of a prepared batch; return its targets too."""
-        return self.combine_sequences(model(*trim_padding(model, *flatten_sequences(batch))).float(), batch)
+        return self.combine_sequences(model(*trim_padding(model, *batch.flatten())).float(), batch)
 
 
 LONGEST_ANSWER = 30  # tokens
@@ -109,30 +121,30 @@ class SpanExtraction(TextClassification):
     """
 
     def __init__(self, recipe: RecipeConfig, data: TextData):
-        super().__init__(recipe, data, Classes(TAGS, 2))
+        super().__init__(recipe, data, TAGS, 2)
         self.of = ANSWERS
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         """Make marks (B, N) the targets: 0 for the text and the first token, 1 within the answer, NO_TAG elsewhere;
         2 for the first token if data.length cut the answer off.
         """
-        tokens, mask, segments, marks = super().prepare(batch)
-        marks[:, 0] = torch.where((batch[1] == 1) & ~(marks == 1).any(dim=1), 2, 0)
-        return tokens, mask, segments, marks
+        made = super().prepare(batch)
+        made.targets[:, 0] = torch.where((batch[1] == 1) & ~(made.targets == 1).any(dim=1), 2, 0)
+        return made
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return count_span_nats(*self.answer(model, batch)).sum()[None]
 
     def count_targets(self, batch: Batch) -> Tensor:
-        return torch.tensor([len(batch[0])], device=batch[0].device)
+        return torch.tensor([len(batch.tokens)], device=batch.tokens.device)
 
-    def measure(self, model: nn.Module, batch: Batch) -> Measured:
+    def measure(self, model: nn.Module, batch: Batch, detailed: bool = False) -> Measured:
         """Return nats of both ends, and exact matches and F1 of words as SQuAD's (`score_answer`), one answer each."""
         from vitlab.tasks.measures import score_answer
 
         logits, marks = self.answer(model, batch)
         found, _ = find_spans(logits, marks)
-        written, given = (read_spans(self.tokenizer, batch[0], ends) for ends in (found[:, 0], find_answers(marks)))
+        written, given = (read_spans(self.tokenizer, batch.tokens, ends) for ends in (found[:, 0], find_answers(marks)))
         pairs = zip(written, given, strict=True)
         scores = torch.tensor([score_answer(*pair) for pair in pairs], device=logits.device)
         scores[marks[:, 0] == 2] = 0  # the model never saw the answer
@@ -183,12 +195,6 @@ def read_planes(planes: Tensor, pad: int) -> tuple[Tensor, Tensor, Tensor]:
     return tokens.where(mask, pad), mask, planes[..., 1, :]
 
 
-def flatten_sequences(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Flatten tokens, mask and segments to (B * S, N) each."""
-    tokens, mask, segments, _ = batch
-    return tokens.flatten(0, -2), None if mask is None else mask.flatten(0, -2), segments.flatten(0, -2)
-
-
 def trim_padding(
     model: nn.Module, tokens: Tensor, mask: Tensor | None, segments: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -235,10 +241,9 @@ def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_conf
     texts = data.train
     if config.kind == "span_extraction":
         return SpanExtraction(recipe, data)
+    of, outputs = TEXTS if texts.tags is None else TAGS, len(data.classes)
     if texts.targets is not None and texts.tags is None:
-        objective: Objective = Numbers(NUMBERS)
+        of, outputs = NUMBERS, 1
     elif len(texts.parts) > 2:
-        objective = Classes(CHOICES, len(texts.parts) - 1, recipe.label_smoothing)
-    else:
-        objective = Classes(TEXTS if texts.tags is None else TAGS, len(data.classes), recipe.label_smoothing)
-    return TextClassification(recipe, data, objective, config.auxiliary_lm, config.both_orders)
+        of, outputs = CHOICES, len(texts.parts) - 1
+    return TextClassification(recipe, data, of, outputs, config.auxiliary_lm, config.both_orders)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import socket
 import tempfile
 import warnings
@@ -16,6 +17,7 @@ from vitlab.config.groups import dump_yaml
 from vitlab.config.identity import PARTS, count_parts, list_changes, weight_settings
 from vitlab.config.schema import InitConfig
 from vitlab.files import create_json, read_json, replacing, write_json, write_text
+from vitlab.formatting import cut_names
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,53 @@ RETRAINED = "the run counts as not finished, and its command trains it again"
 VALIDATION = "validation/"  # how keys of metrics.jsonl begin that are of an evaluation while training
 
 
-def refuse_folder(folder: Path, marker: str) -> None:
-    """Raise UserError unless `--out` is new, empty, or one of ours (it holds `marker`), and can be written to."""
+MARK = ".vitlab.json"  # says which command writes the other files of a folder, and about what
+
+
+def refuse_folder(folder: Path, is_ours: bool, what: str) -> None:
+    """Raise UserError unless `--out` is new, empty, or ours (it holds `what`), and can be written to."""
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--out {folder}: is a file; give a folder")
         others = [path for path in folder.glob("[!.]*") if not path.match("claim.*")]  # of a start that was killed
-        if others and not (folder / marker).exists():
-            raise UserError(f"--out {folder}: is not empty and holds no {marker} of vitlab; give another folder")
+        if others and not is_ours:
+            raise UserError(f"--out {folder}: is not empty and holds no {what}; give another folder")
     except OSError as error:
         raise UserError(f"--out {folder}: cannot read it ({error.strerror}); give another folder") from None
     refuse_unwritable(folder)
+
+
+def refuse_output(folder: Path, command: str, *subjects: str | Path) -> None:
+    """Raise UserError unless `--out` is new, empty, or was written by the same command about the same subjects.
+
+    Subjects are paths or names, such as the run that `vitlab analyze` looks at. `mark_output` makes a folder ours.
+    """
+    found = read_json(folder / MARK, lambda mark: (str(mark["command"]), [str(each) for each in mark["subjects"]]))
+    mark = describe_output(folder, command, *subjects)
+    refuse_folder(folder, found is not None, f"output of 'vitlab {command}'")
+    if found not in (None, (*mark.values(),)):
+        about = [str(place.resolve()) if (place := folder / each).exists() else each for each in found[1]]
+        written = f"'vitlab {found[0]}' wrote about {cut_names(about, 3)}"
+        raise UserError(f"--out {folder}: holds what {written}; give another folder by --out")
+
+
+def mark_output(folder: Path, command: str, *subjects: str | Path) -> None:
+    """Write into a folder of `--out` which command writes there, and about what; see `refuse_output`."""
+    write_json(folder / MARK, describe_output(folder, command, *subjects))
+
+
+def describe_output(folder: Path, command: str, *subjects: str | Path) -> dict[str, Any]:
+    """Describe a folder's output. Paths are relative to the folder, so that both can be moved together."""
+    start = folder.resolve()
+    found = [os.path.relpath(Path(each).resolve(), start) if os.path.exists(each) else str(each) for each in subjects]
+    return {"command": command, "subjects": found}
+
+
+def refuse_file(path: Path, key: str) -> None:
+    """Raise UserError unless a file is new and can be written: no command writes over a file that it did not write."""
+    if path.exists() or path.is_symlink():
+        raise UserError(f"{key} {path}: exists; delete it, or give another name")
+    refuse_unwritable(path.absolute().parent, key)
 
 
 def refuse_unwritable(folder: Path, key: str = "--out") -> None:
@@ -128,7 +166,7 @@ class RunFiles:
 
     def refuse(self, config: TrainConfig) -> None:
         """Raise UserError unless this configuration can train here: the folder is new, or holds the same run."""
-        refuse_folder(self.folder, self.config_path.name)
+        refuse_folder(self.folder, self.config_path.exists(), "run of vitlab")
         self.refuse_other_parts(resolved(config))
         if self.config_path.exists():
             refuse_changes(self.folder, self.changes(resolved(config)))
@@ -171,7 +209,12 @@ class RunFiles:
             near = sorted(self.folder.parent.glob(f"{self.folder.name}-*/config.yaml"))
             hint = f"did you mean {near[0].parent}?" if near else "give one that 'vitlab train' wrote"
             raise UserError(f"{self.folder}: not a run, it holds no config.yaml; {hint}")
-        return read_yaml(self.config_path)
+        found = read_yaml(self.config_path)
+        if lacking := [key for key in ("model", "data", "task", "recipe", "seed") if key not in found]:
+            raise UserError(
+                f"{self.config_path}: another program's, it has no {', '.join(lacking)}; give another folder"
+            )
+        return found
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_text(self.config_path, dump_yaml(config))

@@ -28,8 +28,8 @@ from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import read_huggingface, rename_from_huggingface
 from vitlab.models.layers import merge_low_rank
-from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
-from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, fill, options_of, unwrap
+from vitlab.models.timm_adapter import create_pretrained, name_source, pretrained_cfg
+from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, load_into, options_of, unwrap
 from vitlab.tasks.base import Task
 from vitlab.training.checkpoints import (
     LoadedRun,
@@ -57,13 +57,13 @@ def load_weights(
     source: `timm:NAME`, a run's folder, a Hugging Face folder with a ViT, BERT, GPT-2 or T5, a file
     (.safetensors; .pt, .pth, .bin or .ckpt, read without unpickling), or a state dict in this project's or timm's
     names. `head` and `classes` (the names of the model's classes) decide what happens to the classifier, see
-    `vitlab.models.weights.fill`. `mean` and `std` normalise the model's images: the report says where timm's
+    `vitlab.models.weights.load_into`. `mean` and `std` normalise the model's images: the report says where timm's
     weights were trained with others. Raises UserError, with the model unchanged, for weights of another model.
     """
     if not isinstance(source, (str, Path, Mapping)) or source == "":
         raise UserError(f"source: {type(source).__name__}: give timm:NAME, a run's folder, a file, or a state dict")
     weights = Weights(source, "state dict") if isinstance(source, Mapping) else read_weights(str(source))
-    report = fill(model, weights, head, classes)
+    report = load_into(model, weights, head, classes)
     if None not in (mean, std, weights.mean, weights.std):
         pairs = ((mean, weights.mean), (std, weights.std))  # one value stands for all channels
         fit_together = all(1 in (len(one), len(other)) or len(one) == len(other) for one, other in pairs)
@@ -97,7 +97,7 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     place = "model.encoder" if name == "image" else "model"  # a captioner's own options are those of its decoder
     named = replace(weights, state=state, advice=advice, label="init.encoder", place=place)
     check_options({key: options[key] for key in ("heads", "mixer", "mlp") if key in options}, named, with_head=False)
-    report = fill(encoder, replace(named, options={}), head="keep")
+    report = load_into(encoder, replace(named, options={}), head="keep")
     report.loaded = [f"{name}.{key}" for key in report.loaded]
     return report
 
@@ -238,7 +238,7 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     if is_run:
         if loaded.scale is not None:  # the model's numbers are standardised by its own training data, not by these
-            task.objective.scale = loaded.scale
+            task.scale = loaded.scale
         name, folder = files.folder.resolve().name, files.analysis_folder / "trained"  # others were made as it trained
         return Subject(
             name, *place_run(loaded), data, task, loaded.result["steps"], folder, compare_classes(loaded, data)
@@ -247,7 +247,7 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
         counting.flops(counting.meta(config.model, **task.shape), task.shape)  # raises UserError for an unfit image
     model, name = (
         models.build(config.model, **task.shape),
-        config.model.name if is_timm else Path(source).resolve().name,
+        name_source(source) if is_timm else Path(source).resolve().name,
     )
     if is_timm:
         fits = cfg is not None and config.model.pretrained and cfg.num_classes == len(data.classes)

@@ -4,8 +4,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Hooks:
 
 NO_HOOKS = Hooks()
 STATE = ("train_s", "steps_timed", "losses", "train_loss", "evaluated", "waited", "kept_step", "metrics", "weights")
-STATE += ("average", "averaged", "shared")
+STATE += ("averaged", "shared")
 
 
 def list_averaged(module: nn.Module) -> list[torch.Tensor]:
@@ -70,9 +70,10 @@ def list_averaged(module: nn.Module) -> list[torch.Tensor]:
 class Loop(L.Callback):
     """Does the work around each step, in the order written here. Raises Diverged and Interrupted.
 
-    Where the recipe averages weights, the average is evaluated, analyzed and saved, once it has begun. Best weights,
-    counts and the decision to stop are part of last.ckpt, so that a run that is killed anywhere goes on to the same
-    end; with Lightning's EarlyStopping, ModelCheckpoint and WeightAveraging it would not.
+    Where the recipe averages weights, the module trains a model, and the run's model is a copy that has the average:
+    the copy is evaluated, analyzed and saved. Best weights, counts and the decision to stop are part of last.ckpt, so
+    that a run that is killed anywhere goes on to the same end; with Lightning's EarlyStopping, ModelCheckpoint and
+    WeightAveraging it would not.
     """
 
     def __init__(self, run: Run, hooks: Hooks):
@@ -93,7 +94,8 @@ class Loop(L.Callback):
         self.metrics: dict[str, float] = {}
         self.weights: dict[str, torch.Tensor] = {}  # on the CPU; empty unless they are kept
         self.averaged_steps = list_averaged_steps(self.recipe, run.steps)
-        self.average: list[torch.Tensor] = []  # of weights and buffers; training's own while the average is shown
+        if self.averaged_steps:
+            run.model = deepcopy(run.model_on_device()).eval()
         self.averaged = 0  # steps whose weights are in it
         self.shared = (0, 0.0)  # steps, and seconds, that another run has trained: see `Run.find_trunk`
 
@@ -111,11 +113,23 @@ class Loop(L.Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.started -= state["wall_s"]
         vars(self).update({name: state[name] for name in STATE})
+        if self.run.trunk:
+            self.shared = (self.run.resumed_step, state["wall_s"])
+
+    def on_save_checkpoint(self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Save the average as the run's weights, with the weights that training goes on from beside."""
+        if self.averaged_steps:
+            average = {f"model.{name}": value for name, value in self.run.model.state_dict().items()}
+            checkpoint |= {"state_dict": average, "training": checkpoint["state_dict"]}
+
+    def on_load_checkpoint(self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self.averaged_steps:
+            self.run.model.load_state_dict(module.model.state_dict())
+            module.load_state_dict(checkpoint["training"])
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.keep_handler()
-        self.losses, self.average = ([each.to(module.device) for each in some] for some in (self.losses, self.average))
-        self.swap_average(module)  # a checkpoint shows it
+        self.losses = [each.to(module.device) for each in self.losses]
         self.timed = (self.train_s, self.steps_timed)
         # `saved_at` goes on during analyses, as `started` does not: a kill would lose those too
         self.mark = self.saved_at = time.perf_counter()
@@ -127,61 +141,42 @@ class Loop(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
         step, every = trainer.global_step, self.settings.analyze_every
-        if step in self.averaged_steps:
-            self.add_to_average(module)
+        if self.averaged_steps:
+            self.add_to_average(step, module)
         self.count_time()
         self.steps_timed += 1
         self.losses.append(module.loss)
-        if step % self.settings.log_every == 0 or step == module.steps:
+        if step % self.settings.log_every == 0 or step == self.run.steps:
             self.write_row(step, module)
-        if self.hooks.analyze and every and step % every == 0 and step < module.steps:
+        if self.hooks.analyze and every and step % every == 0 and step < self.run.steps:
             began = time.perf_counter()
-            with self.show_average(module), isolate_rng():
+            with isolate_rng():
                 self.hooks.analyze(step)
             passed = time.perf_counter() - began  # counts neither for the run nor for its steps
             self.started, self.mark = self.started + passed, self.mark + passed
         self.report(step, trainer, module)
-        if self.run.trunks is not None and step == self.run.fork:
-            with self.show_average(module):
-                self.save(trainer, self.run.files.trunk_path)
-        # else this step's evaluation is still to come: a run resumed from here would miss it
+        if self.run.trunks is not None and step == self.run.branch:
+            self.save(trainer, self.run.files.trunk_path)
+        # never save between a step and its evaluation: the resumed run would skip it
         if step % trainer.val_check_batch or module.evaluated_step == step:
             due = time.perf_counter() - self.saved_at >= self.settings.checkpoint_every
             stopping, due = self.run.ranks.agree(self.hooks.stop is not None and self.hooks.stop(), due)
             if stopping or due:
-                with self.show_average(module):
-                    self.save(trainer)
+                self.save(trainer)
             if stopping:
                 raise Interrupted
 
     @torch.no_grad()
-    def add_to_average(self, module: L.LightningModule) -> None:
-        weights = list_averaged(module)
-        self.average = self.average or [each.clone() for each in weights]
-        self.averaged += 1
-        torch._foreach_lerp_(self.average, weights, 1 - self.recipe.ema if self.recipe.ema else 1 / self.averaged)
-
-    @torch.no_grad()
-    def swap_average(self, module: L.LightningModule) -> None:
-        """Swap the weights in the module and the average, if there is one yet."""
-        for ours, shown in zip(self.average, list_averaged(module), strict=False):
-            kept = ours.clone()
-            ours.copy_(shown)
-            shown.copy_(kept)
-
-    @contextmanager
-    def show_average(self, module: L.LightningModule) -> Iterator[None]:
-        """Put the average into the module; on leaving, put the training weights back."""
-        self.swap_average(module)
-        try:
-            yield
-        finally:
-            self.swap_average(module)
+    def add_to_average(self, step: int, module: L.LightningModule) -> None:
+        """Add the module's weights to the run's, which are the module's until the average begins."""
+        self.averaged += step in self.averaged_steps
+        if not self.averaged or step in self.averaged_steps:
+            share = 1 - self.recipe.ema if self.recipe.ema and self.averaged > 1 else 1 / max(1, self.averaged)
+            torch._foreach_lerp_(list_averaged(self.run.model), list_averaged(module.model), share)
 
     def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.keep_handler()
         self.wait_for_gpu(module)
-        self.swap_average(module)
 
     def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Keep the best evaluation's weights (`keep`); end training after `patience` evaluations without a better."""
@@ -195,22 +190,17 @@ class Loop(L.Callback):
             if counts and (not self.metrics or score(metrics, metric) > score(self.metrics, metric)):
                 self.waited, self.kept_step, self.metrics = 0, step, dict(metrics)
                 if self.recipe.keep == "best":
-                    state = module.model.state_dict()
+                    state = self.run.model.state_dict()
                     self.weights = {key: value.detach().cpu().clone() for key, value in state.items()}
             if self.stopped:
                 trainer.should_stop = True
-        self.swap_average(module)
         self.mark = time.perf_counter()
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.wait_for_gpu(module)
         if self.losses:  # it stopped early, between two rows
             self.write_row(trainer.global_step, module)
-        self.swap_average(module)
         self.save(trainer)
-
-    def on_fit_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.average = []  # the module has it for good, also where a run resumed at its last step
 
     def count_time(self) -> None:
         """Count the time since the mark as training."""
@@ -259,12 +249,12 @@ class Loop(L.Callback):
         now = time.perf_counter()
         if self.first is None:
             self.first = (now, step)  # the first step is slow and would spoil the pace
-        if self.hooks.progress and (now - self.reported >= REPORT_EVERY or step in (module.steps, trainer.max_steps)):
+        if self.hooks.progress and (now - self.reported >= REPORT_EVERY or step in (self.run.steps, trainer.max_steps)):
             self.reported = now
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
-            left = None if pace is None else pace * (module.steps - step)
+            left = None if pace is None else pace * (self.run.steps - step)
             loss = None if math.isnan(self.train_loss) else self.train_loss
-            self.hooks.progress(Progress(step, module.steps, left, loss, dict(module.validation)))
+            self.hooks.progress(Progress(step, self.run.steps, left, loss, dict(module.validation)))
 
     def save(self, trainer: L.Trainer, path: Path | None = None) -> None:
         trainer.save_checkpoint(path or self.run.files.checkpoint_path)

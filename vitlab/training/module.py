@@ -1,7 +1,6 @@
 """The one LightningModule: a model, its task, its recipe."""
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -9,65 +8,43 @@ import lightning.pytorch as L
 import torch
 from torch import Tensor, nn
 
-from vitlab.config.schema import RecipeConfig
 from vitlab.data.loader import Part
-from vitlab.tasks.base import Task
+from vitlab.tasks.base import fill
 from vitlab.training.optim import build_optimizer, build_schedule
+from vitlab.training.run import Run
 
 
 class TrainingModule(L.LightningModule):
-    """Trains `model` on `task` for `steps` optimizer steps.
+    """Trains a run's model on its task for the run's optimizer steps.
 
-    This process has the `part` of each batch, which it computes in `accumulate` parts, one after another. All
+    This process has the run's part of each batch, which it computes in `accumulate` parts, one after another. All
     randomness of a step (augmentation, dropout, stochastic depth) is seeded by the seed, the step and the number of the
-    part in the whole batch, so that a resumed training repeats the step bit for bit. `shape` is what the model was
-    built for, `classes` are the names of its classes; `width` is the model's, for the schedule noam.
+    part in the whole batch, so that a resumed training repeats the step bit for bit.
 
     `train/loss` is in the trainer's `callback_metrics` at every `log_every_n_steps`, the task's metrics as
     `validation/NAME` after every validation; in its loggers too.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        task: Task,
-        recipe: RecipeConfig,
-        *,
-        steps: int,
-        seed: int,
-        shape: dict[str, Any],
-        classes: Sequence[str],
-        width: int | None = None,
-        part: Part | None = None,
-        accumulate: int = 1,
-    ):
+    def __init__(self, run: Run):
         super().__init__()
-        self.model = model
-        self.task = task
-        self.recipe = recipe
-        self.steps = steps
-        self.seed = seed
-        self.shape = shape
-        self.classes = classes
-        self.width = width
-        self.part = part or Part()
-        self.accumulate = accumulate
+        self.run, self.model, self.task, self.recipe = run, run.model, run.trained, run.config.recipe
+        self.part, self.accumulate = run.ranks.part, run.settings.accumulate
         self.loss: Tensor | None = None  # of the last step, on its device
         self.clipped_norm: Tensor | None = None  # of the last step's gradients, before they were clipped
         self.rate = math.nan  # the learning rate of the last step
         self.validation: dict[str, float] = {}
         self.evaluated_step = -1
-        self.metrics = task.metrics()
+        self.metrics = self.task.metrics()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the arguments that built the model, its classes and the targets' scale: it is usable without its data."""
-        checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.shape.items()}
-        checkpoint["classes"] = list(self.classes)
+        checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.task.shape.items()}
+        checkpoint["classes"] = list(self.task.classes)
         checkpoint["scale"] = self.task.scale
 
     def find_seed(self, use: Literal["dropout", "augmentation"], number: int) -> int:
         """Compute the seed of a use of random numbers at this step, for the `number`-th part of this process."""
-        return step_seed(self.seed, self.global_step, use, part=self.part.number * self.accumulate + number)
+        return step_seed(self.run.config.seed, self.global_step, use, part=self.part.number * self.accumulate + number)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self.accumulate > 1:
@@ -138,7 +115,7 @@ class TrainingModule(L.LightningModule):
         self.metrics.reset()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.task.update(self.metrics, self.model, self.task.prepare(batch))
+        fill(self.metrics, self.task.measure(self.run.model, self.task.prepare(batch)))
 
     def on_validation_epoch_end(self) -> None:
         self.validation = {name: float(value) for name, value in self.metrics.compute().items()}
@@ -150,7 +127,8 @@ class TrainingModule(L.LightningModule):
         # with a scaled loss a fused optimizer would scale gradients back by itself, after they were clipped
         fused = self.trainer.precision != "16-mixed"
         optimizer = build_optimizer(self.model, self.recipe, fused=fused)
-        scheduler = build_schedule(optimizer, self.recipe, self.steps, self.width)
+        width = vars(self.run.config.model).get("width")  # for the schedule noam
+        scheduler = build_schedule(optimizer, self.recipe, self.run.steps, width)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 

@@ -211,6 +211,12 @@ def find_fork(recipe: RecipeConfig | SimpleNamespace, steps: int) -> int:
     return min(steps - round(recipe.cooldown * steps), steps - 1) if recipe.cooldown else 0
 
 
+def find_branch(recipe: RecipeConfig, steps: int) -> int:
+    """Find the last step that runs of larger budgets share: before the cooldown and before a mean of checkpoints."""
+    averaged = list_averaged_steps(recipe, steps) if recipe.average else ()
+    return min([find_fork(recipe, steps), *(step - 1 for step in averaged)])
+
+
 def refuse_endless_warmup(recipe: RecipeConfig, steps: int) -> None:
     """Raise UserError for a warm-up that is longer than the run."""
     if recipe.warmup >= max(1, steps):

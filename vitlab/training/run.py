@@ -1,7 +1,4 @@
-"""A run: a configuration resolved with its data on this machine, the model in its folder, the run's result row.
-
-`Run` finds every problem and changes nothing before `write_start`.
-"""
+"""A run: planned from a configuration and its data, started in a folder with a model, and its result's row."""
 
 import contextlib
 import hashlib
@@ -24,6 +21,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from torch import nn
+from torchmetrics import MetricCollection
 
 from vitlab import models, tasks
 from vitlab.config import UserError, identity, load, resolved
@@ -43,7 +41,7 @@ from vitlab.models import counting
 from vitlab.models.base import before_head, read_by_head
 from vitlab.models.layers import merge_low_rank
 from vitlab.models.weights import LoadReport
-from vitlab.tasks.base import Task
+from vitlab.tasks.base import Task, evaluate
 from vitlab.tasks.images import HeadTask, ImageTask
 from vitlab.tasks.metrics import METRICS
 from vitlab.training.checkpoints import read_checkpoint
@@ -52,13 +50,13 @@ from vitlab.training.files import RunFiles, source_of
 from vitlab.training.load import fingerprint, initialise, refuse_tokenizer
 from vitlab.training.optim import (
     build_optimizer,
+    find_branch,
     find_fork,
     freeze,
-    list_averaged_steps,
     refuse_endless_warmup,
     refuse_stale_average,
 )
-from vitlab.training.settings import HERE, Placement, evaluation_context, resolve
+from vitlab.training.settings import HERE, Machine, evaluation_context, resolve
 
 LARGEST_STEPS = 2**40  # as budget.steps
 ON_FEATURES = "the head alone trains, on features computed once a picture, without augmentation"
@@ -119,10 +117,11 @@ def find_head(model: nn.Module, task: Task) -> str:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The task, settings and costs that runs of a configuration share, for every train_size and seed."""
+class RunPlan:
+    """The task, settings and costs of a configuration on its data, which its runs of any train_size and seed share."""
 
     config: TrainConfig
+    data: Any  # from `vitlab.data.load`
     task: Task
     settings: TrainerConfig  # without `auto`
     family: str
@@ -142,22 +141,18 @@ class Prepared:
     def count_steps(self, train_items: int) -> int:
         """Count the optimizer steps of a run on `train_items` items. Raises UserError if the recipe needs more."""
         recipe = self.config.recipe
-        steps = compute_steps(
-            self.config.budget,
-            train_size=train_items,
-            batch_size=recipe.batch_size,
-            flops_per_example=self.flops_per_example,
-        )
+        size = {"train_size": train_items, "batch_size": recipe.batch_size}
+        steps = compute_steps(self.config.budget, **size, flops_per_example=self.flops_per_example)
         refuse_endless_warmup(recipe, steps)
         refuse_stale_average(recipe, steps)
         return steps
 
 
-def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prepared:
-    """Build the task, find the model's costs without weights, and check both. Raises UserError."""
+def plan_run(config: TrainConfig, data: Any, machine: Machine = HERE) -> RunPlan:
+    """Build the task, find the model's costs without weights, and check both. Changes nothing. Raises UserError."""
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     model = make_meta_model(config, task)
-    chosen = resolve(config.trainer, model, cached=data.cached, placement=placement)
+    chosen = resolve(config.trainer, model, cached=data.cached, machine=machine)
     refuse_parts(config, model, chosen.accelerator)
     if config.probes:
         before_head(model)  # raises UserError for a model without features
@@ -166,37 +161,46 @@ def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prep
     example = task.example()
     by_part, flops = counting.flops(model, task.shape, lambda model: task.loss(model, example))
     if config.recipe.freeze != "features":
-        return Prepared(config, task, chosen, family, params, flops)
+        return RunPlan(config, data, task, chosen, family, params, flops)
     if config.budget.flops is not None:
         raise UserError("budget.flops: steps on kept features cost next to nothing; give budget.steps")
     forward = sum(by_part.values())
     head = flops - forward  # of its backward pass, as much as of its forward pass: its inputs need no gradients
     settings = replace(chosen, workers=0)  # features lie in memory
-    return Prepared(config, task, settings, family, params, 2 * head, forward - head, find_head(model, task))
+    costs = params, 2 * head, forward - head
+    return RunPlan(config, data, task, settings, family, *costs, find_head(model, task))
+
+
+def start_run(plan: RunPlan, folder: str | Path, ranks: Ranks = ALONE, trunks: Sequence[str] | None = None) -> "Run":
+    """Start a run in a folder, or go on with the run there. Writes nothing before `Run.write_start`.
+
+    Sets the threads, precision and random numbers of this process; `keep_process_settings` restores them.
+
+    Args:
+        ranks: the processes that train the run.
+        trunks: the folders of runs that differ in a smaller budget alone and have kept the checkpoint where their
+            cooldown began: this run goes on from the last that its schedule passes through. None: no others go on from
+            this run.
+
+    Raises:
+        UserError: the parts, the data or the folder do not fit.
+    """
+    torch.set_num_threads(plan.settings.threads)
+    keep_freed_memory()
+    if plan.settings.accelerator == "gpu":
+        torch.set_float32_matmul_precision("high")
+    L.seed_everything(plan.config.seed, verbose=False)
+    return Run(plan, RunFiles(folder), ranks, trunks)
 
 
 class Run:
-    """A run on open data in a folder. Writes nothing before `write_start`. Raises UserError for parts that do not fit.
+    """A plan's run in a folder, which `start_run` starts: its training set, its steps, its model with first weights."""
 
-    The model has its first weights, by the run's seed or from the source that the configuration names. `ranks` are the
-    processes that train it. `trunks` are the folders of runs that differ in a smaller budget alone and have kept the
-    checkpoint where their cooldown began: this one goes on from the last on its way; None: no others go on from it.
-    """
-
-    def __init__(
-        self,
-        config: TrainConfig,
-        data: Any,
-        folder: str | Path,
-        placement: Placement = HERE,
-        ranks: Ranks = ALONE,
-        trunks: Sequence[str] | None = None,
-    ):
-        self.prepared = prepare(config, data, placement)
-        self.config, self.task, self.settings = config, self.prepared.task, self.prepared.settings
-        self.files, self.ranks = RunFiles(folder), ranks
+    def __init__(self, plan: RunPlan, files: RunFiles, ranks: Ranks, trunks: Sequence[str] | None):
+        self.plan, self.config, self.task, self.settings = plan, plan.config, plan.task, plan.settings
+        self.files, self.ranks, config, name = files, ranks, plan.config, plan.data.name
         split = self.task.train
-        if problems := size_problems([config.train_size], split, self.task.strata, data.name, "train_size"):
+        if problems := size_problems([config.train_size], split, self.task.strata, name, "train_size"):
             raise UserError(problems)
         self.train_size = resolve_size(config.train_size, split.total)  # in the unit of the split
         seed = subset_seed(resolved(config))
@@ -207,52 +211,56 @@ class Run:
             self.task.train, wrong = replace(split, labels=labels), labels != split.labels
             self.wrong_labels = int(wrong[self.indices].sum())
         self.task.train_on(self.indices)
-        self.steps = self.prepared.count_steps(len(self.indices))
-        self.fork, self.trunks, self.trunk = find_fork(config.recipe, self.steps), trunks, self.files
-        self.data_hash = hash_data(config.data, data)
+        self.steps = plan.count_steps(len(self.indices))
+        self.fork, self.branch = find_fork(config.recipe, self.steps), find_branch(config.recipe, self.steps)
+        self.trunks, self.trunk = trunks, None
+        self.data_hash = hash_data(config.data, plan.data)
         refuse_tokenizer(
-            self.files,
+            files,
             self.task.tokenizer,
-            f"--out {folder}: its run was trained with another tokenizer: the texts of data={data.name} or "
+            f"--out {files.folder}: its run was trained with another tokenizer: the texts of data={name} or "
             "data.tokenizer have changed since; give another --out, or delete that folder",
         )
-        self.files.refuse_other_parts(resolved(config))
-        self.files.refuse_other_data(data.name, self.data_hash)
-        torch.set_num_threads(self.settings.threads)
-        keep_freed_memory()
-        if self.settings.accelerator == "gpu":
-            torch.set_float32_matmul_precision("high")
-        L.seed_everything(config.seed, verbose=False)
-        self.model = models.build(config.model, **self.task.shape)
+        files.refuse_other_parts(resolved(config))
+        files.refuse_other_data(name, self.data_hash)
+        self.model = self.build_model()
         self.init = self.load_initial_weights()
         freeze(self.model, config.recipe)
-        last = self.files.checkpoint_path
+        last = files.checkpoint_path
         # until training resumes from it
         self.checkpoint = read_checkpoint(last) if last.exists() else self.find_trunk()
         self.resumed_step = self.checkpoint["global_step"] if self.checkpoint else 0
+        self.failed: dict[str, str] = {}  # analyses, probes and other tests: why, and how to try each again
         self.trained = self.task  # what training, its evaluations and the test read
-        if head := self.prepared.head:
-            self.trained = HeadTask(self.task, head, self.compute_features)
+        if plan.head:
+            self.trained = HeadTask(self.task, plan.head, self.compute_features)
             if self.checkpoint:
                 self.load_state(self.checkpoint["state_dict"])
         # fewer steps than the budget's once it has stopped early
         stopped_early = self.checkpoint and self.checkpoint.get("callbacks", {}).get("Loop", {}).get("stopped")
         self.last_step = self.resumed_step if stopped_early else self.steps
 
+    def keep(self, names: Sequence[str]) -> list[str]:
+        """List the analyses, probes or other tests that have not failed."""
+        return [name for name in names if name not in self.failed]
+
+    def build_model(self) -> nn.Module:
+        """Build the model in its memory format, with weights drawn from this process's random numbers."""
+        model = models.build(self.config.model, **self.task.shape)
+        if self.settings.memory_format == "channels_last":
+            model.to(memory_format=torch.channels_last)
+        return model
+
     def find_trunk(self) -> dict[str, Any] | None:
-        """Find the checkpoint of another run that is the last on this run's way, for the loop to go on from.
+        """Find the latest checkpoint of another run that this run's schedule passes through.
 
         Up to there both have the same weights, bit for bit: the steps up to the cooldown do not depend on the budget.
         """
-        averaged, found, most = list_averaged_steps(self.config.recipe, self.steps), None, self.fork
-        if averaged and self.config.recipe.ema is None:  # the last ones, which begin elsewhere in runs of other budgets
-            most = min(most, averaged[0] - 1)
-        for files in map(RunFiles, self.trunks or []):
+        found = None
+        for files in map(RunFiles, self.trunks or ()):
             state = read_checkpoint(files.trunk_path)
-            step, loop = state["global_step"], state["callbacks"]["Loop"]
-            is_own = not loop["averaged"] or self.config.recipe.ema is not None
-            if is_own and step <= most and (found is None or step > found["global_step"]):
-                found, self.trunk, loop["shared"] = state, files, (step, loop["wall_s"])
+            if (found["global_step"] if found else 0) < state["global_step"] <= self.branch:
+                found, self.trunk = state, files
         return found
 
     def load_initial_weights(self) -> LoadReport | None:
@@ -287,20 +295,21 @@ class Run:
         """The device that this process trains on."""
         return torch.device("cuda", self.ranks.local_rank) if self.settings.accelerator == "gpu" else CPU
 
-    def placed_model(self) -> nn.Module:
+    def model_on_device(self) -> nn.Module:
         """Return the model, moved to the device that it trains on."""
         return self.model.to(self.device)
 
-    def set_memory_format(self) -> None:
-        if self.settings.memory_format == "channels_last":
-            self.model.to(memory_format=torch.channels_last)
+    def evaluate(self, split: Split, task: Task | None = None, **options: Any) -> MetricCollection:
+        """Measure the model on a split as `vitlab.tasks.base.evaluate` does; the default task is the one it trains."""
+        _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
+        options = {"workers": self.settings.workers, **options}
+        return evaluate(self.model_on_device().eval(), task or self.trained, split, autocast, **options)
 
     def load_weights(self) -> None:
         """Build the finished run's model again, with its weights. Raises UserError."""
-        self.model = models.build(self.config.model, **self.task.shape)
+        self.model = self.build_model()
         path, last = self.files.weights_path, self.checkpoint
         self.load_state((last if last and path == self.files.checkpoint_path else read_checkpoint(path))["state_dict"])
-        self.set_memory_format()
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(merge_low_rank({name.removeprefix("model."): each for name, each in state.items()}))
@@ -310,7 +319,7 @@ class Run:
         """The file of the body's features: other weights, normalisation or precision have another."""
         digest, config = hashlib.sha256(), self.config
         for name, value in self.model.state_dict().items():
-            if not name.startswith(f"{self.prepared.head}."):
+            if not name.startswith(f"{self.plan.head}."):
                 digest.update(value.cpu().contiguous().numpy().tobytes())
         key = self.settings.precision, self.device.type, config.data.mean, config.data.std, digest.hexdigest()
         return Path(f"{locate(f'features-{config.model.name}', resolved(config.model), *key)}.safetensors")
@@ -322,7 +331,7 @@ class Run:
         def compute(pictures: np.ndarray) -> np.ndarray:
             batch = torch.from_numpy(np.resize(pictures, (BATCH, *pictures.shape[1:]))).to(self.device)
             with torch.inference_mode(), autocast:
-                features, _ = read_by_head(self.placed_model(), self.prepared.head, self.task.prepare((batch, None))[0])
+                features, _ = read_by_head(self.model_on_device(), self.plan.head, self.task.prepare((batch, None))[0])
             return features[: len(pictures)].float().cpu().numpy()
 
         return keep_features(self.features_path, split, compute, partial(write_lines(Console(stderr=True)), "features"))
@@ -359,12 +368,12 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
     # that are computed twice to save memory do not count
     peak = find_peak(about["device"], run.settings.precision)
     devices = run.settings.devices * run.settings.nodes
-    mfu = speed * run.prepared.flops_per_example / (peak * devices) if peak and speed else None
+    mfu = speed * run.plan.flops_per_example / (peak * devices) if peak and speed else None
     result = {
         "study": config.study,
         "run": run.files.folder.resolve().name,
         "model": config.variant,
-        "family": run.prepared.family,
+        "family": run.plan.family,
         "data": config.data.name,
         "train_size": run.train_size,
         "train_items": len(run.indices),
@@ -375,8 +384,8 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "budget": format_budget(config.budget),
         "steps": run.last_step,
         "examples_seen": examples,
-        "params": run.prepared.params,
-        "train_flops": run.prepared.count_flops(examples, len(run.indices)),
+        "params": run.plan.params,
+        "train_flops": run.plan.count_flops(examples, len(run.indices)),
         "error": find_error(metrics),
         **metrics,
         **({"mfu": mfu} if mfu else {}),

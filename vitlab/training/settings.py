@@ -40,8 +40,8 @@ AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 @dataclass(frozen=True)
-class Placement:
-    """The place where a run trains: its cores (None: all of this machine) and the settings that its study chose.
+class Machine:
+    """Cores of a run (None: all of this machine) and the trainer settings its study has fixed.
 
     Settings for another machine (`here=False`) are chosen as for a GPU with bf16 where they are for a GPU.
     """
@@ -51,28 +51,28 @@ class Placement:
     here: bool = True
 
 
-HERE = Placement()
+HERE = Machine()
 
 
-def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement: Placement = HERE) -> TrainerConfig:
+def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, machine: Machine = HERE) -> TrainerConfig:
     """Replace each `auto` of the trainer's configuration, for a model and the place where it trains.
 
     Raises UserError for devices and kernels that this machine lacks.
     """
     try:
-        config = change(config, placement.settled)
+        config = change(config, machine.settled)
     except UserError as error:  # somebody has changed study.yaml
         raise UserError(f"settled of study.yaml: {error.problems[0]}; delete what is wrong there") from None
-    accelerator = choose_accelerator(config.accelerator) if placement.here else config.accelerator
-    if placement.here:
+    accelerator = choose_accelerator(config.accelerator) if machine.here else config.accelerator
+    if machine.here:
         refuse_devices(config, accelerator)
     if config.precision == "16-mixed" and accelerator == "cpu":
         raise UserError("trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true, bf16-mixed")
     if accelerator == "gpu":  # older ones (T4, V100) emulate bf16, slowly
-        fast_bf16 = not placement.here or torch.cuda.is_bf16_supported(including_emulation=False)
+        fast_bf16 = not machine.here or torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         fast_bf16 = cpu_has_bf16()
-    share = max(1, (placement.cores or count_cores()) // config.devices)
+    share = max(1, (machine.cores or count_cores()) // config.devices)
     convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())  # one may embed patches
     auto = {
         "accelerator": accelerator,

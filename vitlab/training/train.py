@@ -1,4 +1,4 @@
-"""Train a prepared run: Lightning's Trainer as this program uses it, and hooks into other code."""
+"""Train a run: Lightning's Trainer as this program uses it, and hooks into other code."""
 
 import logging
 import math
@@ -22,12 +22,10 @@ from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.split import subset
 from vitlab.files import replacing
 from vitlab.models.counting import checkpointed
-from vitlab.tasks.base import evaluate
 from vitlab.training.distributed import PATIENCE
 from vitlab.training.loop import NO_HOOKS, Hooks, Loop, refuse_not_finite
 from vitlab.training.module import TrainingModule
 from vitlab.training.run import Run, leaves_unused
-from vitlab.training.settings import evaluation_context
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -139,12 +137,10 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
     Raises Interrupted when `hooks.stop` says so, Diverged for a loss or a metric that is not finite.
     """
     recipe, batch_size = run.config.recipe, run.config.recipe.batch_size
-    run.set_memory_format()
     if run.settings.compile:
         run.model.compile()
-    module = build_module(run)
-    loop = Loop(run, hooks)
-    if run.prepared.head:
+    module, loop = TrainingModule(run), Loop(run, hooks)
+    if run.plan.head:
         run.trained.train.read(run.indices[:1])  # computes the features of all, before the steps are timed
     trainer = build_trainer(run, loop)
     batches, validation = build_loaders(run)
@@ -167,26 +163,11 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
         return Trained(module.validation, columns)
     run.model.load_state_dict(loop.weights)
     if run.ranks.is_main:
+        module.model = run.model
         state = {"state_dict": module.state_dict(), "global_step": loop.kept_step}
         module.on_save_checkpoint(state)
         AtomicCheckpointIO(run, hooks.check_claim).save_checkpoint(state, run.files.best_path)
     return Trained(loop.metrics, {"kept_step": loop.kept_step, **columns})
-
-
-def build_module(run: Run) -> TrainingModule:
-    """Build the LightningModule of a run."""
-    return TrainingModule(
-        run.model,
-        run.trained,
-        run.config.recipe,
-        steps=run.steps,
-        seed=run.config.seed,
-        shape=run.task.shape,
-        classes=run.task.classes,
-        width=vars(run.config.model).get("width"),
-        part=run.ranks.part,
-        accumulate=run.settings.accumulate,
-    )
 
 
 def build_loaders(run: Run) -> tuple[Generator[Any], DataLoader]:
@@ -215,10 +196,7 @@ def test(run: Run) -> Tested:
 
     Raises Diverged for a metric that is not finite.
     """
-    _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
-    collected = evaluate(
-        run.placed_model().eval(), run.trained, run.trained.test, autocast, run.settings.workers, detailed=True
-    )
+    collected = run.evaluate(run.trained.test, detailed=True)
     values, texts = collected.compute(), dict(collected).get("texts")
     metrics = {name: float(value) for name, value in values.items() if not value.ndim}
     for name, value in metrics.items():
@@ -238,13 +216,11 @@ def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
     augmentation. `validation_slope` is the fall of the log validation error (of the loss without an accuracy) for each
     doubling of the steps, over the last quarter.
     """
-    _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
     task, split, indices = run.trained, run.trained.train, run.indices
     sample = indices[subset(split.labels[indices], min(SAMPLE, len(task.validation)), seed=0)]
-    model = run.placed_model().eval()
-    fitted = evaluate(model, task, split, autocast, run.settings.workers, indices=sample).compute()
+    fitted = run.evaluate(split, indices=sample).compute()
     if task.writes_texts:  # at the end alone: to write takes longer than to train
-        found = evaluate(model, task, task.validation, autocast, run.settings.workers, detailed=True).compute()
+        found = run.evaluate(task.validation, detailed=True).compute()
         validation = {name: float(value) for name, value in found.items() if not value.ndim} | validation
     columns = {f"validation_{name}": value for name, value in validation.items()}
     columns |= {f"train_sample_{name}": float(value) for name, value in fitted.items()}

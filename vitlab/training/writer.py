@@ -32,8 +32,8 @@ class TextGenerator:
     """A model that writes texts: continuations of prompts, or a target for each source.
 
     A source is a text, or the path of a picture for the captioner of `run`. A language model continues prompts up to
-    the end of a document, unless it was trained by `OneSequence`: then it writes targets behind sources of at most
-    `source_length` tokens. `search` is how it writes when nothing else is asked for; continuations are sampled.
+    the end of a document, unless it was trained with `task.one_sequence`: then it writes targets behind sources of at
+    most `source_length` tokens. `search` is how it writes when nothing else is asked for; continuations are sampled.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.reports import figures
 from vitlab.reports.figures import images
-from vitlab.tasks.base import Classes
+from vitlab.tasks.base import fill
 from vitlab.tasks.images import ImageTask
 from vitlab.tasks.metrics import IMAGES
 from vitlab.training.predict import fit_temperature, soften
@@ -27,7 +27,7 @@ def task(classes):
     config = compose(TrainConfig)
     none = Split(np.zeros(0, dtype=np.int64), None)
     data = ImageData("made", tuple(f"class {i}" for i in range(classes)), (1, 1), 1, none, none)
-    return ImageTask(config.recipe, data, config.data, Classes(IMAGES, classes))
+    return ImageTask(config.recipe, data, config.data, IMAGES, classes)
 
 
 def measured(probabilities, labels, detailed=True):
@@ -35,7 +35,7 @@ def measured(probabilities, labels, detailed=True):
     found = task(probabilities.shape[1])
     metrics = found.metrics(detailed=detailed)
     for part in (slice(0, 3), slice(3, None)):
-        found.update(metrics, nn.Identity(), (probabilities[part].log(), labels[part]))
+        fill(metrics, found.measure(nn.Identity(), (probabilities[part].log(), labels[part])))
     return metrics.compute()
 
 

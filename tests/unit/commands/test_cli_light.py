@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.commands.test_mistakes import MISTAKES, ROWS
-from tests.unit.reports.written_study import write_run
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.describe import GROUPS
-from vitlab.config import TrainConfig, compose, identity, names, resolved
-from vitlab.data.opening import hash_data, open_data
+from vitlab.config import TrainConfig, compose, names, resolved
 from vitlab.files import write_json
-from vitlab.studies.grid import compose_models, compose_study, make_spec
+from vitlab.studies.grid import compose_study
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
@@ -81,7 +79,7 @@ def test_lists_hold_every_file_of_their_folder(vitlab):
         ("train data=digits seed=3", "vit_nano-digits-nall-s3"),
     ],
 )
-def test_a_study_without_a_name_is_arrow_or_quick_and_files_go_below_runs(words, name, monkeypatch):
+def test_a_study_without_a_name_is_arrow_or_quick_and_files_go_below_runs(words, name, there, monkeypatch):
     folders = []
     for what in ("scale.scale", "train.run_rank_0"):
         monkeypatch.setattr(f"vitlab.commands.{what}", lambda config, folder, *_, **__: folders.append(folder) or 0)
@@ -115,26 +113,11 @@ def test_commands_that_only_print_import_nothing_heavy(there):
     assert not HEAVY & modules
 
 
-def test_neither_does_a_study_that_has_finished(tmp_path):
-    words = ["data.train_images=720", "data.test_images=72", "sizes=[500]", "seeds=[0]"]
-    config = compose_study("quick", words)
-    data = hash_data(config.data, open_data(config.data))
+def test_neither_does_the_status_of_a_study(tmp_path):
     files = StudyFiles(tmp_path / "study")
-    cells = [(variant, 500, 0) for variant in ("vit_nano", "resnet_nano")]
-    files.add_start(resolved(config), cells, "quick: 2 runs")
-    for place, (variant, run) in enumerate(compose_models(config).items()):
-        spec = make_spec(resolved(run), 500, 0)
-        write_run(files, "quick", variant, "vit", 500, place, 0)
-        own = files.run(spec.name)
-        own.write_config(spec.config)
-        write_json(own.result_path, {**own.result(), "id": identity(spec.config, data)})
-    report = ["scale", "quick", *words, "--out", str(files.folder)]
-    files.write_rows(files.finished_rows())
-    files.report_path.write_text("a page")
-    lines, modules = run_elsewhere([report, ["status", str(files.folder)]], tmp_path)
-    assert lines[-1].startswith("2 runs: 2 finished")
-    assert any(line.split()[:1] == ["500"] for line in lines)
-    assert files.report_path.read_text() == "a page", "not drawn again"
+    files.add_start(resolved(compose_study("quick", ["sizes=[500]", "seeds=[0]"])), [("vit_nano", 500, 0)])
+    lines, modules = run_elsewhere([["status", str(files.folder)]], tmp_path)
+    assert lines[-1].startswith("1 run: 1 waiting")
     assert not HEAVY & modules
 
 

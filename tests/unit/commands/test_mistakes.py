@@ -53,7 +53,7 @@ data -> the following arguments are required: FOLDER
 data nowhere -> data.root=nowhere: no such folder
 data file -> data.root=file: not a folder
 data empty -> data.root=empty: holds no folders; put the images of each class into a folder of its own
-data photos --out file -> --out file: cannot write there
+data photos --out file -> --out file: is a file; give a folder
 data photos --out photos/look -> --out photos/look: is inside photos, whose folders are classes
 """,
     "train data=glyphs": """
@@ -65,6 +65,12 @@ model.dropout=1 -> model.dropout=1.0: must be at most 0.99
 model.pool=cls -> model.pool=cls & choices: token, mean, none
 model.mixer=attntion -> model.mixer=attntion: unknown mixer; did you mean 'attention'?
 model.pool=none task=classification -> model.pool=none gives logits per patch; classification needs
+data=digit_labels probes=[knn,fewshot@digits] -> probes=knn: needs one class of each item, but data=digit_labels is for\
+ task=multilabel; give probes=[knn@DATA], choices: arrow, cifar10
+data=digit_numbers probes=[linear] -> probes=linear: needs one class & data=digit_numbers is for task=regression
+data=captioned_glyphs probes=[fewshot] -> probes=fewshot: needs one class & is for task=captioning
+probes=[knn@digit_labels,finetune@pydoc] -> probes=knn@digit_labels: & but data=digit_labels is for task=multilabel ||\
+ probes=finetune@pydoc: & but data=pydoc is for task=causal_lm & choices: arrow
 model.pool=none task=multilabel -> model.pool=none gives logits per patch; multilabel needs
 model=nowhere.yaml -> model=nowhere.yaml: no such file
 model=mine -> model=mine: holds no config.json

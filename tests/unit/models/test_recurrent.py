@@ -8,11 +8,14 @@ import pytest
 import torch
 from timm.models import group_parameters
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils._pytree import tree_leaves
 
+from tests.seeming_gpu import seeming_gpu
 from vitlab.analysis.alignment import applies
 from vitlab.config import UserError
 from vitlab.models import build_model
-from vitlab.models.recurrent import SCORES
+from vitlab.models.recurrent import Score
 
 V, S, N = 29, 7, 5
 SIZES = {"width": 12, "vocabulary": V, "length": 11}
@@ -170,6 +173,34 @@ def test_a_plain_rnn_of_language_equals_torchs():
         torch.testing.assert_close(decoding(words[:, 2:]), model(words)[:, -1], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@ALL
+def test_recurrent_layers_run_in_float32_under_autocast_of_any_device(options, device, dtype):
+    """CUDA's autocast would run them in float16, also where bfloat16 was asked for."""
+    seen = []
+
+    def look(module, given):
+        if isinstance(module, nn.RNNBase):
+            dtypes = {each.dtype for each in tree_leaves(given) if each is not None and each.is_floating_point()}
+            seen.append((torch.is_autocast_enabled(device), dtypes))
+
+    with seeming_gpu(), register_module_forward_pre_hook(look):
+        model, (source, target, mask) = build(**options).to(device), (each.to(device) for each in pairs())
+        try:  # torch.autocast("cuda", ...) asks the device, which is not there
+            torch.set_autocast_enabled(device, True)
+            torch.set_autocast_dtype(device, dtype)
+            model(source, target, mask).sum().backward()
+            with torch.no_grad():
+                model.decoding(source, mask)(target[:, :1])
+        finally:
+            torch.set_autocast_enabled(device, False)
+            torch.set_autocast_dtype(device, torch.bfloat16 if device == "cpu" else torch.float16)
+            torch.clear_autocast_cache()
+    assert len(seen) >= 4
+    assert all(each == (False, {torch.float32}) for each in seen), seen
+
+
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
@@ -209,9 +240,9 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", FORMULAS)
 def test_each_query_scores_each_key_by_the_formula(name):
-    score, queries, context = SCORES[name](6), torch.randn(2, 3, 6), torch.randn(2, 4, 6)
+    score, queries, context = Score(name, 6), torch.randn(2, 3, 6), torch.randn(2, 4, 6)
     found = score(queries, score.keys(context))
     assert found.shape == (2, 3, 4)
     for b in range(2):

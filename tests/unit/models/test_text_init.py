@@ -14,7 +14,7 @@ from vitlab.data.text.tokenization import train
 from vitlab.training import train as training
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_weights, refuse_tokenizer
-from vitlab.training.run import Run
+from vitlab.training.run import plan_run, start_run
 
 SIZES = {"width": 24, "depth": 2}
 BODIES = {
@@ -107,7 +107,7 @@ SHORT = ["trainer.accelerator=cpu", "trainer.evaluations=1", "budget.steps=4", "
 def train_run(folder, data, *words):
     model = ["model=bert_nano", "model.depth=1", "model.pool=token", "model.width=24", "model.heads=3"]
     config = compose(TrainConfig, [*model, *SHORT, *words])
-    run = Run(config, data, folder)
+    run = start_run(plan_run(config, data), folder)
     run.write_start()
     return run, training.train(run).columns
 
@@ -123,7 +123,7 @@ def test_a_frozen_run_keeps_the_body_of_the_run_that_it_begins_with(tmp_path):
     assert {"accuracy", "f1", "matthews", "loss", "train_loss"} <= metrics.keys() | tested.keys()
     whole, _ = train_run(tmp_path / "whole", data, *words)
     assert not same(whole.model, before.model, "text.")
-    assert frozen.prepared.flops_per_example < whole.prepared.flops_per_example
+    assert frozen.plan.flops_per_example < whole.plan.flops_per_example
 
 
 def test_a_run_does_not_go_on_with_other_texts_of_the_same_tokens(tmp_path):

@@ -9,7 +9,7 @@ from torch import nn
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
 from vitlab.models.export import export_weights
-from vitlab.models.weights import Weights, describe_weights, fill
+from vitlab.models.weights import Weights, describe_weights, load_into
 from vitlab.training.load import load_weights
 
 TINY = {"depth": 2, "width": 24, "heads": 3, "mlp_width": 20}
@@ -86,7 +86,7 @@ def test_a_head_for_other_classes_begins_at_zero_and_is_reported():
 )  # fmt: skip
 def test_auto_keeps_the_head_only_for_the_same_classes(head, classes, kept):
     source, target = vit(), vit(seed=2)
-    report = fill(target, Weights(source.state_dict(), "x", (5, 7), tuple("abcdefg")), head, classes)
+    report = load_into(target, Weights(source.state_dict(), "x", (5, 7), tuple("abcdefg")), head, classes)
     assert torch.equal(target.head.weight, source.head.weight) is kept
     assert bool(report.new) is not kept
 
@@ -102,7 +102,7 @@ def test_auto_keeps_the_head_only_for_the_same_classes(head, classes, kept):
 def test_clip_and_siglip_weights_give_timms_logits(name, changes):
     theirs = timm_model(name)
     mine = vit(**changes)
-    report = fill(mine, describe_weights(theirs, theirs.state_dict(), name))
+    report = load_into(mine, describe_weights(theirs, theirs.state_dict(), name))
     assert not [*report.new, *report.missing, *report.unused, *report.resized], report
     images = torch.randn(2, 3, 20, 28)
     torch.testing.assert_close(mine(images), theirs(images), rtol=1e-5, atol=1e-5)
@@ -125,7 +125,7 @@ def test_weights_of_another_model_are_an_error_and_change_nothing(name, changes,
     theirs, target = timm_model(name), vit(**changes)
     before = {key: value.clone() for key, value in target.state_dict().items()}
     with pytest.raises(UserError) as caught:
-        fill(target, describe_weights(theirs, theirs.state_dict(), name))
+        load_into(target, describe_weights(theirs, theirs.state_dict(), name))
     (line,) = caught.value.problems
     assert lacks in line
     assert advice in line
@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
 def test_weights_of_another_mixer_are_refused():
     source, target = (vit(pool="mean", mixer=mixer) for mixer in ("fourier", "pooling"))
     with pytest.raises(UserError, match=r"give model\.mixer=fourier$"):
-        fill(target, describe_weights(source, source.state_dict(), "x"))
+        load_into(target, describe_weights(source, source.state_dict(), "x"))
 
 
 def test_positions_of_another_image_size_are_timms_resampling():
@@ -177,7 +177,7 @@ def test_a_grid_that_is_not_square_is_resampled_from_its_own_shape():
     source = vit(image_size=(20, 28))  # 5 x 7 patches
     state = source.state_dict()
     target = vit(image_size=(28, 20), seed=2)  # as many
-    fill(target, Weights(state, "x", (5, 7)))
+    load_into(target, Weights(state, "x", (5, 7)))
     expected = resample_abs_pos_embed(state["pos_embed"], [7, 5], old_size=[5, 7])
     torch.testing.assert_close(target.pos_embed, expected, rtol=0, atol=0)
     again = vit(image_size=(20, 28), seed=3)

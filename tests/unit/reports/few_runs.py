@@ -50,8 +50,3 @@ def shade(shares):
 
 def layer_text(browser):
     return browser.run("document.getElementById('layer').getAttribute('aria-valuetext')")
-
-
-def losses(limit: str) -> dict[str, str]:
-    """The columns of a run that this limits."""
-    return {"limit": limit}

@@ -4,9 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.unit.reports.few_runs import losses
-from vitlab.reports import words
-from vitlab.reports.words import WIDTH, describe_limits, headline, say_result
+from vitlab.reports.words import WIDTH, describe_undertrained, say_result
 from vitlab.studies.results import Results
 
 ONE_SEED = "One seed each: no interval."
@@ -55,7 +53,7 @@ def test_who_leads_over_the_whole_range_or_at_the_largest_size():
 def test_a_sure_crossover_comes_first():
     found = all_told(rows_of({"vit": near(0.4, 0.6, 0.9, 0.98), "resnet": near(0.7, 0.8, 0.85, 0.96)}))
     assert found[0].startswith("ViT passes ResNet at 4,")
-    assert found[0].endswith("inside the data.")
+    assert "extrapolated" not in found[0]
     assert found[1:3] == [
         "ViT leads with 32,000 examples, by 2.0 points (2.0 to 2.0).",
         "ResNet leads at 500 and 2,000 examples; ViT leads from 8,000 examples on.",
@@ -165,49 +163,18 @@ def test_the_first_sentence_is_short(models, families):
         assert f"{names[-1][:10]}…{names[-1][-9:]}" in first
 
 
-def with_limits(limits, **columns):
-    """Results of two models at SIZES whose runs have a limit; model -> a limit per size."""
-    rows = rows_of({model: ((0.5, 0.6),) * len(SIZES) for model in limits})
-    rows = [{**row, **losses(limits[row["model"]][SIZES.index(row["train_size"])]), **columns} for row in rows]
-    return Results(rows, outcomes={})
+def test_undertrained_cells_are_named_with_twice_their_budget():
+    def told(budget, **sizes):
+        rows = rows_of({model: ((0.5, 0.6),) * len(SIZES) for model in sizes})
+        rows = [{**row, "undertrained": row["train_size"] in sizes[row["model"]], "budget": budget} for row in rows]
+        return describe_undertrained(Results(rows, outcomes={}))
 
-
-def test_more_steps_are_named_where_they_should_help():
-    late, early = ["data", "data", "budget", "budget"], ["data", "budget", "undecided", "budget"]
-    gain = "should gain more from more steps, or a larger model, than from more data"
-    fifth = "may lower the error by about a fifth, as on Fashion-MNIST."
-    both = {"vit": late, "resnet": late}
-    first = f"From 8,000 examples on both models {gain}"
-    assert describe_limits(with_limits(both, budget="steps=600")) == f"{first}; budget.steps=1200 {fifth}"
-    f1 = {"metric": "macro_f1", "macro_f1": 0.5}
-    assert describe_limits(with_limits(both, budget="steps=600", **f1)) == f"{first}.", "it was measured of accuracy"
-    assert describe_limits(with_limits({"vit": late, "resnet": early}, budget="epochs=2.5")) == (
-        f"vit from 8,000 examples on and resnet at 2,000 and 32,000 examples {gain}; budget.epochs=5 {fifth}"
+    assert told("steps=600", vit=SIZES[3:], resnet=()) == "ViT at 32,000 is undertrained: try budget.steps=1200."
+    assert told("epochs=2.5", vit=SIZES[2:], resnet=(2000, 32000)) == (
+        "ViT from 8,000 on and ResNet at 2,000 and 32,000 are undertrained: try budget.epochs=5."
     )
-    assert describe_limits(with_limits({"vit": ["budget"] * 4, "resnet": ["data"] * 4})) == f"At every size vit {gain}."
-    assert not describe_limits(with_limits({"vit": ["data"] * 4, "resnet": ["undecided"] * 4}))
-    assert not describe_limits(Results(rows_of({"vit": (0.4,)}), outcomes={})), "runs from before"
-
-
-def test_a_lead_without_trials_says_which_recipe_would_overturn_it(tmp_path, monkeypatch):
-    rows = rows_of({"vit": near(0.5, 0.72), "resnet": near(0.6, 0.79)})
-    overturn = "ViT would be ahead at 2,000 with a recipe that lowers its error by more than 25%."
-    assert overturn in headline(Results(rows, outcomes={}))[1]
-    drawn = [("vit_nano", 0.3), ("vit_nano", 0.2), ("resnet_nano", 0.9), ("vit_nano", -1.0)]
-    (tmp_path / "recipes.csv").write_text("model,lowered\n" + "".join(f"{name},{by}\n" for name, by in drawn))
-    monkeypatch.setattr(words, "RECIPES", tmp_path / "recipes.csv")
-    known = {"models": {"vit": {"model": "vit_nano"}, "resnet": "resnet_nano"}}
-    assert (
-        f"{overturn[:-1]}; of 3 trials of vit_nano (docs/tuning.md) 1 did."
-        in headline(Results(rows, known, outcomes={}))[1]
-    )
-    losses = rows_of({"gpt": near(30.0, spread=0.1), "lstm": near(40.0, spread=0.1)}, key="perplexity")
-    assert (
-        "LSTM would be ahead at 500 with a recipe that lowers its perplexity by more than 25%."
-        in headline(Results(losses, outcomes={}))[1]
-    )
-    even = rows_of({"vit": near(0.7, 0.79), "resnet": near(0.6, 0.79)})
-    assert "would be ahead" not in headline(Results(even, outcomes={}))[1]
+    assert told(None, vit=SIZES, resnet=SIZES) == "ViT and ResNet at every size are undertrained."
+    assert not told("steps=600", vit=(), resnet=())
 
 
 def tuned(models, sizes=SIZES[:2]):

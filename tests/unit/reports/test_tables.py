@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from tests.unit.reports.few_runs import losses
 from vitlab.reports.words import LATEX, MARKDOWN, escape, format_latex, format_markdown
 from vitlab.studies.results import Results
 
@@ -32,13 +31,13 @@ def test_markdown_has_a_row_per_size_and_a_column_per_model():
     ]
 
 
-def test_what_would_help_a_cell_stands_in_it():
-    rows = [{**one, **losses(limit)} for one, limit in zip(ROWS, ("budget", "budget", "data"), strict=True)]
+def test_an_undertrained_cell_is_marked():
+    rows = [{**one, "undertrained": one["model"] == "vit_a"} for one in ROWS]
     lines = format_markdown(results_of(rows)).splitlines()
-    assert lines[2] == "| 53 | \N{EN DASH} | 25.0% (n=1, more data) |"
+    assert lines[2] == "| 53 | \N{EN DASH} | 25.0% (n=1) |"
     assert lines[3] == "| 1,009 | 60.0 ± 14.1% (n=2, more steps) | \N{EN DASH} |"
-    assert lines[-1].endswith("In brackets: what would lower the error more.")
-    assert r"25.0\% (n=1, more data) \\" in format_latex(results_of(rows))
+    assert lines[-1].endswith(" (more steps): undertrained.")
+    assert r"14.1\% (n=2, more steps) & --" in format_latex(results_of(rows))
 
 
 def test_latex_has_the_same_cells():
@@ -58,8 +57,8 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
     assert head.endswith("| b | best vs. runner-up |")
     assert re.fullmatch(r"\| 53 \| 50.5 ± 0.7% \| 70.5 ± 0.7% \| b by 20.0 points \(1[45].\d to 2[45].\d\) \|", line)
     assert caption == (
-        "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds. Differences: with their 95% intervals "
-        "over seeds and held-out examples. Always choosing the largest class gives 25.0% on 400 held-out examples."
+        "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds. Last column: difference (95% interval "
+        "over seeds and held-out examples). Always choosing the largest class gives 25.0% on 400 held-out examples."
     )
     one_seed = format_markdown(results_of(rows[::2], right))
     assert "over held-out examples; other seeds are not covered" in one_seed

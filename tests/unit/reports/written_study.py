@@ -79,7 +79,8 @@ def write_run(study, study_name, model, family, size, place, seed):
     accuracy = float(curve[place % len(curve)] + generator.normal(0, 0.008))
     name = f"{model}-n{size}-s{seed}"
     run = study.run(name)
-    run.write_config({"model": {"name": model, "kind": family}, "recipe": RECIPE, "train_size": size, "seed": seed})
+    of_run = {"model": {"name": model, "kind": family}, "data": {}, "task": {}, "recipe": RECIPE}
+    run.write_config({**of_run, "train_size": size, "seed": seed})
     floor, validation = 0.02 + 0.25 * place / 4, 3.2 * (1 - accuracy)
     lines = []
     for step in range(25, STEPS + 1, 25):

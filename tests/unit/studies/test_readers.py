@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import zipfile
 from itertools import product
 from pathlib import Path
@@ -67,53 +68,48 @@ def without(places, key=None):
     return change
 
 
-def cells_but(model, size, count, mean):
-    return WHOLE | {(model, size): (mean, count)}
-
-
-SPLIT = {(m if m == "resnet" else "vit lr=0.1", n): v for (m, n), v in WHOLE.items()}
-SPLIT |= {("vit lr=0.1", 500): (0.515, 2), ("vit lr=0.2", 500): (0.5, 1)}
-VAL_LOSS = {"metric": "val_loss"}
-
-
 def repeat_steps_of_two(rows):
-    both = [*put("lr", 0.1)(repeat_steps(rows)), *put("lr", 0.2)(put("val_acc", 0.5)(repeat_steps(rows)))]
-    return sorted(both, key=lambda row: row["step"])
+    return repeat_steps(rows) + repeat_steps(put("lr", 0.2)(rows))
 
 
+LESS = WHOLE | {("vit", 500): (0.515, 2)}
+VAL_LOSS, VAL_ACC = {"metric": "val_loss"}, {"metric": "val_acc"}
 MIXES = {  # the change, options, the cells or the words of the refusal, words of the notes
     "as it is": (lambda rows: rows, {}, WHOLE, ""),
-    "a seed under another name": (rename("seed", "hparams.random_state"), {}, WHOLE, ""),
     "two names of the seed": (rename("seed", "rng_seed", lambda row: row["model"] == "vit"), {}, WHOLE, ""),
-    "a setting differs in one run": (put("lr", 0.2, slice(1)), {}, SPLIT, "(--ignore KEY averages): lr"),
-    "and is averaged on demand": (put("lr", 0.2, slice(1)), {"ignore": "lr"}, WHOLE, "averaged over: lr"),
-    "a setting of one run": (put("warmup", 5, slice(1)), {}, ["vit warmup=5", "vit warmup=none"], "warmup"),
-    "a setting follows the model": (put("depth", lambda row: len(row["model"])), {}, WHOLE, "model or size: depth"),
-    "a setting follows the seed": (put("data_seed", lambda row: row["seed"] + 7), {}, WHOLE, "the seed: data_seed"),
-    "a folder a run": (put("output_dir", lambda row: f"o/{hash(str(row))}"), {}, WHOLE, "run to run: output_dir"),
-    "two metrics": (put("val_f1", lambda row: row["val_acc"] / 2), {}, WHOLE, ""),
+    "a setting differs in one run": (put("lr", 0.2, slice(1)), {}, "differ in lr; make these models", ""),
+    "and makes a model": (put("lr", 0.2, slice(1)), {"model": "model,lr"}, {("vit lr=0.1", 500): (0.515, 2)}, ""),
+    "and is averaged": (put("lr", 0.2, slice(1)), {"ignore": "lr"}, WHOLE, ""),
+    "a setting of one run": (put("warmup", 5, slice(1)), {}, "differ in warmup", ""),
+    "a random rate": (put("rate", lambda row: row["val_acc"] / 7), {}, "differ in rate", ""),
+    "a trial is no seed": (rename("seed", "trial"), {}, "differ in trial; ", ""),
+    "but may be one": (rename("seed", "trial"), {"seed": "trial"}, WHOLE, ""),
+    "a setting follows the model": (put("depth", lambda row: len(row["model"])), {}, WHOLE, ""),
+    "another seed": (put("data_seed", lambda row: row["seed"] + 7), {}, WHOLE, ""),
+    "a folder a run": (put("output_dir", lambda row: f"o/{hash(str(row))}"), {}, WHOLE, ""),
+    "two data sets": (put("dataset", lambda row: row["model"]), {}, "runs on vit, resnet are not compared", ""),
+    "no model": (rename("model", "network type"), {}, "model: no column has a known name", ""),
+    "two of one metric": (put("val_accuracy", 0.3), {}, "metric: no column has a known name, or two have", ""),
+    "a metric without direction": (rename("val_acc", "gain"), {"metric": "gain"}, "add --lower-is-better", ""),
     "the other metric": (put("val_loss", lambda row: 1 - row["val_acc"]), VAL_LOSS, {("vit", 500): (0.49, 3)}, ""),
     "two names of the metric": (rename("val_acc", "eval/top1", lambda row: row["seed"] == 0), {}, WHOLE, ""),
     "training beside validation": (put("train_acc", 1.0), {}, WHOLE, ""),
-    "a run without the metric": (without([0], "val_acc"), {}, cells_but("vit", 500, 2, 0.515), "left out: runs:2"),
+    "a run without the metric": (without([0], "val_acc"), VAL_ACC, LESS, "left out: runs:2"),
     "percents": (put("val_acc", lambda row: 100 * row["val_acc"]), {}, WHOLE, ""),
     "percents and shares": (put("val_acc", lambda row: 100 * row["val_acc"], slice(3)), {}, "up to 1 and above", ""),
     "steps in place of epochs": (repeat_steps, {}, WHOLE, ""),
     "an epoch of each run": (lambda rows: put("epoch", 50)(without(None, "seed")(rows)), {}, WHOLE, ""),
-    "two rates at each step": (repeat_steps_of_two, {}, "rows of one step differ in lr, val_acc", ""),
-    "a missing run": (without([0]), {}, cells_but("vit", 500, 2, 0.515), ""),
+    "two rates at each step": (repeat_steps_of_two, {}, "differ in lr, step; ", ""),
     "a missing seed": (without([0, 1], "seed"), {}, "2 runs without a seed: runs:2, runs:3", ""),
     "no seed at all": (without(None, "seed"), {}, WHOLE, ""),
-    "no size at all": (without(None, "train_size"), {}, "6 runs with the model, size and seed of another", ""),
-    "runs are counted": (without(None, "train_size"), {"seed": "none"}, {("vit", 1): (0.41, 6)}, ""),
-    "NaN": (put("val_acc", math.nan, slice(1)), {}, cells_but("vit", 500, 2, 0.515), "a finite val_acc: runs:2"),
+    "no size at all": (without(None, "train_size"), {}, "6 runs with the model, size and seed, or all", ""),
+    "runs are counted": (without(None, "train_size"), {"seed": "none", "size": "none"}, {("vit", 1): (0.41, 6)}, ""),
+    "NaN": (put("val_acc", math.nan, slice(1)), {}, LESS, "a finite val_acc: runs:2"),
     "a copy": (lambda rows: [*rows, rows[0]], {}, WHOLE, "1 run left out as copies: runs:14"),
     "a run again, other result": (lambda rows: [*rows, {**rows[0], "val_acc": 0.9}], {}, "1 run with the", ""),
     "a size in words": (put("train_size", "all", slice(1)), {}, "1 run without a size: runs:2", ""),
-    "sizes in two units": (put("train_size", "10%", slice(1)), {}, "some are in percent, some are not", ""),
     "shares of the data": (put("train_size", lambda row: row["train_size"] / 1000), {}, {("vit", 50): (0.51, 3)}, ""),
-    "nothing held out": (rename("val_acc", "train_acc"), {}, "none is named as one on held-out data", ""),
-    "nothing to ignore": (lambda rows: rows, {"ignore": "rate"}, "--ignore rate: no run has it", ""),
+    "nothing held out": (rename("val_acc", "train_acc"), {}, "metric: no column has a known name", ""),
     "a key that is not there": (lambda rows: rows, {"model": "arch"}, "--model arch: no run has it", ""),
 }  # fmt: skip
 
@@ -133,9 +129,6 @@ def test_planted_mixes_are_grouped_or_refused(tmp_path, change, options, expecte
         return
     found = load_others([path], **options)
     assert words in " ".join(found.config["notes"])
-    if isinstance(expected, list):
-        assert sorted({*found.cells.model} - {"resnet"}) == expected
-        return
     cells = {(row.model, row.train_size): (row["mean"], row.n) for _, row in found.cells.iterrows()}
     assert len(cells) == len(expected) or len(expected) == 1
     for cell, (mean, count) in expected.items():
@@ -144,8 +137,7 @@ def test_planted_mixes_are_grouped_or_refused(tmp_path, change, options, expecte
 
 TABLES = {  # of which file, the runs or the words of the refusal
     "a.csv": ('seed,val_loss\n0,"1,650"\n1,"1,432"\n', "val_loss=1,650 can be 1650 or 1.650; write one of them"),
-    "b.csv": ('n,seed,val_acc\n"1,000",0,0.5\n"1,000",1,0.6\n', 2),
-    "c.csv": ('images,seed,val_acc\n500,0,0.5\n"1,000",1,0.6\n', 2),
+    "b.csv": ('train_size,seed,val_acc\n"1,000",0,0.5\n"1,000",1,0.6\n', 2),
     "a_sweep.csv": ("batch_size,epoch,val_acc\n32,10,0.5\n64,20,0.6\n32,30,0.7\n", 3),
     "a_log.csv": ("lr,epoch,val_acc\n0.1,1,0.5\n0.2,2,0.6\n0.1,3,0.7\n", 1),
     "list.json": (json.dumps(make_rows(), indent=1), 12),
@@ -160,12 +152,79 @@ def test_a_table_has_a_row_a_run_unless_its_rows_are_steps(tmp_path, name):
     if isinstance(expected, int):
         runs = read_source(tmp_path / name)
         assert len(runs) == expected
-        assert not any("epoch" in run.settings for run in runs)  # where a run has ended tells no models apart
         return
     with pytest.raises(UserError, match=expected):
         read_source(tmp_path / name)
     with pytest.raises(UserError, match=r"--reader=no\.such: no module named no\.such"):
         read_source(tmp_path / name, "no.such")
+
+
+LOG = "epoch,val_acc\n0,0.1\n1,0.5\n"
+FOLDERS = {  # files of a run of vit on 500 examples that reaches 0.5, and beside it what is not to be read
+    "capital steps": {"a.csv": "Model,Train Size,Epoch,Val Acc\nvit,500,1,0.1\nvit,500,2,0.5\n"},
+    "DeiT": {"vit-n500-s1/log.txt": '{"test_acc1": 40, "epoch": 0}\n{"test_acc1": 50, "epoch": 1}\n'},
+    "mmengine": {"vit-n500-s1/v/scalars.json": '{"loss": 1, "step": 10}\n{"accuracy/top1": 50, "step": 1}\n'},
+    "version folders": {"vit-n500-s1/version_0/metrics.csv": LOG},
+    "two loggers": {"vit-n500-s1/csv/v/metrics.csv": LOG, "vit-n500-s1/mlflow/v/metrics.csv": LOG.replace("5", "6")},
+    "Trainer": {
+        "o/trainer_state.json": '{"log_history": [{"eval_accuracy": 0.5}]}',
+        "o/all_results.json": '{"train_samples": 500}',
+        "o/config.json": '{"_name_or_path": "", "model_type": "vit"}',
+    },
+    "best value of W&B": {"a.jsonl": '{"model": {"name": "vit"}, "train_size": 500, "val/acc": {"max": 0.5}}\n'},
+    "cv_results_": {"a.csv": "params,n_train,split0_test_score,mean_test_score,std_test_score\nvit,500,0.1,0.5,0.7\n"},
+    "crashed": {"a.csv": "status,model,n_train,val_acc\nFINISHED,vit,500,0.5\nFAILED,vit,500,0.1\n"},
+    "MLflow's states": {
+        f"{run}/{name}": text
+        for run, (meta, value) in {
+            "a": ("run_id: a\nstatus: 3", "1 0.5 0"),
+            "b": ("run_id: b\nstatus: 4", "1 0.1 0"),
+        }.items()
+        for name, text in {
+            "meta.yaml": meta,
+            "params/model": "vit",
+            "params/n_train": "500",
+            "metrics/val_acc": value,
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("files", FOLDERS.values(), ids=FOLDERS)
+def test_folders_are_read_as_their_programs_mean_them(tmp_path, files):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    cells = load_others([tmp_path]).cells
+    assert cells[["model", "train_size", "mean", "n"]].values.tolist() == [["vit", 500, 0.5, 1]]
+
+
+def test_settings_of_add_hparams_are_those_of_the_run_above(tmp_path):
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path / "run") as writer:
+        writer.add_scalar("val/acc", 0.5)
+        writer.add_hparams({"model": "vit", "n_train": 500}, {"hparam/val_acc": 0.1})
+    assert load_others([tmp_path]).cells[["model", "train_size", "mean", "n"]].values.tolist() == [["vit", 500, 0.5, 1]]
+
+
+def test_a_question_has_a_command_that_answers_it(tmp_path, capsys):
+    for model, seed in product("ab", (1, 2)):
+        path = tmp_path / "my runs" / f"{model}.{seed}" / "x" / "metrics.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"epoch,gain\n0,0\n1,{seed}\n")
+    given = ["report", str(tmp_path / "my runs"), "--name", "{model}.{seed}", "--lower-is-better"]
+    assert main(given) == 2
+    line = capsys.readouterr().err
+    assert "columns: name.model, name.seed, epoch, gain; " in line
+    words = shlex.split(
+        line.partition("type: vitlab ")[2].replace("--metric KEY", "--metric gain").replace("KEY", "none")
+    )
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    assert "model = name.model, size = none, seed = name.seed, metric = gain (lower is b" in capsys.readouterr().err
+    assert main([*given[:3], "{model}_{seed}"]) == 2
+    assert capsys.readouterr().err.count("--name {model}_{seed}: 0 names of ") == 4
 
 
 def test_the_command_writes_the_report_of_a_table(tmp_path, capsys):
@@ -184,10 +243,16 @@ def test_the_command_writes_the_report_of_a_table(tmp_path, capsys):
     assert all(
         text in page for text in ("How the runs were read", f"vitlab report {path}", "vit", "95% intervals over")
     )
-    assert {file.name for file in out.iterdir()} == {"report.html", "compare.html", "results.csv", "figures", "tables"}
+    assert {file.name for file in out.glob("[!.]*")} == {
+        "report.html",
+        "compare.html",
+        "results.csv",
+        "figures",
+        "tables",
+    }
     assert load_others([path]).gaps.verdict.tolist() == load_others([out / "results.csv"]).gaps.verdict.tolist()
     assert main(["report", str(path), "--out", str(tmp_path)]) == 2
-    assert "holds no results.csv" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "empty")]) == 2
 
 
@@ -219,9 +284,8 @@ def test_a_model_of_two_sources_is_divided_by_them(others, tmp_path, capsys):
     assert set(found.cells.model) == {f"{m} source={s}" for m in ("linear", "mlp") for s in ("timm", "lightning")}
     assert set(found.runs.source) == {"timm", "lightning"}
     assert "in percent in timm" in found.config["read_as"]["metric"]
-    assert "output" in found.config["notes"][-1]
     assert main(["report", *sources, "--ignore", "source", "--out", str(tmp_path / "out")]) == 2
-    assert "12 runs with the model, size and seed of another" in capsys.readouterr().err
+    assert "runs of one model and size differ in lr" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -254,7 +318,7 @@ def write_hostile(folder):
         "x.json": "trainer_state.json as the Trainer writes it",
         "x.jsonl": "line 2: cannot read it",
         "x.csv": "holds no runs",
-        "summary.csv": "1 run without a model",
+        "summary.csv": "model, size: no column has a known name",
     }
 
 

@@ -19,7 +19,7 @@ from vitlab.reports.pages import study as study_page
 from vitlab.reports.words import compare_sizes, headline, make_size_table, say_result
 from vitlab.studies.results import Results, load_results
 from vitlab.studies.rounds import Target, plan_round
-from vitlab.studies.store import limit_of_run
+from vitlab.studies.store import is_undertrained
 from vitlab.tasks.metrics import find_metric
 from vitlab.training.files import RunFiles
 
@@ -93,7 +93,7 @@ def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, 
             shutil.rmtree(offline.parent)
         results = load_results(study.folder)
         study_page.write_report(results)
-        show(results)
+        show(results, {})
         assert ("vitlab sync" in capsys.readouterr().out) is there
         assert ("vitlab sync" in study.report_path.read_text()) is there
 
@@ -115,7 +115,7 @@ def test_recipes_that_were_tuned_on_few_other_data_are_named_with_the_words_that
         words = [f"model={row['model']}", "data=digits", f"recipe.tuned_on={tuned_on}"]
         study.run(row["run"]).write_config(resolved(compose(TrainConfig, words)))
     results = load_results(study.folder)
-    show(results)
+    show(results, {})
     shown = " ".join(capsys.readouterr().out.split())
     for text in (shown, Page(study_page.write_report(results).read_text()).text):
         assert ("recipes vit_nano and resnet_nano were tuned on glyphs, not on digits" in text) is advised
@@ -257,75 +257,65 @@ def test_chance_is_beaten_by_the_interval_that_the_table_shows():
     assert not drawn.cells.beats_chance.iloc[0]
 
 
-# ---- what limits a cell
+# ---- undertrained cells
 
 
-def limit_of_one(tmp_path, recipe=None, losses=(2.0, 1.0), task="classification", model="vit", **columns):
-    """`limit_of_run` of a run that was evaluated with these losses."""
+def judge_one(tmp_path, recipe=None, losses=(2.0, 1.0), task="classification", model="vit", **columns):
+    """Whether a run that was evaluated with these losses is undertrained."""
     run = RunFiles(tmp_path / "run")
     config = {"task": {"kind": task}, "model": {"kind": model}, "trainer": {"evaluations": 2}, "recipe": recipe or {}}
-    run.write_config(config)
+    run.write_config({**config, "data": {}, "seed": 0})
     rows = [{"step": 50 * place, "validation/loss": loss} for place, loss in enumerate(losses, 1)]
     run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return limit_of_run(run, {"train_sample_loss": 0.5, "validation_loss": 1.0, "steps": 100, **columns})
+    return is_undertrained(run, {"train_sample_loss": 0.5, "validation_loss": 1.0, "steps": 100, **columns})
 
 
 @pytest.mark.parametrize(
-    ("columns", "limit"),
+    ("columns", "undertrained"),
     [
-        ({"train_sample_loss": 0.31}, "budget"),
-        ({"train_sample_loss": 0.29}, "undecided"),
-        ({"train_sample_loss": 0.16}, "undecided"),
-        ({"train_sample_loss": 0.14}, "data"),
-        ({"train_sample_loss": 0.0}, "data"),
-        ({"train_sample_loss": None}, None),
-        ({"validation_loss": None}, None),
-        ({"validation_accuracy": 1}, "undecided"),  # no budget makes it better
-        ({"validation_accuracy": 0.99}, "budget"),
-        ({"validation_loss": 0.0}, "undecided"),
-        ({"losses": (1.0, 1.005)}, "budget"),
-        ({"losses": (1.0, 1.02)}, "undecided"),  # more steps made it worse
-        ({"losses": ()}, "budget"),
-        ({"kept_step": 50}, "undecided"),  # the best weights are not the last
-        ({"kept_step": 100}, "budget"),
-        ({"recipe": {"patience": 1}, "losses": (1.0,)}, "undecided"),  # it ended before its budget
-        ({"recipe": {"patience": 1}}, "budget"),
+        ({"train_sample_loss": 0.31}, True),
+        ({"train_sample_loss": 0.29}, False),
+        ({"train_sample_loss": 0.16}, False),
+        ({"train_sample_loss": 0.14}, False),
+        ({"train_sample_loss": 0.0}, False),
+        ({"train_sample_loss": None}, False),
+        ({"validation_loss": None}, False),
+        ({"validation_accuracy": 1}, False),  # no budget makes it better
+        ({"validation_accuracy": 0.99}, True),
+        ({"validation_loss": 0.0}, False),
+        ({"losses": (1.0, 1.005)}, True),
+        ({"losses": (1.0, 1.02)}, False),  # more steps made it worse
+        ({"losses": ()}, True),
+        ({"kept_step": 50}, False),  # the best weights are not the last
+        ({"kept_step": 100}, True),
+        ({"recipe": {"patience": 1}, "losses": (1.0,)}, False),  # it ended before its budget
+        ({"recipe": {"patience": 1}}, True),
         # of 10 classes smoothed by .1 a model that has learned each by heart has a loss of .0943
-        ({"recipe": {"label_smoothing": 0.1}, "train_sample_loss": 0.0943, "validation_loss": 0.3}, None),
-        ({"recipe": {"label_smoothing": 0.1}, "by_class": TEN, "train_sample_loss": 0.0943, **UNSEEN}, "data"),
-        ({"recipe": {"label_smoothing": 0.1}, "by_class": TEN, "train_sample_loss": 0.2, **UNSEEN}, "budget"),
-        ({"recipe": {"label_smoothing": 0.1}, "by_class": TEN, "validation_loss": 0.09}, "undecided"),
-        ({"recipe": {"label_smoothing": 0.0, "mixup": 0.0, "freeze": None}}, "budget"),
-        *(({"recipe": {key: value}}, None) for key, value in OTHER_RECIPES.items()),
+        ({"recipe": {"label_smoothing": 0.1}, "train_sample_loss": 0.0943, "validation_loss": 0.3}, False),
+        ({"recipe": {"label_smoothing": 0.1}, "by_class": TEN, "train_sample_loss": 0.0943, **UNSEEN}, False),
+        ({"recipe": {"label_smoothing": 0.1}, "by_class": TEN, "train_sample_loss": 0.2, **UNSEEN}, True),
+        ({"recipe": {"label_smoothing": 0.1}, "by_class": TEN, "validation_loss": 0.09}, False),
+        ({"recipe": {"label_smoothing": 0.0, "mixup": 0.0, "freeze": None}}, True),
+        *(({"recipe": {key: value}}, False) for key, value in OTHER_RECIPES.items()),
         *(
-            ({"task": task}, None)
+            ({"task": task}, False)
             for task in ("text_classification", "language", "seq2seq", "regression", "multilabel")
         ),
-        ({"model": "color_histogram"}, None),  # it cannot learn its items by heart
+        ({"model": "color_histogram"}, False),  # it cannot learn its items by heart
     ],
 )
-def test_what_limits_a_run_is_said_where_the_rule_holds(columns, limit, tmp_path):
-    assert limit_of_one(tmp_path, **columns) == limit
+def test_a_run_that_fits_its_own_items_hardly_better_than_new_ones_is_undertrained(columns, undertrained, tmp_path):
+    assert judge_one(tmp_path, **columns) is undertrained
 
 
 @pytest.mark.parametrize(
-    ("limits", "limit"),
-    [
-        ("bbd", "budget"),  # one of three seeds turns no cell
-        ("bud", "undecided"),
-        ("bd", "undecided"),
-        ("bu", "undecided"),
-        ("ddub", "undecided"),
-        ("dddb", "data"),
-        ("b-", "budget"),
-        ("--", None),
-    ],
+    ("runs", "undertrained"),
+    [((True, True, False), True), ((True, False, False), False), ((True, False), False), ((True,), True), ((), False)],
 )
-def test_the_middle_run_says_what_limits_a_cell(limits, limit):
-    words = {"b": "budget", "d": "data", "u": "undecided", "-": None}
-    rows = [{"model": "vit", "train_size": 100, "seed": seed, "accuracy": 0.5} for seed in range(len(limits))]
-    rows = [{**row, "limit": words[letter]} for row, letter in zip(rows, limits, strict=True)]
-    assert Results(rows, outcomes={}).by_model["vit"][100].limit == limit
+def test_the_middle_run_says_whether_a_cell_is_undertrained(runs, undertrained):
+    rows = [{"model": "vit", "train_size": 100, "seed": seed, "accuracy": 0.5} for seed in range(len(runs) or 2)]
+    rows = [{**row, "undertrained": of_run} for row, of_run in zip(rows, runs, strict=True)] if runs else rows
+    assert Results(rows, outcomes={}).by_model["vit"][100].undertrained is undertrained
 
 
 # ---- metrics without bounds

@@ -3,7 +3,6 @@ import re
 import numpy as np
 import pytest
 
-from tests.unit.reports.few_runs import losses
 from tests.unit.reports.figures.charts import read_points
 from tests.unit.reports.figures.test_metric import draw
 from vitlab.reports.figures.metric import LAW_POINTS
@@ -68,15 +67,15 @@ def test_a_curve_that_jumps_is_drawn_without_a_law():
     )
 
 
-def limit(rows, sizes):
-    """The rows, limited by the budget at these sizes, else by the data."""
-    return [{**row, **losses("budget" if row["train_size"] in sizes else "data")} for row in rows]
+def undertrain(rows, sizes):
+    """The rows, undertrained at these sizes."""
+    return [{**row, "undertrained": row["train_size"] in sizes} for row in rows]
 
 
-def test_laws_are_fitted_to_the_cells_that_the_data_limit():
+def test_laws_are_fitted_without_undertrained_cells():
     laws = {model: lambda x: max(0.2, 0.5 * (x / 1_000) ** -0.4) for model in ("vit", "resnet")}
     rows = make_rows(lambda e: {"accuracy": 1 - e}, laws, sizes=(500, 1_000, 2_000, 4_000, 16_000, 64_000))
-    marked = limit(rows, (16_000, 64_000))
+    marked = undertrain(rows, (16_000, 64_000))
     free, every = fits_of(marked), fits_of(rows)
     assert free.by_model["vit"].largest == pytest.approx(4_000)
     assert every.by_model["vit"].largest == pytest.approx(64_000)
@@ -84,28 +83,30 @@ def test_laws_are_fitted_to_the_cells_that_the_data_limit():
     assert not free.on_budget
     assert float(free.by_model["vit"].predict(64_000)) < 0.18
     figure = next(iter(draw(marked).values()))
-    assert [point["x"] for point in read_points(figure, "limited", model="vit")] == [16_000, 64_000]
+    assert [point["x"] for point in read_points(figure, "undertrained", model="vit")] == [16_000, 64_000]
     assert len(read_points(figure, "means", model="vit")) == 4
-    assert "Hollow, thick: more steps would help more than more data." in figure.caption
-    assert "that the data limit" in figure.caption
+    assert "(without undertrained points)" in figure.caption
+    assert "Hollow: undertrained." in figure.caption
 
 
 def test_three_sizes_are_too_few_to_leave_the_others_out():
-    found = fits_of(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[3:]))
+    found = fits_of(undertrain(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[3:]))
     assert found.by_model["vit"].largest == pytest.approx(SIZES[-1])
     assert found.on_budget == {"vit", "resnet"}
     assert not found.left_out
 
 
-def test_what_rests_on_cells_that_the_budget_limits_says_so_first():
-    found = fits_of(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:]))
+def test_what_rests_on_undertrained_cells_says_so_first():
+    rows = undertrain(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:])
+    found = fits_of([row | {"budget": "steps=600"} for row in rows])
     assert found.on_budget == {"vit", "resnet"}
     assert found.by_model["vit"].largest == pytest.approx(SIZES[-1])
-    assert found.describe_headline().startswith("With this budget, ViT passes ResNet at ")
-    assert found.describe_crossovers()[0].startswith("with this budget, vit passes resnet at ")
-    assert found.law_table[1][2].startswith("with this budget, ")
-    rows = limit(make_rows(lambda e: {"balanced_accuracy": 1 - e}), SIZES[1:])
-    assert headline(Results(rows, outcomes={}))[0].startswith("In balanced accuracy, with this budget, ViT passes ")
+    assert found.describe_headline().startswith("With 600 steps each, ViT passes ResNet at ")
+    assert found.describe_crossovers()[0].startswith("with 600 steps each, vit passes resnet at ")
+    assert found.law_table[1][2].startswith("undertrained: ")
+    rows = undertrain(make_rows(lambda e: {"balanced_accuracy": 1 - e}), SIZES[1:])
+    text = headline(Results([row | {"budget": f"flops={row['seed']}e9"} for row in rows], outcomes={}))[0]
+    assert text.startswith("In balanced accuracy, with these budgets, ViT passes ")
 
 
 def test_each_doubling_of_a_power_law_lowers_the_error_alike():

@@ -14,7 +14,8 @@ from vitlab.config import TrainConfig, UserError, compose, load
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.studies.experiment import count_right
-from vitlab.studies.stats import Outcomes
+from vitlab.studies.outcomes import Outcomes
+from vitlab.tasks.base import fill
 from vitlab.tasks.metrics import main_metric
 
 CLASSES, CHANNELS, SIZE = 5, 3, (7, 11)
@@ -84,7 +85,7 @@ def test_metrics_are_those_of_all_images_also_with_a_short_last_batch(batch_size
     metrics, logits, labels = found.metrics(), [], []
     for raw in eval_loader(data().test, batch_size=batch_size):
         batch = found.prepare(raw)
-        found.update(metrics, Fixed(), batch)
+        fill(metrics, found.measure(Fixed(), batch))
         logits += Fixed()(batch[0]).tolist()
         labels += batch[1].tolist()
     assert len(labels) == 17
@@ -100,7 +101,7 @@ def test_balanced_weights_are_those_of_the_training_subset():
     one = task("recipe.class_weights=balanced")
     one.loss(Fixed(), (torch.rand(2, 3, 7, 11), torch.tensor([0, 3])))  # as the forecast of a run's operations asks
     one.train_on(np.array([0, 1, 5, 10, 15, 16]))  # labels 0 3 0 0 0 3: two classes occur
-    assert one.objective.weights.tolist() == pytest.approx([6 / (2 * 4), 3, 3, 6 / (2 * 2), 3])
+    assert one.weights.tolist() == pytest.approx([6 / (2 * 4), 3, 3, 6 / (2 * 2), 3])
     images, labels = torch.rand(7, 3, 7, 11), torch.tensor([0, 3, 0, 3, 0, 0, 3])
     losses = F.cross_entropy(Fixed()(images), labels, reduction="none")
     wanted = (losses * torch.tensor([0.75, 1.5, 0.75, 1.5, 0.75, 0.75, 1.5])).sum()

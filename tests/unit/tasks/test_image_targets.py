@@ -13,7 +13,8 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.models import build_model
-from vitlab.studies.stats import Outcomes
+from vitlab.studies.outcomes import Outcomes
+from vitlab.tasks.base import fill
 from vitlab.tasks.measures import Mean
 from vitlab.tasks.metrics import find_metric
 from vitlab.training.run import find_error
@@ -53,7 +54,7 @@ def evaluate(one, outputs):
     metrics = one.metrics(detailed=True)
     (batch,) = eval_loader(one.test, batch_size=64)
     prepared = one.prepare(batch)
-    one.update(metrics, Fixed(), prepared)
+    fill(metrics, one.measure(Fixed(), prepared))
     return metrics.compute(), one.loss(Fixed(), prepared).item()
 
 
@@ -130,7 +131,7 @@ def test_data_and_recipes_that_do_not_fit(name, of, overrides, says):
 def test_a_batch_is_learned_by_heart(name, of):
     torch.manual_seed(0)
     one = task(name, of)
-    model = build_model("vit_nano", image_size=SIZE, num_classes=one.objective.outputs, patch_size=[7, 11])
+    model = build_model("vit_nano", image_size=SIZE, num_classes=one.outputs, patch_size=[7, 11])
     (batch,) = eval_loader(one.train, batch_size=64)
     found, first = learn_by_heart(one, model, one.prepare(batch), steps=60, rate=3e-3)
     assert found["loss"] < 0.2 * first

@@ -13,7 +13,7 @@ from tests import classified
 from tests.unit.tasks.test_text_tasks import FOR, batch_of, built, task_of
 from vitlab import models
 from vitlab.tasks import base
-from vitlab.tasks.base import Classes, fill, make_metrics
+from vitlab.tasks.base import fill, judge, make_metrics
 from vitlab.tasks.measures import BalancedAccuracy, Matthews
 from vitlab.tasks.metrics import IMAGES, MEASURES, METRICS, TEXTS, Metric
 
@@ -29,7 +29,8 @@ def test_the_losses_of_sequences_average_to_the_perplexity(name):
     task, config = task_of(name)
     net, metrics = built(task, config).eval(), task.metrics(detailed=True)
     for rows in ([0, 1, 2], [3, 4]):
-        task.update(metrics, net, batch_of(task, rows, split="test" if len(task.test) > 4 else "train"))
+        batch = batch_of(task, rows, split="test" if len(task.test) > 4 else "train")
+        fill(metrics, task.measure(net, batch, detailed=True))
     found = metrics.compute()
     assert found["outcomes"].shape == (2, 5)
     assert np.exp(weighted_mean(found["outcomes"])) == pytest.approx(float(found["perplexity"]), rel=1e-5)
@@ -42,7 +43,7 @@ def test_the_outcomes_of_texts_average_to_the_result(kind):
     torch.manual_seed(1)
     model, metrics = models.build(config.model, **task.shape).eval(), task.metrics(detailed=True)
     for rows in ([0, 1, 2], [3, 4]):
-        task.update(metrics, model, classified.whole(task, rows=rows))
+        fill(metrics, task.measure(model, classified.whole(task, rows=rows)))
     found = metrics.compute()
     assert found["outcomes"].shape == (2, 5)
     key = "loss" if kind == "numbers" else "accuracy"
@@ -54,10 +55,9 @@ def test_uneven_classes_are_seen_by_balanced_accuracy_macro_f1_and_chance():
     labels = rng.choice(4, 500, p=[0.6, 0.2, 0.15, 0.05])
     logits = torch.randn(500, 5, generator=torch.Generator().manual_seed(0))  # no item is of the fifth class
     logits[:, 0] += 1.5
-    objective = Classes(IMAGES, 5)
     metrics = make_metrics(IMAGES, 5, detailed=True)
     for part in (slice(0, 300), slice(300, None)):
-        fill(metrics, objective.judge(logits[part], torch.from_numpy(labels[part])))
+        fill(metrics, judge(IMAGES, logits[part], torch.from_numpy(labels[part])))
     found, predicted = metrics.compute(), logits.argmax(1).numpy()
     assert 4 in predicted
     assert found["macro_f1"].item() == pytest.approx(f1_score(labels, predicted, average="macro"))
@@ -85,7 +85,7 @@ def test_metrics_of_many_classes_need_no_array_of_all_pairs_for_each_item(key, r
 
 
 def test_an_entry_of_the_table_is_a_metric(monkeypatch):
-    make = {"of": (MEASURES,), "classes": (1, 1), "make": lambda outputs, of: MeanAbsoluteError()}
+    make = {"of": (MEASURES,), "make": lambda outputs, of: MeanAbsoluteError()}
     monkeypatch.setattr(base, "METRICS", (*METRICS, Metric("distance", "distance", **make)))
     found = make_metrics(MEASURES, 1, detailed=True)["distance"]
     found.update(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0]))

@@ -9,7 +9,7 @@ from tests.learning import learn_by_heart, mean_loss
 from vitlab import models
 from vitlab.config import UserError
 from vitlab.data.text import NO_TAG
-from vitlab.tasks.text_classification import flatten_sequences
+from vitlab.tasks.text_classification import Batch
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_padding_never_changes_a_result(body, kind):
     task, config = build(kind, *BODIES[body])
     model = randomized(config, task)
     batch = whole(task)
-    together = task.combine_sequences(model(*flatten_sequences(batch)), batch)[0]
+    together = task.combine_sequences(model(*batch.flatten()), batch)[0]
     for row in range(5):
         one = whole(task, rows=[row])
         longest = int(one[1].sum(-1).max())
         cut = tuple(part[..., :longest] for part in one[:3])
         model.text.embed.tokens.weight[GPT.pad] = torch.randn(24)
-        alone = task.combine_sequences(model(*flatten_sequences((*cut, one[3]))), one)[0]
+        alone = task.combine_sequences(model(*Batch(*cut, one.targets).flatten()), one)[0]
         shown = together[row, :longest] if kind == "tags" else together[row]
         torch.testing.assert_close(alone[0][: len(shown)], shown, rtol=1e-4, atol=1e-5)
 
@@ -80,7 +80,7 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
     both, _ = build(kind, *BODIES["gpt"], "task.auxiliary_lm=0.5")
     model = randomized(config, plain)
     batch = whole(plain)
-    tokens, mask, _ = flatten_sequences(batch)
+    tokens, mask, _ = batch.flatten()
     nats = []
     for row, length in zip(tokens, mask.sum(1).tolist(), strict=True):
         logits = model.unembed(model.text(row[None, :length]))[0]

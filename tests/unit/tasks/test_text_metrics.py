@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews
 from tests.classified import LENGTH, build, data
 from vitlab.data.loader import eval_loader
 from vitlab.data.text import NO_TAG
+from vitlab.tasks.base import fill
 
 
 class Fixed(torch.nn.Module):
@@ -34,7 +35,7 @@ def measured(task, logits, batch_size=7):
     """The metrics of a model with such logits, over batches the last of which is short."""
     metrics, model = task.metrics(detailed=True), Fixed(logits)
     for batch in eval_loader(task.test, batch_size=batch_size):
-        task.update(metrics, model, task.prepare(batch))
+        fill(metrics, task.measure(model, task.prepare(batch), detailed=True))
     return {name: value.tolist() for name, value in metrics.compute().items()}
 
 

@@ -13,6 +13,7 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models.counting import flops, meta
+from vitlab.tasks.base import fill
 from vitlab.tasks.language import SEED
 
 TINY = {"gpt_nano": ["model.width=24", "model.heads=3"], "bert_nano": ["model.width=24", "model.heads=3"]}
@@ -63,7 +64,7 @@ def test_a_language_models_metrics_are_those_by_hand():
     nats, unigram = [], []
     for rows in ([0, 1, 2], range(3, len(task.test))):
         batch = batch_of(task, rows, split="test")
-        task.update(metrics, net, batch)
+        fill(metrics, task.measure(net, batch))
         tokens, following = batch
         chances = net(tokens).log_softmax(-1)
         for row, column in (following != IGNORE_INDEX).nonzero().tolist():
@@ -111,7 +112,7 @@ def test_the_held_out_loss_is_the_sum_that_training_makes_small(name, words, ter
     net, metrics = built(task, config).eval(), task.metrics()
     whole = batch_of(task, range(len(task.test)), split="test")
     for rows in (range(5), range(5, len(task.test))):  # uneven batches
-        task.update(metrics, net, batch_of(task, rows, split="test"))
+        fill(metrics, task.measure(net, batch_of(task, rows, split="test"), detailed=True))
     found = {key: value.item() for key, value in metrics.compute().items()}
     assert found["loss"] == pytest.approx(mean_loss(task, net, whole).item(), rel=1e-5)
     kept = whole.targets != IGNORE_INDEX

@@ -15,7 +15,7 @@ from tests.integration.commands import Program, succeed, vitlab
 from tests.runs import train_run
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.models import counting
-from vitlab.studies.stats import read_outcomes
+from vitlab.studies.outcomes import read_outcomes
 from vitlab.studies.store import StudyFiles
 from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import refuse_devices, refuse_parts

@@ -12,10 +12,10 @@ import torch
 import vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
-from vitlab.tasks.base import Classes
+from vitlab.tasks import base
 from vitlab.training.launch import Stopping
 from vitlab.training.loop import Diverged
-from vitlab.training.run import Run
+from vitlab.training.run import plan_run, start_run
 from vitlab.training.train import keep_process_settings, train
 
 DOCS = Path(__file__).parents[3] / "docs" / "training.md"
@@ -36,16 +36,13 @@ def test_the_documented_trainer_and_loader_fill_the_metrics_that_callbacks_monit
     best = trainer.checkpoint_callback
     assert best.monitor == "validation/accuracy"
     assert best.best_model_score == module.validation["accuracy"]
-    report = vitlab.load_weights(
-        names["models"].build(names["config"].model, **names["task"].shape), best.best_model_path
-    )
-    assert not report.missing
+    assert not vitlab.load_weights(names["run"].build_model(), best.best_model_path).missing
 
 
 def prepare_run(folder, *words):
     tiny = ["data=digits", "model.depth=1", "budget.steps=4", "trainer.evaluations=2", "train_size=128", *words]
     config = compose(TrainConfig, tiny)
-    return Run(config, open_data(config.data), folder)
+    return start_run(plan_run(config, open_data(config.data)), folder)
 
 
 def test_with_a_rate_for_each_layer_the_last_layers_is_logged(tmp_path):
@@ -62,10 +59,10 @@ def test_a_run_leaves_the_random_numbers_of_its_process_alone():
 
 
 def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):
-    def judge(objective, logits, labels, judge=Classes.judge):
-        return judge(objective, logits.index_fill(0, torch.tensor([1]), torch.nan), labels)
+    def judge(of, logits, labels, scale, judge=base.judge):
+        return judge(of, logits.index_fill(0, torch.tensor([1]), torch.nan), labels, scale)
 
-    monkeypatch.setattr(Classes, "judge", judge)
+    monkeypatch.setattr(base, "judge", judge)
     run = prepare_run(tmp_path / "run")
     with pytest.raises(Diverged, match=r"the validation loss is nan at step 2: try a lower recipe\.lr"):
         train(run)

@@ -182,4 +182,4 @@ def test_on_kept_features_a_head_trains_as_on_the_body_and_each_picture_is_compu
 def test_models_that_do_not_end_with_one_head_on_pictures_have_no_kept_features(words):
     config = compose(TrainConfig, [*words, "recipe=linear_probe"])
     with pytest.raises(UserError, match="is for models of images that end with one head"):
-        running.prepare(config, open_data(config.data))
+        running.plan_run(config, open_data(config.data))

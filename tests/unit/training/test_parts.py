@@ -8,11 +8,12 @@ import torch
 
 from tests import captioned, classified
 from tests.texts import text_data
-from vitlab import models, tasks
 from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import Items, Part, train_loader
+from vitlab.training.distributed import ALONE, Ranks
 from vitlab.training.module import TrainingModule
+from vitlab.training.run import plan_run, start_run
 
 TINY = ["model.width=24", "model.heads=3", "model.depth=1"]
 VIT = ["data=cifar10", "model=vit_nano", "model.patch_size=4", *TINY]
@@ -48,25 +49,22 @@ CASES = {
 }
 
 
-def build_module(words, data, **options):
+def build_module(words, data, ranks=ALONE):
     """The module in its step 3, without dropout, and a batch of 12."""
     config = compose(TrainConfig, [*words, "recipe.batch_size=12", "recipe.label_smoothing=0.1"])
-    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-    torch.manual_seed(0)
-    model = models.build(config.model, **task.shape).train()
-    for module in model.modules():
+    run = start_run(plan_run(config, data), "nowhere", ranks)
+    for module in run.model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    options |= {"steps": 9, "seed": 5, "shape": task.shape, "classes": task.classes}
-    module = TrainingModule(model, task, config.recipe, **options)
+    module = TrainingModule(run)
     backward = SimpleNamespace(backward=lambda loss, _: loss.backward())
     module._trainer = SimpleNamespace(strategy=backward, global_step=3)
-    return module, Items(task.train).__getitems__(list(range(3, 15)))
+    return module, Items(run.task.train).__getitems__(list(range(3, 15)))
 
 
 def train_step(words, data, accumulate):
     """The loss of a step and the gradients."""
-    module, batch = build_module(words, data, accumulate=accumulate)
+    module, batch = build_module([*words, f"trainer.accumulate={accumulate}"], data)
     module.training_step(batch, 0).backward()
     return module.loss, {name: p.grad for name, p in module.model.named_parameters() if p.grad is not None}
 
@@ -83,11 +81,11 @@ def test_parts_of_a_batch_add_up_to_it(case):
 
 
 def test_what_a_part_draws_depends_on_its_number_in_the_batch_not_on_who_computes_it():
-    alone, batch = build_module([*VIT, *AUGMENTED], images(), accumulate=4)
+    alone, batch = build_module([*VIT, *AUGMENTED, "trainer.accumulate=4"], images())
     parts = [alone.prepare(batch, number) for number in range(4)]
     for device in range(2):
         half = [Part(device, 2).of(rows) for rows in batch]
-        shared, _ = build_module([*VIT, *AUGMENTED], images(), accumulate=2, part=Part(device, 2))
+        shared, _ = build_module([*VIT, *AUGMENTED, "trainer.accumulate=2"], images(), Ranks(device, 2))
         for number in range(2):
             assert shared.find_seed("dropout", number) == alone.find_seed("dropout", 2 * device + number)
             for own, expected in zip(shared.prepare(half, number), parts[2 * device + number], strict=True):

@@ -19,7 +19,7 @@ def evaluated(monkeypatch):
     step, end, found = TrainingModule.validation_step, TrainingModule.on_validation_epoch_end, {}
 
     def look(module, batch, number):
-        found[module.global_step] = {key: value.clone() for key, value in module.model.state_dict().items()}
+        found[module.global_step] = {key: value.clone() for key, value in module.run.model.state_dict().items()}
         step(module, batch, number)
 
     def say(module):

@@ -15,15 +15,15 @@ from vitlab.hardware import count_cores
 from vitlab.models import build_model
 from vitlab.training import settings
 from vitlab.training.loop import Interrupted
-from vitlab.training.settings import LARGE, Placement, evaluation_context, resolve
+from vitlab.training.settings import LARGE, Machine, evaluation_context, resolve
 from vitlab.training.train import PROCESS, VARIABLES
 
 GPU = torch.cuda.is_available()
 
 
-def resolved(model, *overrides, cached=True, **placement):
+def resolved(model, *overrides, cached=True, **machine):
     config = compose(TrainConfig, ["trainer.accelerator=cpu", *(f"trainer.{o}" for o in overrides)])
-    return resolve(config.trainer, model, cached=cached, placement=Placement(**placement))
+    return resolve(config.trainer, model, cached=cached, machine=Machine(**machine))
 
 
 def of_size(parameters):

@@ -8,6 +8,7 @@ import time
 from argparse import Namespace
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -173,6 +174,8 @@ def test_a_model_of_timm_is_looked_into_with_the_weights_of_a_file(tmp_path):
     subject = load_subject(source, *source_config(source, ["data=digits", "data.image_size=96"], ("data",)))
     assert torch.equal(subject.model.blocks[1].attn.qkv.weight, theirs.blocks[1].attn.qkv.weight)
     assert subject.model.pos_embed.shape[1] == 37, "6 x 6 patches and the class token"
+    assert subject.name == "timm:test_vit=weights.safetensors", "its weights need not be those that timm has"
+    assert subject.folder == Path("runs/timm-test_vit=weights.safetensors/analysis")
     with pytest.raises(UserError, match="no such file 'none'"):
         source_config("timm:test_vit=none", ["data=digits"], ("data",))
 

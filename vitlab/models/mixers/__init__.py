@@ -20,7 +20,7 @@ MODULES = {  # of kinds that share one; others have the module of their name
 
 
 class Mixer(nn.Module):
-    """The base class of mixers: its attributes say what a mixer can do; a module of another class can do none of it."""
+    """The base class of mixers. Attributes say what a mixer can do; other modules can do none of these things."""
 
     attends = False  # by `vitlab.models.mixers.attention.attention`, so masks, caches and analyses of attention apply
     takes_rotary = False
@@ -33,7 +33,10 @@ def traits_of(mixer: nn.Module) -> type[Mixer]:
 
 
 def refuse_lacking(name: str, mixer: nn.Module, **wanted: Mapping[str, bool]) -> None:
-    """Raise ValueError if a given setting (`key=value`: whether it was given) needs an ability that `mixer` lacks."""
+    """Raise ValueError if `mixer` lacks the ability that a given setting needs.
+
+    `wanted` maps abilities to settings: {`key=value`: whether it was given}.
+    """
     for ability, settings in wanted.items():
         for setting, given in settings.items():
             if given and not getattr(traits_of(mixer), ability):

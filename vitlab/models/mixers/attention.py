@@ -148,15 +148,15 @@ FEW_KEYS = 512  # up to these the weights of attention take less memory than wha
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float = 0.0
 ) -> Tensor:
-    """Compute softmax(scale q k^T) v: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K). It chooses the kernel.
+    """Compute softmax(scale q k^T) v by the fastest kernel: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K).
 
-    Analyses and the counting of operations see its call of torch's `scaled_dot_product_attention`, made without
-    gradients, as in timm's models.
+    Analyses and the counting of operations run without gradients; they catch the call of torch's
+    `scaled_dot_product_attention`, here as in timm's models.
 
-    `dropout` is the share of the softmax's weights that are left out; the rest grow by 1 / (1 - dropout).
+    `dropout` drops this share of the softmax's weights and scales the rest by 1 / (1 - dropout).
 
-    mask is broadcastable to (B, H, N, M): bool, True where a query may look, or added to the scores, then without
-    `causal`. The last query looks at all keys: with `causal` the first M - N keys are of tokens before those in q.
+    mask is broadcastable to (B, H, N, M): bool, True where a query may look, or numbers to add to the scores, then
+    without `causal`. The last query looks at all keys: with `causal` the first M - N keys belong to earlier tokens.
     """
     causal = causal and q.shape[2] > 1  # a last token looks at all
     if causal and (mask is not None or k.shape[2] > q.shape[2]):  # the kernel takes one of them, and has no offset

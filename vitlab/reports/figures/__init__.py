@@ -51,8 +51,8 @@ ROOM = 0.25  # of the range of the values: how far bands widen an axis
 class Figure:
     """A chart and its words. `name` is its files' name, `title` says what it shows, `alt` describes it in words.
 
-    `files` are labels and addresses of its data. Neighboring figures with a `choice` are views of one figure on a page,
-    with a switch between them.
+    `files` are labels and addresses of its data. A page folds a `detail`. Neighboring figures with a `choice` are views
+    of one figure on a page, with a switch between them.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Figure:
     alt: str = ""
     files: Sequence[tuple[str, str]] = ()
     choice: str = ""
+    detail: bool = False
 
     @cached_property
     def spec(self) -> dict[str, Any]:

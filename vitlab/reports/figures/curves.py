@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 PLACE = 3
 COARSE = 0.4  # of uniform attention: a neighborhood with more than that tells no local head from a global one
-TRAINED = "A filled point is a head of the trained model, a ring a head of the untrained one"
+TRAINED = "Each point is a head{} Gray: before training."
 WHILE_TRAINING = "Each line is the mean over the heads of a layer while the model trains"
 MOST_POINTS = 200  # of a curve: more cannot be told apart in a panel
 ALL_POINTS = 8_000  # of all curves of a page together: with more it is slow to open
@@ -84,6 +84,7 @@ class Measured(NamedTuple):
     analysis: dict[str, Any]
     title: str = ""
     link: str = ""
+    seed: int = 0
 
 
 class Heads:
@@ -200,14 +201,17 @@ def draw_measured(results: Results) -> Iterator[Figure]:
             model, size = row["model"], row["train_size"]
             if size not in chosen[model] and (analysis := results.run_files[row["run"]].analysis(name)):
                 panel = plural(size, results.metric.sized_by)
-                chosen[model][size] = Measured(analysis, panel, folder_link(row["run"]))
+                chosen[model][size] = Measured(analysis, panel, folder_link(row["run"]), row["seed"])
         for number, (model, by_size) in enumerate(chosen.items()):
             measured = [by_size[size] for size in sorted(by_size)]
             if not measured:
                 continue
+            seeds = f"seed {', '.join(dict.fromkeys(str(one.seed) for one in measured))}"
             # a number where another model's name differs only in what a file name cannot hold
             stem = file_stem(f"{name}-{model}") + (f"-{number}" if stems.count(file_stem(model)) > 1 else "")
-            yield draw_heads(stem, f"{title} by layer, {model}", measured, style[model].colour, f"{TRAINED}{note}")
+            yield draw_heads(
+                stem, f"{title} by layer, {model}, {seeds}", measured, style[model].colour, TRAINED.format(note)
+            )
             if any(len({row["step"] for row in one.analysis["rows"]}) > 2 for one in measured):
                 heading = f"{title} while training, {model}"
                 yield draw_layers(f"{stem}-by-step", heading, measured, f"{WHILE_TRAINING}{note}")
@@ -310,6 +314,7 @@ def draw_training(results: Results) -> Iterator[Figure]:
             f"{caption} {lines}",
             f"{title} against the training step. {caption}",
             [("metrics.jsonl of each run", "#runs")],
+            detail=True,
         )
 
 
@@ -370,7 +375,7 @@ def draw_classes(results: Results) -> Iterator[Figure]:
     tooltip += [alt.Tooltip(key, format=".1%") for key in ("recall", "low", "high")]
     across = axis(alt.X, "size", sized, log=True, ticks=sorted(set(frame["size"])))
     chart = layer_shares(results, frame[frame["class"].isin(shown)], across, "recall", "recall", tooltip)
-    caption = "Right share of a class's test items, the worst class first. Bands: 95% intervals over seeds and items."
+    caption = "Accuracy on each class, hardest first. Bands: 95% intervals over seeds and test items."
     if len(largest) > len(shown):
         caption += f" The {MOST_CLASSES} classes with the lowest recall of {len(largest)}."
     yield Figure(
@@ -380,6 +385,7 @@ def draw_classes(results: Results) -> Iterator[Figure]:
         caption=caption,
         alt=f"Lowest with most data: {', '.join(f'{name} {largest[name]:.0%}' for name in shown[:3])}.",
         files=[("results of each run", "results.csv")],
+        detail=True,
     )
 
 

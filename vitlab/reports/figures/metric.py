@@ -36,12 +36,11 @@ from vitlab.reports.figures import (
 )
 from vitlab.reports.figures.images import draw_cells
 from vitlab.reports.words import describe_model
-from vitlab.studies.best import BestLaw
-from vitlab.studies.compute import BestSize, find_best_sizes, fit_surface
-from vitlab.studies.crossover import StudyFits, describe_crossover, rounded
-from vitlab.studies.fit import Fit
+from vitlab.statistics.crossover import describe_crossover, rounded
+from vitlab.statistics.fit import Fit
+from vitlab.statistics.surfaces import BestSize, find_best_sizes, fit_surface
+from vitlab.studies.laws import StudyFits
 from vitlab.studies.results import Results, family_name
-from vitlab.studies.store import LIMITS
 
 PLACE = 1
 BEYOND = 2.0  # times the largest size: how far laws are drawn
@@ -110,9 +109,12 @@ def find_points(
         rows = results.by_model[cell.model][cell.train_size].rows
         places.append(fmean(map(x, rows)))
         spread = f" ± {metric.number(cell.std)} over {cell.n} seeds" if cell.n > 1 else ""
-        limit = LIMITS.get(cell.limit, "")
         heading = f"{cell.model}, {plural(cell.train_size, f'training {metric.sized_by}')}"
-        texts.append(describe(heading, f"{metric.text(cell.mean)}{spread}", price(places[-1]), limit))
+        texts.append(
+            describe(
+                heading, f"{metric.text(cell.mean)}{spread}", price(places[-1]), cell.undertrained and "undertrained"
+            )
+        )
         links.append(folder_link(rows[0]["run"]) if cell.n == 1 else "")
         ordered = sorted(rows, key=metric.value) if cell.model in several else []
         # of many runs some in even steps of their order, with the lowest and the highest
@@ -125,14 +127,13 @@ def find_points(
 
 
 def layer_points(cells: pd.DataFrame, runs: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
-    """Draw a ring per run and a point per mean, hollow where the budget limits it."""
+    """Draw a ring per run and a point per mean, hollow where the cell is undertrained."""
     points = cells[["model", "x", "y", "text", "link"]]
-    limited = cells.limit.eq("budget")
     hollow = {"filled": False, "fill": COLOURS["paper"], "size": 60, "strokeWidth": 2}
     layers = [
         alt.Chart(runs, name="runs").mark_point(**RING),
-        alt.Chart(points[limited], name="limited").mark_point(**hollow),
-        alt.Chart(points[~limited], name="means").mark_point(),
+        alt.Chart(points[cells.undertrained], name="undertrained").mark_point(**hollow),
+        alt.Chart(points[~cells.undertrained], name="means").mark_point(),
     ]
     return [layer.encode(tooltip="text:N", **encoding) for layer in layers]
 
@@ -151,11 +152,10 @@ def layer_texts(texts: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
 
 def describe_points(results: Results, cells: pd.DataFrame) -> str:
     """Describe the markers."""
-    text = "Filled markers: means. Thin open ones: single runs." if cells.n.max() > 1 else "Each marker is one run."
+    text = "Open markers: single runs." if cells.n.max() > 1 else "Each marker is one run."
     if cells.n.max() > (most := max(3, min(MOST_RUNS, ALL_RUNS // len(cells)))):
         text = f"{text[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
-    if cells.limit.eq("budget").any():
-        text += " Hollow, thick: more steps would help more than more data."
+    text += " Hollow: undertrained." * bool(cells.undertrained.any())
     return text + ("" if results.metric.higher_is_better else " Lower is better.")
 
 
@@ -259,12 +259,12 @@ def find_ends(results: Results, y: Callable[[float], float]) -> pd.DataFrame:
 
 def describe_lines(found: StudyFits, lines: pd.DataFrame, crossings: pd.DataFrame) -> str:
     """Describe the lines, bands and the upright line of the figure."""
-    texts = [f"Lines: means{', with bands of their 95% intervals' if lines.low.notna().any() else ''}."]
+    texts = [f"Lines: mean over seeds{'; bands: 95% interval' if lines.low.notna().any() else ''}."]
     if lines.beyond.any():
-        fitted = " (fitted to the points that the data limit)" if found.left_out else ""
-        texts.append(f"Thin dashed: fitted laws{fitted}.")
+        fitted = " (without undertrained points)" if found.left_out else ""
+        texts.append(f"Dashed: forecast{fitted}.")
     if len(crossings):
-        texts.append("Upright dotted line: a crossover, in the strip of its 90% interval.")
+        texts.append("Gray strip: where the curves cross (90%).")
     return " ".join(texts)
 
 
@@ -488,22 +488,11 @@ def plot_fitted_curves(fits: Mapping[tuple[str, ...], Fit], x: str, y: str) -> F
     parts = []
     for name, fit in fits.items():
         law = lambda at, fit=fit: [fit.predict(at), *fit.interval(at)]  # noqa: E731
-        sizes, errors = np.exp(fit.runs.log_sizes[fit.runs.place]), np.exp(fit.runs.log_errors)
+        sizes, errors = np.exp(fit.runs.log_sizes[fit.runs.size_index]), np.exp(fit.runs.log_errors)
         points = {"fitted": (sizes, errors), "held back": fit.held_back}
         ends = (sizes[0], fit.largest, max([2 * fit.largest, *fit.held_back[0]])) if fit.holds else ()
         parts += list_parts({"panel": ", ".join(name[:-1]), "label": name[-1]}, points, ends, law)
     return Figure("fits", f"{y} against {x}, with fitted laws", draw_laws(parts, x, y))
-
-
-def plot_best_laws(laws: Mapping[str, BestLaw], x: str, best: str) -> Figure:
-    """Plot each size's best trial and, of a law of one quantity, its line; open points are held back."""
-    parts = []
-    for name, law in laws.items():
-        points = {"fitted": (law.sizes[:, 0], law.best), "held back": (law.held_back[:, 0], law.held_best)}
-        ends = (law.sizes[0, 0], law.sizes[-1, 0], law.asked[-1, 0]) if law.sizes.shape[1] == 1 else ()
-        line = lambda at, law=law: law.predict(at[:, None]).T  # noqa: E731
-        parts += list_parts({"panel": "", "label": name}, points, ends, line)
-    return Figure("best", f"best {best} against {x}, with fitted laws", draw_laws(parts, x, best))
 
 
 def list_parts(

@@ -49,29 +49,24 @@ LEVELS = 255  # a row's largest value, in the page's whole numbers
 def write_attention_pages(results: Results) -> list[dict[str, Any]]:
     """Write the page of each run that has maps. Raises UserError.
 
-    Returns for the report each model's `model`, `pages` (label, address), and a `note` and the `command` that adds
-    pages where there are none. A text model's page is the page of `vitlab analyze`.
+    Returns for the report each model's `model`, `pages` (label, address), and the `command` that adds pages where there
+    are none; nothing of a model without attention. A text model's page is the page of `vitlab analyze`.
     """
     groups = []
     for model, rows in groupby(results.rows, key=lambda row: row["model"]):
-        pages, mapped = [], False
+        pages = []
         for row in rows:
             run = results.run_files[row["run"]]
             label = f"{plural(row['train_size'], results.metric.sized_by)}, seed {row['seed']}"
             other = "attention.html" if run.reads_text else "receptive_field.png" if run.lacks_attention else ""
             if write_page(results, row["run"]):
-                mapped = True
                 pages.append((label, link("attention", f"{row['run']}.html")))
             elif other and (path := run.find_file(other)):
                 address = link(*path.relative_to(results.files.folder).parts)
                 pages.append((label if run.reads_text else f"receptive fields, {label}", address))
-        note = command = ""
-        if run.lacks_attention and not mapped:
-            note = f"has no attention{'' if run.reads_text else ' over patches'}."
-        elif not pages:
-            note = "has no attention page yet."
-            command = format_command(results, row["run"], "" if run.reads_text else MAPS)
-        groups.append({"model": model, "pages": pages, "note": note, "command": command})
+        command = format_command(results, row["run"], "" if run.reads_text else MAPS)
+        if pages or not run.lacks_attention:
+            groups.append({"model": model, "pages": pages, "command": "" if pages else command})
     return groups
 
 

@@ -196,7 +196,7 @@ def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Itera
         text = column.text(float(np.mean(values)) if values else None)
         text = f"{text} ± {column.text(spread)}".replace("% ±", " ±") if spread else text
         yield (
-            cell_text(cell._replace(limit=None), results.metric, False)
+            cell_text(cell._replace(undertrained=False), results.metric, False)
             if column.key == results.metric.key and cell
             else text
         )

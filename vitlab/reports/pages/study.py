@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.files import read_json, write_text
-from vitlab.formatting import duration, finite, folder_link, link, plural, with_prefix
+from vitlab.formatting import TIMES, duration, finite, folder_link, link, plural, with_prefix
 from vitlab.reports import follow_parent, looks, provenance, write_chart
 from vitlab.reports.figures import Figure, describe_chart, draw_study, pack_for_page
 from vitlab.reports.pages import render
@@ -20,8 +20,8 @@ from vitlab.reports.pages.attention import write_attention_pages
 from vitlab.reports.pages.compare import list_columns, make_runs_table, write_compare_page
 from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import TABLES, headline, make_size_table, write_tables
-from vitlab.studies.crossover import list_params
 from vitlab.studies.grid import TRIAL, list_varied_keys
+from vitlab.studies.laws import list_params
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
 
@@ -48,6 +48,7 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
                 figures[-1].append(figure)
             else:
                 figures.append([figure])
+        figures[1:] = sorted(figures[1:], key=lambda views: views[0].detail)  # the page folds them
         write_tables(results)
         if results.fits.by_model:
             tables = {"laws": list_params(results.fits.by_model), "crossovers": results.fits.list_crossovers()}
@@ -55,7 +56,7 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
                 lines = io.StringIO()
                 csv.writer(lines, lineterminator="\n").writerows(rows)
                 write_text(results.files.figures / f"{name}.csv", lines.getvalue())
-        attention = [] if "read_as" in results.config else write_attention_pages(results)
+        attention = [] if results.is_foreign else write_attention_pages(results)
         write_compare_page(results, results.files.folder / "compare.html", compared)
         write_text(results.files.report_path, render_page(results, figures, attention, running))
         for picture in pictures:
@@ -77,7 +78,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         log = link(run, "log.txt") if (folder / "log.txt").is_file() else None
         failed.append({**failure, "href": folder_link(run) if folder.is_dir() else None, "log": log})
     conclusion, details = headline(results)
-    if "read_as" in config:  # runs of other programs
+    if results.is_foreign:
         fixed, facts, commands = (
             [f"{note[0].upper()}{note[1:]}." for note in config["notes"]],
             list(config["read_as"].items()),
@@ -120,7 +121,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         by_model=provenance.compare_settings(results),
         commands=commands,
         start=os.path.relpath(study.start_folder(), study.folder.resolve()),
-        is_study="read_as" not in config,
+        is_study=not results.is_foreign,
         machine=provenance.describe_machines(run_results),
         **make_runs_table(results, list_columns(rows), study.folder),
     )
@@ -140,14 +141,14 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     summed = "summed over runs, with fine-tuning" if tuned else "summed over runs"
     planned = f" of {len(runs)}" if len(runs) > len(rows) else ""
     counts = [len({run[place] for run in runs} - {""}) for place in range(len(axes))]
-    asked = ", ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
+    asked = f" {TIMES} ".join(plural(number, noun) for number, noun in zip(counts, axes, strict=True) if number)
     tiles = [
         {"label": "finished runs", "value": f"{len(rows)}{planned}", "note": asked},
         {"label": f"{metric.name} with most data{shown}", "entries": entries},
         {"label": "training time", "value": duration(3600 * trained.hours), "note": "summed over runs"},
         {"label": "training compute", "value": with_prefix(trained.FLOPs + tuned, "FLOP"), "note": summed},
     ]
-    return tiles[:2] if "read_as" in results.config else tiles
+    return tiles[:2] if results.is_foreign else tiles
 
 
 def collect_caveats(results: Results) -> list[str]:

@@ -1,11 +1,14 @@
 """Random erasing, mixup and CutMix: what comes out, against the same by hand; nothing global is touched."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from vitlab.config import TrainConfig, compose
 from vitlab.data.augment import Mixing
+from vitlab.training.distributed import ALONE
 from vitlab.training.module import TrainingModule
 
 B, C, H, W, CLASSES = 101, 3, 19, 23, 7
@@ -86,7 +89,9 @@ def test_a_batch_is_prepared_outside_autocast():
         def metrics(self):
             return None
 
-    module = TrainingModule(torch.nn.Identity(), Task(), None, steps=1, seed=0, shape={}, classes=())
+    config, settings = SimpleNamespace(recipe=None, seed=0), SimpleNamespace(accumulate=1)
+    run = SimpleNamespace(model=torch.nn.Identity(), trained=Task(), config=config, settings=settings, ranks=ALONE)
+    module = TrainingModule(run)
     with torch.autocast("cpu", torch.bfloat16):
         module.training_step([torch.zeros(2)], 0)
     assert seen == [False, True]

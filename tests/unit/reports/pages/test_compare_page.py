@@ -216,8 +216,9 @@ def test_runs_of_vitlab_train_are_compared_without_a_study(study, tmp_path, caps
     faster = shutil.copytree(tmp_path / "runs" / names[0], tmp_path / "runs" / "faster", symlinks=True)
     config = RunFiles(faster).config()
     RunFiles(faster).write_config({**config, "recipe": {**config["recipe"], "lr": 0.1}})
-    models = ["resnet_nano", "vit_nano lr=0.004", "vit_nano lr=0.1"]
-    for sources in ([tmp_path / "runs"], [tmp_path / "runs" / name for name in [*names, "faster"]]):
-        assert main(["report", *map(str, sources), "--out", str(tmp_path / "out"), "--json"]) == 0
-        output = capsys.readouterr()
-        assert sorted(cell["model"] for cell in json.loads(output.out)["cells"]) == models
+    command = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--json"]
+    assert main(command) == 2
+    assert "runs of one model and size differ in recipe.lr" in capsys.readouterr().err
+    assert main([*command, "--model", "model,recipe.lr"]) == 0
+    models = [cell["model"] for cell in json.loads(capsys.readouterr().out)["cells"]]
+    assert sorted(models) == ["resnet_nano lr=0.004", "vit_nano lr=0.004", "vit_nano lr=0.1"]

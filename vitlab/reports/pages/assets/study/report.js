@@ -34,11 +34,12 @@
     });
     document.querySelectorAll("tr.found").forEach((one) => one.classList.remove("found"));
     row.classList.add("found");
+    row.closest("details").open = true;
     row.focus({ preventScroll: true });
     row.scrollIntoView({ block: "center" });
   }
 
-  document.querySelectorAll("main > figure").forEach((figure) => {
+  document.querySelectorAll("figure[id]").forEach((figure) => {
     const show = (view) => figure.querySelectorAll(".view").forEach((part) => {
       if (!(part.hidden = part.dataset.view !== view)) figure.querySelector("h2").textContent = part.ariaLabel;
     });
@@ -47,6 +48,12 @@
       if (button.checked) show(button.value);
     });
   });
+  const folds = [...document.querySelectorAll("details")];
+  const follow = () => { const fold = document.getElementById(location.hash.slice(1))?.closest("details"); if (fold) fold.open = true; };
+  folds.forEach((fold) => fold.addEventListener("toggle", drawAll));
+  addEventListener("hashchange", follow);
+  addEventListener("beforeprint", () => { folds.forEach((fold) => { fold.open = true; }); drawAll(); });
+  follow();
   addEventListener("resize", drawAll);
   /* A page loaded again is shorter until its figures are drawn: without this the reader's place is lost. */
   addEventListener("pagehide", () => history.replaceState({ top: scrollY }, ""));

@@ -8,7 +8,7 @@ import pytest
 from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier
 
-from vitlab.studies import advice
+from vitlab.advice import compare as advice
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B boo
 """
 
 import time
+import timeit
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,15 +27,17 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
-from vitlab.analysis.backbones import PIXELS as PICTURES
-from vitlab.analysis.backbones import count_colors, open_backbone, scale_pixels
+from vitlab.advice.backbones import PIXELS as PICTURES
+from vitlab.advice.backbones import Backbone, count_colors, open_backbone, scale_pixels
 from vitlab.config import UserError
 from vitlab.data.base import Show
 from vitlab.data.cache import read_kept
 from vitlab.data.split import nested_order
-from vitlab.formatting import plural, whole
+from vitlab.formatting import duration, plural, whole
 from vitlab.training.predict import Prediction, fit_temperature, read_pictures, soften
 
+TIMED = 5  # predictions
+FOR_COMPARING = 0.25  # of --hours, which features of networks leave
 FOLDS, REPEATS = 5, 4  # 20 splits: each picture is tested REPEATS times
 INNER = 0.25  # of a training part, held out of it to choose a setting
 CURVES = 2, 3  # candidates that are followed to smaller sizes: with a network, without
@@ -314,7 +317,7 @@ class Network:
     hits: np.ndarray
     runs: int
     steps: int
-    limited: bool  # by its steps, not by the labels
+    undertrained: bool
     folder: str = ""  # of the first run
 
     @property
@@ -493,3 +496,38 @@ class AdvisedClassifier:
                 found.append(Prediction(path, dict(zip(self.classes, shares, strict=True))))
             progress("predicting", len(found), len(inputs))
         return found
+
+
+# ---- time
+
+
+def within(deadline: float, hours: float, progress: Show) -> Show:
+    """Return a `progress` of a network's features that raises RuntimeError if they would leave no time to compare."""
+    first: list[tuple[float, int]] = []  # after the first batch, in which the network warms up
+
+    def show(what: str, done: int, total: int) -> None:
+        progress(what, done, total)
+        now = time.monotonic()
+        first.append((now, done))
+        if len(first) > 2 and done < total / 2:  # later, little is to be won
+            left = (total - done) * (now - first[0][0]) / (done - first[0][1])
+            if now + left > deadline - FOR_COMPARING * 3600 * hours:
+                more = f"its features take {duration(left)} more, too long for --hours {hours:g}"
+                raise RuntimeError(f"{more}; give more hours, or a smaller --image-size")
+
+    return show
+
+
+def describe_costs(
+    outcome: Outcome, features: Mapping[str, np.ndarray], networks: Mapping[str, Backbone], labels: np.ndarray
+) -> str:
+    """Describe the cost of a prediction: the least time of several in this process."""
+    one, size = outcome.candidate, ""
+    x = features[one.features]
+    model = fit_classifier(one.kind, x, labels, np.arange(len(labels)))
+    took = min(timeit.repeat(lambda: score(model, x[:1], int(labels.max()) + 1), number=1, repeat=TIMED))
+    if network := networks.get(one.features):
+        picture = np.zeros((1, network.channels, *network.size), np.uint8)
+        took += min(timeit.repeat(lambda: network.embed(picture), number=1, repeat=TIMED))
+        size = f" and {network.megabytes:.0f} MB of weights"
+    return f"{one.name} takes {1000 * took:.1f} ms a picture once it is decoded{size}."

@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from vitlab.config import UserError, choices_text
-from vitlab.data.split import draw
-from vitlab.studies.stats import DRAWS, moderated_spreads
+from vitlab.statistics.stats import DRAWS, draw, moderated_spreads
 
 STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
 SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
@@ -21,7 +20,7 @@ POOL = 100  # residuals that are drawn from, at most
 FIRST_FOLD = 4  # sizes of the first fold; 3 of a curve with 4 sizes
 MOST_FOLDS = 6
 FEWEST = 3  # sizes of a fit
-LEVEL = 0.9  # of intervals
+COVERAGE = 0.9  # of intervals
 LARGEST_MISS = float(np.log(1.5))  # RMSE of the log error, on the data or held out, above which a law is not drawn
 STRIDE = np.uint64(0x9E3779B97F4A7C15)  # from draw to draw, as in SplitMix64
 MEAN = "mean"  # the name of the mean of several laws
@@ -195,7 +194,7 @@ class M4(Law):
         return columns(0.0, low, -np.inf, -STEEPEST, -3.0), columns(1.0, high, np.inf, -FLATTEST, 2.0)
 
     @property
-    def highest_limit(self) -> np.ndarray:
+    def highest_e_inf(self) -> np.ndarray:
         return np.minimum(self.lowest, self.ceiling * 0.999)
 
     def starts(self):
@@ -205,9 +204,9 @@ class M4(Law):
 
     def evaluate(self, theta, log_sizes):
         x, (share, e_0, beta, c, log_a) = log_sizes - self.middle, theta.T[:, :, None]
-        lowest, a = self.highest_limit, np.exp(log_a)
-        limit = share * lowest
-        span = np.maximum(e_0 - limit, 1e-9)
+        lowest, a = self.highest_e_inf, np.exp(log_a)
+        e_inf = share * lowest
+        span = np.maximum(e_0 - e_inf, 1e-9)
         target = beta + c * x - (1 - a) * np.log(span)
         u = np.where(target > 0, target / a, target)
         for _ in range(30):
@@ -218,7 +217,7 @@ class M4(Law):
                 break
         soft, upper, lower = logistic(np.clip(u, -100, 100))  # beyond it no float tells an error from its limit
         slope = lower + a * upper
-        error = limit + span * upper
+        error = e_inf + span * upper
         by_u = span * upper * lower / slope / error  # d log e / d target
         by_span = -(1 - a) / span  # d target / d span
         by_limit = lowest * (lower / error - by_u * by_span)
@@ -232,8 +231,8 @@ class M4(Law):
 
     def name_params(self, theta):
         share, e_0, beta, c, log_a = theta.T
-        limit = share * self.highest_limit[:, 0]
-        return {"e_inf": limit, "e_0": e_0, "b": self.scale(beta, c), "c": c, "a": np.exp(log_a)}
+        e_inf = share * self.highest_e_inf[:, 0]
+        return {"e_inf": e_inf, "e_0": e_0, "b": self.scale(beta, c), "c": c, "a": np.exp(log_a)}
 
 
 def logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -272,12 +271,12 @@ def minimise(
         diagonal = np.einsum("bpp->bp", matrix)
         diagonal += np.where(held, 1.0, damping[:, None] * np.maximum(diagonal, 1e-12) + 1e-14)
         step = np.linalg.solve(matrix, np.where(held, 0.0, gradient)[:, :, None])[:, :, 0]
-        trial = np.clip(current + step, low, high)
-        new_square, new_normal, new_gradient = linearise(law, log_sizes, target, weights, trial)
+        moved = np.clip(current + step, low, high)
+        new_square, new_normal, new_gradient = linearise(law, log_sizes, target, weights, moved)
         better = new_square <= square
         gain = (square - new_square) / np.maximum(square, 1e-300)
         done = (better & (gain < TOLERANCE)) | (damping > 1e9) | (square < 1e-24)
-        current[better], square[better] = trial[better], new_square[better]
+        current[better], square[better] = moved[better], new_square[better]
         normal[better], gradient[better] = new_normal[better], new_gradient[better]
         damping = np.where(better, damping * 0.2, damping * 5)
         best[open_ones], costs[open_ones] = current, square
@@ -334,18 +333,18 @@ class LogErrors:
     keys: tuple[tuple[float, int], ...]  # size and seed of each run
 
     @cached_property
-    def place(self) -> np.ndarray:
+    def size_index(self) -> np.ndarray:
         """The index of each run's size."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     @cached_property
     def means(self) -> np.ndarray:
-        return np.bincount(self.place, self.log_errors) / self.counts
+        return np.bincount(self.size_index, self.log_errors) / self.counts
 
     @cached_property
     def log_means(self) -> np.ndarray:
         """Logs of the mean errors."""
-        return np.log(np.bincount(self.place, np.exp(self.log_errors)) / self.counts)
+        return np.log(np.bincount(self.size_index, np.exp(self.log_errors)) / self.counts)
 
     @cached_property
     def trend(self) -> int:
@@ -355,7 +354,7 @@ class LogErrors:
         """
         from scipy.optimize import isotonic_regression  # takes 0.5 s
 
-        misses = self.log_errors - self.means[self.place]
+        misses = self.log_errors - self.means[self.size_index]
         noise = max(misses @ misses / max(1, len(misses) - len(self.means)), NO_NOISE)
         lines = [isotonic_regression(self.means, weights=self.counts, increasing=way).x for way in (True, False)]
         rising, falling = (self.counts @ (self.means - line) ** 2 for line in lines)
@@ -384,6 +383,7 @@ class Fit:
     rmse_holdout: float | None = None
     drift: float = field(default=0.0, repr=False)
     of_items: np.ndarray | float = field(default=0.0, repr=False, compare=False)  # (DRAWS, N), see `noise_of_means`
+    of_choice: np.ndarray | None = field(default=None, repr=False, compare=False)  # (DRAWS, N), of the best of models
     floor: float = field(default=0.0, repr=False)  # error that no mistake in the test items leaves open
     held_back: np.ndarray = field(default_factory=lambda: np.empty((2, 0)), repr=False, compare=False)
     drawn: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
@@ -443,7 +443,7 @@ class Fit:
         scatter is n / (n - 1) times the mean square of seeds within sizes, pooled as far as sizes agree. Standardized
         residuals of all sizes are resampled together: three seeds show too little of their distribution.
         """
-        runs, place = self.runs, self.runs.place
+        runs, place = self.runs, self.runs.size_index
         names = hash_runs(runs.keys)
         if runs.repeated:
             sizes = np.exp(runs.log_sizes)
@@ -487,8 +487,10 @@ class Fit:
     def noise_of_means(self) -> np.ndarray:
         """Errors of each size's mean log error, in draws (draws, sizes): means of as many residuals as it has runs.
 
-        `of_items` adds what other test items would change.
+        `of_items` adds what other test items would change. `of_choice` takes the place of all where models are chosen.
         """
+        if self.of_choice is not None:
+            return self.of_choice
         counts = self.runs.counts
         chosen, larger = self.draw_noise("means", DRAWS // 2, self.runs.keys)
         chosen = np.concatenate([chosen, -chosen])  # no draw without its mirror image: fewer draws do
@@ -556,8 +558,8 @@ class Fit:
             logs = logs + larger * self.noise[0][nearest] * chosen
         low, high = np.exp(np.minimum(ends(logs), LARGEST_LOG))
         value = np.exp(self.log_errors(log_sizes))
-        reach = np.maximum(low * 0, np.minimum(low, value - self.floor)), np.maximum(high, value + self.floor)
-        return np.stack(reach).reshape(2, *sizes.shape)
+        low, high = np.maximum(low * 0, np.minimum(low, value - self.floor)), np.maximum(high, value + self.floor)
+        return np.stack([low, high]).reshape(2, *sizes.shape)
 
     def prediction_interval(self, sizes: Sequence[float] | float) -> np.ndarray:
         """Compute where the error of one new run at each size falls with 90%: (2, ...), low and high."""
@@ -578,7 +580,7 @@ def root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt((values**2).mean()))
 
 
-def ends(values: np.ndarray, level: float = LEVEL) -> np.ndarray:
+def ends(values: np.ndarray, level: float = COVERAGE) -> np.ndarray:
     """Compute the quantiles (2, ...) that leave out as much on either side, over the first axis."""
     return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
 
@@ -615,11 +617,11 @@ def fit_points(
     seeds: Sequence[int],
     chance: float | None = None,
     law: str = "auto",
-    limit: float = np.inf,
+    up_to: float = np.inf,
 ) -> Fit:
-    """Fit sizes up to `limit` like `fit_scaling_law`: no law for rising errors; ignore a chance below all errors."""
+    """Fit sizes `up_to` a limit like `fit_scaling_law`: no law for rising errors; ignore a chance below all errors."""
     points = np.array([sizes, errors, seeds], float)
-    within = points[0] <= limit
+    within = points[0] <= up_to
     fit = fit_runs(order_runs(*points[:2, within], points[2, within].astype(int)), law, chance)
     return replace(fit, held_back=points[:2, ~within])
 

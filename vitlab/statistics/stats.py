@@ -4,24 +4,19 @@ Two things would differ if a study were done again, the seeds (of the subset, th
 test items. Both are taken as random and crossed. Coverage, measured: docs/rules.md.
 """
 
+import hashlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-from vitlab.files import reading, replacing
-from vitlab.formatting import finite
-from vitlab.tasks.metrics import Metric, main_metric
 
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
 DRAWS = 2400
 OF_P = 2  # the same of p-values, which go together over sizes and so ask for farther tails
-Rows = list[dict[str, Any]]  # of a table, by column
 Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: mean cost, the metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
@@ -142,8 +137,8 @@ def vary_over_seeds(
     elif shared > 1:
         centered = [table[:shared] - table[:shared].mean(axis=0) for table in tables]
         together = (centered[0] * centered[1]).sum(axis=0) / (shared - 1)
-    limit = np.sqrt(variances[0] * variances[1])
-    together = np.clip(together, -limit, limit) * shared
+    most = np.sqrt(variances[0] * variances[1])
+    together = np.clip(together, -most, most) * shared
     counts = [len(table) for table in tables]
     parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
     spent = sum(float(part.sum()) ** 2 / spread.degrees for part, spread in zip(parts, (first, second), strict=True))
@@ -291,25 +286,38 @@ def weigh_ranks(finished: int, trials: int, best_of: int) -> np.ndarray:
     return np.array([math.comb(trials - rank, best_of - 1) / choices for rank in range(1, finished + 1)])
 
 
-def draw_luck(rows: Rows, metric: Metric, best_of: int) -> dict[tuple[str, int], np.ndarray]:
-    """Draw what other recipes would change for each model and size, in `Metric.compared`: mean 0, (DRAWS,).
+def draw_luck(
+    ranked: Mapping[tuple[str, int, int], Sequence[tuple[int, float]]], counts: Mapping[str, int], best_of: int
+) -> dict[tuple[str, int], np.ndarray]:
+    """Bootstrap the trials: change of the best-of-k metric of each model and size, mean 0, (DRAWS,).
 
-    Trials are drawn with replacement, of a model the same at all sizes and seeds. Without one that finished, nothing
-    changes.
+    `ranked` has by model, size and seed the number and the metric of each finished trial, the best on validation items
+    first; `counts` has the trials of each model. A model's draws have the same trials at all sizes and seeds.
     """
     shares, found = dict[str, np.ndarray](), dict[tuple[str, int], list[np.ndarray]]()
-    for model in dict.fromkeys(row["model"] for row in rows):
-        count = max(row["trial"] for row in rows if row["model"] == model)
+    for model, count in counts.items():
         drawn = np.random.default_rng([*model.encode()]).multinomial(count, np.full(count, 1 / count), DRAWS)
         shares[model] = drawn / count
-    for (model, size, *_), trials in group_trials(rows).items():
-        if ranked := rank_trials(trials, metric):
-            worse = 1 - shares[model][:, [row["trial"] - 1 for row in ranked]].cumsum(axis=1).clip(0, 1)
-            weights = -np.diff(worse**best_of, axis=1, prepend=1.0)
-            with np.errstate(invalid="ignore"):
-                drawn = weights @ [metric.compared(metric.value(row)) for row in ranked] / weights.sum(axis=1)
-            found.setdefault((model, size), []).append(np.nan_to_num(drawn - np.nanmean(drawn)))
+    for (model, size, _), trials in ranked.items():
+        numbers, values = zip(*trials, strict=True)
+        worse = 1 - shares[model][:, np.array(numbers) - 1].cumsum(axis=1).clip(0, 1)
+        weights = -np.diff(worse**best_of, axis=1, prepend=1.0)
+        with np.errstate(invalid="ignore"):
+            drawn = weights @ values / weights.sum(axis=1)
+        found.setdefault((model, size), []).append(np.nan_to_num(drawn - np.nanmean(drawn)))
     return {cell: np.mean(of_seeds, axis=0) for cell, of_seeds in found.items()}
+
+
+def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
+    """Draw uniform uint64 (N,) from keys, uint64 (N,), differently for each purpose.
+
+    It applies SplitMix64's finalizer (Steele, Lea and Flood, 2014, figure 19) to a key plus the purpose's hash.
+    """
+    drawn = keys + np.uint64(int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:8], "little"))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        drawn ^= drawn >> np.uint64(shift)
+        drawn *= np.uint64(factor)
+    return drawn ^ (drawn >> np.uint64(31))
 
 
 def add_variance(estimate: Estimate, variance: float, degrees: float) -> Estimate:
@@ -321,86 +329,9 @@ def add_variance(estimate: Estimate, variance: float, degrees: float) -> Estimat
     return replace(estimate, error=math.sqrt(total), degrees=total**2 / spent)
 
 
-def choose_trials(rows: Rows) -> Rows:
-    """Choose the trial of each model, size and seed that is best on validation; a run that is no trial stays."""
-    metric = main_metric(rows)
-    return [(rank_trials(trials, metric) or trials)[0] for trials in group_trials(rows).values()]
-
-
-def group_trials(rows: Rows) -> dict[tuple[Any, ...], Rows]:
-    """Group trials by model, size and seed; a run that is no trial is a group of its own."""
-    groups = dict[tuple[Any, ...], Rows]()
-    for row in rows:
-        alone = () if row.get("trial") else (len(groups),)
-        groups.setdefault((row["model"], row["train_size"], row["seed"], *alone), []).append(row)
-    return groups
-
-
-def rank_trials(trials: Rows, metric: Metric) -> Rows:
-    """Rank the trials that have a result, the best on validation items first, of equal ones that of the lower loss."""
-
-    def score(row: Mapping[str, Any]) -> tuple[float, float]:
-        value, loss = (finite(row.get(key)) for key in (metric.on_validation, "validation_loss"))
-        return math.inf if value is None else metric.lead(0.0, value), math.inf if loss is None else loss
-
-    return sorted((row for row in trials if metric.value(row) is not None), key=score)
-
-
-# ---- what a run gave on each test item
-
-
-@dataclass(frozen=True, eq=False)
-class Outcomes:
-    """The mean of each item's answers and their number; float32 and int32 (n,).
-
-    `key`: accuracy, exact_match or loss.
-    """
-
-    key: str
-    means: np.ndarray
-    counts: np.ndarray
-
-    def of_metric(self, metric: Metric, value: float) -> np.ndarray | None:
-        """Return values (n,) whose mean is a metric's and which vary as it does with the items; None for other metrics.
-
-        They are the metric's value plus each item's influence on it: an item counts by its answers, and perplexity is
-        the exponential of the loss.
-        """
-        if not self.counts.sum():
-            return None
-        mean = np.average(self.means, weights=self.counts)
-        # of perplexity the mean is the logarithm, of the normalised RMSE the square but for a factor
-        slopes = {("loss", "perplexity"): value, ("loss", "nrmse"): value / (2 * mean) if mean else 0.0}
-        slope = 1.0 if self.key == metric.key else slopes.get((self.key, metric.key))
-        if slope is None:
-            return None
-        return value + slope * self.counts / self.counts.mean() * (self.means - mean)
-
-
-def write_outcomes(path: Path, outcomes: Outcomes) -> None:
-    arrays = {"means": outcomes.means.astype(np.float32), "counts": outcomes.counts.astype(np.int32)}
-    with replacing(path) as file:
-        np.savez_compressed(file, allow_pickle=False, key=np.str_(outcomes.key), **arrays)
-
-
-def read_outcomes(path: Path) -> Outcomes | None:
-    """Read outcomes; None where there is no file. Raises UserError for a damaged file."""
-    if not path.is_file():
-        return None
-    advice = "its run is compared by its result alone; delete the run's folder and start again to have it back"
-    with reading(str(path), advice), np.load(path, allow_pickle=False) as arrays:
-        return Outcomes(str(arrays["key"]), arrays["means"], arrays["counts"])
-
-
-def same_outcomes(first: Outcomes, second: Outcomes) -> bool:
-    """Tell whether two runs gave the same on each test item, to the last bit."""
-    pairs = ((first.means, second.means), (first.counts, second.counts))
-    return first.key == second.key and all(np.array_equal(*pair) for pair in pairs)
-
-
 # ---- compute at equal accuracy
 
-COMPUTE_LEVEL = 0.9  # of the interval
+COSTS_COVERAGE = 0.9
 FEWEST_SEEDS = 3  # of every cell
 
 
@@ -442,7 +373,7 @@ def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float
         without = np.array([find_ratio(seed)[place] for seed in range(seeds)])
         finite = math.isfinite(ratio) and np.isfinite(without).all()
         error = math.sqrt((seeds - 1) * without.var()) if finite else math.inf
-        ends.append((ratio if finite else 0.0) + sign * quantile(seeds - 1, COMPUTE_LEVEL) * error)
+        ends.append((ratio if finite else 0.0) + sign * quantile(seeds - 1, COSTS_COVERAGE) * error)
     if not np.isfinite(ends).any():
         return None
     low, high = math.exp(ends[0]), math.exp(min(ends[1], 700)) if math.isfinite(ends[1]) else math.inf

@@ -21,7 +21,7 @@ from vitlab.data.base import Show, Split
 from vitlab.data.cache import keep_features
 from vitlab.data.images import decode
 from vitlab.models.base import before_head
-from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
+from vitlab.models.timm_adapter import create_pretrained, name_source, pretrained_cfg
 from vitlab.training.checkpoints import load_run, place_run
 from vitlab.training.load import fingerprint
 
@@ -80,7 +80,8 @@ def open_backbone(source: str, side: int) -> Backbone:
         model = create_pretrained(name, setting, "timm:NAME=FILE with a file of its weights, or a run", **options)
     data = timm.data.resolve_model_data_config(model)
     key = re.sub(r"[^\w.-]", "_", f"{name}-{side}" + (f"-{fingerprint(file)[:12]}" if file else ""))
-    return freeze(name, key, model, model, (side, side), data["mean"], data["std"])
+    named = name_source(source).removeprefix("timm:")
+    return freeze(named, key, model, model, (side, side), data["mean"], data["std"])
 
 
 def open_run(source: str) -> Backbone:

@@ -11,21 +11,21 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.formatting import count, significant, with_prefix
-from vitlab.studies.fit import FEWEST, FLATTEST, LARGEST_MISS, ends, root_mean_square
-from vitlab.studies.stats import DRAWS
+from vitlab.statistics.fit import FEWEST, FLATTEST, LARGEST_MISS, ends, root_mean_square
+from vitlab.statistics.stats import DRAWS
 
 NAMES, FEWEST_RUNS = ("A", "B", "E", "alpha", "beta", "exponent"), 10  # of L(N, D)
 DELTA, STEEPEST, LOWEST = 1e-3, 5.0, -20.0  # of the Huber loss; highest exponent; log E below the lowest log loss
-LEVELS, SLOPES = (-3.0, -1.5, -0.5), (0.1, 0.3, 0.7, 1.5)  # to start from: log terms below the log loss, exponents
+LOG_TERMS, SLOPES = (-3.0, -1.5, -0.5), (0.1, 0.3, 0.7, 1.5)  # to start from: log terms below the log loss, exponents
 FAR = 3.0  # times the lowest error of a budget: beyond it no well is a parabola
 KEPT, RESAMPLED = 8, 200  # starts that are searched to the end, draws of the runs
 
 
 @dataclass(frozen=True)
 class BestSize:
-    """The log of the size of the lowest error with a budget, with a 90% interval: `best` (3,).
+    """The log of the best size with a budget, with its 90% interval: `best` (3,).
 
-    A value at one of the `ends`, the logs of the smallest and the largest size, is not inside the sizes.
+    Clipped to the `ends`, the logs of the smallest and the largest tried size; clipped means open-ended.
     """
 
     budget: float
@@ -41,7 +41,7 @@ class BestSize:
         return np.exp(np.polyval(self.curve, np.log(params)))
 
     def describe(self) -> str:
-        """Describe it: `with 1.00 TFLOP at 140k parameters (90% interval 100k to 190k)`."""
+        """Describe the best size: `with 1.00 TFLOP at 140k parameters (90% interval 100k to 190k)`."""
         signs = ["below " if one <= self.ends[0] else "above " if one >= self.ends[1] else "" for one in self.best]
         value, low, high = (f"{sign}{count(np.exp(one))}" for sign, one in zip(signs, self.best, strict=True))
         place = f"at {value} parameters (90% interval {low} to {high})"
@@ -133,7 +133,7 @@ def fit_surface(params: np.ndarray, data: np.ndarray, losses: np.ndarray) -> Sur
 
     bounds = [(None, None), (None, None), (lowest + LOWEST, None), (0.0, STEEPEST), (0.0, STEEPEST)]
     search = lambda start, some: minimize(cost, start, (*some,), "L-BFGS-B", jac=True, bounds=bounds)  # noqa: E731
-    starts = np.array([*product(LEVELS, LEVELS, LEVELS, SLOPES, SLOPES)]) + np.array([lowest] * 3 + [0.0] * 2)
+    starts = np.array([*product(LOG_TERMS, LOG_TERMS, LOG_TERMS, SLOPES, SLOPES)]) + np.array([lowest] * 3 + [0.0] * 2)
     order = np.argsort([cost(start, *logs)[0] for start in starts])[:KEPT]
     best = min((search(start, logs) for start in starts[order]), key=lambda found: found.fun).x
     chosen = np.random.default_rng(0).integers(0, len(losses), (RESAMPLED, len(losses)))

@@ -6,7 +6,7 @@ import timm
 from PIL import Image
 from safetensors.torch import save_file
 
-from vitlab.analysis import backbones
+from vitlab.advice import backbones
 from vitlab.config import UserError
 from vitlab.data import cache
 
@@ -68,10 +68,12 @@ def test_a_damaged_file_of_features_is_computed_again(network, tmp_path):
     np.testing.assert_array_equal(backbones.compute_features(*given, lambda *_: None), before)
 
 
-def test_other_weights_have_features_of_their_own(network, tmp_path):
+def test_other_weights_have_features_and_a_name_of_their_own(network, tmp_path):
     save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "other.safetensors")
     other = backbones.open_backbone(f"timm:test_resnet={tmp_path / 'other.safetensors'}", 24)
-    assert other.key != backbones.open_backbone(network, 24).key
+    one = backbones.open_backbone(network, 24)
+    assert other.key != one.key
+    assert (other.name, one.name) == ("test_resnet=other.safetensors", "test_resnet=weights.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.reports.figures.test_metric import draw
 from vitlab.config import UserError, compose, resolved
 from vitlab.config.schema import DescribeConfig
-from vitlab.studies.compute import find_best_sizes, fit_surface
+from vitlab.statistics.surfaces import find_best_sizes, fit_surface
 
 PUBLISHED = {  # value, standard error: table 1 of Besiroglu et al.
     "A": (482.01, 124.58),
