@@ -144,7 +144,7 @@ def test_a_run_that_goes_on_from_one_of_a_smaller_budget_ends_as_one_that_does_n
         expected = train_run(config, whole := tmp_path / f"whole-{steps}")
         shared = {14: 1, 24: 7}.get(steps, 0) if early else shared
         assert (found["shared_steps"], expected["shared_steps"]) == (shared, 0)
-        same = ("validation_slope", "kept_step", *RESULT)
+        same = ("kept_step", *RESULT)
         assert [found.get(key) for key in same] == [expected.get(key) for key in same]
         for name in ("last.ckpt", "best.ckpt") if keep else ("last.ckpt",):
             one, other = (read_checkpoint(folder / "checkpoints" / name) for folder in (folders[steps], whole))

@@ -40,8 +40,7 @@ TIMES = ("wall_s", "train/images_per_s")
 # keys of a result that say where and when: `list_changes` compares the settings and the environment
 CIRCUMSTANCES = {"run", "id", "settings", "environment", "precision", "finished_at", "wandb", "shared_steps"}
 CIRCUMSTANCES |= {"wall_s", "images_per_s", "probe_s", "mfu"}
-# computed from numbers that are compared, by steps that rounding may move: counts of items, a slope of logarithms
-DERIVED = ("by_class", "validation_slope")
+DERIVED = ("by_class",)  # counts of items, which rounding may move
 EXIT_CODES = {"equal": 0, "rounding": 0, "incomplete": 3, "differs": 3}
 
 
@@ -192,7 +191,7 @@ def compare(
     is_exact = not differences
     is_equal = is_exact or (same and all(each.is_rounding for each in differences))
     if now and is_equal:
-        skipped = {*(() if is_exact else DERIVED), *(["validation_slope"] if shared else ())}
+        skipped = {*(() if is_exact else DERIVED)}
         found["left_out"] = [key for key in then if key not in CIRCUMSTANCES and (key in skipped or key not in now)]
         others = list(compare_values(then["steps"], {key: then.get(key) for key in now}, now, CIRCUMSTANCES | skipped))
         found["compared"].append("result")

@@ -455,7 +455,7 @@ FREE = (  # settings in which runs of one model and size may differ, as in their
     "run name id run_id run_name run_uuid dir path folder output output_dir log_dir logging_dir save_dir work_dir"
     " checkpoint_dir experiment_name exp_name experiment_id artifact_uri hub_model_id url host hostname pid time date"
     " timestamp created start_time end_time runtime _runtime _timestamp wall_s images_per_s source status state notes"
-    " tags user sweep runname data_seed split_seed calibration_error validation_slope limit train_sample_accuracy"
+    " tags user sweep runname data_seed split_seed calibration_error undertrained train_sample_accuracy"
     " train_sample_loss"
 )
 FREE = (*NAMES["seed"], *FREE.split())

@@ -209,12 +209,11 @@ def test(run: Run) -> Tested:
 
 
 def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
-    """Compute columns of results.csv that tell whether data or budget limit a run; reads no test data.
+    """Compute columns of results.csv that tell whether a run is undertrained; reads no test data.
 
     `validation_NAME` and `train_sample_NAME` are the metrics of the kept weights, on the validation items (also
     metrics of texts that the model writes) and on a fixed, stratified sample of the run's own training items without
-    augmentation. `validation_slope` is the fall of the log validation error (of the loss without an accuracy) for each
-    doubling of the steps, over the last quarter.
+    augmentation.
     """
     task, split, indices = run.trained, run.trained.train, run.indices
     sample = indices[subset(split.labels[indices], min(SAMPLE, len(task.validation)), seed=0)]
@@ -223,15 +222,4 @@ def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
         found = run.evaluate(task.validation, detailed=True).compute()
         validation = {name: float(value) for name, value in found.items() if not value.ndim} | validation
     columns = {f"validation_{name}": value for name, value in validation.items()}
-    columns |= {f"train_sample_{name}": float(value) for name, value in fitted.items()}
-    key = "validation/accuracy" if "accuracy" in validation else "validation/loss"
-    begin = max(0.75 * run.last_step, run.fork + 1)
-    late = [row for row in run.files.metrics() if row.get(key) is not None and row["step"] >= begin]
-    if len(late) > 1:
-        lowest = 0.5 / len(task.validation)
-        first, last = (
-            math.log(max(1 - row[key] if key == "validation/accuracy" else row[key], lowest))
-            for row in (late[0], late[-1])
-        )
-        columns["validation_slope"] = (first - last) / math.log2(late[-1]["step"] / late[0]["step"])
-    return columns
+    return columns | {f"train_sample_{name}": float(value) for name, value in fitted.items()}

@@ -14,7 +14,7 @@ from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.files import RunFiles
 
 RESULT = {"run": "again", "model": "m", "train_size": 100, "seed": 0, "steps": 6, "accuracy": 0.75, "error": 0.25}
-RESULT |= {"loss": 0.5, "macro_f1": 0.74, "train_loss": 0.4, "validation_accuracy": 0.8, "validation_slope": 0.01}
+RESULT |= {"loss": 0.5, "macro_f1": 0.74, "train_loss": 0.4, "validation_accuracy": 0.8}
 RESULT |= {"study": "", "status": "finished", "by_class": {"a": [3, 4], "b": [0, 0]}}
 RESULT |= {"wall_s": 1.0, "images_per_s": 9.0, "finished_at": "2026-01-01", "environment": {}, "wandb": None}
 ROWS = [
@@ -74,7 +74,7 @@ def test_an_unchanged_run_is_equal_wherever_and_whenever_it_was_trained(pair, ca
     ("key", "value"),
     [
         *[("accuracy", 0.95), ("error", 0.05), ("loss", 0.5000001), ("macro_f1", 0.9), ("train_loss", 0.1)],
-        *[("validation_accuracy", 0.81), ("validation_slope", 0.02), ("by_class", {"a": [4, 4], "b": [0, 0]})],
+        *[("validation_accuracy", 0.81), ("by_class", {"a": [4, 4], "b": [0, 0]})],
         *[("accuracy", None), ("steps", 5), ("train_size", 200), ("status", "diverged")],
     ],
 )
@@ -139,14 +139,14 @@ def change_rows(files, **factors):
 
 def test_rounding_is_small_in_every_number_and_of_the_same_configuration(pair, capsys):
     change_rows(pair[0], train__loss=1 + 1e-6, train__grad_norm=1 + 1e-5)
-    write_json(pair[0].result_path, RESULT | {"loss": 0.50001, "validation_slope": 0.02})
+    write_json(pair[0].result_path, RESULT | {"loss": 0.50001})
     found = answer(pair)
     assert (found["verdict"], found["from_step"], found["differs"]) == ("rounding", 3, "train/loss")
     assert (found["largest"], found["largest_of"]) == (pytest.approx(2e-5, rel=0.01), "loss")
-    assert found["left_out"] == ["validation_slope", "by_class", "weights"]
+    assert found["left_out"] == ["by_class", "weights"]
     lines = said(pair, capsys)
     assert lines[0] == "then: equal within rounding (rows, result, test outcomes, generated texts, tokenizer)"
-    assert lines[1] == "  not compared: validation_slope, by_class, weights"
+    assert lines[1] == "  not compared: by_class, weights"
     assert lines[2].startswith("  first difference at step 3: train/loss 1.50000")
     assert lines[2].endswith(" then, 1.5 now, relative 1e-06")
     assert lines[3] == "  largest difference: loss, relative 2e-05"
@@ -212,6 +212,6 @@ def test_a_trial_that_diverged_has_neither_weights_nor_outcomes(pair):
 
 
 def test_a_run_that_another_run_began_was_evaluated_at_other_steps(pair):
-    write_json(pair[0].result_path, RESULT | {"shared_steps": 3, "validation_slope": 0.5})
+    write_json(pair[0].result_path, RESULT | {"shared_steps": 3})
     write_rows(pair[0], [ROWS[0], {"step": 2, "validation/loss": 4.0}, *ROWS[2:]])
-    assert (answer(pair)["verdict"], answer(pair)["left_out"]) == ("equal", ["validation_slope"])
+    assert (answer(pair)["verdict"], answer(pair)["left_out"]) == ("equal", [])
