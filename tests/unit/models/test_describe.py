@@ -160,4 +160,4 @@ def test_position_embeddings_are_drawn_before_any_training(tmp_path):
     assert {path.stem for path in paths} == {"position_table", "position_distance", "position_similarity"}
     assert all(path.stat().st_size > 1000 for path in paths)
     with pytest.raises(UserError, match="model=gpt_nano adds no position embeddings"):
-        draw_positions(compose(DescribeConfig, ["model=gpt_nano"]), tmp_path)
+        draw_positions(compose(DescribeConfig, ["model=gpt_nano"]), tmp_path / "other")
