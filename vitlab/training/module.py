@@ -13,6 +13,11 @@ from vitlab.tasks.base import fill
 from vitlab.training.optim import build_optimizer, build_schedule
 from vitlab.training.run import Run
 
+# Independent streams of random numbers, so that adding draws in one does not shift another. First weights: torch's
+# generator with the run's seed; the subset: `subset_seed`; items: the seed and the epoch; steps: `step_seed`.
+SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
+PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator takes 32 bits of a seed
+
 
 class TrainingModule(L.LightningModule):
     """Trains a run's model on its task for the run's optimizer steps.
@@ -42,9 +47,11 @@ class TrainingModule(L.LightningModule):
         checkpoint["classes"] = list(self.task.classes)
         checkpoint["scale"] = self.task.scale
 
-    def find_seed(self, use: Literal["dropout", "augmentation"], number: int) -> int:
-        """Compute the seed of a use of random numbers at this step, for the `number`-th part of this process."""
-        return step_seed(self.run.config.seed, self.global_step, use, part=self.part.number * self.accumulate + number)
+    def step_seed(self, use: Literal["dropout", "augmentation"], number: int) -> int:
+        """Compute the seed of a use at this step, for this process's `number`-th part; dropout's is also for depth."""
+        part = self.part.number * self.accumulate + number
+        seed = self.run.config.seed * SEED_STRIDE + self.global_step + part * PART_STRIDE
+        return ~seed if use == "augmentation" else seed
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self.accumulate > 1:
@@ -59,7 +66,10 @@ class TrainingModule(L.LightningModule):
         counts = self.add_devices(sum(self.task.count_targets(part) for part in parts)).clamp(min=1)
         losses: list[Tensor] = []
         for number, part in enumerate(parts):
-            seed_dropout(self.find_seed("dropout", number), self.device)
+            # torch.manual_seed would keep a traceback for each missing kind of device
+            torch.default_generator.manual_seed(seed := self.step_seed("dropout", number))
+            if self.device.type == "cuda":
+                torch.cuda.manual_seed(seed)
             loss = (self.task.loss(self.model, part) / counts).sum()
             losses.append(loss.detach())
             loss = loss * self.part.count  # DDP takes the mean of the devices' gradients
@@ -71,7 +81,7 @@ class TrainingModule(L.LightningModule):
 
     def prepare(self, batch: Any, number: int) -> Any:
         """Prepare the `number`-th part of the batch that this process read: augment and normalize it."""
-        generator = torch.Generator(self.device).manual_seed(self.find_seed("augmentation", number))
+        generator = torch.Generator(self.device).manual_seed(self.step_seed("augmentation", number))
         rows = [Part(number, self.accumulate).of(each) for each in batch]
         with torch.autocast(self.device.type, enabled=False):  # bfloat16 is too coarse for the positions of pixels
             return self.task.prepare(rows, generator)
@@ -111,14 +121,12 @@ class TrainingModule(L.LightningModule):
             norm = nn.utils.get_total_norm([p.grad for p in self.trained if p.grad is not None])
         return norm
 
-    def on_validation_epoch_start(self) -> None:
-        self.metrics.reset()
-
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         fill(self.metrics, self.task.measure(self.run.model, self.task.prepare(batch)))
 
     def on_validation_epoch_end(self) -> None:
         self.validation = {name: float(value) for name, value in self.metrics.compute().items()}
+        self.metrics.reset()
         self.evaluated_step = self.global_step
         named = {f"validation/{name}": value for name, value in self.validation.items()}
         self.log_dict(named)
@@ -130,22 +138,3 @@ class TrainingModule(L.LightningModule):
         width = vars(self.run.config.model).get("width")  # for the schedule noam
         scheduler = build_schedule(optimizer, self.recipe, self.run.steps, width)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
-
-
-def seed_dropout(seed: int, device: torch.device) -> None:
-    """Seed a device for dropout. torch.manual_seed would keep a traceback for each missing kind of device."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-
-
-# each use of random numbers has a stream of its own, so that no use moves another's: first weights torch's generator
-# with the run's seed, the subset `subset_seed`, the order of items the seed and the epoch, the steps `step_seed`
-SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
-PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator takes 32 bits of a seed
-
-
-def step_seed(seed: int, step: int, use: Literal["dropout", "augmentation"], part: int = 0) -> int:
-    """Return the seed of a use at a step, for the batch's `part`-th part; stochastic depth uses the dropout seed."""
-    number = seed * SEED_STRIDE + step + part * PART_STRIDE
-    return ~number if use == "augmentation" else number

@@ -87,7 +87,7 @@ def test_what_a_part_draws_depends_on_its_number_in_the_batch_not_on_who_compute
         half = [Part(device, 2).of(rows) for rows in batch]
         shared, _ = build_module([*VIT, *AUGMENTED, "trainer.accumulate=2"], images(), Ranks(device, 2))
         for number in range(2):
-            assert shared.find_seed("dropout", number) == alone.find_seed("dropout", 2 * device + number)
+            assert shared.step_seed("dropout", number) == alone.step_seed("dropout", 2 * device + number)
             for own, expected in zip(shared.prepare(half, number), parts[2 * device + number], strict=True):
                 assert torch.equal(own, expected)
     again = alone.prepare([rows[:3].repeat(4, *[1] * (rows.ndim - 1)) for rows in batch], 1)
