@@ -6,7 +6,6 @@ import math
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,8 @@ from vitlab.commands.arguments import CommandParser, non_empty_path, positive_in
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.config.identity import count_parts, identity
 from vitlab.console import Console
-from vitlab.data.opening import open_data
+from vitlab.data.opening import open_data, progress_bar
 from vitlab.formatting import plural
-from vitlab.studies.status import Display, RunState, StudyStatus
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import Progress, RunFiles, source_of
 from vitlab.training.launch import Stopping
@@ -96,19 +94,17 @@ def train_again(
 
     refuse_other_source(source_of(config.init), files)
     console, stopping, taken = Console(stderr=True), Stopping(folder.parent), itertools.count(1)
-    state = RunState(files.folder.name, config.model.name, 0, "running")
     with keep_process_settings():
         run = Run(config, open_data(config.data, console), folder)
-        with Display(console) as shown, stopping:
+        with progress_bar(console) as shown, stopping:
 
-            def report(value: Progress | None = None) -> None:
-                shown.show(StudyStatus([replace(state, progress=value)]))
+            def report(far: Progress) -> None:
+                shown(files.folder.name, far.step, far.steps)
 
             def stop() -> bool:
                 return next(taken) == steps or stopping.requested
 
             try:
-                report()
                 return run, train_and_test(run, None, Hooks(report, stop, analyze=lambda _: None))
             except Interrupted:
                 if stopping.requested:

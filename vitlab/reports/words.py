@@ -5,6 +5,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -116,6 +117,7 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 # ---- sentences
 
 
+@lru_cache(1)  # page, terminal and W&B ask for that of one study
 def headline(results: Results) -> tuple[str, str]:
     """Say in at most WIDTH characters what the study found, then the rest: numbers, crossover, limits of the cells."""
     first, *rest = say_result(results)
@@ -363,6 +365,7 @@ class SizeTable(NamedTuple):
     note: str
 
 
+@lru_cache(1)
 def make_size_table(results: Results) -> SizeTable:
     """Make a column per model, `84.2 ± 0.6% (more data)`, in brackets what would help; last, the best model's lead."""
     metric, rows, by_model = results.metric, results.rows, results.by_model
