@@ -402,7 +402,7 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> None:
     show(results, errors)
 
 
-def show(results: "Results", failed: Mapping[str, str]) -> None:
+def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
     """Print a study's findings, why runs of this start failed, and where the files are."""
     from vitlab.reports.provenance import advise_tuning
     from vitlab.reports.wandb import WAITING, list_uploads
@@ -413,7 +413,7 @@ def show(results: "Results", failed: Mapping[str, str]) -> None:
         print_table(make_size_table(results))
     for text in filter(None, [*headline(results), advise_tuning(results)]):
         console.print(escape(text), highlight=False)
-    for run, error in failed.items():
+    for run, error in (failed or {}).items():
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)
     console.say(f"report   {files.report_path}")
     console.say(f"results  {files.results_path}")

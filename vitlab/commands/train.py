@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +10,10 @@ from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose, raise_all
 from vitlab.config.schema import TrainerConfig
 from vitlab.console import Console
-from vitlab.data.opening import open_data
+from vitlab.data.opening import open_data, progress_bar
 from vitlab.hardware import Launched, find_launched
 from vitlab.studies.claims import hold
 from vitlab.studies.grid import name_run
-from vitlab.studies.status import Display, RunState, StudyStatus
 from vitlab.tasks.metrics import METRICS
 from vitlab.training.files import RunFiles, source_of, source_problems
 from vitlab.training.launch import Stopping
@@ -93,18 +91,16 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
         from vitlab.training.loop import Diverged, Interrupted
 
     console, stopping = Console(stderr=True), Stopping()
-    run = RunState(folder.name, config.model.name, 0, "running")
     try:
         with join_ranks(launched) as ranks:
-            open_data(config.data, console)  # with its progress, before the board takes the terminal
+            open_data(config.data, console)  # with its own progress, before the run's
             if ranks.size > 1:
                 console.print(f"training on {ranks.size} devices", highlight=False)
-            with hold(folder) as claim, Display(console) as shown, stopping:
+            with hold(folder) as claim, progress_bar(console) as shown, stopping:
 
-                def progress(value: "Progress | None" = None) -> None:
-                    shown.show(StudyStatus([replace(run, progress=value)]))
+                def progress(far: "Progress") -> None:
+                    shown(f"{folder.name} {far.note}".rstrip(), far.step, far.steps)
 
-                progress()
                 options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked}
                 result = run_experiment(config, claim, ranks=ranks, **options)
     except Interrupted:

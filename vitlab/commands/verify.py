@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,10 +14,9 @@ from vitlab.commands.arguments import CommandParser, non_empty_path, positive_in
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.config.identity import count_parts, identity
 from vitlab.console import Console
-from vitlab.data.opening import open_data
+from vitlab.data.opening import open_data, progress_bar
 from vitlab.files import read_json
 from vitlab.formatting import cut_names, plural
-from vitlab.studies.status import Display, RunState, StudyStatus
 from vitlab.training.files import RETRAINED, Progress, RunFiles, source_of
 from vitlab.training.launch import Stopping
 
@@ -108,20 +106,18 @@ def train_again(
 
     refuse_other_source(source_of(config.init), files)
     console, stopping = Console(stderr=True), Stopping(folder.parent)
-    state = RunState(files.folder.name, config.model.name, 0, "running")
     with keep_process_settings():
         run = start_run(plan_run(config, open_data(config.data, console)), folder)
-        with Display(console) as shown, stopping:
+        with progress_bar(console) as shown, stopping:
 
-            def report(value: Progress | None = None) -> None:
-                shown.show(StudyStatus([replace(state, progress=value)]))
+            def report(far: Progress) -> None:
+                shown(files.folder.name, far.step, far.steps)
 
             def stop() -> bool:
                 is_there = steps and max((row["step"] for row in run.files.metrics()), default=0) >= steps
                 return bool(is_there) or stopping.requested
 
             try:
-                report()
                 train_and_test(run, None, Hooks(report, stop, analyze=lambda _: None))
                 return run, None if steps else run.files.result()
             except Interrupted:

@@ -4,6 +4,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -111,6 +112,7 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 # ---- sentences
 
 
+@lru_cache(1)  # page, terminal and W&B ask for that of one study
 def headline(results: Results) -> tuple[str, str]:
     """Say in at most WIDTH characters what the study found, then the rest: numbers, crossover, limits of the cells."""
     first, *rest = say_result(results)
@@ -328,6 +330,7 @@ class SizeTable(NamedTuple):
     note: str
 
 
+@lru_cache(1)
 def make_size_table(results: Results) -> SizeTable:
     """Make a column per model, `84.2 ± 0.6% (more steps)` if undertrained; last, the best model's lead."""
     metric, rows, by_model = results.metric, results.rows, results.by_model

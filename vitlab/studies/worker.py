@@ -79,9 +79,6 @@ class Study:
             executor = read_yaml(self.files.config_path).get("executor") or {}
             self.retries = executor.get("retries", ExecutorConfig.retries)
 
-    def list_missing(self, run: Training) -> list[str]:
-        return list_missing(run.files, run.config, self.data_hash)
-
     def find_free(self, stop: Callable[[], bool]) -> Training | None:
         """Find the smallest run that lacks something, has not failed and has no other worker.
 
@@ -102,7 +99,7 @@ class Study:
                     others = ((variant, *key[1:]) for variant in shorter)
                     shorter = [self.files.run(name_run(*other)) for other in others if other in keys]
                 run = Training(files, spec.config, settled, shorter)
-                if stamp is not None and not self.list_missing(run):
+                if stamp is not None and not list_missing(files, spec.config, self.data_hash):
                     self.ended[files.folder.name] = stamp
                     continue
                 if (claim := read_claim(files.folder)) is None or claim.is_dead:
@@ -135,8 +132,8 @@ def work(
     os.chdir(study.files.start_folder())  # relative paths in configurations are meant from there
     while not stop() and (run := study.find_free(stop)):
         with contextlib.suppress(Held, ClaimLost), hold(run.files.folder) as claim:
-            if not study.list_missing(run) or run.files.error_path.exists():  # another worker has ended it since
-                continue
+            if run.files.error_path.exists() or not list_missing(run.files, run.config, study.data_hash):
+                continue  # another worker has ended it since
             if (died := claim.number - 1) > study.retries:
                 why = f"its process was ended {died} times (out of memory?); executor.retries={study.retries}"
                 run.files.write_error(why)
