@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +97,12 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
             if ranks.size > 1:
                 console.print(f"training on {ranks.size} devices", highlight=False)
             with hold(folder) as claim, progress_bar(console) as shown, stopping:
+                said: dict[str, float] = {}
 
                 def progress(far: "Progress") -> None:
+                    if far.validation != said:
+                        said.update(far.validation)
+                        console.say(f"validation by step {far.step:,}: {', '.join(list_metrics(said))}")
                     shown(f"{folder.name} {far.note}".rstrip(), far.step, far.steps)
 
                 options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked}
@@ -122,11 +126,8 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
 def show(result: dict[str, Any], files: RunFiles) -> None:
     """Print the metrics and the places of the files on stdout."""
     console = Console()
-    compared = [m for m in METRICS if m.is_compared and m.key != "loss"]
-    metrics = {m.key: m.text(m.value(result)) for m in compared if m.value(result) is not None}
-    shown = ("loss", "train_loss", "images_per_s", "mfu", "wall_s")
-    metrics |= {k: f"{result[k]:.4g}" for k in shown if result.get(k)}
-    texts = [f"{name} {value}" for name, value in metrics.items()]
+    shown = ("train_loss", "images_per_s", "mfu", "wall_s")
+    texts = [*list_metrics(result), *(f"{key} {result[key]:.4g}" for key in shown if result.get(key))]
     console.say(f"{result['run']}: {', '.join(texts)} ({result['params']:,} parameters, {result['budget']})")
     console.say(f"files    {files.folder}")
     tracked = result.get("wandb") or {}
@@ -134,3 +135,9 @@ def show(result: dict[str, Any], files: RunFiles) -> None:
         console.say(f"W&B      wandb sync {files.folder}/wandb/latest-run")
     elif tracked.get("url"):
         console.say(f"W&B      {tracked['url']}")
+
+
+def list_metrics(values: Mapping[str, Any]) -> list[str]:
+    """List the metrics that are compared, as texts, with the loss last."""
+    compared = sorted((m for m in METRICS if m.is_compared), key=lambda m: m.key == "loss")
+    return [f"{m.key} {m.text(m.value(values))}" for m in compared if m.value(values) is not None]
