@@ -11,8 +11,8 @@
     uv run --with matplotlib python scripts/make.py characters
 
 readme: docs/report.png (the top of the first study's report.html, through headless Chromium), docs/crossover.png and
-docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png (attention distance); prints
-their tables in Markdown. analyses and pages: docs/analyses/*.png, by the commands of docs/analyses.md. budgets:
+docs/fashion.png (their accuracy against the training-set size), docs/attention_distance.png and docs/fashion-heads.png
+(attention distance); prints their tables in Markdown. analyses and pages: docs/analyses/*.png, by the commands of docs/analyses.md. budgets:
 docs/budgets.png, the error against the size on one set, with fixed steps and with fixed epochs. models: prints the
 table of docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the
 twelve text fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and
@@ -105,6 +105,8 @@ def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 2
     with launch_chromium() as chromium:
         browser = Browser(chromium)
         browser.open(page, width=WIDTH, height=height)
+        if parts != "body *":  # parts of a fold, too
+            browser.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
         browser.run("""new Promise((done) => {
             const shown = () => [...document.querySelectorAll('.plot')].filter((plot) => plot.offsetParent);
             const drawn = () => shown().every((plot) => plot.querySelector('svg'));
@@ -134,6 +136,7 @@ def make_readme(arrow: str = "runs/arrow", fashion: str = "runs/fashion") -> Non
     screenshot(load_results(arrow).files.report_path, DOCS / "report.png")
     for study, figure, name in (
         (arrow, "error_against_size", "crossover"),
+        (arrow, "attention_distance-ViT", "attention_distance"),
         (fashion, "accuracy_against_size", "fashion"),
         (fashion, "attention_distance-vit_mini", "fashion-heads"),
     ):
