@@ -12,7 +12,8 @@
 
 readme: docs/report.png (the top of the first study's report.html, through headless Chromium), docs/crossover.png and
 docs/fashion.png (their accuracy against the training-set size), docs/attention_distance.png and docs/fashion-heads.png
-(attention distance); prints their tables in Markdown. analyses and pages: docs/analyses/*.png, by the commands of docs/analyses.md. budgets:
+(attention distance), of the studies that are there; prints their tables in Markdown. analyses and pages:
+docs/analyses/*.png, by the commands of docs/analyses.md. budgets:
 docs/budgets.png, the error against the size on one set, with fixed steps and with fixed epochs. models: prints the
 table of docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the
 twelve text fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and
@@ -127,7 +128,8 @@ def make_readme(arrow: str = "runs/arrow", fashion: str = "runs/fashion") -> Non
     from vitlab.reports.words import headline, make_size_table
     from vitlab.studies.results import load_results
 
-    for study in (arrow, fashion):
+    studies = [study for study in (arrow, fashion) if Path(study).exists()]
+    for study in studies:
         results = load_results(study)
         table = make_size_table(results)
         for line in (table.header, ["---:"] * len(table.header), *table.body):
@@ -140,8 +142,9 @@ def make_readme(arrow: str = "runs/arrow", fashion: str = "runs/fashion") -> Non
         (fashion, "accuracy_against_size", "fashion"),
         (fashion, "attention_distance-vit_mini", "fashion-heads"),
     ):
-        picture = Image.open(Path(study) / "figures" / f"{figure}.png").convert("RGB")
-        picture.quantize(64).save(DOCS / f"{name}.png", optimize=True)
+        if study in studies:
+            picture = Image.open(Path(study) / "figures" / f"{figure}.png").convert("RGB")
+            picture.quantize(64).save(DOCS / f"{name}.png", optimize=True)
 
 
 def make_analyses() -> None:
