@@ -81,7 +81,7 @@ def test_a_study_leaves_the_files_of_the_contract(study):
         kept = [r["validation/accuracy"] for r in commands.wandb_history(run) if "validation/accuracy" in r]
         assert kept == [pytest.approx(trained, abs=1e-6)]
         assert (run / "analysis" / "attention_distance.json").exists() == (row["family"] == "vit")
-    assert (folder / "report.html").stat().st_size > 1_000_000
+    assert (folder / "report.html").stat().st_size > 900_000
     assert {path.name for path in (folder / "figures").iterdir()} >= {
         *(f"accuracy_against_size.{kind}" for kind in ("svg", "png")),
         "samples.json",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitlab.config import raise_all
+from vitlab.config import UserError, raise_all
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Show
 from vitlab.data.images import imagefolder, tables
@@ -83,5 +83,7 @@ def list_table_pictures(config: DataConfig, progress: Show) -> Pictures:
     names = [row[config.group] if config.group else f"{file.digest}" for row, file in zip(rows, files, strict=True)]
     groups, held_out = np.unique(names, return_inverse=True)[1], None
     if config.split:
-        held_out = np.isin(np.arange(len(rows)), tables.divide(config, rows, labels, groups)["test"])
+        held_out = tables.read_parts(config, rows) == "test"
+        if held_out.all() or not held_out.any():
+            raise UserError(f"data.split={config.split}: leaves no picture for training or for the test; give both")
     return Pictures(root, files, labels, classes, groups, held_out, config.bits)

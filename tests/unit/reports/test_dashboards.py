@@ -128,7 +128,7 @@ def test_the_workspace_shows_the_runs_of_this_study_alone(written):
 
 def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(written):
     read = report_of(written)
-    assert read.description.startswith("Undecided (one seed): ResNet ahead of ViT by ")
+    assert read.description.startswith("Undecided (one seed): resnet_nano ahead of vit_nano by ")
     text = next(block.text for block in read.blocks if isinstance(block, wr.MarkdownBlock))
     assert text.strip() == (written.folder / "tables" / "results.md").read_text().strip()
     assert set(panels_of(read)) == set(panels_of(workspace_of(written)))

@@ -104,7 +104,7 @@ def test_a_run_waits_runs_fails_runs_again_is_finished_and_is_added_to(tmp_path)
         assert read_state(tmp_path).state == "running", "while something is added"
     finished = read_state(tmp_path)
     assert (finished.state, finished.result) == ("finished", RESULT)
-    files.write_config({"analyses": ["cka"], "probes": []})
+    files.write_config(dict.fromkeys(("model", "data", "task", "recipe", "seed")) | {"analyses": ["cka"], "probes": []})
     for asked, state in (([], "finished"), (["cka"], "finished"), (["cka", "rollout"], "waiting")):
         variants = {"a": {"analyses": asked, "probes": [], "task": {}}}
         assert StatusReader(StudyFiles(tmp_path), variants).read_run("a", 7, 0).state == state

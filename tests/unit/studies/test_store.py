@@ -177,7 +177,7 @@ def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, 
     files = StudyFiles(tmp_path)
     files.add_start(*start(["m"], [7], [0]))
     run = files.run("m-n7-s0")
-    run.write_config({"seed": 0})
+    run.write_config(dict.fromkeys(("model", "data", "task", "recipe", "seed")))
     run.result_path.write_bytes(content)
     assert files.finished_rows() == []
     assert list_missing(run, {"analyses": [], "probes": [], "task": {}}) == ["training"]

@@ -38,7 +38,7 @@ def slow(before, seconds):
 
 def test_planted_delays_are_found_where_they_are(make_plan, monkeypatch):
     monkeypatch.setattr(ImageTask, "loss", slow(ImageTask.loss, STEP))
-    monkeypatch.setattr(ImageTask, "update", slow(ImageTask.update, EVALUATION))
+    monkeypatch.setattr(ImageTask, "measure", slow(ImageTask.measure, EVALUATION))
     plan = make_plan("budget.steps=1000", "trainer.accumulate=2", "trainer.checkpoint_activations=true")
     monkeypatch.setitem(vars(plan.task.test), "read", None)  # what is forecast looks at no test data
     found = timing.time_run(plan, plan.specs[0])

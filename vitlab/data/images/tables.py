@@ -218,6 +218,17 @@ def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[
     return {text: [text] for text in texts}
 
 
+def read_parts(config: ImageTableConfig, rows: Sequence[Row]) -> np.ndarray:
+    """Read the split of each picture, (N,), from the column `split`. Raises UserError for a group in two splits."""
+    named, home, problems = name_splits({row[config.split] for row in rows}), {}, {}
+    parts = np.array([named[row[config.split]] for row in rows])
+    for part, name in zip(parts, [row[config.group] for row in rows] if config.group else (), strict=False):
+        if home.setdefault(name, part) != part:
+            problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
+    raise_all([*problems][:SHOWN])
+    return parts
+
+
 def split_rows(config: ImageTableConfig, rows: Sequence[Row], whole: Split) -> dict[str, Split]:
     """Split the pictures by the column `split`, else hold out a share of each class.
 
@@ -227,12 +238,7 @@ def split_rows(config: ImageTableConfig, rows: Sequence[Row], whole: Split) -> d
         why, held = f"data.test_share={config.test_share}", hold_out(whole, config.test_share, config.seed)
         splits = dict(zip(("train", "test"), held, strict=True))
     else:
-        named, home, problems = name_splits({row[config.split] for row in rows}), {}, {}
-        parts, why = np.array([named[row[config.split]] for row in rows]), f"data.split={config.split}"
-        for part, name in zip(parts, [row[config.group] for row in rows] if config.group else (), strict=False):
-            if home.setdefault(name, part) != part:
-                problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
-        raise_all([*problems][:SHOWN])
+        why, parts = f"data.split={config.split}", read_parts(config, rows)
         splits = {part: take_items(whole, np.flatnonzero(parts == part)) for part in SPLITS if part in parts}
     if not all(len(splits.get(part, ())) for part in ("train", "test")):
         raise UserError(f"{why}: of {len(rows)} pictures none is left for training or for the test; give more")

@@ -123,14 +123,14 @@ def test_pictures_beyond_1_mb_of_maps_are_left_out(few_runs, tmp_path, monkeypat
 # ---- the report's links, and names with markup
 
 
-def test_the_report_links_what_there_is_and_says_what_a_resnet_lacks(few_runs):
+def test_the_report_links_what_there_is(few_runs):
     found = Page(few_runs.report_path.read_text())
     addresses = [a["href"] for a in found.all("a") if a.get("href", "").startswith(("attention/", "compare", "resnet"))]
     there = [unquote(address) for address in addresses]
     assert {f"attention/{FOUR}.html", f"attention/{EVIL_RUN}.html", "compare.html"} <= set(there)
     assert f"{RESNET}/analysis/receptive_field.png" in there
     assert all((few_runs.folder / address).exists() for address in there)
-    assert "has no attention over patches." in found.text
+    assert "no attention" not in found.text
     assert not (few_runs.folder / "attention" / f"{RESNET}.html").exists()
 
 
