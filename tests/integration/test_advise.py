@@ -4,9 +4,7 @@ import json
 import re
 import shlex
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -243,17 +241,6 @@ def test_a_network_with_the_weights_of_a_file_is_named_by_the_file_too(photos, t
     done = vitlab(*words, ",".join(f"timm:test_resnet={path}" for path in sources))
     assert done.returncode == 2
     assert f"{sources[1]}: has the name of timm:test_resnet={sources[0]}; rename one of them" in done.stderr
-
-
-def test_a_network_whose_features_leave_no_time_to_compare_is_left_out(monkeypatch):
-    """Of 960 pictures, ten seconds each 32, three quarters of the time are too few for five minutes."""
-    for hours, fits in ((0.2, True), (0.1, False)):
-        clock = iter((10, 20, 30))
-        monkeypatch.setattr(arrays, "time", SimpleNamespace(monotonic=clock.__next__))
-        show = arrays.within(3600 * hours, hours, lambda *_: None)
-        show("features", 32, 960), show("features", 64, 960)
-        with nullcontext() if fits else pytest.raises(RuntimeError, match="4 min 30 s more, too long"):
-            show("features", 96, 960)
 
 
 def test_without_a_network_the_default_names_the_ways_out(photos, tmp_path, monkeypatch):

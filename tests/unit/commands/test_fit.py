@@ -51,15 +51,6 @@ def test_each_group_has_its_law_and_pairs_within_a_task_their_crossover(table, c
         assert one["low"] < steep / flat < one["high"]
 
 
-def test_curves_of_other_sizes_are_compared(table, capsys):
-    moved = re.sub(r"flat,(\d+)", lambda found: f"flat,{1.2 * int(found[1])}", table.read_text())
-    table.write_text(moved)
-    assert {one["claim"] for one in run_json(capsys, table, "--group", "task,model")["crossovers"]} == {"sure"}
-    assert main(["fit", str(table), "--group", "task,model"]) == 0
-    sentence = r"easy, steep needs [\d.]+ \([\d.]+ to [\d.]+\) times the data of easy, flat for [\d.]+% error\."
-    assert re.search(sentence, capsys.readouterr().out)
-
-
 def test_sizes_above_the_limit_are_predicted(table, capsys):
     found = run_json(capsys, table, "--group", "task,model", "--up-to", 8_000, "--law", "m1")
     group = found["groups"]["easy, flat"]
@@ -141,17 +132,6 @@ def write_curves(path, y, head="model,train_size,error"):
     rows = [f"{name},{1000 * 2**k},{value(k):.6g}" for name, value in y.items() for k in range(7)]
     path.write_text("\n".join([head, *rows]) + "\n")
     return path
-
-
-def test_a_single_curve_that_rises_has_no_law_and_flat_ones_are_no_reason(tmp_path, capsys):
-    noise = (0.9, 0.905, 0.897, 0.903, 0.902, 0.899, 0.904)
-    curves = {"falls": lambda k: 0.5 * 0.8**k, "rises": lambda k: 0.1 + 0.02 * k, "flat": noise.__getitem__}
-    path = write_curves(tmp_path / "runs.csv", curves)
-    groups = run_json(capsys, path)["groups"]
-    assert (groups["rises"]["law"], groups["rises"]["predict"]) == (None, {})
-    assert [groups[name]["law"] for name in ("falls", "flat")] == ["mean", "mean"]
-    assert main(["fit", str(path)]) == 0
-    assert re.search("rises .*none: the error rises with the data", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

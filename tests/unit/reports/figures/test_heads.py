@@ -47,11 +47,6 @@ def test_heads_are_shares_of_uniform_attention_on_an_axis_with_every_reference(v
     assert "too coarse" not in figure.caption
 
 
-def test_a_grid_too_coarse_for_locality_is_named():
-    figure = draw_heads("f", "title", [measure([19.0], {**REFERENCES, "3 x 3 neighborhood": 9.6})], "vit")
-    assert "too coarse to show locality: attention to a 3 x 3 neighborhood alone is 48%" in figure.caption
-
-
 @pytest.mark.parametrize("references", [{}, {"uniform attention": 0.0}, {"uniform attention": None}])
 def test_without_references_values_are_in_their_unit_and_from_zero(references):
     figure = draw_heads("f", "title", [measure([3.0, 4.0], references, steps=(0,))], "vit")

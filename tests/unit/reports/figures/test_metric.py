@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
+from tests.unit.reports.figures.charts import read_column, read_encoding, read_points
 from tests.unit.reports.written_study import make_study
 from vitlab.reports.figures import metric
 from vitlab.studies.results import Results, load_results
@@ -157,10 +157,6 @@ def test_budgets_are_cells_over_sizes_and_the_caption_compares_more_data_with_mo
         ("80.0", 1, 1),
     ]
     assert not [*metric.draw_budgets(Results(rows[:1], {"name": "x"}, outcomes={}))]
-
-
-def test_one_model_has_no_frontier():
-    assert not [name for name in read_layers(draw(ROWS[:2])["compute"]) if str(name).startswith("best")]
 
 
 def test_runs_without_a_cost_are_left_out():

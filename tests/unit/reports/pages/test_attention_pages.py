@@ -13,7 +13,6 @@ from tests.unit.reports.html_page import Page
 from vitlab.reports.pages.attention import write_page
 from vitlab.studies.results import RunResults, load_results
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import RunFiles, write_analysis
 
 
 @pytest.fixture
@@ -83,17 +82,6 @@ def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
     assert browser.run(reading).startswith(f"Picture 4, {maps.names[3]}, row 3, column 2: ")
 
 
-@pytest.mark.parametrize(("name", "scheme"), [(f"attention/{FOUR}", "light"), ("compare", "dark")])
-def test_narrow_pages_fit_and_the_theme_changes(browser, few_runs, name, scheme):
-    browser.open(few_runs.folder / f"{name}.html", width=400, scheme=scheme)
-    assert browser.run("document.documentElement.scrollWidth") == 400
-    paper = "getComputedStyle(document.body).backgroundColor"
-    before = browser.run(paper)
-    browser.run("document.querySelector('#theme').click()")
-    assert {before, browser.run(paper)} == {"rgb(252, 252, 251)", "rgb(19, 21, 25)"}
-    browser.assert_quiet()
-
-
 def test_the_page_holds_the_heads_numbers(few_runs, page):
     found = Page(page.read_text())
     analysis = json.loads((few_runs.run(FOUR).analysis_folder / "head_types.json").read_text())
@@ -146,21 +134,3 @@ def test_names_are_never_markup(browser, few_runs, name):
     assert (EVIL_MODEL in text) or name.startswith("attention"), "a run's page names the run alone"
     assert browser.run("document.querySelectorAll('img[src=x], [onerror]').length") == 0
     assert browser.errors == []
-
-
-@pytest.mark.parametrize(
-    ("modality", "asked", "there", "lacks"),
-    [
-        ("image", "rollout", None, True),
-        ("image", "attention_entropy", None, False),  # it does not need patches, nor does cka
-        ("image", "attention_distance", "attention_distance", False),
-        ("text", "attention_entropy", None, True),
-        ("text", "head_patterns", "head_patterns", False),
-    ],
-)
-def test_a_run_lacks_attention_where_an_analysis_of_it_did_not_apply(tmp_path, modality, asked, there, lacks):
-    run = RunFiles(tmp_path)
-    run.write_config({"data": {"modality": modality}, "analyses": ["cka", asked]})
-    if there:
-        write_analysis(run.analysis_folder, {"name": there, "unit": "", "rows": []})
-    assert RunResults(run).lacks_attention is lacks
