@@ -80,17 +80,6 @@ def test_a_folder_becomes_an_answer(photos, tmp_path):
     assert sum(right) > 60
 
 
-def test_a_class_of_few_pictures_is_said_before_the_work_and_as_by_data(photos, tmp_path):
-    (photos / "bl\nue").mkdir()
-    for number in range(3):
-        write_noise(photos / "bl\nue" / f"{number}.png", 2, number)
-    done = vitlab("advise", photos, "--hours", "0.017", "--backbones", "none", "--out", tmp_path / "out")
-    (said,) = [line for line in done.stderr.splitlines() if "with fewer than" in line]
-    assert said.startswith("1 of 3 classes with fewer than 10 pictures, before a share of them is held out: bl\\nue 3;")
-    assert done.stderr.index(said) < done.stderr.index("classifiers on pixels")
-    assert f"few: {said}" in vitlab("data", photos).stdout.splitlines()
-
-
 def test_every_answer_belongs_to_the_folder_as_it_is_now(photos, tmp_path):
     """Asked again with the same --out: the same folder gives the same answer, any change in it another one."""
     out = tmp_path / "out"
@@ -241,16 +230,6 @@ def test_a_network_with_the_weights_of_a_file_is_named_by_the_file_too(photos, t
     done = vitlab(*words, ",".join(f"timm:test_resnet={path}" for path in sources))
     assert done.returncode == 2
     assert f"{sources[1]}: has the name of timm:test_resnet={sources[0]}; rename one of them" in done.stderr
-
-
-def test_without_a_network_the_default_names_the_ways_out(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))
-    done = vitlab("advise", photos, "--out", tmp_path / "out")
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("vitlab: ")]
-    assert done.returncode == 2
-    for text in ("`hf download timm/vit_small_patch14_dinov2.lvd142m`", "give timm:NAME=FILE", "--backbones none"):
-        assert text in line
 
 
 @pytest.mark.slow

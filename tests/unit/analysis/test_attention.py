@@ -5,7 +5,6 @@ import torch
 
 from tests.learning import randomized
 from vitlab.analysis.capture import attention_maps, find_attention_layers, find_patches
-from vitlab.config import UserError
 from vitlab.models import build_model
 
 B, CHANNELS, SIZE, PATCH, CLASSES, DEPTH, HEADS, D = 2, 3, (10, 21), (5, 7), 11, 3, 5, 35
@@ -91,12 +90,3 @@ def test_patches_are_where_the_model_says(case):
     model, prefix = case
     place = find_patches(model)
     assert (place.grid_size, place.patch_size, place.prefix) == ((2, 3), PATCH, prefix)
-
-
-@pytest.mark.parametrize("name", ["resnet_nano", "timm:resnet18", "timm:swin_tiny_patch4_window7_224"])
-def test_a_model_without_a_grid_of_patches_or_global_attention_is_told_so_in_one_line(name):
-    model = build_model(name, image_size=32, num_classes=3)
-    with pytest.raises(UserError, match="has no patch grid"):
-        find_patches(model)
-    with pytest.raises(UserError, match="has no attention layers that vitlab knows"):
-        attention_maps(model, torch.zeros(1, 3, 32, 32))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.reports.written_study import make_study
 from vitlab import cli
-from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
+from vitlab.config import UserError
 from vitlab.files import replacing, write_text
 from vitlab.formatting import round_numbers
 from vitlab.studies.results import load_results
@@ -119,18 +119,6 @@ def test_an_empty_study_is_said_to_be_damaged(tmp_path):
 
 
 # ---- a run's files
-
-
-def test_a_configuration_comes_back_as_it_was(tmp_path):
-    shared = ["data.name='ünï: \"'", "wandb.mode=off"]
-    run = compose(TrainConfig, [*shared, "recipe.lr=1e-5", "train_size=0.25"])
-    study = compose(StudyConfig, [*shared, "name=s", "budget.epochs=0.5"])
-    for files, config in (
-        (RunFiles(tmp_path / "run"), resolved(run)),
-        (StudyFiles(tmp_path / "study"), resolved(study)),
-    ):
-        files.write_config(config)
-        assert files.config() == config
 
 
 @pytest.mark.parametrize("content", [b"- a", b"a: [", b"\xff\xfe\x00", b"", b"3", b"{}", b"[" * 9999])

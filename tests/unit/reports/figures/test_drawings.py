@@ -14,13 +14,11 @@ from PIL import Image
 from tests.captioned import captioned
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from vitlab.analysis.capture import Findings
+from vitlab.analysis.heads import PATTERNS
 from vitlab.config import load, names
 from vitlab.reports.figures import Figure, draw_findings, save_figure
 from vitlab.reports.figures.curves import estimate_share
-from vitlab.reports.figures.images import (
-    plot_positions,
-    write_samples,
-)
+from vitlab.reports.figures.images import VECTORS, draw_cells, plot_positions, write_samples
 
 B, LAYERS, HEADS, GRID, SIZE = 3, 2, 5, (2, 3), (10, 21)
 CLASSES = ("<a> $x$ & b", "c")
@@ -130,6 +128,18 @@ def read_tiles(figure):
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB"))
 
 
+def test_no_two_kinds_of_heads_share_a_color():
+    kinds = [*PATTERNS, "mixed", "none"]
+    scores = {"scores": dict.fromkeys(PATTERNS, 0.1)}
+    rows = [{"step": 7, "layer": 1, "head": n, "value": 0.2, "label": kind, **scores} for n, kind in enumerate(kinds)]
+    (figure,) = figures("head_patterns", drawings=["head_types"], rows=rows)
+    encoding = read_layers(figure)["heads"]["encoding"]
+    colors, markers = (encoding[channel]["scale"]["range"] for channel in ("color", "shape"))
+    assert dict(zip(colors[:5], kinds, strict=False)).keys().isdisjoint(colors[5:])
+    assert len({*colors[:5]}) == 5
+    assert len({*zip(colors, markers, strict=True)}) == len(kinds)
+
+
 def test_no_text_of_a_user_ends_or_holds_the_renderer(tmp_path):
     names = ["a\0b", "bell\a\b", "half\ud800", "\uffff", "\N{GRINNING FACE}", "\\u0000", "<b>", "x" * 100_000]
     rows = [{"name": name, "x": place} for place, name in enumerate(names)]
@@ -147,6 +157,18 @@ def test_a_matrix_has_a_cell_per_pair_and_none_where_there_is_no_value():
     assert cells[1, 0] == (pytest.approx(2 / 3), "0.67")
     assert (2, 2) not in cells
     assert read_labels(figure, "x") == read_labels(figure, "y") == ["1", "2", "3"]
+
+
+def test_a_large_table_is_a_picture_of_the_same_shades():
+    side = int(VECTORS**0.5) + 1
+    values = np.full((side, side), 0.0)
+    values[3, 7] = 1.0
+    names = [f"class {i}" for i in range(side)]
+    figure = Figure("f", "t", draw_cells(values.tolist(), names, names, x="x", y="y"))
+    picture = read_tiles(figure)
+    factor = picture.shape[0] // side
+    assert picture[3 * factor, 7 * factor].tolist() == [0x05, 0x32, 0x5B]
+    assert picture[7 * factor, 3 * factor].tolist() == [255, 255, 255]
 
 
 def test_curves_have_a_figure_per_kind_and_the_axis_that_the_yaml_names():

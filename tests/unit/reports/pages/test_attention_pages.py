@@ -1,7 +1,6 @@
 """The pages of attention over pictures: of real runs, in a browser."""
 
 import json
-import re
 from types import SimpleNamespace
 from urllib.parse import unquote
 
@@ -56,30 +55,6 @@ def test_a_head_and_a_scale_are_chosen(browser, few_runs, page):
     assert browser.run("document.querySelector('#maps h2').textContent").strip() == "layer 5 of 5, head 2"
     browser.choose("#scale", "map")
     assert draws_shares(browser, '[data-item="5"] [data-map="attention"] canvas', maps[5, 4, 1], maps[5, 4, 1].max())
-
-
-def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
-    browser.open(page)
-    maps = RunResults(few_runs.run(FOUR)).attention_maps()
-    mean = maps.maps.mean(axis=2)
-    browser.run("document.querySelector('[data-item=\"0\"]').focus({focusVisible: true})")
-    browser.press("ArrowRight")
-    reading = "document.getElementById('reading').textContent"
-    words, attention, reached = re.fullmatch(r"(.*): attention (.*), rollout (.*)", browser.run(reading)).groups()
-    assert words == f"Picture 1, {maps.names[0]}, row 1, column 2"
-    assert float(attention) == pytest.approx(mean[0, 4, 0, 1], rel=0.06)
-    assert float(reached) == pytest.approx(maps.rollout[0, 4, 0, 1], rel=0.06)
-    assert browser.run("document.querySelectorAll('.cursor').length") == 3  # in the picture and in both maps
-    box = browser.run("""new Promise((done) => {
-        const map = document.querySelector('[data-item="3"] [data-map="attention"]');
-        map.scrollIntoView({ behavior: 'instant', block: 'center' });
-        requestAnimationFrame(() => requestAnimationFrame(() => {
-            const r = map.getBoundingClientRect();
-            done([r.left + r.width * 0.9, r.top + r.height * 0.6]);
-        }));
-    })""")
-    browser.page.mouse.move(*box)
-    assert browser.run(reading).startswith(f"Picture 4, {maps.names[3]}, row 3, column 2: ")
 
 
 def test_the_page_holds_the_heads_numbers(few_runs, page):

@@ -118,12 +118,6 @@ def test_the_command_line_chooses_runs_also_by_patterns(study, capsys):
     assert read_script_data(page.read_text())["start"] == [*seeds, "resnet_nano-n500-s1"]
 
 
-def test_of_many_models_a_dozen_runs_are_chosen(tmp_path):
-    study = make_study(tmp_path / "many", models={f"m{n}": "resnet" for n in range(13)}, sizes=(500,), failed=0)
-    page = write_compare_page(load_results(study.folder), study.folder / "compare.html")
-    assert read_script_data(page.read_text())["start"] == [f"m{n}-n500-s0" for n in range(12)]
-
-
 def test_an_unknown_run_is_an_error_with_the_nearest_one(study, capsys):
     assert main(["report", str(study.folder), "--runs", "vit_nano-n50-s0,vit_nano-n500-s0"]) == 2
     lines = capsys.readouterr().err.splitlines()
