@@ -190,7 +190,6 @@ WRONG = {
     "a matrix here": lambda x: x @ torch.ones(4, 2),
     "NumPy": lambda x: np.asarray(x),
     "another's random numbers": lambda x: torch.rand(2, device=x.device, generator=torch.Generator()),
-    "a histogram": lambda x: x.histc(3),
     "weighted counts": lambda x: torch.bincount(x.long(), weights=x),
     "a median with its place": lambda x: x.median(dim=0),
     "a gradient of resizing": lambda x: (

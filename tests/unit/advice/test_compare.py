@@ -47,6 +47,13 @@ def test_each_picture_is_tested_by_each_repetition_and_copies_stay_together(monk
         assert sorted([*train, *test]) == list(range(53))
 
 
+def test_hits_are_shares_of_the_repetitions(monkeypatch):
+    monkeypatch.setattr(advice, "REPEATS", 2)
+    labels, x = draw(60, noise=0.01)
+    _, outcomes = answer({"pixels": x}, labels)
+    assert max(one.hits[0].mean() for one in outcomes) == 1
+
+
 def test_given_test_pictures_are_the_test_of_all_splits():
     held_out = np.arange(40) >= 30
     splits = advice.make_splits(np.arange(40) % 2, np.arange(40), held_out)

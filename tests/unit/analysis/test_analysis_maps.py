@@ -11,6 +11,7 @@ from tests.learning import randomized
 from vitlab.analysis import capture, pictures
 from vitlab.analysis.capture import attention_maps
 from vitlab.analysis.maps import extend_rollout, rollout, run_attention_maps, run_rollout
+from vitlab.config import load
 from vitlab.models import build_model
 
 B, HEADS, GRID, PATCH, SIZE, D, DEPTH = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3
@@ -49,6 +50,11 @@ def test_heads_are_averaged_and_rows_sum_to_one(identity):
     one, two, three = ((m.mean(1) + eye) / 2 if identity else m.mean(1) for m in maps)
     torch.testing.assert_close(found, three @ two @ one)
     torch.testing.assert_close(found.sum(dim=-1), torch.ones(B, 5))
+
+
+@pytest.mark.parametrize("name", ["rollout", "attention_maps"])
+def test_half_of_each_layer_is_its_residual_path_unless_the_user_asks(name):
+    assert load("analysis", name).identity
 
 
 MODELS = {

@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
+from tests.integration.commands import wandb_history
 from tests.unit.reports.fake_wandb import KEY, wandb_server
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
@@ -65,6 +67,21 @@ def test_without_a_server_a_run_that_is_to_be_online_is_logged_offline(tmp_path,
     where = tracker.finish({"accuracy": 0.5})
     assert where["mode"] == "offline"
     assert list((run.folder / where["path"]).parent.glob("*.wandb"))
+
+
+def test_an_attempt_that_goes_on_has_the_pictures_of_the_one_before_up_to_its_checkpoint(tmp_path):
+    config, run = compose(TrainConfig, ["wandb.mode=offline", "data=digits"]), RunFiles(tmp_path / "run")
+    run.folder.mkdir()
+    Image.new("L", (9, 9)).save(tmp_path / "maps.png")
+    for steps, last, kept in (((3, 5, 7), 0, 3), ((), 5, 2)):
+        tracker = Tracker(config, run, family="vit", params=7)
+        tracker.replay([], last)
+        for step in steps:
+            tracker.log_picture(tmp_path / "maps.png", step)
+        tracker.log_reach([{"step": last, "reach": 2.0}])  # of a text
+        folder = run.folder / tracker.finish({}, exit_code=1)["path"]
+        assert len(list(folder.rglob("*.png"))) == kept
+        assert wandb_history(run.folder)[-1]["reach"] == 2
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +150,14 @@ def test_a_run_that_fails_holds_no_other_up_and_the_next_call_uploads_it(study, 
     server.refused, server.order = set(), []
     assert main(["sync", str(study.folder)]) == 0
     assert server.order == [second]
+
+
+def test_one_run_is_called_by_its_folder(study, monkeypatch, capsys):
+    monkeypatch.setattr(commands.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    assert main(["sync", str(study.folder / RUNS[0])]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{RUNS[0]}  not uploaded yet\n")
+    assert f"1 run left to upload: {RUNS[0]}; run" in err
 
 
 def test_who_is_not_logged_in_is_told_how_to(study, server, monkeypatch, capfd):

@@ -40,6 +40,11 @@ def test_time_left_does_not_double_while_a_worker_takes_its_next_run():
     assert StudyStatus([running, *waiting], workers=2).seconds_left == 110
 
 
+def test_runs_are_shown_by_the_metric_that_the_study_is_compared_by():
+    done = RunState("a", "vit", 10, "finished", result={"accuracy": 0.9, "fewshot_5@digits": 0.5})
+    assert StudyStatus([done], compared_by="fewshot_5@digits").metric.value(done.result) == 0.5
+
+
 def see(run, begin, end, now, steps):
     if now >= end:
         return RunState(run.run, run.variant, run.size, "finished", result={"wall_s": end - begin})
