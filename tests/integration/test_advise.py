@@ -4,9 +4,7 @@ import json
 import re
 import shlex
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -80,17 +78,6 @@ def test_a_folder_becomes_an_answer(photos, tmp_path):
     right = [Path(one["input"]).parent.name == one["prediction"] for one in items]
     assert len(right) == 71
     assert sum(right) > 60
-
-
-def test_a_class_of_few_pictures_is_said_before_the_work_and_as_by_data(photos, tmp_path):
-    (photos / "bl\nue").mkdir()
-    for number in range(3):
-        write_noise(photos / "bl\nue" / f"{number}.png", 2, number)
-    done = vitlab("advise", photos, "--hours", "0.017", "--backbones", "none", "--out", tmp_path / "out")
-    (said,) = [line for line in done.stderr.splitlines() if "with fewer than" in line]
-    assert said.startswith("1 of 3 classes with fewer than 10 pictures, before a share of them is held out: bl\\nue 3;")
-    assert done.stderr.index(said) < done.stderr.index("classifiers on pixels")
-    assert f"few: {said}" in vitlab("data", photos).stdout.splitlines()
 
 
 def test_every_answer_belongs_to_the_folder_as_it_is_now(photos, tmp_path):
@@ -243,27 +230,6 @@ def test_a_network_with_the_weights_of_a_file_is_named_by_the_file_too(photos, t
     done = vitlab(*words, ",".join(f"timm:test_resnet={path}" for path in sources))
     assert done.returncode == 2
     assert f"{sources[1]}: has the name of timm:test_resnet={sources[0]}; rename one of them" in done.stderr
-
-
-def test_a_network_whose_features_leave_no_time_to_compare_is_left_out(monkeypatch):
-    """Of 960 pictures, ten seconds each 32, three quarters of the time are too few for five minutes."""
-    for hours, fits in ((0.2, True), (0.1, False)):
-        clock = iter((10, 20, 30))
-        monkeypatch.setattr(arrays, "time", SimpleNamespace(monotonic=clock.__next__))
-        show = arrays.within(3600 * hours, hours, lambda *_: None)
-        show("features", 32, 960), show("features", 64, 960)
-        with nullcontext() if fits else pytest.raises(RuntimeError, match="4 min 30 s more, too long"):
-            show("features", 96, 960)
-
-
-def test_without_a_network_the_default_names_the_ways_out(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))
-    done = vitlab("advise", photos, "--out", tmp_path / "out")
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("vitlab: ")]
-    assert done.returncode == 2
-    for text in ("`hf download timm/vit_small_patch14_dinov2.lvd142m`", "give timm:NAME=FILE", "--backbones none"):
-        assert text in line
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ Each task of the catalog is trained, tested, analysed and probed on a GPU that o
 import re
 import sys
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -185,14 +184,12 @@ def test_every_metric_analysis_and_probe_of_the_catalogs_is_covered(live, measur
     assert wanted - covered == {"metric score", "metric cost"}  # of other programs' runs
 
 
-resize = partial(interpolate, size=5, mode="bilinear")
 WRONG = {
     "two devices": lambda x: x + torch.ones(4),
     "an index there": lambda x: torch.ones(4)[x.long()],
     "a matrix here": lambda x: x @ torch.ones(4, 2),
     "NumPy": lambda x: np.asarray(x),
     "another's random numbers": lambda x: torch.rand(2, device=x.device, generator=torch.Generator()),
-    "a histogram": lambda x: x.histc(3),
     "weighted counts": lambda x: torch.bincount(x.long(), weights=x),
     "a median with its place": lambda x: x.median(dim=0),
     "a gradient of resizing": lambda x: (

@@ -219,23 +219,6 @@ def test_a_run_that_fails_stops_no_other(tmp_path):
     assert "recipe.lr" in (folder / "report.html").read_text()
 
 
-def test_analyses_and_probes_are_added_and_no_run_trains_again(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(scale, "finish", lambda files, failed, *_: len(failed))  # no report, which takes its time
-    folder = shutil.copytree(study[0], tmp_path / "study")
-    before, runs = contents(folder), [row["run"] for row in results(folder)]
-    words = ["scale", "quick", *GRID, "analyses=[attention_distance,cka]", f"probes=[{','.join((*ASKED, 'linear'))}]"]
-    words += ["trainer.evaluations=3", "--jobs", "1", "--out", folder]
-    done = commands.succeed(*words)
-    assert "4 finished already" in done.stderr
-    assert "Adding cka, linear to 4 finished runs" in done.stderr
-    after = contents(folder)
-    changed = {path for path in before if after[path] != before[path]}
-    assert changed == {folder / run / name for run in runs for name in ("config.yaml", "result.json", "log.txt")}
-    assert all(0 < float(row["linear_probe"]) <= 1 for row in results(folder))
-    assert all((folder / run / "analysis" / "cka.png").is_file() for run in runs)
-    assert "Adding" not in commands.succeed(*words).stderr
-
-
 @contextlib.contextmanager
 def run_in_thread(action, *, once):
     end = threading.Event()

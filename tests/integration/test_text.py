@@ -2,12 +2,11 @@
 
 import json
 import random
-import re
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from transformers import BertForPreTraining, GPT2LMHeadModel
+from transformers import GPT2LMHeadModel
 
 from tests.integration.commands import succeed, vitlab
 from vitlab.config import read_yaml
@@ -68,23 +67,6 @@ def test_text_is_generated_in_every_way(run):
     assert vitlab("generate", run, "--tokens", "5").returncode == 0, "without a prompt"
 
 
-def test_each_line_of_a_file_is_a_prompt(run, tmp_path):
-    prompts = ["the small", "it", "a dog likes the", "cat"]
-    (tmp_path / "in.txt").write_text("\n".join(prompts))
-    words = ["--tokens", "5", "--temperature", "0"]
-    succeed("generate", run, "--input", tmp_path / "in.txt", "--out", tmp_path / "out.txt", *words)
-    alone = [json.loads(vitlab("generate", run, "--prompt", one, *words, "--json").stdout) for one in prompts]
-    expected = [" ".join(one["samples"][0]["text"].splitlines()) for one in alone]
-    assert (tmp_path / "out.txt").read_text().split("\n") == [*expected, ""]
-
-
-def test_a_prompt_longer_than_the_context_is_one_line(run):
-    done = vitlab("generate", run, "--prompt", "cat " * 60)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert re.search(r"--prompt has \d+ tokens, but the model of .* takes 16", line)
-
-
 def test_a_run_is_evaluated_on_its_own_and_other_texts_with_its_own_tokens(run, tmp_path):
     own = succeed("eval", run, "--json")
     found, result = json.loads(own.stdout), json.loads((run / "result.json").read_text())
@@ -137,19 +119,6 @@ def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
     assert read_yaml(out / "study.yaml")["task"]["kind"] == "causal_lm"
     again = vitlab("scale", study, "--out", out)
     assert "2 finished already" in again.stderr
-
-
-def test_a_bert_goes_to_hugging_face(corpus, tmp_path):
-    words = ["task=masked_lm", "data=textfile", f"data.path={corpus}", "data.length=16", "data.vocabulary=300"]
-    words += ["model.positions=learned", "model.norm_first=false", "analyses=[]", "budget.steps=3"]
-    succeed("train", *words, "model.width=24", "model.heads=3", "model.depth=1", "--out", tmp_path / "run")
-    succeed("export", tmp_path / "run", tmp_path / "folder", "--format", "hub")
-    theirs = BertForPreTraining.from_pretrained(tmp_path / "folder").eval()
-    ours = load_run(tmp_path / "run").model
-    tokens = torch.randint(1, ours.vocabulary, (2, 11))
-    found = theirs(tokens).prediction_logits
-    torch.testing.assert_close(ours.masked_logits(ours(tokens)), found, rtol=1e-5, atol=1e-5)
-    assert "BertForPreTraining.from_pretrained" in ModelCard.load(tmp_path / "folder" / "README.md").text
 
 
 def test_a_language_model_goes_to_hugging_face_and_comes_back(corpus, tmp_path):

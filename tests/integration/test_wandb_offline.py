@@ -129,13 +129,8 @@ def assert_whole(attempt, run):
         assert found == pytest.approx([min(heads), np.mean(heads), max(heads)])
 
 
-@pytest.fixture(scope="module")
-def only(finished):
-    (attempt,) = attempts(finished)
-    return attempt
-
-
-def test_a_run_is_held_whole(finished, only):
+def test_a_run_is_held_whole(finished):
+    (only,) = attempts(finished)
     assert_whole(only, RunFiles(finished))
     assert only.summary["knn"] == RunFiles(finished).result()["knn"]
 
@@ -164,13 +159,6 @@ def test_a_killed_run_is_held_so_far_and_whole_and_once_when_it_has_ended(tmp_pa
     assert merged == run.metrics()
     state, file = find_upload(RunResults(run))
     assert (state, file.resolve().parent) == (WAITING, second.files.parent), "only the whole one is uploaded"
-
-
-def test_the_training_step_is_the_x_axis_of_every_scalar(only):
-    metrics = [record["metric"] for record in only.records if record["type"] == "metric"]
-    (axis,) = [metric["step_metric"] for metric in metrics if metric.get("glob_name") == "*"]
-    assert axis == "trainer/global_step"
-    assert all(axis in item for item in only.history), "every logged row says its step"
 
 
 def test_a_trial_has_its_number_and_wandbs_variables_do_what_they_say(tmp_path, monkeypatch):

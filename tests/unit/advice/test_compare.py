@@ -69,13 +69,6 @@ def test_frozen_features_are_taken_where_they_are_surely_better():
     assert found.floor.name.endswith("pixels")
 
 
-def test_a_network_that_is_no_better_than_a_floor_is_not_named():
-    labels, x = draw(150, noise=2.0)
-    found, _ = answer({"pixels": x, "net": np.random.default_rng(3).random((150, 8), dtype=np.float32)}, labels)
-    assert found.chosen is found.floor
-    assert found.hopeful is None
-
-
 def test_noise_does_not_beat_the_largest_class():
     labels = np.random.default_rng(4).choice(2, 150, p=[0.7, 0.3])
     found, _ = answer({"pixels": np.random.default_rng(5).random((150, 6), dtype=np.float32)}, labels)

@@ -1,6 +1,5 @@
 """What every analysis keeps to: it says where it applies, and gives plain rows or finite arrays there."""
 
-import importlib
 import json
 
 import numpy as np
@@ -62,13 +61,6 @@ def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
 
 
-def test_every_analysis_has_its_yaml_and_says_how_to_read_its_figures():
-    modules = (importlib.import_module(f"vitlab.analysis.{name}") for name in {*analysis.MODULES.values()})
-    assert {kind for module in modules for kind in module.ANALYSES} == set(analysis.MODULES) <= set(SHIPPED)
-    assert all(config.examples >= 1 and config.title and config.note for config in SHIPPED.values())
-    assert {kind for kind, config in SHIPPED.items() if not config.drawings} == {"attention_maps"}, "a page shows them"
-
-
 @pytest.mark.parametrize("name", ANALYSES)
 def test_on_a_text_model_those_of_text_apply_and_give_plain_rows(name):
     made = language_model(29, length=11, width=24, depth=2, heads=3)
@@ -83,16 +75,6 @@ def test_on_a_text_model_those_of_text_apply_and_give_plain_rows(name):
         return
     assert all({"layer", "head", "value"} <= row.keys() for row in rows)
     assert len(rows) == 2 * 3
-
-
-@pytest.mark.parametrize("name", ANALYSES)
-def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
-    assert isinstance(ANALYSES[name].UNIT, str)
-    assert not ANALYSES[name].applies(nn.Linear(2, 2))
-    (shipped,) = [one for one in names("analysis") if SHIPPED[name].name == one]
-    assert analysis.refusal(load("analysis", shipped), nn.Linear(2, 2)) == (
-        f"{shipped}: does not apply to Linear: it needs {ANALYSES[name].NEEDS}"
-    )
 
 
 def test_of_a_captioner_the_model_of_its_pictures_is_looked_at():

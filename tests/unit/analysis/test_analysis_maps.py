@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
-from torch import nn
 
 from tests.learning import randomized
 from vitlab.analysis import capture, pictures
 from vitlab.analysis.capture import attention_maps
 from vitlab.analysis.maps import extend_rollout, rollout, run_attention_maps, run_rollout
-from vitlab.config import UserError, load
+from vitlab.config import load
 from vitlab.models import build_model
-from vitlab.models.encoder import TransformerEncoder, feed_forward
-from vitlab.models.mixers.attention import Attention
 
 B, HEADS, GRID, PATCH, SIZE, D, DEPTH = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3
 
@@ -29,10 +26,6 @@ def model(**changes):
 def theirs(**changes):
     sizes = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": D, "depth": DEPTH, "num_heads": HEADS}
     return VisionTransformer(num_classes=3, **sizes, **changes).eval()
-
-
-def resnet():
-    return build_model("resnet_nano", image_size=16, num_classes=3)
 
 
 # ---- rollout
@@ -59,6 +52,11 @@ def test_heads_are_averaged_and_rows_sum_to_one(identity):
     torch.testing.assert_close(found.sum(dim=-1), torch.ones(B, 5))
 
 
+@pytest.mark.parametrize("name", ["rollout", "attention_maps"])
+def test_half_of_each_layer_is_its_residual_path_unless_the_user_asks(name):
+    assert load("analysis", name).identity
+
+
 MODELS = {
     "own, token": (lambda: model(pool="token"), 1, True),
     "own, mean": (lambda: model(pool="mean"), 0, False),
@@ -66,26 +64,6 @@ MODELS = {
     "timm": (theirs, 1, True),
     "timm, mean with registers": (lambda: theirs(global_pool="avg", reg_tokens=2), 3, False),
 }
-
-
-def test_a_model_that_attends_to_other_tokens_has_no_rollout():
-    class Crossed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder = TransformerEncoder(
-                D, 1, mixer=lambda: Attention(D, 3), mlp=lambda: feed_forward(D, 7), cross=lambda: Attention(D, 3)
-            )
-
-        def forward(self, x):
-            return self.encoder(x, context=x[:, :3])
-
-    with pytest.raises(UserError, match="layer 1 attends to other tokens than its own"):
-        rollout(Crossed(), torch.randn(B, 5, D))
-
-
-@pytest.mark.parametrize("name", ["rollout", "attention_maps"])
-def test_half_of_each_layer_is_its_residual_path_unless_the_user_asks(name):
-    assert load("analysis", name).identity
 
 
 # ---- maps of all layers

@@ -2,14 +2,10 @@
 
 import pytest
 import torch
-from torch import nn
 
 from tests.learning import randomized
 from vitlab.analysis.capture import attention_maps, find_attention_layers, find_patches
-from vitlab.config import UserError
 from vitlab.models import build_model
-from vitlab.models.encoder import TransformerEncoder, feed_forward
-from vitlab.models.mixers.attention import Attention
 
 B, CHANNELS, SIZE, PATCH, CLASSES, DEPTH, HEADS, D = 2, 3, (10, 21), (5, 7), 11, 3, 5, 35
 PATCHES = 2 * 3
@@ -87,64 +83,10 @@ def test_weights_are_the_softmax_of_the_models_own_queries_and_keys(case):
         assert weights.std(dim=-1).min() > 1e-3, "weights that are all alike prove nothing"
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_masks_context_and_causal_of_the_forward_pass_count(causal):
-    """For the layers of an encoder that is no image model."""
-    n, m = 7, 5
-    encoder = TransformerEncoder(
-        D, 1, mixer=lambda: Attention(D, HEADS), mlp=lambda: feed_forward(D, 13), cross=lambda: Attention(D, HEADS)
-    )
-    randomized(encoder)
-    mask = torch.rand(B, HEADS, n, n) < 0.5
-    mask |= torch.eye(n, dtype=torch.bool)
-    x, context, seen = torch.randn(B, n, D), torch.randn(B, m, D), torch.rand(B, 1, 1, m) < 0.5
-    seen[..., 0] = True
-
-    class Given(nn.Module):
-        """Calls the encoder with what an image model would not have."""
-
-        def __init__(self):
-            super().__init__()
-            self.encoder = encoder
-
-        def forward(self, tokens):
-            return self.encoder(tokens, mask=mask, causal=causal, context=context, context_mask=seen)
-
-    model = Given().eval()
-    outputs = inputs_and_outputs(model, x)
-    (_, own_weights), (_, cross_weights) = attention_maps(model, x)
-    allowed = mask & torch.ones(n, n).tril().bool() if causal else mask
-    assert (own_weights == 0).equal(~allowed), "zero exactly where the query may not look"
-    assert cross_weights.shape == (B, HEADS, n, m)
-    assert (cross_weights == 0).equal(~seen.expand(B, HEADS, n, m))
-    for weights, source, part, (_, out) in zip(
-        (own_weights, cross_weights), (outputs[0][0], context), find_attention_layers(model), outputs, strict=True
-    ):
-        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(B, HEADS, n))
-        v = source @ part.qkv.weight[2 * D :].T + part.qkv.bias[2 * D :]
-        mixed = torch.einsum("bhnm,bmhk->bnhk", weights, v.unflatten(-1, (HEADS, -1))).flatten(2)
-        torch.testing.assert_close(part.proj(mixed), out, rtol=1e-4, atol=1e-5)
-
-
 # ---- layers, and what has none
-
-
-@pytest.mark.parametrize("layer", [-1, 3, 99])
-def test_a_layer_that_does_not_exist_raises(layer):
-    with pytest.raises(UserError, match=f"layer {layer}: the model has layers 0 to 2"):
-        list(attention_maps(own(), images(), layers=[0, layer]))
 
 
 def test_patches_are_where_the_model_says(case):
     model, prefix = case
     place = find_patches(model)
     assert (place.grid_size, place.patch_size, place.prefix) == ((2, 3), PATCH, prefix)
-
-
-@pytest.mark.parametrize("name", ["resnet_nano", "timm:resnet18", "timm:swin_tiny_patch4_window7_224"])
-def test_a_model_without_a_grid_of_patches_or_global_attention_is_told_so_in_one_line(name):
-    model = build_model(name, image_size=32, num_classes=3)
-    with pytest.raises(UserError, match="has no patch grid"):
-        find_patches(model)
-    with pytest.raises(UserError, match="has no attention layers that vitlab knows"):
-        attention_maps(model, torch.zeros(1, 3, 32, 32))

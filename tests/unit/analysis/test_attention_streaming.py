@@ -1,8 +1,6 @@
 """Attention as the kernel was given it: against timm's explicit code, in blocks, in bfloat16, compiled."""
 
 from functools import partial
-from itertools import accumulate
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,18 +9,14 @@ from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.vision_transformer import ParallelScalingBlock, VisionTransformer
 from timm.models.vision_transformer_relpos import VisionTransformerRelPos
-from torch.profiler import ProfilerActivity, profile
 
 from tests.learning import randomized
-from vitlab.analysis import capture as module
 from vitlab.analysis.capture import (
     attention_maps,
     find_attention_layers,
     make_attention_call,
     visit_attention,
 )
-from vitlab.analysis.heads import run_attention_distance
-from vitlab.models import build_model
 
 B, HEADS, D, DEPTH, SIZE, PATCH = 2, 5, 40, 3, (10, 21), (5, 7)
 SIZES = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": D, "depth": DEPTH, "num_heads": HEADS, "num_classes": 11}
@@ -124,29 +118,3 @@ def test_blocks_are_what_the_kernel_weighs_values_with(kind, size):
     weights = torch.cat([weights for _, weights in blocks], dim=2)
     torch.testing.assert_close(weights, call.weights())
     torch.testing.assert_close(weights @ v, F.scaled_dot_product_attention(q, k, v, scale=0.7, **given))
-
-
-# ---- reductions
-
-
-def peak(work):
-    """The most bytes that torch held at a time, as its profiler saw them come and go."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        kept = work()
-    events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = list(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
-    assert kept is not None
-    return max(held)
-
-
-def test_an_analysis_takes_less_than_a_hundredth_of_the_memory_of_all_maps(monkeypatch):
-    tokens, depth, heads = 20 * 22 + 1, 5, 3
-    made = build_model("vit_nano", image_size=(40, 44), patch_size=2, pool="token", depth=depth, width=24, heads=heads)
-    x, all_maps = torch.randn(B, 3, 40, 44), B * depth * heads * tokens**2 * 4
-    monkeypatch.setattr(module.AttentionCall.blocks, "__defaults__", (2**14,))
-    with torch.no_grad():
-        before = peak(lambda: made.eval()(x))
-    config = SimpleNamespace(renormalize=False)
-    tables = tokens**2 * 4 * 4  # of the distances between patches, whatever the number of layers
-    assert peak(lambda: run_attention_distance(made, x, config)) - before - tables < all_maps / 100
-    assert peak(lambda: list(attention_maps(made, x))) - before > all_maps

@@ -11,7 +11,6 @@ def there(tmp_path, monkeypatch):
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     (tmp_path / "file").touch()
     (tmp_path / "own.yaml").write_text("kind: mylab.spread\nexamples: 4\n")
-    (tmp_path / "vit_nano.yaml").write_text("kind: vit\npatch_size: auto\n")
     (tmp_path / "bais.yaml").write_text("kind: attention\nqkv_bais: 1\n")
     (tmp_path / "tion.yaml").write_text("kind: glyphs\nrotatoin: 1\n")
     (tmp_path / "deep.yaml").write_text("name: deep\nwidth: " + "[" * 100_000)

@@ -8,7 +8,6 @@ from PIL import Image
 
 from tests.unit.commands.test_cli_light import run_elsewhere
 from tests.unit.data.drawn import copy, draw_many, encode, put
-from tests.unit.reports.chromium import Browser
 from tests.unit.reports.html_page import Page
 from vitlab.cli import main
 
@@ -48,19 +47,6 @@ def test_what_is_printed(folder, capsys):
     assert lines[-1].startswith("suggested: data.image_size=")
 
 
-@pytest.mark.parametrize(("count", "listed"), [(22, 22), (40, 40), (41, 20)])
-def test_many_classes_are_cut_short(count, listed, tmp_path, capsys):
-    for place, image in enumerate(draw_many("shape", 2 * count)):
-        put(tmp_path / f"class{place // 2:02d}" / f"{place}.jpg", encode(image))
-    assert main(["data", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert sum(line.startswith("class") for line in out.splitlines()[1:]) == listed
-    assert ("... 21 classes more ..." in out) == (count == 41)
-    assert "split: none: no train/ with val/ or test/" in out
-    few = f"few: {count} of {count} classes with fewer than 10 pictures, before a share of them is held out: class00 2"
-    assert few in out
-
-
 def test_json_and_page_hold_the_same(folder, tmp_path, capsys):
     out = tmp_path / "look"
     assert main(["data", str(folder), "--out", str(out), "--json"]) == 0
@@ -76,18 +62,6 @@ def test_json_and_page_hold_the_same(folder, tmp_path, capsys):
     assert all(source.startswith("data:image/jpeg;base64,") for source in sources)
     assert facts["rotated"] == 1
     assert len(text) < 200_000
-
-
-def test_the_page_in_a_browser(folder, tmp_path, chromium):
-    assert main(["data", str(folder), "--out", str(tmp_path / "look")]) == 0
-    browser = Browser(chromium)
-    for width in (1200, 400):
-        browser.open(tmp_path / "look" / "data.html", width=width)
-        browser.assert_quiet()
-        assert browser.run("document.documentElement.scrollWidth") <= width
-        assert browser.run("[...document.images].every((image) => image.loading === 'lazy' || image.complete)")
-    shown = browser.run("[...document.querySelectorAll('.figures figcaption')].map((caption) => caption.innerText)")
-    assert shown[-1].splitlines()[-1] == "another split"
 
 
 def test_neither_torch_nor_what_draws_charts_is_imported(folder):

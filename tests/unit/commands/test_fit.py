@@ -51,15 +51,6 @@ def test_each_group_has_its_law_and_pairs_within_a_task_their_crossover(table, c
         assert one["low"] < steep / flat < one["high"]
 
 
-def test_curves_of_other_sizes_are_compared(table, capsys):
-    moved = re.sub(r"flat,(\d+)", lambda found: f"flat,{1.2 * int(found[1])}", table.read_text())
-    table.write_text(moved)
-    assert {one["claim"] for one in run_json(capsys, table, "--group", "task,model")["crossovers"]} == {"sure"}
-    assert main(["fit", str(table), "--group", "task,model"]) == 0
-    sentence = r"easy, steep needs [\d.]+ \([\d.]+ to [\d.]+\) times the data of easy, flat for [\d.]+% error\."
-    assert re.search(sentence, capsys.readouterr().out)
-
-
 def test_sizes_above_the_limit_are_predicted(table, capsys):
     found = run_json(capsys, table, "--group", "task,model", "--up-to", 8_000, "--law", "m1")
     group = found["groups"]["easy, flat"]
@@ -107,21 +98,17 @@ def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
             [],
             ["2 lines (2, 3)", "error='x' is not a positive number"],
         ),
-        ("model,train_size,error\na,1,-.5\na,2,.2\na,3,.1\n", [], ["1 line (2)", "error='-.5'"]),
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,0\n", [], ["1 line (4)", "test on more examples"]),
         ("model,train_size,error\na,1,.5\na,2,.2\n", [], ["a: 2 different sizes; a law needs 3"]),
         ("model,train_size,error\na,1,\n", [], ["no value in this column"]),
-        ("model,train_size,error\na,0,.5\na,2,.2\na,3,.1\n", [], ["1 line (2)", "train_size=0"]),
         ("model,train_size,error,error\na,1,.5,.4\na,2,.2,.3\na,3,.1,.1\n", [], ["two columns are named 'error'"]),
         ("model;train_size;error\na;1;0,5\na;2;0,2\na;3;0,1\n", [], ["separated by ';'"]),
-        ('model,train_size,error\na,1,"0,5"\na,2,.2\na,3,.1\n', [], ["1 line (2)", "error='0,5'"]),
         ("model,train_size,error,chance\na,1,.5,1.5\na,2,.2,.1\na,3,.1,.1\n", [], ["1 line (2)", "chance=1.5"]),
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\n", ["--up-to", "2"], ["a: 2 different sizes within --up"]),
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\na,4k,.1\n", [], ["1 line (5)", "train_size='4k' is not a"]),
         ("Model,train_size,error\na,1,.5\na,2,.2\nb,1,.1\n", [], ["--group model: ", "did you mean 'Model'"]),
         ("1,2,3\n4,5,6\n", ["--y", "3"], ["--x train_size: "]),
         ("train_size,acc1\n1,54.1\n2,66\n4,75.5\n8,75.2\n", ["--y", "acc1"], ["rises", "1 of 1", "100 - acc1"]),
-        ("train_size,f\n1,.5\n2,.6\n4,.7\n", ["--y", "f", "--law", "m2"], ["rises", "give a column of 1 - f"]),
     ],
 )
 def test_a_bad_table_is_refused_in_one_line(tmp_path, capsys, content, words, expected):
@@ -134,24 +121,6 @@ def test_a_bad_table_is_refused_in_one_line(tmp_path, capsys, content, words, ex
     for part in expected:
         assert part in output.err
     assert not (tmp_path / "out").exists()
-
-
-def write_curves(path, y, head="model,train_size,error"):
-    """A row for each curve and size of `y`, a function of the doublings by name."""
-    rows = [f"{name},{1000 * 2**k},{value(k):.6g}" for name, value in y.items() for k in range(7)]
-    path.write_text("\n".join([head, *rows]) + "\n")
-    return path
-
-
-def test_a_single_curve_that_rises_has_no_law_and_flat_ones_are_no_reason(tmp_path, capsys):
-    noise = (0.9, 0.905, 0.897, 0.903, 0.902, 0.899, 0.904)
-    curves = {"falls": lambda k: 0.5 * 0.8**k, "rises": lambda k: 0.1 + 0.02 * k, "flat": noise.__getitem__}
-    path = write_curves(tmp_path / "runs.csv", curves)
-    groups = run_json(capsys, path)["groups"]
-    assert (groups["rises"]["law"], groups["rises"]["predict"]) == (None, {})
-    assert [groups[name]["law"] for name in ("falls", "flat")] == ["mean", "mean"]
-    assert main(["fit", str(path)]) == 0
-    assert re.search("rises .*none: the error rises with the data", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -174,18 +143,6 @@ def test_seeds_of_any_length_tell_runs_apart(tmp_path, capsys):
     ]
     (tmp_path / "runs.csv").write_text("\n".join(["model,train_size,seed,error", *rows]) + "\n")
     assert run_json(capsys, tmp_path / "runs.csv")["groups"]["a"]["points"] == 15
-
-
-def test_of_many_curves_the_best_are_compared(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("vitlab.commands.fit.MOST_COMPARED", 3)
-    curves = {
-        name: lambda k, level=level: level * 0.8**k for name, level in zip("dbac", (0.8, 0.6, 0.5, 0.7), strict=True)
-    }
-    assert main(["fit", str(write_curves(tmp_path / "runs.csv", curves)), "--json"]) == 0
-    output = capsys.readouterr()
-    found = [{one["a"], one["b"]} for one in json.loads(output.out)["crossovers"]]
-    assert found == [{"a", "b"}, {"b", "c"}, {"a", "c"}]
-    assert "of 6 pairs the 3 of the curves with the lowest errors" in output.err
 
 
 def test_a_row_with_too_few_or_too_many_cells_is_named_and_not_dropped(tmp_path, capsys):

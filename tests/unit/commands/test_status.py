@@ -10,7 +10,6 @@ import pytest
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.commands.scale import print_table
-from vitlab.console import tabulate
 from vitlab.files import write_json
 from vitlab.reports.words import SizeTable
 from vitlab.studies.claims import hold, path_of
@@ -82,19 +81,6 @@ def test_all_studies_of_a_folder_and_the_study_of_a_run(study, capsys):
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 12
 
 
-def test_a_run_whose_process_of_this_machine_was_killed_waits(study, capsys):
-    write_progress(study.run(HERE), 50, 10.0)
-    with hold(study.run(HERE).folder) as held:
-        owner = json.loads(path_of(held.folder, 1).read_text())
-    write_json(path_of(held.folder, 1), {**owner, "pid": 2**22 + 1})
-    main(["status", str(study.folder)])
-    assert capsys.readouterr().out == "12 runs: 7 finished, 1 failed, 4 waiting\n" + (
-        f"stopped, to be continued: {HERE} at step 50\n\nfailed\n"
-        f"{FAILED}  Diverged: the loss is not a number at step 412; try a lower recipe.lr\n"
-        f"what they said: {study.folder}/RUN/log.txt\n"
-    )
-
-
 @pytest.mark.parametrize(("name", "text"), [("runs.json", "[[1]]"), (f"{FAILED}/error.json", "3")])
 def test_a_file_of_something_else_is_one_line(study, capsys, name, text):
     path = study.folder / name
@@ -109,11 +95,6 @@ def test_a_file_of_something_else_is_one_line(study, capsys, name, text):
 VERDICT = "undecided: a_model_with_a_long_name ahead by 6.4 points (-2.1 to 14.9)"
 NAMES = ["a_model_with_a_long_name", "another_model_with_a_long_name", "a_third_model"]
 TABLE = SizeTable(["training examples", *NAMES, "best vs. runner-up"], [["250", "73.6%", "79.9%", "1.0%", VERDICT]], "")
-
-
-def test_columns_of_numbers_are_aligned_to_the_right():
-    columns = tabulate(("model", "runs", "error"), [], numbers=2).columns
-    assert [column.justify for column in columns] == ["left", "right", "right"]
 
 
 @pytest.mark.parametrize("columns", [200, 60])

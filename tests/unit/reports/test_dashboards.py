@@ -103,21 +103,6 @@ def test_the_workspace_comes_back_with_every_panel(written):
     assert again == read
 
 
-def test_each_panel_shows_what_its_title_says(written):
-    found = panels_of(workspace_of(written))
-    panel = found["accuracy by size, mean over seeds"]
-    assert (panel.x, panel.log_x) == (wr.Metric("train_size"), True)
-    assert panel.y == [wr.Metric(f"by_size/accuracy/{model}") for model in ("vit_nano", "resnet_nano")]
-    assert "study/accuracy_against_size" in found["mean and interval against size"].media_keys
-    for _, key in PANELS["Curves"]:
-        assert found[key].y == [wr.Metric(key)]
-        assert found[key].x == wr.Metric("trainer/global_step")
-        assert (found[key].groupby, found[key].groupby_aggfunc) == (wr.Config("family"), "mean")
-    assert found["mean attention distance"].media_keys == ["attention_distance/picture"]
-    assert found["train_flops of each run"].metrics == [wr.Metric("train_flops")]
-    assert found["RunComparer"].diff_only is True
-
-
 def test_the_workspace_shows_the_runs_of_this_study_alone(written):
     settings = workspace_of(written).runset_settings
     assert settings.filters == "Metric(\"Group\") == 'quick' and Metric(\"JobType\") in ['train', 'summary']"

@@ -128,16 +128,3 @@ def test_a_study_of_sizes_and_budgets_says_the_best_sizes_and_the_law():
 def read_kind(figure, kind):
     (points,) = figure.spec["datasets"].values()
     return [point for point in points if point["kind"] == kind]
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ([(1, 2, 3)] * 12, "there are 1 N, 1 D, 12 runs"),
-        ([(1, 2, 3), (2, 3, 2), (3, 1, 1)], "there are 3 N, 3 D, 3 runs"),
-        ([(n, 20 * n, 1 / n) for n in range(1, 13)], "N and D not varied together; there are 12 N"),
-    ],
-)
-def test_what_a_law_of_two_sizes_lacks_is_said(rows, expected):
-    with pytest.raises(UserError, match=expected):
-        fit_surface(*np.array(rows, float).T)

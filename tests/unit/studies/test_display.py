@@ -1,32 +1,15 @@
 """What is shown while runs train, and when they will have ended."""
 
-import io
 import json
 import random
 
 import pytest
 
-from vitlab.console import Console
 from vitlab.files import create_json, write_json
 from vitlab.studies.claims import hold
-from vitlab.studies.status import Display, RunState, StatusReader, StudyStatus
+from vitlab.studies.status import RunState, StatusReader, StudyStatus
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import Progress, RunFiles
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_run_that_ends_and_one_whose_result_is_gone_are_said_in_a_line(terminal):
-    out = io.StringIO()
-    with Display(Console(file=out, width=200, force_terminal=terminal)) as display:
-        waiting, running = RunState("a", "vit", 10), RunState("b", "vit", 10, "running", Progress(5, 10, 3.0))
-        done = RunState("b", "vit", 10, "finished", result={"accuracy": 0.5, "wall_s": 6.0})
-        assert not display.show(StudyStatus([waiting, running]))
-        assert display.show(StudyStatus([waiting, done]))
-        assert not display.show(StudyStatus([waiting, done]))
-        assert not display.show(StudyStatus([waiting, RunState("b", "vit", 10)]))
-    assert "1 finished run whose result was deleted or damaged since: b\n" in out.getvalue()
-    if not terminal:
-        assert out.getvalue().startswith("b: accuracy 50.0% in 6 s; 2 runs: 1 finished, 1 waiting\n")
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])

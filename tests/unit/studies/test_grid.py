@@ -42,15 +42,6 @@ def test_a_run_does_not_depend_on_the_rest_of_the_grid():
     assert before.items() <= after.items()
 
 
-def test_set_goes_to_every_run_and_a_variants_keys_to_its_own():
-    deep = "models={vit_nano: {model: vit_nano, model.depth: 2, recipe.lr: 0.25}, resnet_nano: resnet_nano}"
-    config = study("set=[recipe.lr=0.75,trainer.log_every=3]", deep)
-    runs = compose_models(config)
-    assert {name: run.recipe.lr for name, run in runs.items()} == {"vit_nano": 0.25, "resnet_nano": 0.75}
-    assert {run.trainer.log_every for run in runs.values()} == {3}
-    assert runs["vit_nano"].model.depth == 2
-
-
 def test_a_variants_keys_hold_wherever_the_choice_of_variants_stands(tmp_path):
     file = tmp_path / "two.yaml"
     file.write_text(dump_yaml({**read("study", "quick", "study"), "models": {"a": "vit_nano", "b": "resnet_nano"}}))

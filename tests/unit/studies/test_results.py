@@ -82,22 +82,6 @@ def test_only_the_cells_that_were_asked_for_are_missing(tmp_path, capsys):
     assert f"give one of its finished runs, such as {study.folder}/vit_nano-n53-s0" in capsys.readouterr().err
 
 
-def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, capsys):
-    study = make_study(tmp_path / "quick", models={"vit_nano": "vit"}, sizes=(53,), seeds=(0,), failed=0)
-    offline = study.run("vit_nano-n53-s0").folder / "wandb" / "offline-run-1"
-    (offline / "files").mkdir(parents=True)
-    for there in (True, False):
-        if there:
-            (offline / "run-1.wandb").touch()
-        else:
-            shutil.rmtree(offline.parent)
-        results = load_results(study.folder)
-        study_page.write_report(results)
-        show(results, {})
-        assert ("vitlab sync" in capsys.readouterr().out) is there
-        assert ("vitlab sync" in study.report_path.read_text()) is there
-
-
 @pytest.mark.parametrize(
     ("tuned_on", "tune", "advised"),
     [

@@ -7,17 +7,16 @@ import json
 import os
 import warnings
 
-import numpy as np
 import pytest
 
 from tests.unit.reports.written_study import make_study
 from vitlab import cli
-from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
+from vitlab.config import UserError
 from vitlab.files import replacing, write_text
 from vitlab.formatting import round_numbers
 from vitlab.studies.results import load_results
-from vitlab.studies.store import COLUMNS, StudyFiles, list_missing
-from vitlab.training.files import RunFiles, write_analysis
+from vitlab.studies.store import StudyFiles, list_missing
+from vitlab.training.files import RunFiles
 
 NASTY = ["comma, quote \" and '", "two\nlines", "both\r\n", "ünï 模型 💥", "1e5x", "18", "007", "1e3"]
 
@@ -94,14 +93,6 @@ def test_shares_have_six_decimals_and_other_floats_six_digits_in_both_files(tmp_
     assert round_numbers(row(**values)) == row(**rounded)
 
 
-def test_the_fixed_columns_come_first_then_the_tasks_metrics(tmp_path):
-    files = StudyFiles(tmp_path)
-    files.write_rows([row(f1=0.5), row(bleu=3.5)])
-    header = (tmp_path / "results.csv").read_text().partition("\n")[0].split(",")
-    assert header == [*COLUMNS, "f1", "bleu"]
-    assert [(r["f1"], r["bleu"]) for r in read_csv(files)] == [("0.5", ""), ("", "3.5")]
-
-
 # ---- study.yaml and runs.json
 
 
@@ -128,18 +119,6 @@ def test_an_empty_study_is_said_to_be_damaged(tmp_path):
 
 
 # ---- a run's files
-
-
-def test_a_configuration_comes_back_as_it_was(tmp_path):
-    shared = ["data.name='ünï: \"'", "wandb.mode=off"]
-    run = compose(TrainConfig, [*shared, "recipe.lr=1e-5", "train_size=0.25"])
-    study = compose(StudyConfig, [*shared, "name=s", "budget.epochs=0.5"])
-    for files, config in (
-        (RunFiles(tmp_path / "run"), resolved(run)),
-        (StudyFiles(tmp_path / "study"), resolved(study)),
-    ):
-        files.write_config(config)
-        assert files.config() == config
 
 
 @pytest.mark.parametrize("content", [b"- a", b"a: [", b"\xff\xfe\x00", b"", b"3", b"{}", b"[" * 9999])
@@ -243,22 +222,6 @@ def test_rows_past_a_checkpoint_are_dropped_and_the_others_kept(tmp_path):
     assert files.metrics() == rows, "what is appended begins on a line of its own"
     files.keep_metrics(-1)
     assert files.metrics() == []
-
-
-def test_arrays_of_an_analysis_lie_beside_its_rows(tmp_path):
-    files = RunFiles(tmp_path)
-    found = {"maps": np.arange(6, dtype=np.float32).reshape(2, 3)}
-    analysis = {"name": "rollout", "unit": "share", "rows": []}
-    paths = write_analysis(files.analysis_folder, analysis, found)
-    assert [path.name for path in paths] == ["rollout.json", "rollout.npz"]
-    assert files.analysis("rollout") == analysis
-    with np.load(paths[1], allow_pickle=False) as arrays:
-        np.testing.assert_array_equal(arrays["maps"], found["maps"])
-    with pytest.raises(ValueError, match="Object arrays"):
-        write_analysis(files.analysis_folder, analysis, {"maps": np.array([{}], dtype=object)})
-    with np.load(paths[1], allow_pickle=False) as arrays:
-        assert arrays["maps"].shape == (2, 3), "a failed write leaves the old file"
-    assert sorted(path.name for path in files.analysis_folder.iterdir()) == ["rollout.json", "rollout.npz"]
 
 
 # ---- a full disk

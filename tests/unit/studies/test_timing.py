@@ -1,14 +1,12 @@
 """Planted delays are found where they are, and a run's time is made of them."""
 
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from tests.integration.commands import TINY
-from vitlab.config import UserError
 from vitlab.studies import plan as timing
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import estimate_run, plan_study
@@ -58,14 +56,6 @@ def test_a_run_is_its_start_its_steps_and_its_evaluations(make_plan, capsys):
     out = capsys.readouterr().out
     assert "2 runs (1 model x 1 size x 1 seed x 2 trials)" in out
     assert f"{spec.name.replace('-n', '-trial-2-n')} 100 400" in " ".join(out.split())
-
-
-def test_a_variant_that_fails_is_one_line(make_plan):
-    plan = make_plan()
-    model = plan.by_variant["vit_nano"]
-    plan.by_variant["vit_nano"] = replace(model, settings=replace(model.settings, precision="none of these"))
-    with pytest.raises(UserError, match=r"^vit_nano: .*precision=none of these: choices: auto"):
-        timing.time_variants(plan, lambda *progress: None)
 
 
 @pytest.mark.parametrize(

@@ -80,16 +80,6 @@ def test_lists_mappings_and_choices_of_a_group_are_values_of_an_axis():
     assert found["vit_nano mixer=depthwise kernel=5"][0].kernel == 5
 
 
-def test_the_training_length_is_an_axis():
-    found = values(study("models=[vit_nano]", "grid.budget=[{steps: 70}, {epochs: 2.5}, {flops: 1e9}]"), "budget")
-    units = {name: {k: v for k, v in vars(b).items() if v is not None} for name, (b,) in found.items()}
-    assert units == {
-        "vit_nano steps=70": {"steps": 70},
-        "vit_nano epochs=2.5": {"epochs": 2.5},
-        "vit_nano flops=1e+09": {"flops": 1e9},
-    }
-
-
 def test_a_list_of_budgets_is_an_axis_and_runs_that_cool_down_share_the_way_to_the_smaller_ones(tmp_path):
     path = tmp_path / "mine.yaml"
     recipe = {"schedule": "constant", "cooldown": 0.2, "warmup": 5}

@@ -18,12 +18,7 @@ from vitlab.analysis.heads import PATTERNS
 from vitlab.config import load, names
 from vitlab.reports.figures import Figure, draw_findings, save_figure
 from vitlab.reports.figures.curves import estimate_share
-from vitlab.reports.figures.images import (
-    VECTORS,
-    draw_cells,
-    plot_positions,
-    write_samples,
-)
+from vitlab.reports.figures.images import VECTORS, draw_cells, plot_positions, write_samples
 
 B, LAYERS, HEADS, GRID, SIZE = 3, 2, 5, (2, 3), (10, 21)
 CLASSES = ("<a> $x$ & b", "c")
@@ -201,13 +196,6 @@ def test_of_attention_maps_the_last_layer_is_drawn_a_head_a_column():
     assert np.ptp(tile) > 10
     assert row < tall / 2, "over the patch that it belongs to"
     assert column > 0.6 * wide
-
-
-def test_a_single_map_stands_below_its_picture():
-    (figure,) = figures("rollout")
-    assert (read_labels(figure, "y"), len(read_labels(figure, "x"))) == (["picture", "map"], B)
-    wide = figures("rollout", images=np.zeros((B, 1, 8, 72), dtype=np.uint8))
-    assert [read_labels(figure, "x") for figure in wide] == [["picture", "map"]], "they stand below each other"
 
 
 # ---- the share of right items of a class

@@ -1,25 +1,20 @@
-"""What an analysis measures of heads: points by layer and lines by step, with their references."""
+"""What an analysis measures of heads: points by layer, with their references."""
 
 import pytest
 
 from tests.unit.reports.figures.charts import read_column, read_encoding
 from tests.unit.reports.written_study import SIZES, make_study
 from vitlab.reports.figures import save_figure
-from vitlab.reports.figures.curves import Measured, draw_heads, draw_layers, draw_measured
+from vitlab.reports.figures.curves import Measured, draw_heads, draw_measured
 from vitlab.studies.results import load_results
 
 REFERENCES = {"uniform attention": 20.0, "3 x 3 neighborhood": 5.0}
 
 
-def measure(values, references=REFERENCES, steps=(9,)):
-    rows = [
-        {"step": step, "layer": layer, "head": 1, "value": value + step / 100}
-        for step in steps
-        for layer, value in enumerate(values, start=1)
-    ]
-    return Measured(
-        {"name": "attention_distance", "unit": "pixels", "rows": rows, "references": references}, "run", "a/"
-    )
+def measure(values):
+    rows = [{"step": 0, "layer": layer, "head": 1, "value": value} for layer, value in enumerate(values, start=1)]
+    analysis = {"name": "attention_distance", "unit": "pixels", "rows": rows, "references": REFERENCES}
+    return Measured(analysis, "run", "a/")
 
 
 def test_a_panel_per_size_shows_the_trained_and_the_untrained_model(tmp_path):
@@ -38,29 +33,10 @@ def test_a_panel_per_size_shows_the_trained_and_the_untrained_model(tmp_path):
 
 @pytest.mark.parametrize("values", [[19.0, 19.6], [4.0, 21.0]])
 def test_heads_are_shares_of_uniform_attention_on_an_axis_with_every_reference(values, tmp_path):
-    figure = draw_heads("f", "title", [measure(values, steps=(0,))], "vit")
+    figure = draw_heads("f", "title", [measure(values)], "vit")
     assert read_column(figure, "y", "trained") == pytest.approx([value / 20 for value in values])
     assert [read_encoding(figure, name, "y")["datum"] for name in REFERENCES] == [1.0, 0.25]
     text = save_figure(figure, tmp_path)[0].read_text()
     assert "100%: uniform attention, 20.0 pixels." in figure.caption
     assert "3 x 3 neighborhood, 5.00 pixels" in text
     assert "too coarse" not in figure.caption
-
-
-def test_a_grid_too_coarse_for_locality_is_named():
-    figure = draw_heads("f", "title", [measure([19.0], {**REFERENCES, "3 x 3 neighborhood": 9.6})], "vit")
-    assert "too coarse to show locality: attention to a 3 x 3 neighborhood alone is 48%" in figure.caption
-
-
-@pytest.mark.parametrize("references", [{}, {"uniform attention": 0.0}, {"uniform attention": None}])
-def test_without_references_values_are_in_their_unit_and_from_zero(references):
-    figure = draw_heads("f", "title", [measure([3.0, 4.0], references, steps=(0,))], "vit")
-    assert read_column(figure, "y", "trained") == [3.0, 4.0]
-    assert read_encoding(figure, "trained", "y")["scale"]["zero"]
-
-
-def test_layers_by_step_are_means_over_heads():
-    figure = draw_layers("f", "title", [measure([10.0, 20.0], steps=(0, 100, 200))])
-    assert read_column(figure, "y", "lines", layer="layer 2") == pytest.approx([1.0, 1.05, 1.1])
-    assert read_column(figure, "step", "lines", layer="layer 2") == [0, 100, 200]
-    assert "layer 1 from 10.0 pixels, 50% of uniform attention, to 12.0 pixels" in figure.alt

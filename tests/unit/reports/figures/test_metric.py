@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
+from tests.unit.reports.figures.charts import read_column, read_encoding, read_points
 from tests.unit.reports.written_study import make_study
 from vitlab.reports.figures import metric
 from vitlab.studies.results import Results, load_results
@@ -56,13 +56,6 @@ def test_the_line_is_the_mean_and_the_band_its_interval(tmp_path):
     rings = read_points(figures["error"], "runs", model="vit_nano")
     assert rings[0]["link"] == "vit_nano-n500-s0/"
     assert len(rings) == 4
-
-
-def test_a_run_without_a_result_is_left_out():
-    lost = [row("vit_a", 53, 2 + seed, value, 1e12, 7.0) for seed, value in enumerate((None, math.nan, math.inf))]
-    figures = draw([*lost, *ROWS[1:]])
-    assert read_column(figures["accuracy"], "y", "lines", model="vit_a") == [0.7, 0.9]
-    assert len(read_points(figures["accuracy"], "runs", model="vit_a")) == 0
 
 
 def test_no_error_has_no_place_on_a_log_axis():
@@ -130,13 +123,6 @@ def test_frontiers_are_the_planted_best_of_each_family_and_of_all(perplexity):
         assert "best of ViT: 60.0% for 1.00 TFLOP, 90.0% for 4.00 TFLOP." in figure.alt
 
 
-@pytest.mark.parametrize(("costs", "shown"), [((1, 1, 9), False), ((1, 2, 9), True), ((1, 1, 9, 5, 7), True)])
-def test_costs_that_are_one_per_model_are_shown_of_a_ladder_alone(costs, shown):
-    models = ("a", "a", "b", "c", "d")
-    rows = [row(model, 10 * n, 0, 0.5, cost, 7.0) for n, (model, cost) in enumerate(zip(models, costs), 1)]  # noqa: B905
-    assert ({"compute", "time"} <= draw(rows).keys()) == shown
-
-
 def test_budgets_are_cells_over_sizes_and_the_caption_compares_more_data_with_more_steps():
     accuracy = {(100, 500): 0.5, (200, 500): 0.6, (100, 900): 0.55, (200, 900): 0.8}
     rows = [
@@ -157,10 +143,6 @@ def test_budgets_are_cells_over_sizes_and_the_caption_compares_more_data_with_mo
         ("80.0", 1, 1),
     ]
     assert not [*metric.draw_budgets(Results(rows[:1], {"name": "x"}, outcomes={}))]
-
-
-def test_one_model_has_no_frontier():
-    assert not [name for name in read_layers(draw(ROWS[:2])["compute"]) if str(name).startswith("best")]
 
 
 def test_runs_without_a_cost_are_left_out():

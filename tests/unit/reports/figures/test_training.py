@@ -61,21 +61,6 @@ def test_a_loss_that_is_no_number_is_a_gap(study):
     json.dumps(figure.spec, allow_nan=False)
 
 
-def test_runs_whose_metrics_are_gone_are_left_out(study):
-    for seed in (0, 1):
-        study.run(f"vit_nano-n53-s{seed}").metrics_path.unlink()
-    assert set(read_column(draw(study), "link", "lines", model="vit_nano", loss="training")) == {"vit_nano-n53-s2/"}
-
-
-def test_all_curves_together_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(curves, "ALL_POINTS", 120)
-    study = make_study(tmp_path / "one", models=MODELS, sizes=(53,), seeds=(0,), failed=0)  # four curves
-    figure = draw(study)
-    lines = [read_column(figure, "step", "lines", model=model, loss=loss) for model in MODELS for loss in curves.LOSSES]
-    assert [len(line) for line in lines] == [20, 8, 20, 8]  # 40 rows are logged of the training, 8 of held-out data
-    assert lines[0][-1] == 1000
-
-
 # ---- by depth, by length
 
 

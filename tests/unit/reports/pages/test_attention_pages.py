@@ -1,7 +1,6 @@
 """The pages of attention over pictures: of real runs, in a browser."""
 
 import json
-import re
 from types import SimpleNamespace
 from urllib.parse import unquote
 
@@ -13,7 +12,6 @@ from tests.unit.reports.html_page import Page
 from vitlab.reports.pages.attention import write_page
 from vitlab.studies.results import RunResults, load_results
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import RunFiles, write_analysis
 
 
 @pytest.fixture
@@ -57,41 +55,6 @@ def test_a_head_and_a_scale_are_chosen(browser, few_runs, page):
     assert browser.run("document.querySelector('#maps h2').textContent").strip() == "layer 5 of 5, head 2"
     browser.choose("#scale", "map")
     assert draws_shares(browser, '[data-item="5"] [data-map="attention"] canvas', maps[5, 4, 1], maps[5, 4, 1].max())
-
-
-def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
-    browser.open(page)
-    maps = RunResults(few_runs.run(FOUR)).attention_maps()
-    mean = maps.maps.mean(axis=2)
-    browser.run("document.querySelector('[data-item=\"0\"]').focus({focusVisible: true})")
-    browser.press("ArrowRight")
-    reading = "document.getElementById('reading').textContent"
-    words, attention, reached = re.fullmatch(r"(.*): attention (.*), rollout (.*)", browser.run(reading)).groups()
-    assert words == f"Picture 1, {maps.names[0]}, row 1, column 2"
-    assert float(attention) == pytest.approx(mean[0, 4, 0, 1], rel=0.06)
-    assert float(reached) == pytest.approx(maps.rollout[0, 4, 0, 1], rel=0.06)
-    assert browser.run("document.querySelectorAll('.cursor').length") == 3  # in the picture and in both maps
-    box = browser.run("""new Promise((done) => {
-        const map = document.querySelector('[data-item="3"] [data-map="attention"]');
-        map.scrollIntoView({ behavior: 'instant', block: 'center' });
-        requestAnimationFrame(() => requestAnimationFrame(() => {
-            const r = map.getBoundingClientRect();
-            done([r.left + r.width * 0.9, r.top + r.height * 0.6]);
-        }));
-    })""")
-    browser.page.mouse.move(*box)
-    assert browser.run(reading).startswith(f"Picture 4, {maps.names[3]}, row 3, column 2: ")
-
-
-@pytest.mark.parametrize(("name", "scheme"), [(f"attention/{FOUR}", "light"), ("compare", "dark")])
-def test_narrow_pages_fit_and_the_theme_changes(browser, few_runs, name, scheme):
-    browser.open(few_runs.folder / f"{name}.html", width=400, scheme=scheme)
-    assert browser.run("document.documentElement.scrollWidth") == 400
-    paper = "getComputedStyle(document.body).backgroundColor"
-    before = browser.run(paper)
-    browser.run("document.querySelector('#theme').click()")
-    assert {before, browser.run(paper)} == {"rgb(252, 252, 251)", "rgb(19, 21, 25)"}
-    browser.assert_quiet()
 
 
 def test_the_page_holds_the_heads_numbers(few_runs, page):
@@ -146,21 +109,3 @@ def test_names_are_never_markup(browser, few_runs, name):
     assert (EVIL_MODEL in text) or name.startswith("attention"), "a run's page names the run alone"
     assert browser.run("document.querySelectorAll('img[src=x], [onerror]').length") == 0
     assert browser.errors == []
-
-
-@pytest.mark.parametrize(
-    ("modality", "asked", "there", "lacks"),
-    [
-        ("image", "rollout", None, True),
-        ("image", "attention_entropy", None, False),  # it does not need patches, nor does cka
-        ("image", "attention_distance", "attention_distance", False),
-        ("text", "attention_entropy", None, True),
-        ("text", "head_patterns", "head_patterns", False),
-    ],
-)
-def test_a_run_lacks_attention_where_an_analysis_of_it_did_not_apply(tmp_path, modality, asked, there, lacks):
-    run = RunFiles(tmp_path)
-    run.write_config({"data": {"modality": modality}, "analyses": ["cka", asked]})
-    if there:
-        write_analysis(run.analysis_folder, {"name": there, "unit": "", "rows": []})
-    assert RunResults(run).lacks_attention is lacks

@@ -17,7 +17,6 @@ from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.words import make_size_table
 from vitlab.studies.others import load_others
 from vitlab.studies.results import Results, load_results
-from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
 TITLE = "document.querySelector('h1').textContent"
@@ -108,17 +107,6 @@ def test_a_line_is_the_mean_of_the_chosen_seeds_with_a_band(browser, study):
     browser.assert_quiet()
 
 
-def test_many_lines_differ_in_colour_or_dash(browser, study):
-    browser.open(study.folder / "compare.html")
-    browser.choose("#by-chosen", "")
-    browser.run("document.querySelector('#runs-table thead input').click()")
-    assert browser.run(TITLE) == "24 runs compared"
-    browser.run("document.getElementById('single').click()")
-    keys = browser.run("[...document.querySelectorAll('#keys path')].map(p => p.outerHTML)")
-    assert len(set(keys)) == len(keys) == 24
-    wait_for_lines(browser, train=24, metric=24)
-
-
 # ---- from the command line
 
 
@@ -128,12 +116,6 @@ def test_the_command_line_chooses_runs_also_by_patterns(study, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == str(page)
     seeds = [f"vit_nano-n500-s{seed}" for seed in (0, 1, 2)]
     assert read_script_data(page.read_text())["start"] == [*seeds, "resnet_nano-n500-s1"]
-
-
-def test_of_many_models_a_dozen_runs_are_chosen(tmp_path):
-    study = make_study(tmp_path / "many", models={f"m{n}": "resnet" for n in range(13)}, sizes=(500,), failed=0)
-    page = write_compare_page(load_results(study.folder), study.folder / "compare.html")
-    assert read_script_data(page.read_text())["start"] == [f"m{n}-n500-s0" for n in range(12)]
 
 
 def test_an_unknown_run_is_an_error_with_the_nearest_one(study, capsys):
@@ -178,17 +160,6 @@ def test_models_of_two_studies_with_the_same_test_items_have_the_interval_of_one
     assert "../res/resnet_nano-n500-s0/" in links
     assert [link for link in links if "attention" not in link and not (out / link).exists()] == []
     assert "source" in (out / "results.csv").read_text().partition("\n")[0]
-
-
-def test_a_model_of_two_studies_is_divided_by_them(study, tmp_path):
-    other = shutil.copytree(study.folder, tmp_path / "other", symlinks=True)
-    change_results(StudyFiles(other), lambda row: {"accuracy": row["accuracy"] - 0.1})
-    StudyFiles(other).write_config(load_results(other).config | {"margin": 0.5})
-    found = load_others([study.folder, other])
-    sources = ("quick", "other")
-    assert set(found.cells.model) == {f"{m} source={s}" for m in ("vit_nano", "resnet_nano") for s in sources}
-    assert len(found.runs) == 48
-    assert found.margin == 0.5  # the narrowest
 
 
 def test_models_of_studies_on_other_data_are_not_compared(study, tmp_path, capsys):

@@ -132,21 +132,6 @@ def test_runs_are_filtered_by_words_and_by_choices(browser, page):
     assert browser.run(f"{ROWS}.map((row) => row.dataset.trainSize)") == ["500", "2000", "8000", "32000"]  # as sorted
 
 
-def test_legend_shows_the_models_that_are_clicked(browser, page):
-    browser.open(page)
-    for view in (0, 2):
-        browser.run(f"document.querySelectorAll('#figure-1 input')[{view}].click()")
-        browser.show_figure("#figure-1 .view:not([hidden])")
-        entries = browser.page.locator("#figure-1 .view:not([hidden]) .role-legend-label text")
-        assert sorted(entries.all_text_contents()) == sorted(MODELS)
-        shown = """new Set([...document.querySelectorAll('#figure-1 .view:not([hidden]) .role-mark path')]
-            .map(({ __data__: item }) => item?.datum?.model).filter(Boolean)).size"""
-        assert browser.run(shown) == len(MODELS)
-        for place, count in ((0, 1), (1, 2), (0, 1), (1, len(MODELS))):
-            entries.nth(place).click()
-            browser.wait(f"{shown} === {count}")
-
-
 def test_all_but_the_figures_is_there_without_scripts(chromium, page):
     browser = Browser(chromium, java_script_enabled=False)
     browser.open(page)
@@ -174,16 +159,3 @@ def test_whoever_reads_by_ear_finds_names_headings_and_landmarks(browser, page):
     assert browser.run("new Set([...document.querySelectorAll('[id]')].map((node) => node.id)).size") == browser.run(
         "document.querySelectorAll('[id]').length"
     )
-
-
-def test_print_is_light_and_cuts_no_figure(browser, page):
-    browser.open(page, width=718, scheme="dark", media="print")  # A4 without its margins, at 96 dots an inch
-    assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(252, 252, 251)"
-    browser.show_figure("#figure-1")
-    tick = "getComputedStyle(document.querySelector('.plot .role-axis-label text')).fill"
-    assert browser.run(tick) == "rgb(91, 97, 106)"  # of the light theme
-    views = "[...document.querySelectorAll('.view:not([hidden])')]"
-    assert max(browser.run(f"{views}.map((view) => view.getBoundingClientRect().height)")) < 1047
-    assert set(browser.run(f"{views}.map((view) => getComputedStyle(view).breakInside)")) == {"avoid"}
-    assert browser.run("document.querySelector('#runs-table').offsetWidth") <= 718
-    assert browser.run("getComputedStyle(document.querySelector('#runs-table thead button')).display") == "contents"

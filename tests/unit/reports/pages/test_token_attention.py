@@ -8,13 +8,9 @@ import pytest
 import torch
 
 from tests.learning import bert, language_model, randomized
-from tests.unit.reports.figures.charts import read_column, read_encoding
 from tests.unit.reports.html_page import EVIL, Page, read_script_data
 from vitlab.analysis.capture import attention_maps
 from vitlab.analysis.heads import PATTERNS, HeadPatterns, pattern_targets
-from vitlab.analysis.pictures import position_distances, position_similarities
-from vitlab.reports.figures import save_figure
-from vitlab.reports.figures.images import plot_positions
 from vitlab.reports.pages.attention import pack_text, write_text_page
 
 LAYERS, HEADS, N = 2, 3, 11
@@ -84,23 +80,6 @@ def test_user_text_is_never_markup(tmp_path):
     shown = json.loads(data)["items"][0]["tokens"]["tokens"][:5]
     assert shown == [EVIL, "\\u2028", "a\u2423b", "\\n", "\u2205"]
     assert found.text.count(EVIL) >= 4  # in the title, the heading, the name of the text, a label
-
-
-# ---- positions
-
-
-def test_position_maps_show_the_matrix(tmp_path):
-    table = torch.randn(7, 5)
-    for what, matrix, ends in (
-        ("distance", position_distances(table), (0, position_distances(table).max().item())),
-        ("similarity", position_similarities(table), (-1, 1)),
-    ):
-        figure = plot_positions(what, matrix.tolist(), "a <model>")
-        cells = read_column(figure, "value", "cells")
-        np.testing.assert_allclose(np.reshape(cells, matrix.shape), matrix)
-        domain = read_encoding(figure, "cells", "color")["scale"]["domain"]
-        assert (domain[0], domain[-1]) == pytest.approx(ends)
-        assert "&lt;model&gt;" in save_figure(figure, tmp_path)[0].read_text()
 
 
 # ---- in a browser
@@ -199,20 +178,6 @@ def test_the_heat_map_is_read_cell_by_cell(browser, pages):
     assert browser.errors == []
 
 
-def test_another_text_and_another_scale(browser, pages):
-    path, weights, _ = pages["bert"]
-    browser.open(path)
-    assert browser.run("document.querySelectorAll('.between').length") == 2, "across and down between two sentences"
-    browser.choose("#scale", "all")
-    opacity = browser.read_pixels("#map canvas")[..., 3] / 255
-    most = max(layer[0].max().item() for layer in weights)
-    np.testing.assert_allclose(opacity, weights[0][0].numpy() / most, atol=0.006)
-    browser.choose("#text", "1")
-    assert browser.read_pixels("#map canvas").shape[:2] == (5, 5)
-    assert browser.run("document.querySelectorAll('.between').length") == 0
-    assert browser.errors == []
-
-
 def test_a_target_has_the_decoders_layers_and_looks_at_the_source(browser, tmp_path):
     words = {"tokens": TOKENS, "given": ["[BOS]", "4", "2"], "following": ["4", "2", "[EOS]"]}
     own, cross = random_weights(1, tokens=3), np.random.default_rng(1).dirichlet(np.ones(N), (1, 2, 3))
@@ -239,20 +204,4 @@ def test_a_target_has_the_decoders_layers_and_looks_at_the_source(browser, tmp_p
     thumb = browser.read_pixels(".thumb[data-layer='4'][data-head='2'] canvas")[..., 3]
     expected = np.sqrt(cross[0, 1] / cross[0, 1].max())
     np.testing.assert_allclose(np.reshape(thumb, (3, N)) / 255, expected, atol=0.05)
-    assert browser.errors == []
-
-
-def test_theme_and_width(browser, pages):
-    path = pages["bert"][0]
-    colour = "getComputedStyle(document.body).backgroundColor"
-    browser.open(path, width=400, scheme="light")
-    assert browser.run(colour) == "rgb(252, 252, 251)"
-    light = browser.read_pixels(".thumb canvas").reshape(-1, 4).astype(int)
-    browser.run("document.querySelector('#theme').click()")
-    assert browser.run(colour) == "rgb(19, 21, 25)"
-    dark = browser.read_pixels(".thumb canvas").reshape(-1, 4).astype(int)
-    np.testing.assert_array_equal(light[:, 3], dark[:, 3])
-    strong = light[:, 3] > 200
-    assert (dark[strong, :3].mean(0) > light[strong, :3].mean(0) + 30).all()  # the pictures are drawn again
-    assert browser.run("document.documentElement.scrollWidth") == 400
     assert browser.errors == []
