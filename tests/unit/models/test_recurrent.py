@@ -6,7 +6,6 @@ import re
 
 import pytest
 import torch
-from timm.models import group_parameters
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves
@@ -212,23 +211,6 @@ def test_recurrent_layers_run_in_float32_under_autocast_of_any_device(options, d
 def test_options_that_exclude_each_other_are_refused(options, advice):
     with pytest.raises(UserError, match=re.escape(advice)):
         build(**options)
-
-
-def test_its_layers_follow_each_other_from_the_embeddings_to_the_output():
-    model = build(depth=2, cell="lstm", share_embeddings="none")
-    places = group_parameters(model, model.group_matcher(), reverse=True)
-    found = {}
-    for name, place in places.items():
-        layer = re.match(r"(text|decoder)\.(?:embed|\w+\.\w+_l(\d))", name)
-        found.setdefault(place, set()).add(layer[1] + (layer[2] or "embed") if layer else name.split(".")[0])
-    assert found == {
-        0: {"textembed", "decoderembed"},
-        1: {"text0"},
-        2: {"text1"},
-        3: {"decoder0"},
-        4: {"decoder1", "decoder"},
-        5: {"output"},
-    }
 
 
 FORMULAS = {

@@ -162,19 +162,6 @@ def test_numbers_that_are_all_equal_have_an_error_of_one_unless_they_are_met(pre
     assert metric.compute() == error
 
 
-def test_parts_of_the_numbers_reduce_to_the_whole():
-    """As those of several devices do: lists are joined, sums are added."""
-    targets, predicted = torch.randn(2, 50)
-    whole, *parts = (find_metric("nrmse").make(1) for _ in range(3))
-    whole.update(predicted, targets)
-    for part, rows in zip(parts, torch.arange(50).split(30), strict=True):
-        part.update(predicted[rows], targets[rows])
-    parts[0].targets += parts[1].targets
-    parts[0].predicted += parts[1].predicted
-    assert parts[0].compute() == pytest.approx(whole.compute())
-    assert whole.compute() == pytest.approx((1 - r2_score(targets, predicted)) ** 0.5)
-
-
 def test_a_mean_goes_on_growing():
     """A sum in float32 stands still at 2^24 times what is added."""
     metric = Mean()
