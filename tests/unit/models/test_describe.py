@@ -23,6 +23,7 @@ def vit(device="cpu", **changes):
     ("name", "layers"),
     [
         ("vit_h14", {"encoder.blocks": 32}),
+        ("transformer_base", {"text.encoder.blocks": 6, "decoder.encoder.blocks": 6}),
         ("timm:vit_tiny_patch16_224", {"blocks": 12}),
         ("timm:swin_tiny_patch4_window7_224", {f"layers.{i}.blocks": n for i, n in enumerate((2, 2, 6, 2))}),
         ("timm:albert_like", {}),

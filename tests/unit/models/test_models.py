@@ -16,19 +16,6 @@ from vitlab.models import build_model, counting, described_shape
 from vitlab.training.checkpoints import LoadedRun
 from vitlab.training.load import compare_classes, load_weights, refuse_misfit
 
-# class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
-PARAMETERS = {
-    "vit_ti16": 5_717_416,
-    "vit_s16": 22_050_664,
-    "vit_s32": 22_878_952,
-    "vit_b16": 86_567_656,
-    "vit_b32": 88_224_232,
-    "vit_l16": 304_326_632,
-    "vit_l32": 306_535_400,
-    "vit_h14": 632_045_800,
-}
-RESNETS = {"resnet18": 11_689_512, "resnet50": 25_557_032, "bit_50x1": 25_549_352}  # the same, of timm's documentation
-
 
 def on_meta(name, image_size=(224, 224), num_classes=1000, channels=3, **changes):
     size = list(image_size)

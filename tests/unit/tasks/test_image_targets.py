@@ -7,12 +7,10 @@ import torch.nn.functional as F
 from sklearn.metrics import average_precision_score, mean_absolute_error, r2_score
 from torch import nn
 
-from tests.learning import learn_by_heart
 from vitlab import tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
-from vitlab.models import build_model
 from vitlab.studies.outcomes import Outcomes
 from vitlab.tasks.base import fill
 from vitlab.tasks.measures import Mean
@@ -125,16 +123,6 @@ def test_outcomes_of_numbers_have_the_metric_as_their_mean_and_its_slope():
 def test_data_and_recipes_that_do_not_fit(name, of, overrides, says):
     with pytest.raises(UserError, match=says):
         task(name, of, *overrides)
-
-
-@pytest.mark.parametrize(("name", "of"), [("multilabel", several(16)), ("regression", numbers(16))])
-def test_a_batch_is_learned_by_heart(name, of):
-    torch.manual_seed(0)
-    one = task(name, of)
-    model = build_model("vit_nano", image_size=SIZE, num_classes=one.outputs, patch_size=[7, 11])
-    (batch,) = eval_loader(one.train, batch_size=64)
-    found, first = learn_by_heart(one, model, one.prepare(batch), steps=60, rate=3e-3)
-    assert found["loss"] < 0.2 * first
 
 
 @pytest.mark.parametrize("around", [0.0, 1e4, 1e5, 1e8])

@@ -56,13 +56,6 @@ def assert_same_losses(folder, alone):
     assert np.isclose(ours.means, theirs.means, atol=1e-3).mean() > 0.98, "in the order of the data"
 
 
-@pytest.mark.parametrize("parts", ["trainer.accumulate=4", pytest.param(TWO, marks=pytest.mark.slow)])
-def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_path, parts):
-    train_run(configure(ADAMW), tmp_path / "alone")
-    train([*TINY, ADAMW, parts], tmp_path / "shared")
-    assert_same_losses(tmp_path / "shared", tmp_path / "alone")
-
-
 def stop(words, run, at):
     program = Program("train", *words, "--out", run)
     program.wait_for(lambda: len(curve(run)) >= at)

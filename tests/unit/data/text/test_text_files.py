@@ -210,15 +210,6 @@ def test_csv_with_quotes_and_a_held_out_share(tmp_path):
     assert texts(load("csv", path=path, label="kind", test_share=0.2, cache="never"), "test") == texts(found, "test")
 
 
-def test_a_group_is_held_out_with_its_rarest_class(tmp_path):
-    rows = [f"passage {n // 2},question {n},{'rare' if n < 24 and n % 2 else 'common'}" for n in range(80)]
-    path = write(tmp_path / "a.csv", "passage,question,kind", *rows)
-    found = load("csv", path=path, text=["passage", "question"], label="kind", test_share=0.25)
-    assert np.bincount(found.test.labels).tolist() == [17, 3], (
-        "of the 12 groups with a rare row 3, of the other 28 groups 7"
-    )
-
-
 def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):
     rows = [f"The sky{n};is blue;is round;is late;{n % 3 + 1}" for n in range(30)]
     path = write(tmp_path / "a.csv", "stem;x;y;z;right", *rows)
