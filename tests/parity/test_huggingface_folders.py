@@ -293,7 +293,6 @@ def test_a_bert_without_heads_gets_new_ones_and_says_so(tmp_path):
     [
         ("gpt2", {"positions": "sincos", "segments": 2}, "model.positions=sincos model.segments=2;"),
         ("gpt_nano", {}, "model.positions=rotary;"),
-        ("bert_nano", {}, "model.norm_first=true model.positions=rotary;"),
         ("bert_base", {"segments": 0, "mlp": "relu"}, "model.mlp=relu model.segments=0;"),
         ("lstm_nano", {}, "model.kind=lstm; export to a .safe"),
         ("gru_seq2seq_nano", {}, "transformers has no RecurrentEncoderDecoder; export to a .sa"),

@@ -1,4 +1,4 @@
-"""Each script runs, at a size of seconds."""
+"""Scripts that judge, count and kill run, at a size of seconds; those of scripts/bench are run by hand."""
 
 import subprocess
 import sys

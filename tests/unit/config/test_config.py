@@ -274,8 +274,3 @@ def test_a_long_quote_is_cut_in_its_middle(quote):
     assert error.problems[1].startswith("data.path=x: 'q")
     assert error.problems[1].endswith("' is wrong; give another")
     assert len(first_line(ValueError(quote))) <= 1000
-
-
-def test_what_is_wrong_with_a_long_value_is_said():
-    (line,) = UserError(f"model.depth={'[' * 900}: not valid; give {'x' * 900}").problems
-    assert ": not valid; give xxx" in line

@@ -54,11 +54,6 @@ def test_operations_by_part_are_their_formulas(pool):
     }
 
 
-def test_norms_of_queries_and_keys_count_as_norms():
-    plain, normed = (counting.parts(vit("meta", mixer={"name": "attention", "qk_norm": on})) for on in (False, True))
-    assert normed == {**plain, "norms": plain["norms"] + DEPTH * 2 * 2 * (WIDTH // HEADS)}
-
-
 def described(*words, capsys):
     assert describe([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)

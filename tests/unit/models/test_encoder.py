@@ -1,4 +1,4 @@
-"""The encoder: caches, dropped paths, dropout; tests/parity compares it with other libraries."""
+"""The encoder: dropped paths, dropout; tests/parity compares it with other libraries."""
 
 import pytest
 import torch
@@ -12,22 +12,17 @@ from vitlab.models.mixers import attention as kernels
 from vitlab.models.mixers.attention import Attention
 
 # all different primes but the model's width, which is heads times head width
-B, N, M, H, K, HIDDEN, DEPTH = 2, 7, 5, 3, 11, 17, 3
+B, N, H, K, HIDDEN = 2, 7, 3, 11, 17
 D = H * K
 
 
-def attention(**options):
-    return randomized(Attention(D, H, **options))
-
-
-def encoder(depth=DEPTH, cross=False, **options):
+def encoder(depth, **options):
     return randomized(
         TransformerEncoder(
             D,
             depth,
             mixer=lambda: Attention(D, H),
             mlp=lambda: feed_forward(D, HIDDEN),
-            cross=(lambda: Attention(D, H)) if cross else None,
             **options,
         )
     )

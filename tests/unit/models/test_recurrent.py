@@ -1,6 +1,5 @@
 """The recurrent encoder-decoder: padding, decoding token by token, alignment and its scores, what options change."""
 
-import copy
 import math
 import re
 
@@ -83,21 +82,6 @@ def test_the_alignment_is_attention_over_the_tokens_of_the_source(options):
     assert not weights.masked_select(~mask[:, None].expand_as(weights)).any()
     # what it gives is what the logits come from: other states at the tokens that it looks at change them
     assert (model.alignment(source.roll(1, dims=1), target) - weights).abs().max() > 0.01
-
-
-@pytest.mark.parametrize("fed", [False, True])
-def test_with_input_feeding_a_token_sees_what_the_one_before_looked_at(fed):
-    model, (source, target, _) = build(input_feeding=fed), pairs()
-    with torch.no_grad():
-        state = model.encode(source)
-        vectors, _ = model.decoder(target[:, :1], state)
-        assert (state.fed is not None) == fed
-        if fed:
-            torch.testing.assert_close(state.fed, vectors)
-            other = copy.deepcopy(state)
-            other.fed += 1
-            one, two = (model.decoder(target[:, 1:2], given)[0] for given in (state, other))
-            assert not torch.allclose(one, two)
 
 
 def gru_step(x, state, layer):

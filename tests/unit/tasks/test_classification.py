@@ -16,7 +16,6 @@ from vitlab.data.loader import eval_loader
 from vitlab.studies.experiment import count_right
 from vitlab.studies.outcomes import Outcomes
 from vitlab.tasks.base import fill
-from vitlab.tasks.metrics import main_metric
 
 CLASSES, CHANNELS, SIZE = 5, 3, (7, 11)
 
@@ -108,12 +107,6 @@ def test_a_metric_that_is_not_measured_is_refused_with_those_that_are():
     with pytest.raises(UserError, match=r"task\.metric=map: is not measured here.*macro_f1"):
         task("task.metric=map")
     task("task.metric=balanced_accuracy")
-
-
-def test_a_study_is_about_the_metric_that_it_names():
-    row = {"accuracy": 0.9, "macro_f1": 0.5, "unit": "example"}
-    assert main_metric([row]).key == "accuracy"
-    assert main_metric([{**row, "metric": "macro_f1"}]).key == "macro_f1"
 
 
 def test_right_answers_are_counted_by_class():

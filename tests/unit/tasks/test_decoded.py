@@ -1,4 +1,4 @@
-"""Scores of generated texts: sacrebleu's own command, and values worked out by hand."""
+"""Scores of generated texts: values worked out by hand."""
 
 import pytest
 from torchmetrics import MetricCollection

@@ -1,4 +1,4 @@
-"""Training itself: with one's own Trainer, and what ends a run."""
+"""Training itself: what ends a run, and the numbers of a step."""
 
 import signal
 

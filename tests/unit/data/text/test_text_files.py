@@ -129,15 +129,12 @@ def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
     [
         ({"path": "{}/empty.txt"}, "data.path={}/empty.txt: contains no text"),
         ({"path": "{}/no"}, "data.path={}/no: no such file or folder"),
-        ({"path": "{}/one.txt"}, "data.path={}/one.txt: has too few lines to hold out the last of them; give"),
         ({"path": "{}/books", "extensions": ["doc"]}, "data.path={}/books: no text files (.doc)"),
         ({"path": "{}/books", "split_on": "page"}, "data=textfile: split_on=page: choices: file, blank_line"),
-        ({}, "data.path is missing: give data.path=VALUE"),
     ],
 )
 def test_bad_text_files(folder, tmp_path, options, said):
     write(tmp_path / "empty.txt", " ")
-    write(tmp_path / "one.txt", "one line")
     given = {key: value.format(tmp_path) if key == "path" else value for key, value in options.items()}
     (line,) = problems("textfile", **given)
     assert line.startswith(said.format(tmp_path))

@@ -66,16 +66,6 @@ def test_characters_lose_only_what_was_never_seen():
     assert characters.size == 7 + len(set("".join(TEXTS)))
 
 
-def test_wordpiece_is_berts():
-    wordpiece = trained("wordpiece", lowercase=True)
-    (ids,) = wordpiece.encode(["THE CAT sat, naïve"])
-    pieces = wordpiece.token_texts(ids)
-    assert pieces[:4] == ["the", "cat", "sat", ","]
-    assert wordpiece.decode(ids).startswith("the cat sat, naive")
-    assert wordpiece.encode(["日"])[0] == [wordpiece.unknown]
-    assert any(token.startswith("##") for token in wordpiece.token_texts(range(wordpiece.size)))
-
-
 @pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_save_and_load(kind, tmp_path):
     tokenizer = trained(kind)
