@@ -121,6 +121,22 @@ def test_a_huge_picture_takes_its_own_memory_and_not_twice_that(tmp_path, monkey
     assert measure("VmHWM") - before < 1.5 * 4 * 4000 * 3000 / 1024, "Pillow holds four bytes of a pixel"
 
 
+def test_a_reduced_picture_looks_the_same_and_a_larger_one_is_to_be_shrunk(tmp_path, monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pixels = np.random.default_rng(0).integers(0, 255, (9, 12, 3), dtype=np.uint8)
+    large = Image.fromarray(pixels).resize((1200, 900), Image.Resampling.BICUBIC)
+    large.save(tmp_path / "a.png", exif=exif)
+    whole = decode.read(tmp_path / "a.png", (48, 32), 3).astype(int)
+    monkeypatch.setattr(decode, "HUGE", 10**6)
+    assert np.abs(decode.read(tmp_path / "a.png", (48, 32), 3) - whole).mean() < 3
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5 * 10**5)
+    with pytest.raises(Image.DecompressionBombError) as error:
+        decode.read(tmp_path / "a.png", (48, 32), 3)
+    text = imagefolder.explain(str(tmp_path / "a.png"), error.value)
+    assert text == "it has more than 1 million pixels; shrink it"
+
+
 def test_wrong_folders(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert problems(tmp_path / "loop")[0].startswith(f"data.root={tmp_path / 'loop'}: a broken link; give the one ")
