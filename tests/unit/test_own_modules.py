@@ -1,20 +1,14 @@
-"""Parts of one's own, as docs/extending.md and README.md show: a mixer, an augmentation, a task and a probe."""
+"""Parts of one's own, as docs/extending.md and README.md show: a mixer, a task and a probe."""
 
 import shutil
-import sys
-from types import SimpleNamespace
 
 import torch
 
 from tests.configurations import problem, train
-from tests.unit.reports.written_study import make_study
 from vitlab import build_model, tasks
 from vitlab.analysis.probes import measure
 from vitlab.config import groups
-from vitlab.data import augment
 from vitlab.data.opening import open_data
-from vitlab.reports import figures
-from vitlab.studies.results import load_results
 
 MIXER = """
 from torch import nn
@@ -27,12 +21,6 @@ class Roll(nn.Module):
 def build(config, spec):
     return Roll(config.by)
 """
-AUGMENTATION = """
-ORDER = 20
-def apply(images, config, recipe, generator):
-    return images - config.darker if config.darker else images
-"""
-
 TASK = """
 from vitlab.tasks import images
 class Weighted(images.ImageTask):
@@ -61,33 +49,6 @@ def test_a_mixer_is_chosen_by_its_file_and_the_keys_of_that_are_its_options(tmp_
     model = build_model("vit_nano", image_size=8, patch_size=4, num_classes=3, mixer={"name": path, "by": 2})
     assert [block.mixer.by for block in model.encoder.blocks] == [2] * len(model.encoder.blocks)
     assert model(torch.randn(2, 3, 8, 8)).shape == (2, 3)
-
-
-def test_an_augmentation_is_one_module_in_its_folder(tmp_path, monkeypatch):
-    (tmp_path / "darker.py").write_text(AUGMENTATION)
-    paths = [*augment.__path__, str(tmp_path)]
-    monkeypatch.setattr(augment, "__path__", paths)
-    monkeypatch.setattr(augment.__spec__, "submodule_search_locations", paths)
-    monkeypatch.setitem(sys.modules, "vitlab.data.augment.darker", None)  # restored afterwards
-    del sys.modules["vitlab.data.augment.darker"]
-    found = augment.list_augmentations.__wrapped__()
-    own = sys.modules["vitlab.data.augment.darker"]
-    assert [one.__name__.rpartition(".")[2] for one in found] == ["geometry", "darker", "rand_augment"], "by ORDER"
-    images = torch.full((2, 1, 3, 3), 9, dtype=torch.uint8)
-    assert own.apply(images, SimpleNamespace(darker=2), None, None).unique().tolist() == [7]
-    assert own.apply(images, SimpleNamespace(darker=0), None, None) is images
-
-
-def test_a_figure_is_one_module_in_its_folder_and_comes_after_the_others(tmp_path, monkeypatch):
-    text = "from vitlab.reports import figures\nPLACE = 9\ndef draw(results):\n    yield figures.Figure('own', '', 0)\n"
-    (tmp_path / "own.py").write_text(text)
-    monkeypatch.setattr(figures, "__path__", paths := [*figures.__path__, str(tmp_path)])
-    monkeypatch.setattr(figures.__spec__, "submodule_search_locations", paths)
-    monkeypatch.setattr(figures, "load_modules", figures.load_modules.__wrapped__)
-    saved = []
-    drawn = figures.draw_study(load_results(make_study(tmp_path / "study", sizes=(500,)).folder), saved.append)
-    assert len(saved) == len(drawn) > 3
-    assert drawn[-1].name == "own"
 
 
 def test_a_task_is_chosen_by_its_file_and_a_probe_by_the_name_of_its_file(tmp_path, monkeypatch):

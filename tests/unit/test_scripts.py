@@ -1,10 +1,8 @@
-"""Each script runs, at a size of seconds."""
+"""Scripts that judge, count and kill run, at a size of seconds; those of scripts/bench are run by hand."""
 
 import subprocess
 import sys
 import tarfile
-from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 
@@ -16,49 +14,6 @@ from scripts import make, public_curves, verdicts
 from vitlab.data.cache import write_kept
 
 ROOT = Path(__file__).resolve().parents[2] / "scripts"
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """Imports a module of a folder of scripts, with some of its constants changed."""
-
-    def load(folder, name, **constants):
-        monkeypatch.syspath_prepend(ROOT / folder)
-        module = import_module(f"scripts.{folder}.{name}")
-        for key, value in constants.items():
-            monkeypatch.setattr(module, key, value)
-        return module
-
-    return load
-
-
-def test_batches_are_read_by_both_sides(tiny, tmp_path):
-    small = {"SMALL": 64, "SMALL_BATCH": 32, "DIFFERENT": 8, "COPIES": 1, "CLASSES": 2, "SIDE": 32, "BATCH": 4}
-    data = tiny("bench", "data", count_cores=lambda: 0, **small)
-    data.make_folder(tmp_path / "pictures")
-    with ThreadPoolExecutor(1) as elsewhere:
-        folder = data.measure_folder(1, elsewhere, tmp_path / "pictures", tmp_path / "cache")
-        rows = [data.measure_small(1, elsewhere), *folder]
-    assert len(rows) == 5
-    assert all(row.ours > 0 < row.peer for row in rows)
-
-
-def test_steps_are_timed_in_turn(tiny):
-    step = tiny("bench", "step", CLASSES=10, ProcessPoolExecutor=lambda *_: ThreadPoolExecutor(1))
-    step.MODELS[:] = [("tiny", ["model=vit_nano"], step.small_timm_vit, 32, 2, 1, 0.0)]
-    assert [row.name for row in step.measure(quick=True)] == ["tiny, default", "tiny, equal"]
-
-
-def test_texts_are_the_same_on_both_sides(tiny):
-    pytest.importorskip("transformers")
-    small = {"VOCABULARY": 2000, "WIDTH": 64, "DEPTH": 1, "LENGTH": 48, "NEW": 24}
-    assert len(list(tiny("bench", "text", **small).measure(quick=True))) >= 4
-
-
-@pytest.mark.parametrize("model", ["vit", "resnet"])
-def test_the_script_that_a_study_is_compared_with_trains(tiny, capsys, model):
-    tiny("bench", "study").train_plainly(model, 100, 2)
-    assert "test 0." in capsys.readouterr().out
 
 
 def test_public_curves_are_judged(monkeypatch, tmp_path):

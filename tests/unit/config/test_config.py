@@ -14,7 +14,6 @@ from vitlab.config import (
     DescribeConfig,
     TrainConfig,
     UserError,
-    change,
     compose,
     first_line,
     groups,
@@ -80,20 +79,6 @@ def test_every_shipped_model_goes_with_its_own_recipe(model):
     assert config.recipe.name in names("recipe")
 
 
-KINDS = [*{load("model", name).kind: name for name in reversed(names("model"))}.values()]
-
-
-@pytest.mark.parametrize("model", KINDS)
-def test_a_model_of_each_kind_takes_every_shipped_mixer_or_none(model):
-    if not hasattr(load("model", model), "mixer"):
-        with pytest.raises(UserError, match="no key 'mixer'"):
-            compose(DescribeConfig, [f"model={model}", "model.mixer=attention"])
-        return
-    for mixer in names("mixer"):
-        config = compose(DescribeConfig, [f"model={model}", f"model.mixer={mixer}"])
-        assert config.model.mixer.name == mixer
-
-
 # ---- groups and fields
 
 
@@ -114,16 +99,6 @@ def test_a_configuration_cannot_be_changed_and_shares_no_list_with_the_next_one(
         first.trainer.threads = 7
     first.data.mean[0] = load("data", "glyphs").mean[0] = 7.0
     assert resolved(train(*words)) == before
-
-
-def test_change_gives_the_same_settings_with_other_values():
-    config = train("data=glyphs", "model=vit_nano")
-    other = change(config, {"trainer.threads": 3, "model.mixer.qkv_bias": False})
-    assert (other.trainer.threads, other.model.mixer.qkv_bias) == (3, False)
-    assert (config.trainer.threads, config.model.mixer.qkv_bias) == ("auto", True)
-    assert change(config, {}) == config
-    with pytest.raises(UserError, match=r"trainer\.threads=many"):
-        change(config, {"trainer.threads": "many"})
 
 
 def test_the_last_of_two_values_counts():
@@ -299,8 +274,3 @@ def test_a_long_quote_is_cut_in_its_middle(quote):
     assert error.problems[1].startswith("data.path=x: 'q")
     assert error.problems[1].endswith("' is wrong; give another")
     assert len(first_line(ValueError(quote))) <= 1000
-
-
-def test_what_is_wrong_with_a_long_value_is_said():
-    (line,) = UserError(f"model.depth={'[' * 900}: not valid; give {'x' * 900}").problems
-    assert ": not valid; give xxx" in line

@@ -44,6 +44,7 @@ def test_a_resolved_configuration_has_every_key_and_comes_back_with_the_same_ide
     [
         ("imagefolder", "data.root=photos", "data.root=/mnt/photos"),
         ("csv", "data.path=a.csv", "data.path=/mnt/a.csv"),
+        ("parallel", "data.source=a data.target=b", "data.source=c data.target=d"),
         ("textfile", "data.path=a.txt data.test_path=b.txt", "data.path=x.txt data.test_path=y.txt"),
     ],
 )

@@ -1,14 +1,13 @@
 """What a field of a settings dataclass declares is what identity, caches, exclusions and the list of keys say."""
 
 import json
-import pickle
 import sys
 
 import pytest
 
 from tests.configurations import problem, train
 from vitlab.cli import main
-from vitlab.config import UserError, identity, resolved
+from vitlab.config import identity, resolved
 from vitlab.config.groups import find_class, list_keys, read_comments
 from vitlab.config.schema import StudyConfig
 from vitlab.studies.grid import compose_study
@@ -57,12 +56,6 @@ def test_what_an_own_dataclass_says_has_no_effect_is_not_part_of_the_identity(ow
 def test_an_own_module_that_cannot_be_imported_is_typed_by_its_file(own_module, tmp_path):
     (tmp_path / "mine" / "slim.py").write_text("import no_such_library\n")
     assert train(f"model={own_module}", "model.depth=4").model.depth == 4
-
-
-def test_a_problem_says_the_same_behind_a_pipe():
-    with pytest.raises(UserError) as caught:
-        train("recipe.lr=-1", "recipe.lrr=1", "data=imagefolder", "nothing")
-    assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
 
 
 def test_dotted_keys_of_a_study_file_are_those_of_the_command_line(tmp_path):

@@ -1,12 +1,10 @@
 """The uint8 cache: built once, whole or not at all, by any number of processes."""
 
-import fcntl
 import importlib
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -122,17 +120,6 @@ def test_a_folder_that_cannot_be_written_is_a_warning(toy, tmp_path, monkeypatch
     assert found.train.read(np.array([0, 1])).shape == (2, 3, 5, 7)
 
 
-def test_a_full_disk_is_a_warning_and_leaves_nothing(toy, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(caching, "write_json", full)  # the last file of an entry
-    with pytest.warns(UserWarning, match="No space left on device"):
-        found = data.load(toy())
-    assert found.train.read(np.array([0])).shape == (1, 3, 5, 7)
-    assert toy.entries() == []
-
-
 @pytest.mark.parametrize("harm", ["truncate", "garbage", "no labels"])
 def test_a_damaged_entry_is_built_again(toy, harm):
     data.load(toy())
@@ -171,18 +158,6 @@ def test_two_processes_build_one_entry_once(toy):
     assert outputs[0] == outputs[1]
     assert toy.calls() == 1
     assert len(toy.entries()) == 1
-
-
-def test_a_wait_for_another_process_says_for_what_and_how_to_go_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(caching, "PATIENCE", 0.05)
-    lock = tmp_path / "x.lock"
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        threading.Timer(0.3, held.close).start()
-        with caching.alone(lock, "preparing data=x"):
-            pass
-    said = "waiting for another process, which is preparing data=x; if it hangs, end it"
-    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -77,16 +77,6 @@ def test_a_picture_on_its_side_is_measured_upright_and_training_reads_it_so(tmp_
         assert pixels[:, :, :18].max() < 60 or pixels[:, :, 22:].max() < 60, "left or right half, not the upper one"
 
 
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "1", "I;16"])
-def test_color_modes(tmp_path, mode):
-    (tmp_path / "a").mkdir()
-    path = tmp_path / "a" / ("0.tif" if mode == "CMYK" else "0.png")
-    Image.new(mode, (30, 20), 1 if mode in ("1", "I;16") else None).save(path)
-    picture = read_picture(str(tmp_path), f"a/{path.name}")
-    assert (picture.mode, picture.height, picture.width, picture.error) == (mode, 20, 30, "")
-    assert picture.thumbnail.shape == (16, 16, 3)
-
-
 def test_transparent_pixels_are_white_and_floating_point_is_refused_as_in_training(tmp_path):
     Image.new("RGBA", (20, 20), (255, 0, 0, 0)).save(tmp_path / "clear.png")
     Image.new("F", (20, 20)).save(tmp_path / "float.tif")

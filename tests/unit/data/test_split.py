@@ -66,16 +66,6 @@ def test_a_group_counts_as_its_rarest_class_whose_last_group_stays():
     assert not len(divide(np.repeat([0, 1], 20), 4, np.repeat([0, 1], 20), every_class=True)[1])
 
 
-@pytest.mark.parametrize("cache", ["auto", "never"])
-def test_digits_are_carved_before_any_subset(cache):
-    found = load("digits", cache=cache)
-    assert [len(found.train), len(found.validation), len(found.test)] == [1294, 144, 359]
-    assert np.bincount(found.validation.labels).min() >= 14
-    assert not pixels(found.validation) & pixels(found.train)
-    again = load("digits", cache=cache)
-    assert np.array_equal(found.validation.read(np.arange(144)), again.validation.read(np.arange(144)))
-
-
 def test_glyphs_draw_their_own_so_that_their_training_images_and_their_identity_stay():
     settings = {"train_images": 72, "test_images": 36}
     found = load("glyphs", **settings)

@@ -1,4 +1,4 @@
-"""The encoder: caches, dropped paths, dropout; tests/parity compares it with other libraries."""
+"""The encoder: dropped paths, dropout; tests/parity compares it with other libraries."""
 
 import pytest
 import torch
@@ -9,49 +9,23 @@ from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.layers import Mlp
 from vitlab.models.mixers import attention as kernels
-from vitlab.models.mixers.attention import Attention, KeyValueCache
+from vitlab.models.mixers.attention import Attention
 
 # all different primes but the model's width, which is heads times head width
-B, N, M, H, K, HIDDEN, DEPTH = 2, 7, 5, 3, 11, 17, 3
+B, N, H, K, HIDDEN = 2, 7, 3, 11, 17
 D = H * K
 
 
-def attention(**options):
-    return randomized(Attention(D, H, **options))
-
-
-def encoder(depth=DEPTH, cross=False, **options):
+def encoder(depth, **options):
     return randomized(
         TransformerEncoder(
             D,
             depth,
             mixer=lambda: Attention(D, H),
             mlp=lambda: feed_forward(D, HIDDEN),
-            cross=(lambda: Attention(D, H)) if cross else None,
             **options,
         )
     )
-
-
-@pytest.mark.parametrize("chunks", [(1,) * N, (3, 1, 1, 2)], ids=["one by one", "in chunks"])
-@pytest.mark.parametrize("beams", [1, 3])
-def test_a_decoder_says_the_same_with_a_cache_for_batches_beams_and_padded_contexts(beams, chunks):
-    model, x, context = encoder(cross=True), torch.randn(B * beams, N, D), torch.randn(B, M, D)
-    context_mask = (torch.arange(M) < torch.tensor([[M], [2]]))[:, None, None]
-    repeated, mask = (given.repeat_interleave(beams, dim=0) for given in (context, context_mask))
-    expected = model(x, causal=True, context=repeated, context_mask=mask)
-    caches, found = [KeyValueCache(N) for _ in model.blocks], []
-    for part in x.split(chunks, dim=1):
-        found.append(model(part, causal=True, context=context, context_mask=context_mask, caches=caches))
-        order = torch.randperm(beams)
-        rows = (torch.arange(B)[:, None] * beams + order).flatten()
-        for cache in caches:
-            cache.reorder(rows)
-            cache.reorder(rows.argsort())
-        context.fill_(torch.nan)  # what is cached is not made again  # only the first part may read it
-    torch.testing.assert_close(torch.cat(found, dim=1), expected, rtol=1e-5, atol=1e-5)
-    with pytest.raises(ValueError, match=f"{N + 1} tokens in a cache for {N}"):
-        model(x[:, :1], causal=True, context=context, caches=caches)
 
 
 def test_dropped_paths_grow_with_depth_and_are_kept_in_eval():

@@ -8,7 +8,6 @@ import torch
 from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.config.errors import UserError
 from vitlab.models import build_model, counting, described_shape
-from vitlab.models.text import build as build_text
 from vitlab.training.load import load_weights
 from vitlab.training.optim import build_optimizer, freeze
 
@@ -76,14 +75,3 @@ def test_weights_go_from_one_pair_of_languages_to_the_next_and_a_decoder_is_not_
         load_weights(small(), one.state_dict())
     with pytest.raises(UserError, match=r"^init=state dict: its vocabulary has 23 tokens, the model's has 24; [^;]*$"):
         load_weights(larger, one.state_dict())
-
-
-def test_of_a_translation_model_a_classifier_takes_all_that_comes_before_the_head():
-    translator = small(positions="rotary")
-    alike = {key: SIZES[key] for key in ("width", "heads", "depth", "mlp_width")} | {"mlp": "relu"}
-    bert = {"name": "bert_nano", "segments": 0, **alike}
-    config = compose(TrainConfig, base={"model": bert, "task": "text_classification"}).model
-    same = build_text(config, vocabulary=V, length=11, head="sequence", num_classes=5)
-    report = load_weights(same, translator.state_dict())
-    assert torch.equal(same.text.embed.tokens.weight, translator.text.embed.tokens.weight)
-    assert all(name.startswith(("decoder.", "output.")) for name in report.unused)

@@ -16,31 +16,11 @@ from vitlab.models import build_model, counting, described_shape
 from vitlab.training.checkpoints import LoadedRun
 from vitlab.training.load import compare_classes, load_weights, refuse_misfit
 
-# class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
-PARAMETERS = {
-    "vit_ti16": 5_717_416,
-    "vit_s16": 22_050_664,
-    "vit_s32": 22_878_952,
-    "vit_b16": 86_567_656,
-    "vit_b32": 88_224_232,
-    "vit_l16": 304_326_632,
-    "vit_l32": 306_535_400,
-    "vit_h14": 632_045_800,
-}
-RESNETS = {"resnet18": 11_689_512, "resnet50": 25_557_032, "bit_50x1": 25_549_352}  # the same, of timm's documentation
-
 
 def on_meta(name, image_size=(224, 224), num_classes=1000, channels=3, **changes):
     size = list(image_size)
     config = compose(DescribeConfig, base={"model": {"name": name, **changes}, "image_size": size}).model
     return counting.meta(config, num_classes=num_classes, image_size=image_size, channels=channels)
-
-
-@pytest.mark.parametrize("name", [*PARAMETERS, *RESNETS])
-def test_the_number_of_parameters_is_the_published_one(name):
-    model = on_meta(name)
-    assert counting.parameters(model) == (PARAMETERS | RESNETS)[name]
-    assert all(p.is_meta for p in model.parameters()), "counting takes no memory"
 
 
 @pytest.mark.parametrize("name", names("model"))
@@ -135,8 +115,6 @@ def test_the_stem_can_be_chosen():
 @pytest.mark.parametrize(
     ("name", "changes", "says"),
     [
-        ("vit_nanoo", {}, r"model=vit_nanoo: unknown model; did you mean 'vit_nano'\?"),
-        ("vit_nano", {"depht": 3}, r"depht: no key 'depht'; did you mean 'depth'\?"),
         ("timm:resnet19", {}, "model=timm:resnet19: timm has no such model; did you mean 'resnet18'"),
         ("timm:resnet18.no_such_tag", {}, "Invalid pretrained tag"),
         ("timm:resnet18", {"options": {"no_such_option": 1}}, "timm cannot build resnet18: .*no_such_option"),
@@ -152,22 +130,6 @@ def test_the_stem_can_be_chosen():
 def test_a_model_that_cannot_be_built_is_the_users_mistake(name, changes, says):
     with pytest.raises(UserError, match=says):
         build_model(name, image_size=24, **changes)
-
-
-def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
-    (tmp_path / "my_models").mkdir()
-    (tmp_path / "my_models" / "mlp.py").write_text(
-        "from torch import nn\n\n"
-        "def build(config, *, num_classes, image_size, channels):\n"
-        "    pixels = channels * image_size[0] * image_size[1]\n"
-        "    layers = nn.Linear(pixels, config.hidden), nn.Linear(config.hidden, num_classes)\n"
-        "    return nn.Sequential(nn.Flatten(), *layers)\n"
-    )
-    (tmp_path / "mlp.yaml").write_text("kind: my_models.mlp\nhidden: 13\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    model = build_model(str(tmp_path / "mlp.yaml"), image_size=(3, 5), channels=2, num_classes=7, hidden=11)
-    assert model(torch.zeros(4, 2, 3, 5)).shape == (4, 7)
-    assert counting.parts(model) == {"1": 30 * 11 + 11, "2": 11 * 7 + 7}
 
 
 def test_images_of_another_shape_than_the_runs_are_the_users_mistake():

@@ -1,12 +1,10 @@
 """The recurrent encoder-decoder: padding, decoding token by token, alignment and its scores, what options change."""
 
-import copy
 import math
 import re
 
 import pytest
 import torch
-from timm.models import group_parameters
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves
@@ -84,21 +82,6 @@ def test_the_alignment_is_attention_over_the_tokens_of_the_source(options):
     assert not weights.masked_select(~mask[:, None].expand_as(weights)).any()
     # what it gives is what the logits come from: other states at the tokens that it looks at change them
     assert (model.alignment(source.roll(1, dims=1), target) - weights).abs().max() > 0.01
-
-
-@pytest.mark.parametrize("fed", [False, True])
-def test_with_input_feeding_a_token_sees_what_the_one_before_looked_at(fed):
-    model, (source, target, _) = build(input_feeding=fed), pairs()
-    with torch.no_grad():
-        state = model.encode(source)
-        vectors, _ = model.decoder(target[:, :1], state)
-        assert (state.fed is not None) == fed
-        if fed:
-            torch.testing.assert_close(state.fed, vectors)
-            other = copy.deepcopy(state)
-            other.fed += 1
-            one, two = (model.decoder(target[:, 1:2], given)[0] for given in (state, other))
-            assert not torch.allclose(one, two)
 
 
 def gru_step(x, state, layer):
@@ -212,23 +195,6 @@ def test_recurrent_layers_run_in_float32_under_autocast_of_any_device(options, d
 def test_options_that_exclude_each_other_are_refused(options, advice):
     with pytest.raises(UserError, match=re.escape(advice)):
         build(**options)
-
-
-def test_its_layers_follow_each_other_from_the_embeddings_to_the_output():
-    model = build(depth=2, cell="lstm", share_embeddings="none")
-    places = group_parameters(model, model.group_matcher(), reverse=True)
-    found = {}
-    for name, place in places.items():
-        layer = re.match(r"(text|decoder)\.(?:embed|\w+\.\w+_l(\d))", name)
-        found.setdefault(place, set()).add(layer[1] + (layer[2] or "embed") if layer else name.split(".")[0])
-    assert found == {
-        0: {"textembed", "decoderembed"},
-        1: {"text0"},
-        2: {"text1"},
-        3: {"decoder0"},
-        4: {"decoder1", "decoder"},
-        5: {"output"},
-    }
 
 
 FORMULAS = {

@@ -112,20 +112,6 @@ def train_run(folder, data, *words):
     return run, training.train(run).columns
 
 
-def test_a_frozen_run_keeps_the_body_of_the_run_that_it_begins_with(tmp_path):
-    data = classified()
-    before, _ = train_run(tmp_path / "pretrained", text_data(length=data.length), "task=masked_lm")
-    words = ["task=text_classification", f"init={tmp_path / 'pretrained'}"]
-    frozen, metrics = train_run(tmp_path / "frozen", data, *words, "recipe.freeze=body")
-    assert same(frozen.model, before.model, "text.")
-    assert not same(frozen.model, before.model, "pooler.")
-    tested = training.test(frozen).columns
-    assert {"accuracy", "f1", "matthews", "loss", "train_loss"} <= metrics.keys() | tested.keys()
-    whole, _ = train_run(tmp_path / "whole", data, *words)
-    assert not same(whole.model, before.model, "text.")
-    assert frozen.plan.flops_per_example < whole.plan.flops_per_example
-
-
 def test_a_run_does_not_go_on_with_other_texts_of_the_same_tokens(tmp_path):
     words = ["task=text_classification"]
     data = classified()

@@ -10,13 +10,12 @@ from torch import nn
 
 from tests.learning import mean_loss
 from vitlab import tasks
-from vitlab.config import TrainConfig, UserError, compose, load
+from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.studies.experiment import count_right
 from vitlab.studies.outcomes import Outcomes
 from vitlab.tasks.base import fill
-from vitlab.tasks.metrics import main_metric
 
 CLASSES, CHANNELS, SIZE = 5, 3, (7, 11)
 
@@ -48,11 +47,6 @@ def cross_entropy(logits, label, smoothing=0.0):
     total = math.log(sum(math.exp(x) for x in logits))
     shares = [smoothing / CLASSES + (1 - smoothing) * (c == label) for c in range(CLASSES)]
     return sum(share * (total - x) for share, x in zip(shares, logits, strict=True))
-
-
-def test_a_task_without_a_module_is_the_users_mistake():
-    with pytest.raises(UserError, match=r"kind=nothing: no module named vitlab\.tasks\.nothing"):
-        tasks.build(load("task", {"name": "x", "kind": "nothing"}))
 
 
 def test_a_batch_is_augmented_only_with_a_generator():
@@ -113,12 +107,6 @@ def test_a_metric_that_is_not_measured_is_refused_with_those_that_are():
     with pytest.raises(UserError, match=r"task\.metric=map: is not measured here.*macro_f1"):
         task("task.metric=map")
     task("task.metric=balanced_accuracy")
-
-
-def test_a_study_is_about_the_metric_that_it_names():
-    row = {"accuracy": 0.9, "macro_f1": 0.5, "unit": "example"}
-    assert main_metric([row]).key == "accuracy"
-    assert main_metric([{**row, "metric": "macro_f1"}]).key == "macro_f1"
 
 
 def test_right_answers_are_counted_by_class():

@@ -1,26 +1,12 @@
-"""Scores of generated texts: sacrebleu's own command, and values worked out by hand."""
-
-import json
-import subprocess
-import sys
+"""Scores of generated texts: values worked out by hand."""
 
 import pytest
 from torchmetrics import MetricCollection
 
-from vitlab.tasks.measures import Decoded, score_exact_match, score_summaries, score_translation
+from vitlab.tasks.measures import Decoded, score_exact_match, score_summaries
 
 REFERENCES = ["The cat sat on the mat.", "It rained all day, so we stayed at home.", "Nobody came to the party"]
 HYPOTHESES = ["A cat sat on the mat.", "It rained the whole day and we stayed home.", ""]
-
-
-def test_bleu_and_chrf_are_those_of_the_command(tmp_path):
-    (tmp_path / "hypotheses").write_text("".join(f"{line}\n" for line in HYPOTHESES))
-    (tmp_path / "references").write_text("".join(f"{line}\n" for line in REFERENCES))
-    files = [str(tmp_path / "references"), "-i", str(tmp_path / "hypotheses")]
-    command = [sys.executable, "-m", "sacrebleu", *files, "-m", "bleu", "chrf", "-w", "6"]
-    printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    expected = {{"BLEU": "bleu", "chrF2": "chrf"}[found["name"]]: found["score"] for found in printed}
-    assert score_translation(HYPOTHESES, REFERENCES) == pytest.approx(expected, abs=1e-6)
 
 
 def test_rouge_is_the_mean_f_measure_of_the_texts():

@@ -7,12 +7,10 @@ import torch.nn.functional as F
 from sklearn.metrics import average_precision_score, mean_absolute_error, r2_score
 from torch import nn
 
-from tests.learning import learn_by_heart
 from vitlab import tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
-from vitlab.models import build_model
 from vitlab.studies.outcomes import Outcomes
 from vitlab.tasks.base import fill
 from vitlab.tasks.measures import Mean
@@ -127,16 +125,6 @@ def test_data_and_recipes_that_do_not_fit(name, of, overrides, says):
         task(name, of, *overrides)
 
 
-@pytest.mark.parametrize(("name", "of"), [("multilabel", several(16)), ("regression", numbers(16))])
-def test_a_batch_is_learned_by_heart(name, of):
-    torch.manual_seed(0)
-    one = task(name, of)
-    model = build_model("vit_nano", image_size=SIZE, num_classes=one.outputs, patch_size=[7, 11])
-    (batch,) = eval_loader(one.train, batch_size=64)
-    found, first = learn_by_heart(one, model, one.prepare(batch), steps=60, rate=3e-3)
-    assert found["loss"] < 0.2 * first
-
-
 @pytest.mark.parametrize("around", [0.0, 1e4, 1e5, 1e8])
 @pytest.mark.parametrize("spread", [10.0, 1e-4])
 def test_a_constant_prediction_has_an_error_of_one_however_far_from_zero_the_numbers_are(around, spread):
@@ -160,19 +148,6 @@ def test_numbers_that_are_all_equal_have_an_error_of_one_unless_they_are_met(pre
     metric = find_metric("nrmse").make(1)
     metric.update(torch.full((3,), predicted), torch.full((3,), 5.0))
     assert metric.compute() == error
-
-
-def test_parts_of_the_numbers_reduce_to_the_whole():
-    """As those of several devices do: lists are joined, sums are added."""
-    targets, predicted = torch.randn(2, 50)
-    whole, *parts = (find_metric("nrmse").make(1) for _ in range(3))
-    whole.update(predicted, targets)
-    for part, rows in zip(parts, torch.arange(50).split(30), strict=True):
-        part.update(predicted[rows], targets[rows])
-    parts[0].targets += parts[1].targets
-    parts[0].predicted += parts[1].predicted
-    assert parts[0].compute() == pytest.approx(whole.compute())
-    assert whole.compute() == pytest.approx((1 - r2_score(targets, predicted)) ** 0.5)
 
 
 def test_a_mean_goes_on_growing():

@@ -7,15 +7,13 @@ import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
 from torch.profiler import ProfilerActivity, profile
-from torchmetrics import MeanAbsoluteError
 
 from tests import classified
 from tests.unit.tasks.test_text_tasks import FOR, batch_of, built, task_of
 from vitlab import models
-from vitlab.tasks import base
 from vitlab.tasks.base import fill, judge, make_metrics
 from vitlab.tasks.measures import BalancedAccuracy, Matthews
-from vitlab.tasks.metrics import IMAGES, MEASURES, METRICS, TEXTS, Metric
+from vitlab.tasks.metrics import IMAGES, TEXTS
 
 
 def weighted_mean(outcomes):
@@ -82,11 +80,3 @@ def test_metrics_of_many_classes_need_no_array_of_all_pairs_for_each_item(key, r
         metric.update(logits, labels)
         metric.compute()
     assert max(event.cpu_memory_usage for event in profiler.events()) < 10 * 8 * classes**2
-
-
-def test_an_entry_of_the_table_is_a_metric(monkeypatch):
-    make = {"of": (MEASURES,), "make": lambda outputs, of: MeanAbsoluteError()}
-    monkeypatch.setattr(base, "METRICS", (*METRICS, Metric("distance", "distance", **make)))
-    found = make_metrics(MEASURES, 1, detailed=True)["distance"]
-    found.update(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0]))
-    assert found.compute() == 2.5

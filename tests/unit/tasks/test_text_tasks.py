@@ -173,7 +173,6 @@ def test_masking_is_dynamic_in_training_unless_it_is_static(name):
     ("name", "words"),
     [
         ("causal_lm", ["task.pack=both"]),
-        ("masked_lm", ["task.sequences=both"]),
         ("masked_lm", ["task.masking=some", "task.share=1.5"]),
         ("span_lm", ["task.sequences=pairs"]),
         ("causal_lm", ["recipe.mixup=0.8", "recipe.repeats=3"]),

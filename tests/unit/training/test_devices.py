@@ -1,11 +1,8 @@
 """One run on several devices: two processes with gloo, which torchrun starts."""
 
-import contextlib
 import itertools
-import os
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,13 +54,6 @@ def assert_same_losses(folder, alone):
     assert shared["loss"] == pytest.approx(result["loss"], rel=1e-4)
     ours, theirs = (read_outcomes(RunFiles(path).heldout_path) for path in (folder, alone))
     assert np.isclose(ours.means, theirs.means, atol=1e-3).mean() > 0.98, "in the order of the data"
-
-
-@pytest.mark.parametrize("parts", ["trainer.accumulate=4", pytest.param(TWO, marks=pytest.mark.slow)])
-def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_path, parts):
-    train_run(configure(ADAMW), tmp_path / "alone")
-    train([*TINY, ADAMW, parts], tmp_path / "shared")
-    assert_same_losses(tmp_path / "shared", tmp_path / "alone")
 
 
 def stop(words, run, at):
@@ -137,22 +127,6 @@ def test_a_device_that_ends_ends_the_others(of_device_1, of_device_0, says, tmp_
         signal.signal(number, handler)
     assert found == says
     assert time.monotonic() - start < 55
-
-
-@pytest.mark.slow
-def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
-    run = tmp_path / "run"
-    program = Program("train", *TINY, TWO, "budget.steps=100000", "--out", run)
-    program.wait_for(lambda: len(curve(run)) >= 3)
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if str(run) in (folder / "cmdline").read_text() and "LOCAL_RANK=1" in (folder / "environ").read_text():
-                os.kill(int(folder.name), signal.SIGKILL)
-    done = program.end()
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        1,
-        "failed: device 1 of 2 was ended by SIGKILL: out of memory?",
-    )
 
 
 @pytest.mark.parametrize(

@@ -117,18 +117,6 @@ def test_each_layer_of_a_text_model_has_its_share_of_the_rate_of_the_next(body, 
 # ---- Muon
 
 
-def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest():
-    vit = tiny_vit(depth=2)
-    found = build(vit, recipe("optimizer=muon", "momentum=0.7", "betas=[0.8,0.7]", f"lr={LR}", "weight_decay=0.25"))
-    adamw = [g for g in found.param_groups if g["use_fallback"]]
-    muon = [g for g in found.param_groups if not g["use_fallback"]]
-    assert names_in(vit, muon) == (matrices := find_hidden_matrices(vit))
-    assert names_in(vit, adamw) == {name for name, _ in vit.named_parameters()} - matrices
-    assert {(g["momentum"], g["weight_decay"], g["lr"]) for g in muon} == {(0.7, 0.25, LR)}
-    assert all(g["betas"] == [0.8, 0.7] for g in adamw)
-    assert names_in(vit, [g for g in adamw if g["weight_decay"]]) == {"patch_embed.proj.weight", "head.weight"}
-
-
 @pytest.mark.parametrize("name", names("model"))
 def test_muon_takes_the_matrices_of_all_blocks_of_every_model(name):
     config = load("model", name)

@@ -112,7 +112,6 @@ def test_a_study_has_its_own_budget():
         ("recipe.ema=1", "recipe.ema=1.0: must be below 1"),
         ("recipe.ema=0.9 recipe.average=5", "recipe.average=5: recipe.ema=0.9 is an average too; give one of them"),
         ("recipe.patience=3 recipe.average=5", "recipe.average=5: is of the last steps, and with recipe.patience=3"),
-        ("recipe.rand_augment=2", "set one of its keys instead; choices: recipe.rand_augment.layers"),
         ("recipe=deit recipe.budget.steps=9", "recipe.budget.steps=9 and recipe.budget.epochs=300.0: give at most one"),
     ],
 )

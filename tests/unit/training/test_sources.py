@@ -6,10 +6,7 @@ import pickle
 import re
 import time
 from argparse import Namespace
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,23 +17,17 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
-from tests import classified
-from tests.captioned import captioned
 from tests.learning import randomized
-from tests.texts import text_data
 from tests.unit.models.test_weights import same, vit
-from vitlab import tasks
 from vitlab.commands.analyze import source_config
-from vitlab.config import TrainConfig, UserError, compose, names
-from vitlab.data.base import ImageData, Split
-from vitlab.files import write_json
+from vitlab.config import TrainConfig, UserError, compose
 from vitlab.models import build_model
 from vitlab.models.export import export_weights
 from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.models.weights import first_convolution
 from vitlab.training.checkpoints import read_checkpoint
-from vitlab.training.files import RunFiles, source_problems
-from vitlab.training.load import compare_classes, load_subject, load_weights, read_weights, refuse_misfit
+from vitlab.training.files import source_problems
+from vitlab.training.load import load_subject, load_weights, read_weights
 
 
 def test_files_in_every_format_and_wrapping(tmp_path):
@@ -202,50 +193,6 @@ def test_without_a_network_pretrained_weights_fail_within_seconds_and_name_the_w
     (line,) = caught.value.problems
     assert "http://127.0.0.1:9 is not reachable" in line
     assert not constants.HF_HUB_OFFLINE, "the next call looks for the network again"
-
-
-def pictures(size=(10, 14), targets=None):
-    split = Split(np.arange(60) % 3, lambda rows: np.zeros((len(rows), 1, *size), np.uint8), targets=targets)
-    return ImageData("pictures", ("a", "b", "c"), size, 1, split, split, split)
-
-
-SETS = {
-    "classification": pictures(),
-    "larger": pictures((20, 14)),
-    "multilabel": pictures(targets=np.eye(3, dtype=np.float32)[np.arange(60) % 3]),
-    "regression": replace(pictures(targets=np.arange(60, dtype=np.float32)), classes=()),
-    "captioning": captioned(),
-    "causal_lm": text_data(),
-    "text_classification": classified.data(),
-    "numbers of texts": classified.data("numbers"),
-}
-
-
-TEXTS = ("causal_lm", "text_classification", "numbers of texts")
-PAIRS = [(a, b) for a in SETS if a in names("task") for b in SETS if (a in TEXTS) == (b in TEXTS)]  # composing says it
-
-
-@pytest.mark.parametrize(("task", "other"), PAIRS)
-def test_a_run_on_data_of_any_kind_works_or_is_refused(task, other):
-    config = compose(TrainConfig, [f"task={task}"])
-    parts = {"recipe": config.recipe, "data_config": config.data}
-    own = tasks.build(config.task, data=SETS[task], **parts)
-    run, works = SimpleNamespace(shape=own.shape, classes=own.classes), False
-    with suppress(UserError):
-        refuse_misfit(run, SETS[other])
-        works = not compare_classes(run, SETS[other])
-        tasks.build(config.task, data=SETS[other], **parts)
-    assert works or task != other
-
-
-def test_a_damaged_result_is_renamed_and_a_whole_one_stays(tmp_path):
-    files = RunFiles(tmp_path)
-    write_json(files.result_path, {"study": "s", "run": "r", "model": "m", "train_size": 7, "seed": 0})
-    files.set_aside_damaged_result()
-    files.result_path.write_text(files.result_path.read_text()[:-9])
-    with pytest.warns(UserWarning, match=r"result\.json: cannot read it"):
-        files.set_aside_damaged_result()
-    assert [path.name for path in tmp_path.iterdir()] == ["result.damaged.json"]
 
 
 def test_a_model_of_timm_reads_images_as_timm_normalizes_them(tmp_path):

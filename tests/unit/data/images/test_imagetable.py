@@ -106,18 +106,6 @@ def test_mistakes_are_named_with_their_row(tmp_path, table, settings, says):
         load(tmp_path, **settings)
 
 
-def test_a_picture_that_is_not_there_and_a_folder_behind_a_link(tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    Image.new("RGB", (4, 4)).save(folder / "a.png")
-    (folder / "table.csv").write_text("file,label\n../in/a.png,a\nmissing.png,b\n")
-    with pytest.raises(UserError, match=r"row 3: no picture 'missing\.png'"):
-        load(folder)
-    (tmp_path / "linked").symlink_to(folder)
-    grouped(folder)
-    load(tmp_path / "linked")
-
-
 def test_one_file_has_one_name(tmp_path):
     inside = tmp_path / "in"
     (inside / "a").mkdir(parents=True)

@@ -4,8 +4,6 @@ import pytest
 
 from tests.unit.data.text.test_text_files import load, problems, texts, write
 from vitlab.config import load as load_config
-from vitlab.config.compose import resolved
-from vitlab.config.identity import identity
 from vitlab.data.text.corpora import draw_numbers, read, spell
 
 
@@ -37,15 +35,6 @@ def test_lines_of_two_files_belong_together(files, tmp_path):
     assert len(given.train) == 41
     assert pairs(given, "test") == {"test source": "test target"}
     assert pairs(given, "validation") == {"validation source": "validation target"}
-
-
-def test_the_place_of_the_files_is_not_part_of_a_run(files):
-    def identify(name, **changes):
-        data = resolved(load_config("data", {"name": name, **changes}))
-        return identity({"data": data, "seed": 0}, "contents")
-
-    assert identify("parallel", **files) == identify("parallel", source="a", target="b")
-    assert identify("csv", path="a", target="class") != identify("csv", path="a", target="number")
 
 
 def test_a_table_with_two_columns_of_text_is_of_pairs(tmp_path):

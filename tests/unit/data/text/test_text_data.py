@@ -1,6 +1,5 @@
 """Text as tokens in the cache: encoded once, whole or not at all, and what each data set of text holds out."""
 
-import itertools
 import shutil
 import sysconfig
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.unit.data.text.test_text_files import items
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.base import list_arrays
-from vitlab.data.text import NO_TAG, corpora, tokenization
+from vitlab.data.text import corpora, tokenization
 
 MODULE = """
     import time
@@ -103,19 +102,6 @@ def test_tokens_labels_and_sizes_are_those_of_the_texts(toy):
 def toy_text(n):
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
     return " ".join(words[d % 11] for d in range(n % 7 + 1)) + f" {n}" if n % 29 else ""
-
-
-@pytest.mark.parametrize("kind", tokenization.KINDS)
-def test_the_first_token_of_a_word_carries_its_tag(toy, kind):
-    found = data.load(toy(shape="tags", tokenizer=kind))
-    tagged = [(toy_text(n), ["abc"[n % 3]] * len(toy_text(n).split())) for n in range(1, 202) if n % 29]
-    assert_divided(tagged, items(found, "train"), items(found, "validation"))
-    for split in found.splits.values():
-        for tags, ids in zip(split.tags, split.parts[0], strict=True):
-            assert len(tags) == len(ids)
-            starts = [*np.flatnonzero(tags != NO_TAG), len(ids)]
-            spelt = [found.tokenizer.decode(ids[a:b]).strip() for a, b in itertools.pairwise(starts)]
-            assert spelt == found.tokenizer.decode(ids).split()
 
 
 def test_the_tokenizer_has_seen_no_held_out_text(toy):

@@ -66,34 +66,6 @@ def test_characters_lose_only_what_was_never_seen():
     assert characters.size == 7 + len(set("".join(TEXTS)))
 
 
-def test_wordpiece_is_berts():
-    wordpiece = trained("wordpiece", lowercase=True)
-    (ids,) = wordpiece.encode(["THE CAT sat, naïve"])
-    pieces = wordpiece.token_texts(ids)
-    assert pieces[:4] == ["the", "cat", "sat", ","]
-    assert wordpiece.decode(ids).startswith("the cat sat, naive")
-    assert wordpiece.encode(["日"])[0] == [wordpiece.unknown]
-    assert any(token.startswith("##") for token in wordpiece.token_texts(range(wordpiece.size)))
-
-
-@pytest.mark.parametrize("kind", tokenization.KINDS)
-def test_special_tokens_by_role(kind):
-    tokenizer = trained(kind, lowercase=True)
-    ids = {role: getattr(tokenizer, role) for role in ROLES}
-    named = {role: tokenizer.inner.id_to_token(id) for role, id in ids.items() if id is not None}
-    if kind == "wordpiece":
-        assert named == dict(zip(ROLES, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[SEP]", "[SEP]", "[MASK]"], strict=True))
-    else:
-        names = ["<|pad|>", "<|unk|>", "<|start|>", "<|delimiter|>", "<|extract|>", "<|endoftext|>", "<|mask|>"]
-        expected = dict(zip(ROLES, names, strict=True))
-        if kind == "bpe":
-            del expected["unknown"]  # no byte is
-        assert named == expected
-    assert set(tokenizer.special) == {id for id in ids.values() if id is not None}
-    assert tokenizer.decode([tokenizer.start, *tokenizer.encode(["Cat"])[0], tokenizer.end]) == "cat"
-    assert max(tokenizer.special) < tokenizer.size <= 331
-
-
 @pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_save_and_load(kind, tmp_path):
     tokenizer = trained(kind)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vitlab.models.decoding import beam_search, generate
+from vitlab.models.decoding import beam_search
 
 V, LENGTH, END, START = 5, 11, 2, 0
 
@@ -66,9 +66,3 @@ def test_a_batch_is_searched_as_its_sequences_one_by_one(beams, alpha):
     alone = [beam_search(Table([source]), start(1), LENGTH, **options)[0] for source in sources]
     assert [row.tolist() for row in together] == [row.tolist() for row in alone]
     assert len({len(row) for row in together}) > 1
-
-
-def test_one_beam_is_greedy():
-    plain = beam_search(Table(range(40)), start(40), LENGTH, beams=1, end=END)
-    greedy = generate(Table(range(40)), start(40), LENGTH, end=END)
-    assert [row.tolist() for row in plain] == [row.tolist() for row in greedy]
