@@ -78,7 +78,7 @@ def test_what_the_run_wrote_of_its_test_items_is_written_again(kind, request, tm
 
 
 def test_the_scores_are_those_of_sacrebleus_own_command(run, files):
-    drawn = ["--temperature", "4", "--seed", "5"]  # hot: several words a line
+    drawn = ["--temperature", "4", "--seed", "8"]  # hot: several words a line
     assert write(run, files, *drawn).returncode == 0
     wanted = (files / "out.txt").read_text().split("\n")
     wanted[0], wanted[3] = wanted[3], wanted[0] + "."

@@ -92,8 +92,6 @@ class StudyFiles:
             raise UserError(f"{self.folder}: not a study, it holds no study.yaml; {hint}")
         if stamp != self._config[0]:
             config = read_config(StudyConfig, self.config_path, without=["executor"])
-            if config["tune"] and any(self.folder.glob("*/tune")):
-                raise UserError(f"{self.folder}: has trials as vitlab 0.8 kept them, below runs; give another --out")
             self._config, self._rows = (stamp, config), {}  # what it varies are columns of the rows
         return self._config[1]
 

@@ -240,9 +240,7 @@ def test_the_command_writes_the_report_of_a_table(tmp_path, capsys):
     assert {cell["chance"] for cell in document["cells"]} == {0.1}
     page = (out / "report.html").read_text()
     assert "ResNet leads" in page
-    assert all(
-        text in page for text in ("How the runs were read", f"vitlab report {path}", "vit", "95% intervals over")
-    )
+    assert all(text in page for text in ("How the runs were read", f"vitlab report {path}", "vit", "95% interval over"))
     assert {file.name for file in out.glob("[!.]*")} == {
         "report.html",
         "compare.html",

@@ -5,7 +5,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from vitlab.config import UserError, resolved
+from vitlab.config import resolved
 from vitlab.config.checks import list_settings
 from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, merge_variants
 from vitlab.studies.results import Results, choose_trials, load_results
@@ -88,14 +88,6 @@ def test_factors_are_of_each_model_s_own_values():
     assert {name: one.recipe.lr for name, one in models.items()} == {
         f"{name} trial={number}": by * one.recipe.lr for name, one in own.items() for number, by in ((1, 0.5), (2, 2))
     }
-
-
-def test_trials_of_version_0_8_are_refused_in_one_line(tmp_path):
-    files, config = StudyFiles(tmp_path), study("tune.recipe.lr=[1,2]")
-    files.add_start(resolved(config), [("resnet_nano", 200, 0)])
-    (tmp_path / "resnet_nano-n200-s0" / "tune" / "recipe.lr-1").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"has trials as vitlab 0\.8 kept them, below runs; give another --out$"):
-        StudyFiles(tmp_path).config()
 
 
 def draw_trials(rng, missing):

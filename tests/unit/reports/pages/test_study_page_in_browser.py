@@ -65,3 +65,11 @@ def test_no_other_script_runs_and_nothing_is_loaded(browser, page):
     assert browser.run("typeof window.evil") == "undefined"
     assert browser.run("fetch('http://127.0.0.1:9/').then(() => 'loaded', () => 'refused')") == "refused"
     assert any("Content Security Policy" in text for text in browser.errors)
+
+
+def test_the_fold_opens_on_paper_and_for_a_link_into_it(browser, page):
+    for event in ("beforeprint", "hashchange"):
+        browser.open(page)
+        assert not browser.run("document.querySelector('details').open")
+        browser.run(f"location.hash = 'runs', dispatchEvent(new Event('{event}'))")
+        assert browser.run("document.querySelector('details').open")
