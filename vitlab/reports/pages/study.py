@@ -20,7 +20,7 @@ from vitlab.reports.pages.attention import write_attention_pages
 from vitlab.reports.pages.compare import list_columns, make_runs_table, write_compare_page
 from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import TABLES, headline, make_size_table, write_tables
-from vitlab.studies.grid import TRIAL, list_varied_keys
+from vitlab.studies.grid import TRIAL
 from vitlab.studies.laws import list_params
 from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
@@ -132,7 +132,7 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
     rows, metric = results.all_rows, results.metric
     keys = results.files.run_keys() or [(row["model"], row["train_size"], row["seed"]) for row in rows]
     runs = [(*variant.partition(TRIAL)[::2], *rest) for variant, *rest in keys]
-    axes = ("variant" if list_varied_keys({**results.config, "tune": {}}) else "model", "trial", "size", "seed")
+    axes = ("model", "trial", "size", "seed")
     reached = {name: results.by_model[of[max(of)]][max(of)].mean for name, of in results.contenders.items()}
     best = sorted(reached, key=lambda name: metric.lead(reached[name], 0.0), reverse=True)[:MOST_OF_A_TILE]
     shown = f", best {len(best)} of {len(reached)}" if len(reached) > len(best) else ""
