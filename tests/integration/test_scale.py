@@ -375,7 +375,7 @@ def test_printed_commands_work_with_a_relative_root(photos, tmp_path, monkeypatc
     commands.succeed("report", study.folder)
     page = study.report_path.read_text()
     section = page[page.index('<section id="repeat">') :].partition("</section>")[0]
-    (place,) = re.findall(r"in <code>(.*?)</code>", section)
+    (place,) = re.findall(r"was started, <code>(.*?)</code>", section)
     assert (study.folder / place).resolve() == started
     monkeypatch.chdir(study.folder / place)
     printed = [shlex.split(text) for text in re.findall(r"<dd><code>(.*?)</code>", html.unescape(section))]

@@ -82,7 +82,7 @@ def fit(words: Sequence[str]) -> int:
             fits[name] = fit_points(**some, law=args.law, up_to=limit)
         trends = [fit.runs.trend for fit in fits.values()]
         if (rising := trends.count(1)) > trends.count(-1):
-            top = "1" if max(some["errors"].max() for some in points.values()) <= 1 else "100"
+            top = "1" if max((some["errors"].max() for some in points.values()), default=1) <= 1 else "100"
             problem = f"rises with the data in {rising} of {plural(len(fits), 'curve')}, and a law is of what falls"
             raise UserError(f"--y {args.y}: {problem}; where higher is better, give a column of {top} - {args.y}")
         pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]

@@ -92,7 +92,7 @@ def nested_order(
     for members in np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1]):  # one class at a time
         members = generator.permutation(members) if names is None else members[np.argsort(rank[members])]
         position[members] = (np.arange(len(members)) + 0.5) / len(members)
-        if every_class:
+        if every_class and len(members):
             position[members[0]] = -1
     ties = generator.random(len(labels)) if names is None else rank
     return np.lexsort((ties, position)).astype(np.int64)
@@ -220,6 +220,8 @@ def divide(
         for label in np.setdiff1d(classes, classes[chosen]):
             if left[label] > 1:
                 chosen[min(order[classes[order] == label], key=sizes.__getitem__)] = True
+    for label in np.setdiff1d(labels, labels[~chosen[groups]]):  # names of several classes may hold all of one
+        chosen[min(np.unique(groups[labels == label]), key=sizes.__getitem__)] = False
     return np.flatnonzero(~chosen[groups]), np.flatnonzero(chosen[groups])
 
 

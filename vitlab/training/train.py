@@ -146,7 +146,7 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
     batches, validation = build_loaders(run)
     resumed_from = run.files.checkpoint_path if run.checkpoint else None
     try:
-        with checkpointed(run.model) if run.settings.checkpoint_activations else nullcontext():
+        with checkpointed(module.model) if run.settings.checkpoint_activations else nullcontext():
             trainer.fit(module, batches, validation, ckpt_path=resumed_from, weights_only=True)
     finally:
         batches.close()  # ends its workers

@@ -66,6 +66,19 @@ def test_a_group_counts_as_its_rarest_class_whose_last_group_stays():
     assert not len(divide(np.repeat([0, 1], 20), 4, np.repeat([0, 1], 20), every_class=True)[1])
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_class_in_groups_of_rarer_classes_stays_in_training(seed):
+    labels = np.repeat([0, 1, 2, 2, 1, 3, 3], [30, 2, 1, 1, 2, 1, 1])  # class 1 lies in groups 1 and 3 alone
+    groups = np.repeat([0, 1, 1, 2, 3, 3, 4], [30, 2, 1, 1, 2, 1, 1])
+    left, chosen = divide(labels, 12, groups, seed, every_class=True)
+    assert set(labels[left]) == {0, 1, 2, 3}
+    assert not {*groups[left]} & {*groups[chosen]}
+
+
+def test_nothing_is_divided_into_nothing():
+    assert [len(side) for side in divide(np.zeros(0, dtype=int), 0, [], every_class=True)] == [0, 0]
+
+
 def test_glyphs_draw_their_own_so_that_their_training_images_and_their_identity_stay():
     settings = {"train_images": 72, "test_images": 36}
     found = load("glyphs", **settings)

@@ -19,7 +19,7 @@ from vitlab.data.base import ImageData, Split, take_items
 from vitlab.data.cache import alone, stat_files
 from vitlab.data.split import hold_out
 
-VERSIONS = {"torchvision": 2, "digits": 1}  # of how the pixels are made
+VERSIONS = {"torchvision": 3, "digits": 1}  # of how the pixels are made
 NAMES = (
     *("CIFAR10", "CIFAR100", "CLEVRClassification", "Caltech101", "Caltech256", "Country211", "DTD", "EMNIST"),
     *("EuroSAT", "FER2013", "FGVCAircraft", "FashionMNIST", "Flowers102", "Food101", "GTSRB", "ImageNet", "Imagenette"),

@@ -73,7 +73,8 @@ def test_the_page_is_small_and_its_first_figure_there_at_once(browser, page):
 
 def test_no_error_no_request_whatever_is_clicked(browser, page):
     browser.open(page)
-    figures = browser.run("[...document.querySelectorAll('main > figure:has(.plot)')].map((figure) => figure.id)")
+    browser.run("document.querySelector('details').open = true")
+    figures = browser.run("[...document.querySelectorAll('figure[id]:has(.plot)')].map((figure) => figure.id)")
     assert len(figures) >= 4  # the metric, attention of two models, curves
     for figure in figures:
         browser.show_figure(f"#{figure}")
@@ -111,6 +112,7 @@ def test_names_are_text_wherever_they_stand(browser, page):
 
 def test_runs_are_filtered_by_words_and_by_choices(browser, page):
     browser.open(page)
+    browser.run("document.querySelector('details').open = true")
     assert browser.run(COUNT) == "100 runs"
     browser.run("document.querySelector('#filter').focus()")
     browser.type("NANO n2000-")
@@ -135,6 +137,7 @@ def test_runs_are_filtered_by_words_and_by_choices(browser, page):
 def test_all_but_the_figures_is_there_without_scripts(chromium, page):
     browser = Browser(chromium, java_script_enabled=False)
     browser.open(page)
+    browser.run("document.querySelector('details').open = true")
     shown = "[...document.querySelectorAll('%s')].filter((node) => node.checkVisibility()).length"
     assert "folder figures" in browser.run("document.querySelector('noscript').innerText")
     assert browser.run(shown % ".plot, .keys, .choice, .filter, .hint") == 0
