@@ -1,7 +1,7 @@
 """Data sets: one module for each `kind`. Importing this package imports no torch.
 
-A module of images has `load(config) -> ImageData`, a module of text `read(config) -> Corpus` (vitlab.data.text).
-This package has their shared parts: batches, training subsets, held-out shares, carving of validation data.
+An image module defines `load(config) -> ImageData`, a text module `read(config) -> Corpus` (vitlab.data.text).
+This package holds their shared parts: batches, training subsets, held-out shares, validation data carved from train.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from vitlab.config.schema.data import DataConfig
     from vitlab.data.base import ImageData, Show, TextData
 
-LOOKED_AT, DARK = 16, 64  # pictures; the level that one of them should reach, a quarter of white
+LOOKED_AT, DARK = 16, 64  # pictures sampled; warn if none reaches this level, a quarter of white
 
 
 def load(config: DataConfig, progress: Show | None = None) -> ImageData | TextData:
     """Open the data set of a configuration, through the cache unless `config.cache` is never.
 
-    The module of `config.kind` may have `fingerprint(config)`: JSON of all that its data depends on besides the
-    configuration, by default the module's source, and the files at the configuration's `root` or `path`. A module of
-    images may have `contents(config)` too, a text that differs when its images differ, so that no run goes on with
-    other ones (vitlab.data.cache).
+    The module of `config.kind` may define `fingerprint(config)`: JSON of everything its data depends on besides the
+    configuration (default: the module's source, and the files at the configuration's `root` or `path`). An image module
+    may also define `contents(config)`: a text that changes with the images, so that no run resumes on other images
+    (vitlab.data.cache).
 
-    progress(what, done, total) is called while the cache is being built, and handed to a `load` of images that takes
-    `progress` too. Raises UserError.
+    Calls progress(what, done, total) while it builds the cache, and passes `progress` to an image `load` that takes it.
+    Raises UserError.
     """
     module = module_of(config)
     function = {"image": "load", "text": "read"}[config.modality]
@@ -69,8 +69,8 @@ def load(config: DataConfig, progress: Show | None = None) -> ImageData | TextDa
 
 
 def warn_of_darkness(config: DataConfig, data: ImageData) -> None:
-    """Warn if a few training pictures, evenly spread, are nearly black, as pictures of 12 bits in files of 16 are."""
-    with suppress(UserError):  # of a file that cannot be read, which whoever reads it says
+    """Warn if evenly spaced training pictures are all nearly black, as 12-bit pictures in 16-bit files are."""
+    with suppress(UserError):  # later reads report an unreadable file
         brightest = data.train.read(np.unique(np.linspace(0, len(data.train) - 1, LOOKED_AT).astype(int))).max()
         if brightest < DARK:
             few = f"data={config.name}: a few training pictures have no pixel brighter than {brightest} of 255"

@@ -1,4 +1,4 @@
-"""The types of data sets, of images, and of text both as its module reads it and as tokens; the module of each kind."""
+"""Types of data sets (images, text as read, text as tokens), and the module of each kind."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 
 PACKAGES = {"image": "vitlab.data.images", "text": "vitlab.data.text"}
-MODULES = {  # of kinds that share one; another kind has a module of its own name
+MODULES = {  # kinds that share a module; any other kind's module has the kind's name
     **dict.fromkeys(("glyphs", "pointer", "arrow", "captioned_glyphs"), "drawn"),
     **dict.fromkeys(("imagetable", "captions"), "tables"),
     **dict.fromkeys(("torchvision", "digits"), "library_sets"),
     **dict.fromkeys(("textfile", "table", "conll", "parallel", "huggingface", "mixture", "squad"), "texts"),
     **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers", "facts"), "corpora"),
 }
-Show = Callable[[str, int, int | None], None]  # shows progress: what is done, how much, of how much if known
-BESIDE = ("targets", "groups", "blocks", "names", "together")  # what a Split may say of each item
+Show = Callable[[str, int, int | None], None]  # progress(task, done, total); total is None if unknown
+BESIDE = ("targets", "groups", "blocks", "names", "together")  # optional per-item fields of a Split
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Labelled items that are read by index: images, or sequences of tokens.
+    """Labelled items, read by index: images, or sequences of tokens.
 
-    labels: int64 (N,), each the place of a class in the data set's `classes`; zeros if there are none.
-    read: indices int64 (B,) -> uint8 (B, channels, height, width) of images, int64 (B, ...) of tokens. A pure
-        function of the index that several threads and processes may call at a time, so it must be picklable. Raises
-        UserError for images it cannot decode.
-    targets: (N, ...), to be predicted in place of the labels.
-    unit: the thing that the size of a training set counts, in the singular; an item is `per_item` of them, or with
-        `groups` (N,) a part of the unit (a document) of that number.
-    blocks: (N,), the number of the file that each item lies in with many others: an epoch reads some files at a time.
-    names: str (N,), the file of each item below the set's root, if it has one.
-    together: int64 (N,): items of one number (a patient, a camera) are never on two sides of a split.
+    labels: int64 (N,), indices into the data set's `classes`; zeros without classes.
+    read: indices int64 (B,) -> images uint8 (B, channels, height, width), or tokens int64 (B, ...). A picklable, pure
+        function of the index: several threads and processes may call it at once. Raises UserError for images it cannot
+        decode.
+    targets: (N, ...), predicted in place of the labels.
+    unit: the unit of a training set's size, in the singular. An item is `per_item` units, or with `groups` (N,) a part
+        of the unit (a document) with that number.
+    blocks: (N,), number of the file that holds an item and many others; an epoch reads a few files at a time.
+    names: str (N,), each item's file below the set's root, if it has one.
+    together: int64 (N,), group id (patient, camera); a group never straddles a split.
     decoded: True if reading is only a copy.
     """
 
@@ -65,7 +65,7 @@ class Split:
 
 
 def take_items(split: Split, rows: np.ndarray) -> Split:
-    """Select the items of a split at `rows`, in that order, as a split."""
+    """Make a split of the items at `rows`, in that order."""
     chosen = {name: values[rows] for name in BESIDE if (values := vars(split)[name]) is not None}
     return replace(split, labels=split.labels[rows], read=Selected(split.read, rows), **chosen)
 
@@ -75,7 +75,7 @@ class DataSet:
 
     @property
     def splits(self) -> dict[str, Any]:
-        """The splits that the data set has, by their names."""
+        """The existing splits, by name."""
         splits = {name: vars(self)[name] for name in ("train", "validation", "test")}
         return {name: split for name, split in splits.items() if split is not None}
 
@@ -84,8 +84,8 @@ class DataSet:
 class ImageData(DataSet):
     """A data set of images. `image_size` is (height, width) in pixels.
 
-    Choices are made on `validation`, never on `test`. If a module gives no `validation`, opening the data carves it out
-    of `train` (vitlab.data.split).
+    Make choices on `validation`, never on `test`. Opening the data carves a missing `validation` out of `train`
+    (vitlab.data.split).
     """
 
     name: str
@@ -98,12 +98,12 @@ class ImageData(DataSet):
 
     @property
     def shape(self) -> dict[str, Any]:
-        """The facts about the images that a model is built with: image_size, channels."""
+        """Arguments for building a model: image_size, channels."""
         return {"image_size": self.image_size, "channels": self.channels}
 
     @property
     def cached(self) -> bool:
-        """True if reading a training image is only a copy, so that worker processes would not help."""
+        """True if reading a training image only copies it: worker processes would not help."""
         return self.train.decoded
 
 
@@ -111,7 +111,7 @@ class ImageData(DataSet):
 class CaptionData(ImageData):
     """Images with captions: the targets of each split are tokens, int64 (N, captions of an image, target_length + 1).
 
-    A caption is a start token, its tokens and an end token, padded with IGNORE_INDEX; it also pads images with fewer
+    A caption holds a start token, its tokens and an end token. IGNORE_INDEX pads short captions, and images with fewer
     captions. A model reads `target_length` tokens and writes as many. With `exact` no other caption is right.
     """
 
@@ -126,7 +126,7 @@ class CaptionData(ImageData):
 
 @dataclass(frozen=True, eq=False)
 class Selected:
-    """A reader of the given rows of a larger reader: item i is its item rows[i]."""
+    """A reader of some rows of another reader: item i is its item rows[i]."""
 
     read: Callable[[np.ndarray], np.ndarray]
     rows: np.ndarray
@@ -137,7 +137,7 @@ class Selected:
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """A reader that joins several readers, whose first items are at `starts`."""
+    """A reader of several readers end to end; the first item of part k is item starts[k]."""
 
     parts: tuple[Callable[[np.ndarray], np.ndarray], ...]
     starts: np.ndarray  # (parts + 1,)
@@ -158,12 +158,12 @@ class Joined:
 class Examples:
     """N texts as read.
 
-    parts: one sequence of N texts, two for pairs; more are a text and the choices that may follow it. With `tags`
-        each text is a list of words.
-    labels: the number of each text's class, or of its right choice.
-    targets: a number for each text, to be predicted.
-    tags: the number of each word's class.
-    spans: the characters of an answer in the last part, (first, behind the last); (0, 0) if it holds none.
+    parts: one sequence of N texts, or two for pairs; three or more hold a text, then the choices for its continuation.
+        With `tags` each text is a list of words.
+    labels: class number of each text, or the number of its right choice.
+    targets: a number to predict for each text.
+    tags: class number of each word.
+    spans: characters of the answer in the last part, (first, behind the last); (0, 0) without an answer.
     """
 
     parts: tuple[Sequence[str] | Sequence[Sequence[str]], ...]
@@ -178,9 +178,9 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Corpus(DataSet):
-    """A data set of text as read; `classes` are the names of its labels or tags, empty without any.
+    """A data set of text as read. `classes` names the labels or tags; empty without them.
 
-    If it has no `validation` texts, some are carved out of `train` (vitlab.data.split).
+    Loading carves missing `validation` texts out of `train` (vitlab.data.split).
     """
 
     train: Examples
@@ -210,10 +210,10 @@ class Ragged:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """N texts as tokens, without special ones; the fields of `Examples`.
+    """N texts as tokens, without special tokens. Fields as in `Examples`.
 
-    labels int64 (N,), zeros without classes; targets float32 (N,); tags of the last part's tokens: a class, NO_TAG for
-    a token without a tag, or for `spans` 1 within the answer, else 0; `size` is the texts' length in UTF-8 bytes.
+    labels: int64 (N,), zeros without classes. targets: float32 (N,). size: the texts' length in UTF-8 bytes.
+    tags: for each token of the last part, a class or NO_TAG; for `spans` 1 within the answer, else 0.
     """
 
     parts: tuple[Ragged, ...]
@@ -234,16 +234,16 @@ def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
     if texts.targets is not None:
         arrays["targets"] = texts.targets
     if texts.tags is not None:
-        arrays["tags"] = texts.tags.values  # they start where the tokens do
+        arrays["tags"] = texts.tags.values  # tags start where the tokens do
     return arrays
 
 
 @dataclass(frozen=True, eq=False)
 class TextData(DataSet):
-    """A data set of text as tokens. Choices are made on `validation`, never `test`.
+    """A data set of text as tokens. Make choices on `validation`, never on `test`.
 
-    `length` counts a sequence's tokens, `target_length` the tokens of a pair's second text if a model generates it;
-    `exact`: no other text than the target is right.
+    length: tokens of a sequence. target_length: tokens of a pair's second text, if a model generates it.
+    exact: only the target text is right.
     """
 
     name: str
@@ -259,7 +259,7 @@ class TextData(DataSet):
 
     @property
     def shape(self) -> dict[str, Any]:
-        """The facts about the texts that a model is built with: length, vocabulary."""
+        """Arguments for building a model: length, vocabulary."""
         return {"length": self.length, "vocabulary": self.tokenizer.size}
 
 

@@ -1,7 +1,7 @@
-"""Data sets kept on disk: entries built once, whole or not at all, by any number of processes; opening data sets.
+"""Cache data sets on disk: one of any number of processes builds an entry, whole or not at all, and all open it.
 
-Below $VITLAB_CACHE or ~/.cache/vitlab/ each entry is a folder <name>-<fingerprint>/. The fingerprint covers all that
-its content depends on, so an entry is never out of date, only unused; deleting any of them is safe.
+Each entry is a folder <name>-<fingerprint>/ below $VITLAB_CACHE or ~/.cache/vitlab/. The fingerprint covers everything
+its content depends on, so an entry is never outdated, only unused. Deleting entries is safe.
 """
 
 import hashlib
@@ -38,13 +38,13 @@ from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
 
 PATIENCE = 3.0  # seconds of waiting for another process before a line says so
-LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
-LAYOUT = 5  # of the files of an entry
+LIMIT = 2_000_000_000  # most bytes of all splits together that `auto` caches
+LAYOUT = 5  # version of an entry's files
 CHUNK = 128  # images decoded at a time by one thread
 BATCH = 32  # pictures whose features are computed at a time
-EVERY = 20.0  # seconds of computing features that a crash loses at most
-LISTED = 5  # images that cannot be decoded, named in an error; broken links, named in a warning
-SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and network storage add
+EVERY = 20.0  # seconds; a crash loses at most so much computing of features
+LISTED = 5  # names in an error about undecodable images, or in a warning about broken links
+SYSTEM = re.compile(  # hidden files, and files that macOS, Windows, Linux, Python and network storage add
     r"\..*|__macosx|\$recycle\.bin|system volume information|found\.\d+|lost\+found|__pycache__"
     r"|@(eadir|tmp|recycle|recently-snapshot)|#(recycle|snapshot)",
     re.IGNORECASE | re.DOTALL,
@@ -53,7 +53,7 @@ SYSTEM = re.compile(  # hidden files, and what macOS, Windows, Linux, Python and
 Entry = tuple[dict[str, Any], dict[str, Any]]  # JSON, and arrays by their names
 
 
-# -- files as seen from outside: which there are, how large, and when they last changed
+# -- files: their names, sizes and modification times
 
 
 def stat_files(
@@ -61,7 +61,7 @@ def stat_files(
 ) -> list[tuple[str, int, int]]:
     """List (path below `path`, bytes, modification time in ns) of a file, or of all files in a folder, sorted.
 
-    With `extensions` (lower case, with the dot) it lists only such files. Empty if there is nothing.
+    With `extensions` (lower case, with the dot) lists only such files. Returns [] if there are none.
     """
     path = os.fspath(path)
     if os.path.isfile(path):
@@ -75,9 +75,9 @@ def stat_files(
 def walk_files(
     folder: str | Path, extensions: tuple[str, ...] = (), broken: list[str] | None = None
 ) -> Iterator[os.DirEntry]:
-    """Yield all files below a folder in no order, following links; files of the operating system are left out.
+    """Yield all files below a folder, unordered, following links; leave out SYSTEM files.
 
-    Links that lead nowhere or in a circle are skipped; the paths of broken links are added to `broken`.
+    Skips broken and circular links, and adds the paths of broken links to `broken`.
     """
     above = (os.stat(parent) for parent in Path(os.path.realpath(folder)).parents if parent.exists())
     pending, entered = [os.fspath(folder)], {(status.st_dev, status.st_ino) for status in above}
@@ -117,10 +117,10 @@ def warn_of_broken_links(source: str, folder: str | Path, broken: list[str]) -> 
 
 
 def named_files(config: DataConfig) -> dict[str, str]:
-    """Return the files and folders that a configuration names, by key.
+    """Return the files and folders named in a configuration, by key.
 
-    For a user's own module without a dataclass that says which keys are paths, they are the texts that name an existing
-    file or folder. A key of a shipped set, such as the column `label`, is no path because a folder has its name.
+    The dataclass says which keys are paths. For a user's own module without one, each text that names an existing file
+    or folder counts. A shipped set's other keys, such as the column `label`, never count, whatever folders exist.
     """
     paths = {}
     for field in fields(config):
@@ -145,9 +145,9 @@ def cache_root() -> Path:
 
 @contextmanager
 def alone(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock at `path` while this process does `what`; say so if it waits, and wait without a limit.
+    """Hold the lock at `path` while this process does `what`. Waits without a limit; prints a line after PATIENCE.
 
-    An hour is right for large data, and the lock of a process that has ended is free.
+    Large data may take an hour, and a process that ends frees its lock.
     """
     lock = FileLock(path)
     try:
@@ -162,8 +162,9 @@ def alone(path: Path, what: str) -> Iterator[None]:
 
 
 def key_of(config: DataConfig, module: Any) -> tuple[Any, Any]:
-    """Return JSON of the settings that an entry depends on, and of all else: the module's own fingerprint, or its
-    source and its named files. Paths are absolute: relative ones differ by working folder.
+    """Return an entry's key as JSON: (its settings, the module's fingerprint or else its source and named files).
+
+    Paths are absolute, because relative paths depend on the working folder.
     """
     settings, named = select(resolved(config), type(config), affecting(CACHE)), named_files(config)
     for field in fields(config):
@@ -185,11 +186,11 @@ def locate(name: str, *key: Any) -> Path:
 def cached(
     name: str, key: Callable[[], tuple[Any, Any]], build: Callable[[], Entry], progress: Show = lambda *_: None
 ) -> Entry:
-    """Open the entry of data: (JSON, arrays by name). A missing one is built first, in a single process at a time.
+    """Open a cached entry: (JSON, arrays by name). Builds a missing entry first, in one process at a time.
 
-    key: as `key_of`; `build` may change its second part, by downloads. Of images `build` returns the Split that reads
-    them, and an entry a Mapped; its JSON has their `channels` and `image_size`. What cannot be written (a warning), or
-    is not to be (`keep` is False in its JSON), is returned as built.
+    key(): as `key_of`, recomputed after build(), which may download files. For images build() returns a Split, and the
+    opened entry holds a Mapped in its place; the JSON has `channels` and `image_size`. Returns the built entry if it
+    cannot be written (with a warning), or if its JSON has `keep` False.
     """
     if entry := open_entry(locate(name, *key())):
         return entry
@@ -237,7 +238,7 @@ def warn_of_no_cache(what: str, error: Exception) -> None:
 
 
 class Mapped:
-    """A reader of images in one .npy file, which each process maps into its memory."""
+    """A reader of images in one .npy file; each process maps the file into its memory."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -261,7 +262,7 @@ def write_arrays(name: str, about: dict[str, Any], arrays: dict[str, Any], folde
             shape = about["channels"], *about["image_size"]
             header = {"descr": "|u1", "fortran_order": False, "shape": (len(values), *shape)}
             np.lib.format.write_array_header_1_0(file, header)
-            # written, not mapped: a full disk is then an error rather than the end of the process
+            # written, not mapped: a full disk then raises an error instead of ending the process
             for count, future in decode_ahead(values):
                 progress(f"caching {name}", done, total)
                 done += count
@@ -279,7 +280,7 @@ def write_arrays(name: str, about: dict[str, Any], arrays: dict[str, Any], folde
 
 
 def decode_ahead(split: Split, chunk: int = CHUNK) -> Iterator[tuple[int, Future]]:
-    """Yield (number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
+    """Yield (number of images, future of their pixels) in order; all cores decode a little ahead of the writer."""
     cores, ahead = count_cores(), deque()
     with ThreadPoolExecutor(cores) as pool:
         for start in range(0, len(split), chunk):
@@ -291,7 +292,7 @@ def decode_ahead(split: Split, chunk: int = CHUNK) -> Iterator[tuple[int, Future
 
 
 def load_images(config: DataConfig, module: Any, progress: Show) -> ImageData:
-    """Load images, by the cache unless there are too many: each split decoded once into a .npy file."""
+    """Load images through the cache, which decodes each split once into a .npy file, unless `auto` finds too many."""
     takes_progress = "progress" in inspect.signature(module.load).parameters
 
     def build() -> Entry:
@@ -313,23 +314,23 @@ def load_images(config: DataConfig, module: Any, progress: Show) -> ImageData:
     return ImageData(config.name, tuple(about["classes"]), tuple(about["image_size"]), about["channels"], **splits)
 
 
-# -- features of pictures, by the hash of each picture: sets that share pictures share their features
+# -- features of pictures, by each picture's hash: sets with common pictures share their features
 
 
 def keep_features(
     path: Path, split: Split, compute: Callable[..., Any], progress: Callable[..., None], digests: Sequence[str] = ()
 ) -> np.ndarray:
-    """Return features (N, ...) of a split's N pictures: read the kept ones from a file, compute the rest and keep it.
+    """Return features (N, ...) of a split's N pictures: read stored features from a file, compute and store the others.
 
-    compute: at most BATCH pictures uint8 (B, C, H, W) -> features float32 (B, ...). One process at a time computes;
-    `progress(done, total)` hears of each batch. digests: of the pictures, else their pixels are hashed.
+    compute: at most BATCH pictures uint8 (B, C, H, W) -> features float32 (B, ...), in one process at a time.
+    progress(done, total): called after each batch. digests: hashes of the pictures; default: hashes of their pixels.
     """
     batches = () if digests else (np.ascontiguousarray(future.result()) for _, future in decode_ahead(split))
     digests = digests or [hashlib.blake2b(item, digest_size=16).hexdigest() for batch in batches for item in batch]
     kept = read_kept(path)
     with ExitStack() as stack:
         if not kept.keys() >= set(digests):
-            with suppress(OSError, NotImplementedError):  # as `cached`; what cannot be written is a warning below
+            with suppress(OSError, NotImplementedError):  # as in `cached`; write_kept warns
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(alone(path.with_suffix(".lock"), f"computing {path.stem}"))
                 kept = read_kept(path)  # another process may have been first
@@ -346,7 +347,7 @@ def keep_features(
 
 
 def read_kept(path: Path) -> dict[str, np.ndarray]:
-    """Read the kept features by digest; none from a damaged file."""
+    """Read the stored features by digest; {} from a missing or damaged file."""
     try:
         arrays = load_file(path)
         return dict(zip(map(bytes.hex, map(bytes, arrays["digests"])), arrays["features"], strict=True))

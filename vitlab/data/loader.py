@@ -14,25 +14,25 @@ from vitlab.config import UserError
 from vitlab.data.base import Split
 
 CPU = torch.device("cpu")
-BLOCKS, ITEMS = 16, 131_072  # that are shuffled together, at least
+BLOCKS, ITEMS = 16, 131_072  # least number shuffled together
 Rows = TypeVar("Rows", torch.Tensor, list)
 
 
 @dataclass(frozen=True)
 class Part:
-    """The `number`-th of `count` equal parts of a batch, each of rows that follow one another."""
+    """Part `number` of `count` equal parts of a batch; a part is consecutive rows."""
 
     number: int = 0
     count: int = 1
 
     def of(self, rows: Rows) -> Rows:
-        """Return this part of the rows of a whole batch, whose number is a multiple of `count`."""
+        """Return this part of a whole batch's rows; the number of rows must be a multiple of `count`."""
         size = len(rows) // self.count
         return rows[self.number * size : (self.number + 1) * size]
 
 
 class Items(Dataset):
-    """A split as torch's DataLoader reads it: a batch at a time."""
+    """Dataset adapter: the DataLoader fetches whole batches of a Split."""
 
     def __init__(self, split: Split):
         self.split = split
@@ -59,7 +59,7 @@ class Readable(Items):
 
 
 class BatchLoader(DataLoader):
-    """A DataLoader over batches of indices; batches for a GPU lie in pinned memory, which is copied without waiting."""
+    """A DataLoader over batches of indices. Batches for a GPU lie in pinned memory, so copying them does not block."""
 
     def __init__(self, split: Split, batches: Iterable[list[int]], workers: int, device: torch.device):
         super().__init__(
@@ -68,7 +68,7 @@ class BatchLoader(DataLoader):
             num_workers=workers,
             pin_memory=device.type == "cuda",
             collate_fn=as_read,
-            generator=torch.Generator(),  # else it draws from the global one, which a resumed run cannot match
+            generator=torch.Generator(),  # else torch draws from the global one, and a resumed run differs
         )
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -82,14 +82,14 @@ class BatchLoader(DataLoader):
 
 @dataclass(frozen=True, eq=False)
 class StepBatches:
-    """The indices of each step's batch, or of the part of it that a device reads.
+    """Indices of each step's batch, or of one device's part of the batch.
 
-    Epoch e is a permutation seeded by (seed, e); the epochs are joined end to end, and step k takes items
-    [k * batch_size, (k + 1) * batch_size) of that stream. So a run can begin at any step. With the `blocks` of all
-    items (Split.blocks) an epoch permutes windows of blocks, and the items within a window.
+    Epoch e is a permutation seeded by (seed, e). Epochs are joined end to end, and step k takes items
+    [k * batch_size, (k + 1) * batch_size) of that stream, so a run can begin at any step. With `blocks` (Split.blocks
+    of all items) an epoch permutes windows of blocks, and the items within a window.
 
-    With `repeats` (repeated augmentation: Hoffer et al., 2020) a step takes ceil(batch_size / repeats) items, each
-    `repeats` times, but the end of the batch cuts copies off. Copies are no neighbours, because mixup mixes neighbours.
+    With `repeats` (repeated augmentation: Hoffer et al., 2020) a step takes ceil(batch_size / repeats) items `repeats`
+    times, and drops copies beyond batch_size. Copies are never neighbours, because mixup mixes neighbours.
     """
 
     indices: np.ndarray  # int64 (N,)
@@ -120,20 +120,20 @@ class StepBatches:
                 part = epoch(number)[offset : offset + last - first]
                 batch += part.tolist()
                 first += len(part)
-            # over and over; the part at the end begins at the second: mixup mixes the last with the first
+            # the last, partial copy begins at the second item, because mixup mixes the last row with the first
             whole, rest = divmod(self.batch_size, distinct)
             yield part_of(batch * whole + batch[1 : 1 + rest])
 
 
 def join_blocks(items: np.ndarray, blocks: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Order shuffled items so that a window of blocks, itself drawn at random, has its items one after another.
+    """Order shuffled items by windows of randomly drawn blocks; the items of a window stay shuffled.
 
-    A window holds BLOCKS blocks, and more if blocks have fewer than ITEMS items on average. So few files are read at a
-    time, each once an epoch, and neighbours in a batch still come from many.
+    A window holds at least BLOCKS blocks, and more if these hold fewer than ITEMS items on average. An epoch then reads
+    each file once, a few files at a time, and neighbours in a batch still come from many files.
     """
     count = int(blocks.max()) + 1
     window = max(BLOCKS, math.ceil(ITEMS * count / len(items)))
-    place = np.empty(count, dtype=np.uint16 if count <= 2**16 else np.int64)  # of 16 bits is sorted ten times as fast
+    place = np.empty(count, dtype=np.uint16 if count <= 2**16 else np.int64)  # 16 bits sort ten times as fast
     place[generator.permutation(count)] = np.arange(count) // window
     return items[np.argsort(place[blocks], kind="stable")]
 
@@ -146,10 +146,9 @@ def train_loader(
     device: torch.device = CPU,
     **stream: Any,
 ) -> DataLoader:
-    """Load batches (items, targets) for the steps start..steps-1, each of batch_size items or the `part` of them.
+    """Load a batch (items, targets) for each step start..steps-1: batch_size items, or the `part` of them.
 
-    stream: the fields of StepBatches. Seed and step alone decide a batch, whatever the start and the number of
-    workers.
+    stream: fields of StepBatches. A batch depends on seed and step alone, not on the start or the number of workers.
     """
     return BatchLoader(split, StepBatches(indices, blocks=split.blocks, **stream), workers, device)
 
@@ -165,7 +164,7 @@ def eval_loader(
 ) -> DataLoader:
     """Load every item once, or only the items at `indices`, in order; the last batch may be short.
 
-    A `part` loads its share, in as many batches as every other part. Raises UserError for fewer items than parts.
+    With `part` load its share only; all parts have equally many batches. Raises UserError for fewer items than parts.
     """
     rows = np.arange(len(split)) if indices is None else np.asarray(indices, dtype=np.int64)
     if part is None or part.count == 1:
@@ -173,7 +172,7 @@ def eval_loader(
     elif len(rows) < part.count:
         raise UserError(f"trainer.devices: {len(rows)} held-out items are fewer than {part.count} devices")
     else:
-        most = math.ceil(math.ceil(len(rows) / part.count) / max(2, batch_size))  # of the largest part
+        most = math.ceil(math.ceil(len(rows) / part.count) / max(2, batch_size))  # batches of the largest part
         batches = np.array_split(np.array_split(rows, part.count)[part.number], most)
     return BatchLoader(split, [batch.tolist() for batch in batches], workers, device)
 

@@ -1,7 +1,7 @@
-"""A look at a folder of labelled pictures: its splits, classes, sizes, faults and copies. Imports no torch.
+"""Inspect a folder of labelled pictures: its splits, classes, sizes, faults and copies. Imports no torch.
 
-A copy has the same bytes, or nearly the same thumbnail: encoded again, resized, mirrored or a little brighter. Cropped
-and turned copies are not found.
+A copy has the same bytes, or nearly the same thumbnail: re-encoded, resized, mirrored or a little brighter. Cropped and
+rotated copies are not found.
 """
 
 import hashlib
@@ -26,18 +26,18 @@ from vitlab.formatting import TIMES, cut_names, plural
 from vitlab.hardware import count_cores
 
 SIDE = 16  # pixels of a thumbnail
-FULL_SCALE = 8 * SIDE  # a JPEG is decoded at a fraction of its size, this or more
-ALONE = 200  # so many files or fewer are read by this process: starting others takes a second
+FULL_SCALE = 8 * SIDE  # pixels; a JPEG is decoded at a reduced size, this or more
+ALONE = 200  # files; up to so many are read by this process, because starting others takes a second
 ORIENTATION = 0x0112  # EXIF's tag
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """The facts about one file. If the file cannot be read, `error` is the reason and the rest is empty.
+    """Facts about one file. An unreadable file has only its path and `error`, the reason.
 
     height, width: pixels, upright. mode, format: as Pillow names them. orientation: EXIF's, 1 if it is upright.
-    digest: 64 bits, equal for files of equal bytes. thumbnail: uint8 (SIDE, SIDE, 3), whatever the
-    aspect ratio. largest: the highest level of a picture with more than 8 bits, else 0.
+    digest: 64 bits, equal for files of equal bytes. thumbnail: uint8 (SIDE, SIDE, 3) for any aspect ratio.
+    largest: the highest level of a picture with more than 8 bits, else 0.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Picture:
 
 
 def read_pictures(root: Path, paths: Sequence[str], progress: Show = lambda *_: None) -> list[Picture]:
-    """Read the pictures of files below a root, in their order; progress(what, done, total) is called on the way."""
+    """Read picture files below a root, in order. Calls progress(what, done, total) after each."""
     pictures: list[Picture] = []
     jobs = Parallel(count_cores() if len(paths) > ALONE else 1, return_as="generator")
     for picture in jobs(delayed(read_picture)(os.fspath(root), path) for path in paths):
@@ -63,13 +63,13 @@ def read_pictures(root: Path, paths: Sequence[str], progress: Show = lambda *_: 
 
 
 def read_picture(root: str, path: str) -> Picture:
-    """Read a whole file, so that a truncated one is found; it is refused for the reasons that training has."""
+    """Read one whole file, to find truncated files. Rejects the files that training would reject."""
     full = os.path.join(root, path)
     try:
         content = Path(full).read_bytes()
         with warnings.catch_warnings(action="ignore"), decode.open_image(io.BytesIO(content)) as image:
             mode, orientation = decode.name_mode(image), image.getexif().get(ORIENTATION, 1)
-            is_turned = orientation in (5, 6, 7, 8) and image.format != "TIFF"  # whose size Pillow gives upright
+            is_turned = orientation in (5, 6, 7, 8) and image.format != "TIFF"  # Pillow gives a TIFF's size upright
             width, height = image.size[::-1] if is_turned else image.size
             largest, bits = 0, decode.BITS
             if mode.startswith("I"):
@@ -84,7 +84,7 @@ def read_picture(root: str, path: str) -> Picture:
 
 
 def count_bits(largest: int) -> int:
-    """Compute `data.bits` from pictures' highest level: 8, 10, 12, 14 or 16 as cameras have, or more."""
+    """Compute `data.bits` from the highest level of pictures: 8, 10, 12, 14 or 16, as cameras use, or more."""
     return max(8, largest.bit_length() + largest.bit_length() % 2)
 
 
@@ -96,15 +96,15 @@ def shrink(image: Image.Image, bits: int = decode.BITS) -> np.ndarray:
     return np.asarray(decode.flatten(image, "RGB"))
 
 
-ALIKE = 0.992  # the least likeness of a copy, by another size or quality
-LOUDER = 0.15  # the largest difference of the logarithms of the brightness of a copy and of its original, and of DARK
-DARK, FLAT = 8.0, 2.0  # levels: added to all; a contrast below is noise, and only equal bytes count
-BLOCK = 256  # pictures that are compared with all before them at a time
+ALIKE = 0.992  # least likeness of a copy with another size or quality
+LOUDER = 0.15  # largest gap of log(level + DARK) between a copy and its original, in each color and in contrast
+DARK, FLAT = 8.0, 2.0  # levels; below a contrast of FLAT a picture is noise, and only equal bytes count
+BLOCK = 256  # pictures compared at a time with all earlier ones
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Places of two pictures, the first before the second; how alike they are, 1 at most; whether bytes are equal."""
+    """Two similar pictures: their indices (first < second), likeness (at most 1), and whether their bytes are equal."""
 
     first: int
     second: int
@@ -113,11 +113,11 @@ class Pair:
 
 
 def find_pairs(pictures: Sequence[Picture], splits: Sequence[int], progress: Show = lambda *_: None) -> list[Pair]:
-    """Pair each picture with a copy before it, if any: with the likest in the first split that has one.
+    """Pair each picture with its most similar earlier copy, if any, from the first split that has one.
 
-    splits: the number of each picture's split, in rising order. So N pictures make N - 1 pairs at most, and a held-out
-    picture is paired with a training picture if it can be; pairs across splits come first, then the likest. Likeness
-    is the correlation of two thumbnails, or of one with the other's mirror image; colors and contrasts must agree, too.
+    splits: split number of each picture, ascending. N pictures make at most N - 1 pairs, and a held-out picture is
+    paired with a training picture if possible. Returns pairs across splits first, then by likeness. Likeness is the
+    correlation of two thumbnails, or of one with the other's mirror image; colors and contrasts must agree, too.
     """
     count, pairs, parts = len(pictures), [], np.array(splits)
     digests = np.array([picture.digest for picture in pictures], np.uint64)
@@ -142,18 +142,18 @@ def find_pairs(pictures: Sequence[Picture], splits: Sequence[int], progress: Sho
     return sorted(pairs, key=lambda pair: (splits[pair.first] == splits[pair.second], -pair.likeness))
 
 
-FEW = 10  # training pictures: a class with fewer is named
-NAMED = 3  # small classes, and files of each kind that are skipped, that are named
-STEP, LARGEST = 16, 224  # pixels: what a suggested image size is a multiple of, and its limit
+FEW = 10  # training pictures; classes with fewer are named
+NAMED = 3  # names listed of small classes, and of each kind of skipped files
+STEP, LARGEST = 16, 224  # pixels; a suggested image size is a multiple of STEP, up to LARGEST
 
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """The findings about a folder.
+    """Findings about a folder.
 
-    listed: split -> class -> the paths of its files below the root; the training split comes first. pictures: the
-    readable ones, in that order; places: the split and the class of each. pairs: indices into `pictures`. problems: the
-    reasons why data=imagefolder cannot be opened, a line each.
+    listed: split -> class -> file paths below the root, the training split first. pictures: the readable pictures, in
+    that order. places: (split, class) of each picture. pairs: indices into `pictures`. problems: reasons why
+    data=imagefolder cannot open the folder, a line each.
     """
 
     root: Path
@@ -171,9 +171,9 @@ class Look:
 
 
 def look_at(root: Path, progress: Show = lambda *_: None) -> Look:
-    """Read all pictures of a folder that `imagefolder.check_root` finds no fault with. Raises UserError if it has none.
+    """Read all pictures of a folder that passes `imagefolder.check_root`. Raises UserError if it has no pictures.
 
-    Pictures that cannot be read are no error. progress(what, done, total) is called on the way.
+    Unreadable pictures are no error. Calls progress(what, done, total) on the way.
     """
     listed = imagefolder.list_splits(root)
     files = [
@@ -202,9 +202,7 @@ def look_at(root: Path, progress: Show = lambda *_: None) -> Look:
 
 
 def list_skipped(root: Path, used: set[str]) -> list[dict[str, Any]]:
-    """List the files below a root that are not used, by extension; images outside of the class folders; broken links:
-    the kind, the count, and the first names.
-    """
+    """List unused files below a root by kind (extension, stray image, broken link, device): count and first names."""
     start, broken = len(str(root).rstrip(os.sep)) + 1, []
     found: dict[str, list[str]] = {}
     for entry in walk_files(root, broken=broken):
@@ -222,21 +220,21 @@ def list_skipped(root: Path, used: set[str]) -> list[dict[str, Any]]:
 
 
 def suggest_size(sides: np.ndarray) -> int:
-    """Suggest data.image_size for pictures with these shorter sides (N,), pixels: near their median.
+    """Suggest data.image_size from the shorter sides (N,) of pictures, in pixels: near their median.
 
-    It is the nearest multiple of 16, which the patches and strides of most models divide, half way upwards: larger
-    pictures would only be interpolated. At least 16, and at most 224, the size that most models are trained with; above
-    it the cost grows by the square, so that it should be a decision.
+    Rounds the median to a multiple of 16, halves upwards: patches and strides of most models divide such sizes, and
+    larger pictures would only be interpolated. Returns 16 to 224. Most models are trained at 224; beyond it the cost
+    grows with the square of the side, so the user should decide.
     """
     nearest = STEP * int((np.median(sides) + STEP / 2) // STEP)
     return min(max(nearest, STEP), LARGEST)
 
 
 def summarize(look: Look) -> dict[str, Any]:
-    """Summarize a look as JSON: pictures are the readable ones, sizes are [height, width] in pixels, upright."""
+    """Summarize a look as JSON. Counts readable pictures; sizes are [height, width] in pixels, upright."""
     found, (train, *_) = Counter(look.places), look.listed
     counts = {name: {part: found[part, name] for part in look.listed} for name in look.classes}
-    counts = dict(sorted(counts.items(), key=lambda row: -row[1][train]))  # classes with the most for training first
+    counts = dict(sorted(counts.items(), key=lambda row: -row[1][train]))  # largest training class first
     numbers = [row[train] for row in counts.values() if row[train]]
     levels: dict[str, int] = {}
     for picture in look.pictures:
@@ -298,7 +296,7 @@ def suggest(facts: Mapping[str, Any]) -> str:
 
 
 def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of the facts of `summarize` that fit on a line."""
+    """Yield (name, value) for each fact of `summarize` that fits on a line."""
     if len(facts["splits"]) == 1:
         yield "split", "none: no train/ with val/ or test/, so a share of each class is held out (data.test_share)"
     if facts["imbalance"] is not None:
@@ -327,9 +325,9 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def describe_few(counts: Mapping[str, int], whole: bool) -> str:
-    """Advise about classes with few training pictures, from each class's count; empty if no class has few.
+    """Advise about classes with few training pictures, given each class's count; empty if no class has few.
 
-    With `whole` the counts are of all pictures: the share that will be held out is among them.
+    whole: the counts include the share of pictures that will be held out.
     """
     small = sorted((count, name) for name, count in counts.items() if count < FEW)
     if not small:
@@ -341,7 +339,7 @@ def describe_few(counts: Mapping[str, int], whole: bool) -> str:
 
 
 def describe_duplicates(facts: Mapping[str, Any]) -> str:
-    """Describe how many pictures look like another one: `5 (3 across splits, 1 across classes)`."""
+    """Describe the number of duplicates: `5 (3 across splits, 1 across classes)`."""
     pairs = facts["duplicates"]
     counts = ((sum(pair[f"across_{what}"] for pair in pairs), what) for what in ("splits", "classes"))
     across = ", ".join(f"{count:,} across {what}" for count, what in counts if count)

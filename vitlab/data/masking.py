@@ -1,6 +1,6 @@
-"""Masking tokens by the batch: BERT's and SpanBERT's masks, T5's spans; which tokens, their replacements and places.
+"""Mask batches of tokens as BERT, SpanBERT and T5 do: choose tokens, replace them, and find their places.
 
-Random numbers come from a generator on the tensors' device or on the CPU, or from one for each row.
+One generator, on the tensors' device or on the CPU, draws the random numbers of a batch, or each row has its own.
 Shapes: B rows, N tokens, K places; S tokens of T5's input, T of its target.
 """
 
@@ -15,11 +15,11 @@ from torch import Generator, Tensor
 
 from vitlab.data.sequences import IGNORE_INDEX
 
-MASKED, REPLACED = 0.8, 0.1  # of the tokens that BERT chooses; the others stay as they are
+MASKED, REPLACED = 0.8, 0.1  # shares of the tokens that BERT chooses; the others stay
 
 
 class RowGenerators:
-    """A generator for each row of a batch: the draws of a row depend on its own seed alone."""
+    """One generator for each row of a batch: a row's draws depend on its own seed alone."""
 
     def __init__(self, seeds: Sequence[int]):
         self.each = [Generator().manual_seed(seed) for seed in seeds]
@@ -36,9 +36,9 @@ def draw_uniform(
     rows: Tensor | None = None,
     draw: Callable[..., Tensor] = UNIFORM,
 ) -> Tensor:
-    """Draw doubles from [0, 1): with floats the shares of long rows would be off by their rounding.
+    """Draw float64 from [0, 1): float32 would round the shares of long rows.
 
-    rows (B,), bool: the rows that draw, the others get zeros, if each has a generator of its own; None for all.
+    rows: bool (B,), the rows that draw if each has its own generator; other rows get zeros. None: all rows draw.
     """
     if not isinstance(generator, RowGenerators):
         return draw(shape, generator=generator, device=generator.device).to(device)
@@ -49,11 +49,10 @@ def draw_uniform(
 
 
 def choose_tokens(maskable: Tensor, share: float, generator: Random) -> Tensor:
-    """Choose `share` of each row's maskable tokens, (B, N), bool, without replacement -> chosen (B, N), bool (BERT:
-    Devlin et al., 2019, section 3.1 and appendix A.1).
+    """Choose a `share` of each row's maskable tokens without replacement: bool (B, N) -> bool (B, N).
 
-    A number of tokens that is not whole is rounded up with the probability of its fraction, else down: the expectation
-    is exact, and a short row may have none.
+    As in BERT (Devlin et al., 2019, section 3.1 and appendix A.1). Fractional counts are rounded up with the fraction's
+    probability, else down: the expected count is exact, and a short row may have no chosen token.
     """
     rows, length = maskable.shape
     wanted = maskable.sum(1, keepdim=True) * share + draw_uniform((rows, 1), generator, maskable.device)
@@ -73,12 +72,12 @@ def corrupt(
     generator: Random,
     groups: Tensor | None = None,
 ) -> Tensor:
-    """Corrupt the chosen tokens: tokens (B, N), int64, and chosen (B, N), bool -> the model's input (B, N). 80% of the
-    chosen become `mask_token`, 10% are drawn evenly from the `vocabulary` (its size) without the `special` ones, 10%
-    stay. A drawn token may happen to be the old one, as in BERT.
+    """Corrupt chosen tokens: tokens int64 (B, N), chosen bool (B, N) -> the model's input (B, N).
 
-    With groups (B, N), int64 from 0 to N - 1 where chosen, chosen tokens of a row with the same number share one of the
-    three fates (SpanBERT: Joshi et al., 2020, section 3.1); replacements are still drawn one by one.
+    80% of the chosen tokens become `mask_token`, 10% a random token of the `vocabulary` (its size) except the `special`
+    ones, 10% stay. As in BERT, a random token may equal the old one. groups: int64 (B, N), 0 to N - 1 where chosen;
+    chosen tokens of a row with equal numbers share one of the three fates (SpanBERT: Joshi et al., 2020, section 3.1),
+    but each draws its own replacement.
     """
     ordinary = torch.ones(vocabulary, dtype=torch.bool)
     ordinary[list(special)] = False
@@ -92,11 +91,11 @@ def corrupt(
 
 
 def gather_chosen(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Find the places of the chosen tokens (B, N), bool, from left to right: places (B, K), int64, and whether each is
-    filled, (B, K), bool; K = `most`. Places that are not filled are 0.
+    """Find the places of chosen tokens, bool (B, N), from the left: (places int64 (B, K), filled bool (B, K)).
 
-    So a head runs on K tokens a row, and no shape depends on the choice. Chosen tokens beyond `most` are dropped:
-    ceil(share * N) is enough for `choose_tokens`, int(share * N) + longest for `choose_spans`.
+    K = `most`; unfilled places are 0. A head then runs on K tokens a row, and no shape depends on the choice. Chosen
+    tokens beyond `most` are dropped: ceil(share * N) is enough for `choose_tokens`, int(share * N) + longest for
+    `choose_spans`.
     """
     rows, length = chosen.shape
     order = chosen.cumsum(1)
@@ -111,9 +110,11 @@ def gather_chosen(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 
 class Spans(NamedTuple):
-    """The chosen tokens (B, N), bool, and for each of them, int64 (B, N): the number of its span in the row, from 0 and
-    from left to right (-1 for tokens not chosen); the place left of its span and the place right of it, neither of them
-    chosen; and its own index in the span, from 1 to the span's length (these three are 0 for tokens not chosen).
+    """The chosen tokens, bool (B, N), and the span of each chosen token, int64 (B, N).
+
+    groups: the span's number in its row, from 0 and from the left; -1 for tokens not chosen. left, right: the places
+    beside the span, not chosen themselves. index: the token's index in its span, from 1 to the span's length. These
+    three are 0 for tokens not chosen.
     """
 
     chosen: Tensor
@@ -125,11 +126,12 @@ class Spans(NamedTuple):
 
 @lru_cache(maxsize=256)
 def compute_tables(p: float, longest: int, budget: int) -> tuple[Tensor, Tensor]:
-    """Compute for lengths cut at c = 0 ... longest their cumulative distribution (longest + 1, longest), and the
-    expected number of tokens of spans drawn until they have at least t, t = 0 ... budget + 1 (longest + 1, budget + 2).
+    """Compute (cumulative, expected), a row for lengths cut at each of c = 0 ... longest.
 
-    The expectation is Wald's: the mean length times the expected number of spans, which is the sum over s < t of the
-    probability that some spans have s tokens together. For c = 0, where no span fits, it is infinite.
+    cumulative (longest + 1, longest): the distribution of lengths. expected (longest + 1, budget + 2): tokens of
+    spans drawn until they reach t = 0 ... budget + 1. By Wald's identity this is the mean length times the expected
+    number of spans, the sum over s < t of the probability that some spans have s tokens together. The row c = 0 is
+    infinite: no span fits.
     """
     cumulative = np.ones((longest + 1, longest))
     expected = np.full((longest + 1, budget + 2), np.inf)
@@ -159,24 +161,24 @@ def describe_spans(chosen: Tensor) -> Spans:
 
 
 def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0.2, longest: int = 10) -> Spans:
-    """Choose spans of maskable tokens (B, N), bool, that hold `share` of a row's maskable tokens, in expectation
-    (SpanBERT: Joshi et al., 2020, sections 3.1 and 3.2).
+    """Choose spans that hold a `share` of each row's maskable tokens, bool (B, N), in expectation.
 
-    Lengths follow a geometric distribution cut at `longest` and renormalised (3.8 tokens in the mean for p = 0.2 and
-    10). They are drawn one after the other until a row's budget is spent, and each span begins at one of the places
-    where it fits, all equally likely. So no length is ever drawn again because it did not fit, which would favour short
-    ones. A row's last span goes beyond what it was drawn to reach, so stopping at the budget would choose too many
-    tokens; cutting the last span would make spans too short. Spans are drawn until their tokens reach a threshold below
-    the budget, set such that their expected number is the budget. When to stop depends on the spans so far only, so by
-    Wald's identity the spans of many rows have the lengths' distribution, exactly.
+    As in SpanBERT (Joshi et al., 2020, sections 3.1 and 3.2), lengths follow a geometric distribution cut at `longest`
+    and renormalised (3.8 tokens on average for p = 0.2 and longest = 10). Spans are drawn one after the other. Each
+    begins at one of the places where it fits, all equally likely: drawing another length would favour short spans.
+
+    A row stops when its spans reach a threshold below its budget, set so that the expected number of tokens is the
+    budget. Stopping at the budget would choose too many tokens, because the last span overshoots; cutting the last span
+    would make spans too short. Stopping depends on earlier spans only, so by Wald's identity the spans of many rows
+    follow the distribution of lengths exactly.
 
     Different from the paper: lengths count tokens, not whole words, and two spans never touch, since the model has to
     see the tokens on either side of a span.
 
-    A row has at most share * (its maskable tokens) + longest tokens chosen. Its first and its last token never are: a
-    span has a token on either side. If a row's longest stretch of maskable tokens is shorter than `longest`, lengths
-    are cut at that and renormalised. If spans leave little room for the next, it is shortened, and if they leave none
-    there are fewer spans: so at shares far above 15% less than `share` is chosen, since spans do not touch.
+    A row has at most share * (its maskable tokens) + longest chosen tokens, and never its first or last token, because
+    a span has a token on either side. Lengths are cut at the row's longest stretch of maskable tokens if it is shorter
+    than `longest`, and renormalised. A span without enough room is shortened, and without any room there are fewer
+    spans: at shares far above 15% fewer tokens than `share` are chosen, since spans do not touch.
     """
     rows, length = maskable.shape
     device = maskable.device
@@ -199,7 +201,7 @@ def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0
         size = size.minimum(room.amax(1, keepdim=True))
         fits = (room >= size).cumsum(1)
         nth = (draw_uniform((rows, 1), generator, device, drawing) * fits[:, -1:]).long() + 1
-        beyond = 2 * length  # where a row that is done, or has no room, would begin its span
+        beyond = 2 * length  # the start of a row that is done or has no room
         start = torch.searchsorted(fits, nth).masked_fill_(~unfilled | (size == 0), beyond)
         after = start + size
         chosen |= (place >= start) & (place < after)
@@ -212,7 +214,7 @@ def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0
 
 
 class Lengths(NamedTuple):
-    """Counts of a whole sequence: its tokens, its input's and its target's (each with an end), and its spans."""
+    """Counts of a whole sequence: its tokens, its input's and target's tokens (each with an end), and its spans."""
 
     tokens: int
     source: int
@@ -221,10 +223,9 @@ class Lengths(NamedTuple):
 
 
 def count_spans(tokens: Tensor, share: float, mean: float) -> tuple[Tensor, Tensor]:
-    """Count a row's corrupted tokens and their spans from its length, int64 (B,): at least one of each.
+    """Count the corrupted tokens and the spans of rows from their lengths, int64 (B,): at least one of each.
 
-    As in T5's code (Raffel et al., 2020, section 3.1.4) `share` of a row's tokens are in spans, as many as make their
-    mean length `mean`.
+    As in T5's code (Raffel et al., 2020, section 3.1.4), spans hold a `share` of a row's tokens; mean length: `mean`.
     """
     corrupted = (tokens * share).round().long().clamp(min=1).minimum(tokens - 1)
     return corrupted, (corrupted / mean).round().long().clamp(min=1).minimum(tokens - corrupted)
@@ -241,13 +242,13 @@ def plan_lengths(source: int, share: float, mean: float) -> Lengths:
 
 
 def choose_corrupted(lengths: Tensor, longest: int, share: float, mean: float, generator: Random) -> Tensor:
-    """Choose the corrupted tokens of rows by their lengths, int64 (B,) -> bool (B, longest); False behind a row's end.
+    """Choose corrupted tokens of rows from their lengths: int64 (B,) -> bool (B, longest), False behind a row's end.
 
-    Spans do not touch, and all ways to place them are equally likely. (T5's code always begins a row with a token
-    that is kept and ends it with one that is not, so a row's only span would always be its end.)
+    Spans do not touch, and all placements are equally likely. (T5's code always keeps a row's first token and corrupts
+    its last, so a row's only span would always be its end.)
     """
     corrupted, spans = count_spans(lengths, share, mean)
-    # what is kept lies before, between and behind the spans, and the first and the last of these may be empty
+    # kept tokens lie before, between and behind the spans; the first and the last gap may be empty
     gaps = draw_lengths(lengths - corrupted + 2, spans + 1, longest + 1, generator)
     gaps[:, 0] -= 1
     gaps = gaps.scatter_add(1, spans[:, None], torch.full_like(spans, -1)[:, None])[:, :-1]
@@ -259,9 +260,7 @@ def choose_corrupted(lengths: Tensor, longest: int, share: float, mean: float, g
 
 
 def draw_lengths(total: Tensor, parts: Tensor, longest: int, generator: Random) -> Tensor:
-    """Draw positive lengths (B, longest) that add up to `total` (B,), `parts` (B,) of them, then zeros; all such
-    compositions are equally likely.
-    """
+    """Draw `parts` (B,) positive lengths that sum to `total` (B,), then zeros: (B, longest), all equally likely."""
     rows = len(total)
     place = torch.arange(longest, device=total.device)
     # a part begins at place 0, and at parts - 1 of the other places, drawn without replacement
@@ -276,11 +275,11 @@ def draw_lengths(total: Tensor, parts: Tensor, longest: int, generator: Random) 
 def corrupt_spans(
     tokens: Tensor, corrupted: Tensor, sentinels: Sequence[int], end: int, source: int, target: int
 ) -> tuple[Tensor, Tensor]:
-    """Replace corrupted spans by sentinels: tokens int64 (B, N), IGNORE_INDEX behind a row's end, and corrupted, bool
-    (B, N) -> the input (B, S) and the target (B, T), each with its end and IGNORE_INDEX behind that.
+    """Replace corrupted spans by sentinels; return the input (B, S) and the target (B, T).
 
-    A sentinel stands for each span in the input; the target has each span's tokens after its sentinel, and one sentinel
-    more at the end. A row needs one sentinel more than it has spans.
+    tokens: int64 (B, N), IGNORE_INDEX behind a row's end. corrupted: bool (B, N). The input has a sentinel in place of
+    each span. The target has each span's sentinel and tokens, then one sentinel more: a row needs more sentinels than
+    spans by one. Both close with `end`, then IGNORE_INDEX.
     """
     names = torch.tensor(sentinels, device=tokens.device)
     real = tokens != IGNORE_INDEX

@@ -1,4 +1,4 @@
-"""Open the data set of a configuration once a process, and hash what it holds."""
+"""Open each data set once a process, and hash its content."""
 
 import hashlib
 import time
@@ -19,10 +19,10 @@ from vitlab.data.base import Show, Split, list_arrays, module_of
 from vitlab.data.cache import named_files, stat_files
 from vitlab.formatting import duration, whole
 
-OPEN = 4  # data sets kept
+OPEN = 4  # data sets kept open
 SILENT, BETWEEN = 3.0, 20.0  # seconds: before the first line of progress in a log, and from line to line
 OPENED: dict[str, Any] = {}
-HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
+HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of open data sets: hashed once for all runs
 
 
 def open_data(config: DataConfig, console: Console | None = None) -> Any:
@@ -39,9 +39,9 @@ def open_data(config: DataConfig, console: Console | None = None) -> Any:
 
 @contextmanager
 def progress_bar(console: Console | None) -> Iterator[Show]:
-    """Show progress: give progress(what, done, total), a bar for each `what` in a terminal, lines in a log.
+    """Yield progress(what, done, total), which shows a bar for each `what` in a terminal, or prints lines to a log.
 
-    Without a total (None) the bar only shows that something moves.
+    With a total of None the bar shows activity only. Without a console nothing is shown.
     """
     if console is None:
         yield lambda *_: None
@@ -79,14 +79,14 @@ def write_lines(console: Console) -> Show:
     return progress
 
 
-# -- what a data set holds, as one number: a run that resumes must find what it began with
+# -- the hash of a data set: a resumed run must find the data it began with
 
 
 def hash_data(config: DataConfig, data: Any) -> str:
-    """Hash the data by SHA-256: tokens and all that belongs to them, or images' labels and what their module adds.
+    """Hash the data by SHA-256: all arrays of texts, or the labels and targets of images and their module's `contents`.
 
-    The hash does not depend on where the files are. A module of images may have `contents(config) -> str` to tell
-    images apart without reading all pixels; a user's module without it is hashed by its named files' names and sizes.
+    The hash does not depend on the files' folder. An image module may define `contents(config) -> str`, to tell images
+    apart without reading all pixels. For a user's module without it, the names and sizes of its named files are hashed.
     """
     if data not in HASHES:
         HASHES[data] = compute_hash(config, data)
@@ -96,10 +96,10 @@ def hash_data(config: DataConfig, data: Any) -> str:
 def compute_hash(config: DataConfig, data: Any) -> str:
     is_image = isinstance(data.train, Split)
     if is_image and config.holdout != "fixed":
-        # the seed of a drawn test set stands in the configuration: what it is drawn from is the same for all
+        # hash the images before the draw: the configuration already holds the seed of the drawn test set
         data = load(config := replace(config, holdout="fixed"))
     digest = hashlib.sha256()
-    # validation images follow from the training images, the configuration or what the module adds
+    # not validation images: the training images, the configuration or the module's contents determine them
     for split in (data.train, data.test) if is_image else (data.train, data.validation, data.test):
         arrays = {"labels": split.labels, "targets": split.targets} if is_image else list_arrays(split)
         for name, values in arrays.items():

@@ -1,6 +1,6 @@
 """Sequences of one length for models of text: blocks, framed texts and pairs, sources with their targets.
 
-Behind a text's end a sequence holds IGNORE_INDEX; the end itself is one of the tokenizer's tokens for it.
+A text ends with one of the tokenizer's end tokens; IGNORE_INDEX pads the sequence behind it.
 Shapes: B batch, N tokens of a sequence, S sequences of an item; M sequences of a set.
 """
 
@@ -15,10 +15,10 @@ from vitlab.data.base import Ragged, Selected, Split, Texts
 if TYPE_CHECKING:
     from vitlab.data.text.tokenization import Tokenizer
 
-IGNORE_INDEX = -100  # in the place of a token where a sequence has none; torch's cross-entropy ignores it
+IGNORE_INDEX = -100  # padding in place of a token; torch's cross-entropy ignores it
 FOLLOWS, RANDOM = 0, 1  # the second segment of a pair, as BERT numbers them
-LEAST = 2  # tokens of a segment
-SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of others
+LEAST = 2  # least tokens of a segment
+SEQUENCES_OF_PART = 8  # sequences that fill one part of a lone text, which is cut into parts
 
 
 # -- a stream cut into blocks, or each text in blocks of its own
@@ -26,8 +26,10 @@ SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of oth
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """A reader of blocks: `length` tokens and the next `ahead` ones. They lie in all texts joined end to end, `end`
-    after each and IGNORE_INDEX beyond; or each in one text, with the place `begins` (M,).
+    """A reader of blocks: `length` tokens and the next `ahead` tokens of the stream, all texts with `end` after each.
+
+    Blocks follow one another, or with `begins` (M,), their places in the stream, each stays in one text. IGNORE_INDEX
+    stands behind the last text, or behind a block's text.
     """
 
     texts: Ragged
@@ -49,17 +51,17 @@ class Blocks:
 
     @cached_property
     def firsts(self) -> np.ndarray:
-        """The place in the stream at which each text begins, int64 (N + 1,)."""
+        """The start of each text in the stream, int64 (N + 1,)."""
         return self.texts.starts + np.arange(len(self.texts.starts))
 
 
 def pack_texts(
     texts: Ragged, end: int, length: int, *, within_texts: bool, ahead: int = 0, whole: bool = True
 ) -> Split:
-    """Cut texts into sequences of `length` tokens and `ahead` more; each token is in one sequence, except those ahead.
+    """Cut texts into sequences of `length` tokens and `ahead` more; only the tokens ahead are in two sequences.
 
-    The texts make one stream, and sizes count tokens; with `within_texts` each text is cut for itself, and sizes count
-    documents. The rest of the stream, less than a sequence, is left out unless it is not `whole`.
+    The texts make one stream, and sizes count tokens; with `within_texts` each text is cut by itself, and sizes count
+    documents. `whole` drops the rest of the stream, which is less than a sequence.
     """
     if within_texts:
         spans = texts.lengths + 1 - ahead  # with its end; the last token has nothing to predict
@@ -78,15 +80,15 @@ def pack_texts(
 
 @dataclass(frozen=True, eq=False)
 class PairInputs:
-    """A reader of each text, or of an item's parts together, as sequences of `length` tokens.
+    """A reader that frames a text, or a pair of texts, as a sequence of `length` tokens.
 
-    A text is `start A end`, a pair `start A separator B end`: the inputs of GPT (Radford et al., 2018, section 3.3) and
-    BERT (Devlin et al., 2019, figure 4) by the roles of the tokenizer's special tokens. BERT's [CLS] A [SEP] B [SEP]
-    fits: its separator and its end are one token.
+    A text becomes `start A end`, a pair `start A separator B end`, as in GPT (Radford et al., 2018, section 3.3) and
+    BERT (Devlin et al., 2019, figure 4). The tokenizer's special tokens fill these roles; in BERT's [CLS] A [SEP] B
+    [SEP] one token is separator and end.
 
-    sequences: for each sequence of an item the one or two parts that it holds, as places in `parts`.
+    sequences: for each sequence of an item, its one or two parts, as indices into `parts`.
     frame: the tokens start, separator, end.
-    tags: the class of each token of the last part, if there are any.
+    tags: the class of each token of the last part, if it has tags.
     """
 
     parts: tuple[Ragged, ...]
@@ -98,8 +100,8 @@ class PairInputs:
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         """Read items: int64 (B,) -> int64 (B, 2, N), or (B, S, 2, N) if an item has several sequences.
 
-        Planes: the tokens, IGNORE_INDEX behind the end; the segments, 1 for B and its end token; with tags a third,
-        NO_TAG (which is IGNORE_INDEX) for a token without a tag.
+        Plane 0: tokens, IGNORE_INDEX behind the end. Plane 1: segments, 1 for B and its end token, else 0. With tags
+        plane 2: tags, NO_TAG (equal to IGNORE_INDEX) for a token without a tag.
         """
         indices = np.asarray(indices)
         sequences = np.stack([self.read_sequence(indices, numbers) for numbers in self.sequences], axis=1)
@@ -112,7 +114,7 @@ class PairInputs:
         places, rows = np.arange(self.length), np.arange(len(indices))
         start, separator, end = self.frame
         tokens[:, 0], segments[:] = start, 0
-        # of two parts the longer loses a token at a time, of equal ones the second: BERT's _truncate_seq_pair
+        # truncate as BERT's _truncate_seq_pair: the longer part loses a token at a time, at a tie the second
         room = self.length - 1 - len(numbers)
         a, *b = (self.parts[number].lengths[indices] for number in numbers)
         counts = [np.minimum(a, np.maximum(room - b[0], room - room // 2) if b else room)]
@@ -139,8 +141,8 @@ def write_texts(into: np.ndarray, texts: Ragged, indices: np.ndarray, first: np.
 def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_orders: bool = False) -> Split:
     """Frame each text, or its parts, as an item; sizes count texts.
 
-    Two parts make one sequence, or two with `both_orders`; of more parts, the further ones are choices, and the first
-    is paired with each choice.
+    Two parts make one sequence, or two with `both_orders`. Of more parts the first is paired with each other part, its
+    choices.
     """
     parts = len(texts.parts)
     sequences = ((0,),) if parts == 1 else tuple((0, other) for other in range(1, parts))
@@ -152,12 +154,12 @@ def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_order
     )
 
 
-# -- a source and what is to be generated from it
+# -- a source and the target generated from it
 
 
 @dataclass(frozen=True, eq=False)
 class SourceTarget:
-    """A reader of pairs, `source end` and `start target end`; of a text that is too long it keeps the first tokens."""
+    """A reader of pairs, `source end` and `start target end`. Texts that are too long keep their first tokens."""
 
     sources: Ragged
     targets: Ragged
@@ -187,7 +189,7 @@ def join_pairs(
 ) -> Split:
     """Make an item of each pair; sizes count pairs. A model reads and writes `target_length` tokens of a target.
 
-    Texts that are too long are cut; with `whole` such pairs are left out.
+    Cuts texts that are too long; with `whole` leaves out such pairs.
     """
     sources, targets = texts.parts
     read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, source_length, target_length + 1)
@@ -201,12 +203,12 @@ def join_pairs(
 
 
 def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed: int = 0) -> Split:
-    """Draw pairs of `length` tokens at most from all texts; labels say whether the second segment follows the first.
+    """Draw pairs of segments from all texts, at most `length` tokens a pair, labelled FOLLOWS or RANDOM.
 
-    A segment is a span of contiguous text (Devlin et al., 2019, section 3.1 and appendix A.2); it need not be a
-    sentence. Half of the pairs follow each other in a text, in the other half the second segment comes from another
-    text, and the text goes on with the next pair. Texts too short for a pair are left out; the result may be empty. A
-    lone text is taken as several.
+    A segment is contiguous text, not always a sentence (Devlin et al., 2019, section 3.1 and appendix A.2). In half of
+    the pairs the second segment follows the first. In the other half another text gives the second segment, and the
+    next pair begins behind the first one. Texts too short for a pair are left out; the result may be empty. A lone
+    text is cut into several.
     """
     generator = np.random.default_rng(seed)
     room = length - 3
@@ -229,7 +231,7 @@ def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed:
                 continue
             other = long_enough[generator.integers(len(long_enough) - 1)]
             other = long_enough[-1] if other == text else other
-            second = min(size - first, int(texts.lengths[other]))  # as long as what follows, or the length tells
+            second = min(size - first, int(texts.lengths[other]))  # its length must not tell the label
             from_ = int(generator.integers(texts.lengths[other] - second + 1))
             pairs.append((text, begin, first, other, from_, second, RANDOM))
             begin += first
@@ -240,7 +242,7 @@ def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed:
 
 
 def cut_spans(texts: Ragged, text: np.ndarray, offset: np.ndarray, size: np.ndarray) -> Ragged:
-    """Copy the spans of `size` (M,) tokens at places of texts."""
+    """Copy M spans: `size` tokens from place `offset` of text number `text`, each (M,)."""
     starts = np.concatenate([[0], np.cumsum(size)])
     places = np.repeat(texts.starts[text] + offset - starts[:-1], size) + np.arange(starts[-1])
     return Ragged(texts.values[places], starts)

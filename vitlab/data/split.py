@@ -1,8 +1,7 @@
-"""Splitting items into training subsets, validation and test sets, by rows or by hashes of names.
+"""Split items into training subsets, validation and test sets, by rows or by hashes of names.
 
-Training subsets are nested and stratified: every class has its share. Validation data are carved here for every set
-whose module gives none: early stopping, the best checkpoint and tuning read them, so that nothing is chosen on test
-data.
+Training subsets are nested and stratified: every class keeps its share. If a module gives no validation data, they are
+carved here. Early stopping, the best checkpoint and tuning read validation data; nothing is chosen on test data.
 """
 
 import hashlib
@@ -22,11 +21,11 @@ from vitlab.files import write_json
 from vitlab.formatting import plural
 from vitlab.registry import implementation
 
-VAL_FRACTION = 0.1  # of the training data that becomes validation data
-MAX_VAL_ITEMS = 5000  # of images or texts that do
-LEAST_SHARED = 16  # characters of a text that items share: a shorter one may be an answer or the name of a class
+VAL_FRACTION = 0.1  # share of the training data carved for validation
+MAX_VAL_ITEMS = 5000  # most images or texts carved for validation
+LEAST_SHARED = 16  # characters; a shorter shared text may be an answer or a class name, and joins no items
 NESTED = "nested"  # random subsets of the training set, beside those of a user's module
-NOISE = 2**40  # tells its random numbers from those of an epoch
+NOISE = 2**40  # part of redraw_labels' seed: keeps its random numbers apart from an epoch's
 
 ANY = {"errors": "surrogateescape"}  # names of files may hold bytes that are not text
 T = TypeVar("T")
@@ -37,7 +36,7 @@ Size = int | float | str  # a count of images (or tokens, documents), a share of
 
 
 def resolve_size(value: Size, total: int, key: str = "size") -> int:
-    """Turn a size into a number of units out of `total`; a count may be larger than that. Raises UserError."""
+    """Turn a size into a number of units: a share of `total`, or a count, which may exceed it. Raises UserError."""
     if not is_size(value):
         raise UserError(f"{key}={value}: {SIZES}")
     if value == "all":
@@ -48,7 +47,7 @@ def resolve_size(value: Size, total: int, key: str = "size") -> int:
 def size_problems(
     sizes: Sequence[Size], split: Split, classes: Sequence[str], name: str = "the data set", key: str = "sizes"
 ) -> list[str]:
-    """Return one line for each size that a training split cannot give, or that comes twice."""
+    """Return a line for each size that the training split cannot give, and for each repeated size."""
     total, unit, count = split.total, split.unit, len(classes) * split.per_item
     problems: list[str] = []
     seen: dict[int, Size] = {}
@@ -63,7 +62,7 @@ def size_problems(
             problems.append(f"{shown}: {name} has {total} training {unit}s; give at most {total} or all")
         elif size < split.per_item:
             problems.append(f"{shown}: less than one sequence; give at least {split.per_item}, the {unit}s of one")
-        elif size < min(2, total):  # as 1 beside shares, of which 1.0 is all
+        elif size < min(2, total):  # a count of 1 is probably meant as the share 1.0
             problems.append(f"{shown}: a single {unit}; give 2 or more, or all for all of them")
         elif size < count:
             problems.append(f"{shown}: {name} has {count} classes; give at least {count}, one {unit} of each")
@@ -79,10 +78,10 @@ def nested_order(
 ) -> np.ndarray:
     """Order all indices, int64 (N,), so that every prefix is a stratified subset.
 
-    Each class is permuted once, by chance or by a hash of seed and name. Its k-th of n images stands at (k + 0.5) / n,
-    so a prefix holds the same share of every class, to within an image. With `every_class` one image of each class
-    comes before all others, so that no prefix of that many or more lacks a class; a large class then lacks up to an
-    image for each rare one.
+    Each class is permuted once, by chance or by a hash of seed and name. Image k of a class's n images stands at
+    (k + 0.5) / n, so a prefix holds the same share of every class, to within one image. With `every_class` the order
+    begins with one image of each class, so no prefix of that length or more lacks a class; a large class then lacks up
+    to one image for each rare class.
     """
     labels, generator = np.asarray(labels), np.random.default_rng(seed)
     seeded = [f"{seed}/{normalize('NFC', str(name))}".encode(**ANY) for name in (() if names is None else names)]
@@ -99,21 +98,21 @@ def nested_order(
 
 
 def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
-    """Return the sorted indices, int64, of the stratified subset of a size; a larger one contains it."""
+    """Return a stratified subset of a size as sorted indices, int64. Larger subsets contain it."""
     return np.sort(nested_order(labels, seed)[: resolve_size(size, len(labels))])
 
 
 def training_items(split: Split, size: Size, seed: int, choice: str = NESTED) -> np.ndarray:
-    """Return the sorted indices, int64, of the items of a training set of that size, in the split's unit.
+    """Return the items of a training set as sorted indices, int64; `size` is in the split's unit.
 
-    A larger set contains it. If the unit is a document, it has all items of the chosen documents. `choice` is the key
-    `subset`: a module of the user's orders the items, the first ones first, by `order(split, seed)`.
+    Larger sets contain smaller ones. If the unit is a document, the set holds all items of each chosen document.
+    choice: the key `subset`, NESTED or a user's module; its `order(split, seed)` returns the items, first ones first.
     """
     return next(nested_items(split, [size], seed, choice))
 
 
 def nested_items(split: Split, sizes: Sequence[Size], seed: int, choice: str = NESTED) -> Iterator[np.ndarray]:
-    """Yield the `training_items` of each size, all from one draw. Raises UserError for a wrong order of the user's."""
+    """Yield the `training_items` of each size from one draw. Raises UserError if a user's `order` does not fit."""
     documents, labels = None, split.labels
     if split.groups is not None:
         documents, first = np.unique(split.groups, return_index=True)
@@ -132,9 +131,9 @@ def nested_items(split: Split, sizes: Sequence[Size], seed: int, choice: str = N
 
 
 def long_tail(split: Split, factor: float) -> Split:
-    """Return items whose class counts fall exponentially, the largest `factor` times the smallest (Cui et al., 2019).
+    """Thin out classes to an exponential tail, the largest `factor` times the smallest (Cui et al., 2019).
 
-    Classes keep their order by size. All runs have the same items to choose their subsets from. 1: all items.
+    Classes keep their order by size. All runs choose their subsets from the same items. A factor of 1 keeps all items.
     """
     if factor == 1:
         return split
@@ -147,14 +146,14 @@ def long_tail(split: Split, factor: float) -> Split:
 
 
 def redraw_labels(labels: np.ndarray, share: float, classes: int, seed: int) -> np.ndarray:
-    """Turn a share of labels (N,) into another class, each as likely; a larger share changes the same ones and more."""
+    """Replace a share of labels (N,) by other classes, drawn evenly. A larger share changes the same, and more."""
     generator = np.random.default_rng([seed, NOISE])
     others = (labels + generator.integers(1, classes, len(labels))) % classes
     return np.where(generator.random(len(labels)) < share, others, labels)
 
 
 def count_items(split: Split, size: Size, seed: int) -> int:
-    """Count the `training_items`; they are drawn only if the count depends on it: with documents."""
+    """Count the `training_items`. Draws them only for documents, whose items vary in number."""
     if split.groups is not None:
         return len(training_items(split, size, seed))
     return max(1, resolve_size(size, split.total) // split.per_item)
@@ -163,10 +162,9 @@ def count_items(split: Split, size: Size, seed: int) -> int:
 def write_manifest(
     path: Path, split: Split, classes: Sequence[str], sizes: Sequence[Size], seed: int, name: str, choice: str = NESTED
 ) -> None:
-    """Write the content of each size's subset of the data `name`.
+    """Write the size, counts per class and hash of each size's subset of the data `name`.
 
-    `sha256` is of the subset's sorted indices as little-endian int64, so anyone can check that two studies used the
-    same items.
+    `sha256` hashes the sorted indices as little-endian int64: equal hashes show that two studies used the same items.
     """
     counts = sorted(resolve_size(size, split.total) for size in sizes)
     subsets, smaller = [], np.empty(0, dtype=np.int64)
@@ -181,7 +179,7 @@ def write_manifest(
     write_json(path, {**about, "sizes": counts, "subsets": subsets})
 
 
-# -- items chosen by a hash of their names: the same ones wherever they lie, beside whatever others
+# -- items chosen by a hash of their names, whatever their folder and the other items
 
 
 def hash_key(name: str) -> int:
@@ -197,9 +195,9 @@ def divide(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Divide items into sorted indices (left, chosen): about `count` are chosen, the same share of each class.
 
-    Items of one name are chosen or left as one, and count as their rarest class. A class's last name is never chosen;
-    with `every_class` one of each other class is. Names are chosen by a hash of `nested_order`, so that those which
-    come or go move few others. If all are too large for `count`, the smallest one of each class is chosen.
+    Items of one name stay together, and count as their rarest class. A class never loses its last name; with
+    `every_class` each class of several names loses one. `nested_order` hashes the names, so adding or removing a name
+    moves few others. If all names have more than `count` items, the smallest name of each class is chosen.
     """
     labels, numbers = np.asarray(labels), {}
     count = max(count, len(np.unique(labels))) if every_class else count
@@ -228,7 +226,7 @@ def divide(
 def divide_texts(
     texts: Sequence[T], share: float, names: Sequence[str] = (), labels: Sequence[int] = (), seed: int = 0
 ) -> tuple[list[T], list[T]]:
-    """Divide texts, which are their own names unless others are given, into (left, chosen): a share of each class."""
+    """Divide texts into (left, chosen), a share of each class. Without `names` each text is its own name."""
     labels = labels if len(labels) else np.zeros(len(texts), dtype=np.int64)
     sides = divide(labels, round(share * len(texts)), names or texts, seed, every_class=True)
     return tuple([texts[row] for row in rows] for rows in sides)
@@ -260,9 +258,9 @@ def carve_images(data: ImageData) -> ImageData:
 
 
 def draw_again(data: ImageData, seed: int) -> ImageData:
-    """Draw another test set out of all images with this seed: repeated hold-out.
+    """Draw another test set from all images by a seed (repeated hold-out).
 
-    Every seed gives as many training images; if held-out groups leave more, some are left out. Raises UserError for
+    All seeds give equally many training images; if held-out groups leave more, some are dropped. Raises UserError for
     images in shards.
     """
     splits = list(data.splits.values())
@@ -291,9 +289,9 @@ def shorten(split: Split, count: int, seed: int) -> Split:
 
 
 def carve_texts(corpus: Corpus, name: str) -> Corpus:
-    """Carve validation texts out of the training texts of the corpus `name`; `name_groups` stay together.
+    """Carve validation texts out of a corpus's training texts; the groups of `name_groups` stay together.
 
-    Of a single document it takes the end, from the start of a line. Raises UserError if there is too little.
+    A single document gives its end, from the start of a line. Raises UserError, with the data's `name`, for too few.
     """
     train = corpus.train
     names = name_groups([*zip(*(train.parts if train.spans is None else train.parts[-1:]), strict=True)])
@@ -310,10 +308,10 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
 
 
 def name_groups(items: Sequence[Sequence[Any]]) -> list[str]:
-    """Name each item's group, given its texts: the items of a group share a text, and lie on one side of every split.
+    """Name each item's group from its texts. Items of a group share a text and stay on one side of every split.
 
-    The shared text is in the one column whose repeated texts of LEAST_SHARED or more characters (passages, premises,
-    sources with several translations) are the longest together: texts shared in several columns would chain most items.
+    Only one column counts: the column with the most repeated text (passages, premises, sources with several
+    translations) in texts of LEAST_SHARED or more characters. Sharing by several columns would chain most items.
     """
     columns, repeated = [list(map(str, column)) for column in zip(*items, strict=True)], []
     for column in columns:

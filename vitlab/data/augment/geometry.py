@@ -64,7 +64,7 @@ def crop_boxes(
 
 
 def sample_boxes(images: Tensor, boxes: Tensor) -> Tensor:
-    """Enlarge the box of each image, of `crop_boxes`, to the whole, uint8 (B, C, H, W), all at a time."""
+    """Enlarge each image's box of `crop_boxes` to the whole image, all images at once: uint8 (B, C, H, W)."""
 
     def sample(start: Tensor, size: Tensor, pixels: int) -> Tensor:
         """Place samples along a side, (B, pixels), -1 to 1, none beyond the centres of a box's outermost pixels."""
@@ -83,7 +83,7 @@ def sample_boxes(images: Tensor, boxes: Tensor) -> Tensor:
 def resize_boxes(images: Tensor, boxes: Tensor) -> Tensor:
     """Enlarge boxes as `sample_boxes` does, within a grey level, by torch's byte kernel: 6x as fast on a CPU core.
 
-    That kernel uses one thread, so as many as torch has take a part of the images each.
+    The kernel uses one thread, so the images are divided among as many threads as torch has.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -93,7 +93,7 @@ def resize_boxes(images: Tensor, boxes: Tensor) -> Tensor:
     def resize(part: np.ndarray) -> None:
         for row, (top, left, height, width) in zip(part, boxes[:, part].T.int().tolist(), strict=True):
             box = images[row : row + 1, :, top : top + height, left : left + width]
-            box = box.contiguous(memory_format=torch.channels_last)  # it goes through that in any case, and back
+            box = box.contiguous(memory_format=torch.channels_last)  # interpolate would convert it anyway, and back
             out[row] = F.interpolate(box, images.shape[2:], mode="bilinear")[0]
 
     threads = torch.get_num_threads()

@@ -1,8 +1,8 @@
 """Data sets of drawn characters: glyphs, pointer, arrow and captioned_glyphs. No download, any number of images.
 
-The characters are from the DejaVu fonts, on noisy pictures. Image i of a seed is always the same picture: all chance
-in it comes from a counter-based generator keyed by (seed, i). So the number of images, the order and the
-batch in which they are drawn change nothing. Angles are in radians; GlyphsConfig says what each key means.
+Pictures show characters of the DejaVu fonts, with noise. A counter-based generator keyed by (seed, i) draws image i,
+so neither the number of images nor their order or batch changes it. Angles are in radians; GlyphsConfig says what each
+key means.
 """
 
 import string
@@ -35,7 +35,7 @@ SIZES = ("small", "large")
 
 
 def load(config: GlyphsConfig) -> ImageData:
-    """Make splits of `train_images`, and twice of `test_images`, for validation and test. Reading them draws them."""
+    """Make splits: `train_images` for train, `test_images` each for validation and test. Reading an image draws it."""
     drawing = DRAWINGS[config.kind]
     classes = max(1, len(drawing.classes))
     counts = {"train": config.train_images, "validation": config.test_images, "test": config.test_images}
@@ -83,7 +83,7 @@ class Drawing:
     def draw_numbers(
         self, indices: np.ndarray, count: int, size: tuple[int, int], noise: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw all chance of some images: float64 (B, count) in 0..1, and their noise (B, 1, *size)."""
+        """Draw all random numbers of images: float64 (B, count) in 0..1, and their noise (B, 1, *size)."""
         chosen = np.empty((len(indices), count))
         grain = np.zeros((len(indices), 1, *size), dtype=np.float32)
         for row, index in enumerate(indices):
@@ -140,7 +140,7 @@ class Glyphs(Drawing):
 
 
 class Pointer(Drawing):
-    """Pictures of an arrow that points to a digit: a class that only two distant places together decide.
+    """Pictures of an arrow that points to a digit: two distant places together decide the class.
 
     A picture is a grid of cells with an arrow in the middle one and a digit in each other one. The class is the digit
     that is `reach` cells from the arrow in one of eight directions; the other digits distract.
@@ -249,7 +249,7 @@ class CaptionedGlyphs(Drawing):
         relation, count, symbol, large = scene
         scale = np.where(large, between(scale, *config.large), between(scale, *config.scale))
         count, place = count[:, None], np.arange(symbol.shape[1])
-        # of the room that a character has in its cell only half, so that neighbours are never nearly diagonal
+        # use half of a character's room in its cell, so that neighbours are never nearly diagonal
         room = np.clip(1 / count - scale, 0, None) / 2
         along = (2 * place + 1) / count - 1 + room * between(along, -1, 1)
         across = config.shift * between(across, -1, 1)

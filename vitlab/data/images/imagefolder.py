@@ -94,9 +94,9 @@ def class_names(folder: Path) -> list[str]:
 
 
 def name_splits(names: Iterable[str]) -> dict[str, str]:
-    """Return the split that each name means (`Training`, `test_set`, `val2017`); a name that means none is left out.
+    """Map names such as `Training`, `test_set`, `val2017` to their splits; leave out other names.
 
-    An `eval` is the test, beside a test the validation. One held-out split alone is the test.
+    An `eval` is the test, or beside a test the validation. A single held-out split is the test.
     """
     parts = {name: found.lastgroup for name in names if (found := SPLIT.fullmatch(name))}
     others = {"eval": "validation" if "test" in parts.values() else "test"}

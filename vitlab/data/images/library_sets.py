@@ -1,4 +1,4 @@
-"""Data sets that libraries bring: torchvision's, by their names there, and the digits of scikit-learn."""
+"""Data sets from libraries: torchvision's, by their names there, and the digits of scikit-learn."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def load(config: ImageDataConfig) -> ImageData:
 def load_digits(config: ImageDataConfig) -> ImageData:
     """Load the 1,797 handwritten digits of 8x8 pixels (UCI), with a fixed `config.test_share` of each class held out.
 
-    The target of a digit is its class, or the PROPERTIES that it has, or the number itself.
+    `config.target` chooses a digit's target: its class, its PROPERTIES, or the number itself.
     """
     from sklearn import datasets  # 2 s
 
@@ -109,7 +109,7 @@ def load_torchvision(config: ImageDataConfig) -> ImageData:
 
 
 def list_parts(constructor: type) -> list[dict[str, Any]]:
-    """List the arguments that give the training and the held-out part; only {} for a set that comes without a split."""
+    """List the constructor's arguments for the training and the held-out part; [{}] for a set without a split."""
     name, accepted = constructor.__name__, inspect.signature(constructor).parameters
     if "train" in accepted or name == "EMNIST":  # EMNIST takes it as one of its **kwargs
         return [{"train": True}, {"train": False}]
@@ -154,7 +154,7 @@ def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
 
 
 def shorten(error: Exception) -> str:
-    """Return the first line of an error, without torchvision's advice in its own terms."""
+    """Return an error's first line, without torchvision's advice on download=True."""
     return re.sub(r"\.?\s*You can use download=True to download it\.?", "", first_line(error)).rstrip(" :.")
 
 

@@ -191,11 +191,10 @@ def read_targets(
 
 
 def split_labels(source: str, texts: set[str], several: bool) -> dict[str, list[str]]:
-    """Split the texts of a column into labels. With `several` it raises UserError if a text may be one label or more.
+    """Split the texts of a column into labels. With `several`, raises UserError if a text may be one label or more.
 
-    `;`, `|` and lists part labels. Other characters may belong to a name, such as `golden retriever`, `Washington,
-    D.C.`: they part labels if the labels, joined in several ways, are fewer than the texts; for a space half of them
-    must stand alone, too.
+    `;`, `|` and lists separate labels. Other characters may belong to a name (`golden retriever`, `Washington, D.C.`):
+    they separate labels if this gives fewer labels than texts; for a space half of the labels must stand alone, too.
     """
     if several and any(text[0] == "[" for text in texts):
         with suppress(yaml.YAMLError, RecursionError):  # YAML knows the lists of JSON and of Python
@@ -246,9 +245,9 @@ def split_rows(config: ImageTableConfig, rows: Sequence[Row], whole: Split) -> d
 
 
 def encode_captions(config: ImageDataConfig, data: ImageData) -> CaptionData:
-    """Replace the captions of each image, UTF-8 (N, captions of an image) with empty ones behind, by their tokens.
+    """Replace captions, UTF-8 (N, captions of an image), padded with empty captions, by their tokens.
 
-    A tokenizer that is no file is trained on the training captions. Raises UserError for captions longer than
+    Trains a tokenizer on the training captions unless it is a file. Raises UserError for captions longer than
     `data.target_length`.
     """
     splits = data.splits

@@ -1,9 +1,8 @@
 """Tar shards in the webdataset library's form: sample KEY is the files KEY.jpg, KEY.cls, ... beside each other.
 
-Shards are indexed once: where each image lies, its label and a hash of its key. The index is an entry of the cache that
-every process maps into its memory. Images are then read by their number as in any other set, so an epoch's
-order depends on the seed alone and a run can go on at any step, with any number of workers. An epoch goes through a
-window of shards at a time.
+Shards are indexed once: each image's place, label and hash of its key. The index is a cache entry that every process
+maps into its memory. Images are then read by number as in any other set: an epoch's order depends on the seed alone,
+and a run can go on at any step, with any number of workers. An epoch reads a window of shards at a time.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ from vitlab.files import read_utf8, reading, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
 
 VERSION = 4  # of the decoding and of what is held out
-SAMPLE = np.dtype(  # of an index: a hash of the key, the class, where the image is: its file, its first byte, its bytes
+SAMPLE = np.dtype(  # an image in the index: hash of its key, class, first byte, shard, bytes
     [("keys", "u8"), ("labels", "i8"), ("offsets", "i8"), ("shards", "i4"), ("sizes", "u4")]
 )
 LEAST = 4  # training samples, so that some may be held out
@@ -62,7 +61,7 @@ def contents(config: ImageDataConfig) -> str:
 def load(config: ImageDataConfig, progress: Show) -> ImageData:
     """Load the images of `data.train`, RGB, resized to cover `image_size`, cropped. Raises UserError, a line a fault.
 
-    If `data.validation` or `data.test` is not given, training samples are held out by a hash of their keys.
+    Without `data.validation` or `data.test`, holds out training samples by a hash of their keys.
     """
     files, (about, found) = open_index(config, progress)
     size, splits = extent(config.image_size), {}
@@ -206,7 +205,7 @@ def read_classes(given: Any) -> tuple[str, ...] | None:
 
 
 def name_classes(texts: list[str]) -> tuple[str, ...]:
-    """Name the classes that training labels mean: numbers up to the largest, or the labels themselves."""
+    """Name the classes of training labels: all numbers up to the largest, or the labels themselves."""
     if not all(re.fullmatch(r"-?\d+", text) for text in texts):
         return tuple(sorted(texts))
     numbers = sorted(int(text[:20]) for text in texts)  # longer ones are too large as well
@@ -218,9 +217,9 @@ def name_classes(texts: list[str]) -> tuple[str, ...]:
 def scan_shard(
     config: ImageDataConfig, path: str, texts: dict[str, tuple[int, str]], problems: dict[str, list[str]]
 ) -> np.ndarray:
-    """Scan a shard for its samples, SAMPLE (n,), with the numbers of texts as labels.
+    """Scan a shard: return its samples, SAMPLE (n,), and add to `texts` and `problems`.
 
-    texts: each label's text -> its number, and the first sample that has it. problems: each -> the places that have it.
+    texts: {a label's text: (number, first sample)}; samples hold the number. problems: {problem: its places}.
     """
     rows, key = [], None
     try:

@@ -1,6 +1,6 @@
-"""Texts that need no download: Python's own documentation in three tasks, and numbers in words.
+"""Texts without a download: Python's own documentation in three tasks, numbers in words, and facts about boxes.
 
-Texts of one module of the library are alike, so figures on held-out docstrings are of known modules.
+Docstrings of a library module are alike, so figures on held-out docstrings hold for known modules.
 """
 
 import ast
@@ -25,9 +25,9 @@ SKIPPED = {  # no part of the library, or no prose: tests, applications, tables
     *("test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "pydoc_data", "encodings"),
     *("site-packages", "dist-packages", "__pycache__"),
 }
-PROSE = 60  # characters from which a paragraph is told from others by its text
-LEAST = 4  # words of a docstring, of a summary and of a body
-ANSWERS = ("other", "own")  # the classes of a pair: whose the body is
+PROSE = 60  # characters; shorter paragraphs do not count when chapters are compared
+LEAST = 4  # least words of a docstring, of a summary and of a body
+ANSWERS = ("other", "own")  # the classes of a pair: is the body another summary's, or its own
 MOST_DIGITS = 6
 TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", *TEENS]
@@ -43,14 +43,14 @@ def fingerprint(config: TextDataConfig) -> list:
 
 
 def read(config: TextDataConfig) -> Corpus:
-    """Read the texts of the kind; a share, chosen by a hash of their texts or names, is held out."""
+    """Read the texts of `config.kind`; hold out a share, chosen by a hash of texts or names."""
     kinds = {"pydoc": read_pydoc, "docstrings": read_packages, "summaries": read_summaries, "numbers": read_numbers}
     kinds["facts"] = read_facts
     return read_pairs(config) if config.kind == "docstrings" and config.pairs else kinds[config.kind](config)
 
 
 def read_pydoc(config: TextDataConfig) -> Corpus:
-    """Read the chapters of the language reference, and each library module's docstrings joined; one text a document."""
+    """Read one document for each chapter of the language reference, and one for each library module's docstrings."""
     documents = {f"topic {name}": text for name, text in read_topics().items()}
     modules: dict[str, list[str]] = {}
     for text, module in unique_docstrings().items():
@@ -61,10 +61,9 @@ def read_pydoc(config: TextDataConfig) -> Corpus:
 
 
 def read_packages(config: TextDataConfig) -> Corpus:
-    """Read docstrings labelled by package, of the `classes` top-level modules and packages with the most docstrings.
+    """Read docstrings labelled by package, from the `classes` top-level modules and packages with the most docstrings.
 
-    The text is the docstring as it stands, with the package's name if it has it. Texts that stand in more than one
-    package are left out.
+    Docstrings stay as they are, even if they name their package. A text found in several packages is left out.
     """
     packages: dict[str, set[str]] = {}
     for module, text in read_docstrings():
@@ -81,14 +80,13 @@ def read_packages(config: TextDataConfig) -> Corpus:
 
 
 def read_pairs(config: TextDataConfig) -> Corpus:
-    """Read pairs for the task whether a body belongs to a one-line summary: its own or another one's, half and half.
+    """Read pairs of a one-line summary and a body, half of them mismatched; the label says whether the two match.
 
-    Each summary and each body comes once, and a body stays within the split of its docstring, so neither tells the
-    label by itself.
+    Each summary and each body comes once, in the split of its docstring, so neither tells the label by itself.
     """
     splits = []
     for body_of in split_summaries(config.test_share):
-        _, moved = divide_texts(list(body_of), 0.5, seed=1)  # their bodies move on by one among them
+        _, moved = divide_texts(list(body_of), 0.5, seed=1)  # rotate their bodies by one
         paired = {**body_of, **{moved[n - 1]: body_of[summary] for n, summary in enumerate(moved)}}
         labels = [int(paired[summary] == body) for summary, body in body_of.items()]
         splits.append(Examples((list(body_of), list(paired.values())), labels=labels))
@@ -96,12 +94,12 @@ def read_pairs(config: TextDataConfig) -> Corpus:
 
 
 def read_summaries(config: TextDataConfig) -> Corpus:
-    """Read docstrings as pairs: the body is the source, the summary above it the target; neither is in two splits."""
+    """Read docstrings as pairs of a body (source) and its summary (target); no text is in two splits."""
     return Corpus(*(Examples((list(of.values()), list(of))) for of in split_summaries(config.test_share)))
 
 
 def split_summaries(share: float) -> Iterator[dict[str, str]]:
-    """Yield each split's docstrings as summary line -> body; each of both comes once, and has at least LEAST words."""
+    """Yield each split's docstrings as {summary line: body}. All texts are distinct and have at least LEAST words."""
     body_of: dict[str, str] = {}
     bodies: set[str] = set()
     for text in unique_docstrings():
@@ -124,9 +122,9 @@ def unique_docstrings() -> dict[str, str]:
 
 @cache
 def read_docstrings() -> tuple[tuple[str, str], ...]:
-    """Read (dotted module, text) of the docstrings of the library's Python modules in the order of their sources.
+    """Read the docstrings of the library's Python modules as (dotted module, text), in the order of their sources.
 
-    The sources are parsed, nothing is imported.
+    Parses the sources, and imports nothing.
     """
     folder = Path(sysconfig.get_paths()["stdlib"])
     docstrings: list[tuple[str, str]] = []
@@ -140,12 +138,12 @@ def read_docstrings() -> tuple[tuple[str, str], ...]:
 
 
 def parse_docstrings(path: Path) -> Iterator[str]:
-    """Yield the docstrings of one source file in its order: of the module, of its classes and their functions."""
+    """Yield the docstrings of a source file's module, classes and functions, in the order of the file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes in old sources
         try:
             pending: list[ast.AST] = [ast.parse(path.read_bytes())]
-        except SyntaxError:  # files that test how a syntax error is told
+        except SyntaxError:  # files that test syntax errors
             return
     while pending:
         node = pending.pop()
@@ -159,7 +157,7 @@ def parse_docstrings(path: Path) -> Iterator[str]:
 def read_topics() -> dict[str, str]:
     """Read the chapters of the language reference by name, as `help("for")` shows them.
 
-    A chapter may be a section of a longer one; then only the longer one is kept.
+    Leaves out a chapter that is a section of a longer one.
     """
     from pydoc_data.topics import topics as chapters
 
@@ -176,10 +174,10 @@ def read_topics() -> dict[str, str]:
 
 
 def read_numbers(config: TextDataConfig) -> Corpus:
-    """Read pairs of a whole number in English words and its digits: "seven thousand four" -> "7004".
+    """Make pairs of a whole number in English words and its digits: "seven thousand four" -> "7004".
 
-    A task that can be solved and checked: each source has one right target, and held-out numbers were never seen.
-    `count` numbers, as many of each length from one digit to six as there are.
+    The task can be solved and checked: each source has one right target, and training shows no held-out number. Makes
+    `count` numbers, as equally many of one to six digits as exist.
     """
     numbers = [str(number) for number in draw_numbers(config.count)]
     splits = divide_texts(numbers, config.test_share)
@@ -187,7 +185,7 @@ def read_numbers(config: TextDataConfig) -> Corpus:
 
 
 def read_facts(config: TextDataConfig) -> Corpus:
-    """Make texts on the content of boxes, and a question about one: the answer is a span of text, "forty two pens"."""
+    """Make texts about the content of boxes, and questions whose answer is a span of the text, "forty two pens"."""
     generator, facts = np.random.default_rng(0), {}
     while len(facts) < config.count:
         colors = generator.permutation(COLORS)[:BOXES]
@@ -204,7 +202,7 @@ def read_facts(config: TextDataConfig) -> Corpus:
 
 
 def draw_numbers(count: int) -> list[int]:
-    """Draw different numbers, always the same ones."""
+    """Draw `count` distinct numbers, the same in every run."""
     generator, numbers, left = np.random.default_rng(0), [], count
     for digits in range(1, MOST_DIGITS + 1):
         first, last = (0 if digits == 1 else 10 ** (digits - 1)), 10**digits

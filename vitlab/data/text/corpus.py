@@ -1,6 +1,6 @@
-"""Data sets of text as tokens: read by a module of this folder, their tokenizer trained or loaded, encoded, and cached.
+"""Load text as tokens: read a corpus by its module, train or load a tokenizer, encode the texts, and cache the result.
 
-An entry (vitlab.data.cache) holds the tokenizer in its JSON, and of each split every array of `Texts`.
+A cache entry (vitlab.data.cache) holds the tokenizer in its JSON, and every array of each split's `Texts`.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from vitlab.data.cache import Entry, cached, key_of
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
 
-TRAINED = ("tokenizer", "vocabulary", "lowercase", "split_digits")  # keys of a tokenizer that is trained
-SPLITS = {"train": "training", "validation": "validation", "test": "held-out"}  # and what a message calls them
+TRAINED = ("tokenizer", "vocabulary", "lowercase", "split_digits")  # keys that matter only for a trained tokenizer
+SPLITS = {"train": "training", "validation": "validation", "test": "held-out"}  # a split's name in messages
 T = TypeVar("T")
 
 
 def load_texts(config: TextDataConfig, module: Any, progress: Show) -> TextData:
-    """Load a data set of text, by the cache. A tokenizer's file counts by its content."""
+    """Load a data set of text through the cache. The key hashes the content of a tokenizer's file."""
     is_path = tokenization.is_path(config.tokenizer)
 
     def key() -> tuple[Any, Any]:
@@ -51,11 +51,11 @@ def load_texts(config: TextDataConfig, module: Any, progress: Show) -> TextData:
 
 
 def read_texts(config: TextDataConfig, module: Any, progress: Show) -> Entry:
-    """Read and encode a data set. Texts without a token are left out, with the rest of their example.
+    """Read and encode a data set. Leaves out examples with a text that has no token.
 
-    A tokenizer is trained on the training texts alone, of all parts.
+    Trains a tokenizer on the training texts of all parts, and on no others.
     """
-    # before the corpus, which takes longer
+    # first, because reading the corpus takes longer
     tokenizer = tokenization.from_file(config.tokenizer) if tokenization.is_path(config.tokenizer) else None
     progress(f"reading {config.name}", 0, 1)
     corpus: Corpus = module.read(config)
@@ -74,7 +74,7 @@ def read_texts(config: TextDataConfig, module: Any, progress: Show) -> Entry:
         for text in texts:
             yield text
             done += 1
-            if done * 100 // total > (done - 1) * 100 // total:  # a percent more
+            if done * 100 // total > (done - 1) * 100 // total:  # at each percent
                 progress(f"encoding {config.name}", done, total)
 
     progress(f"encoding {config.name}", 0, total)
@@ -110,14 +110,14 @@ def name_source(config: TextDataConfig, split: str) -> str:
 
 
 def join_words(text: str | Sequence[str]) -> str:
-    """Join a text that is given word by word; return any other as it is."""
+    """Join a text given as words; return a string unchanged."""
     return text if isinstance(text, str) else " ".join(text)
 
 
 def encode_examples(
     examples: Examples, tokenizer: tokenization.Tokenizer, track: Callable[[Iterable], Iterator]
 ) -> Texts:
-    """Encode one split, whose texts are read through `track`, as tokens."""
+    """Encode one split as tokens; `track` wraps its texts to count them."""
     with_tags, tags = examples.spans if examples.tags is None else examples.tags, None
     parts = [list(tokenizer.rows(track(part))) for part in (examples.parts[:-1] if with_tags else examples.parts)]
     if with_tags:

@@ -25,7 +25,7 @@ from vitlab.files import check_regular, read_utf8, reading
 from vitlab.formatting import plural
 
 VERSION = 7  # of the reading
-LARGEST = 1e15  # of targets, whose squares are summed in float32
+LARGEST = 1e15  # bound of targets: float32 sums their squares
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
 DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
 UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
@@ -33,7 +33,7 @@ DEFAULT_MIXTURE = {"numbers": "numbers", "summarize": "summaries"}
 
 
 def fingerprint(config: TextDataConfig) -> list:
-    """Return this reading's version, and the files as they are; a set on the Hub has only its `revision`."""
+    """Return the reading's version, and the files' sizes and times; a set on the Hub has only its `revision`."""
     if config.kind == "mixture":
         return [VERSION, {name: key_of(part, module_of(part))[1] for name, part in load_parts(config).items()}]
     paths = list(named_files(config).values())
@@ -45,7 +45,7 @@ def fingerprint(config: TextDataConfig) -> list:
 
 
 def read(config: TextDataConfig) -> Corpus:
-    """Read the texts that a configuration names; its test files are held out, else a share. Raises UserError."""
+    """Read the texts of a configuration; hold out its test files, or else a share. Raises UserError."""
     readers = {"textfile": read_documents, "parallel": read_parallel, "mixture": read_mixture, "squad": read_squad}
     return readers.get(config.kind, read_tables)(config)
 
@@ -58,9 +58,9 @@ def endings(config: TextDataConfig) -> tuple[str, ...]:
 
 
 def read_documents(config: TextDataConfig) -> Corpus:
-    """Read the documents of `path`; those in `test_path` are held out, or else a share by a hash of each text.
+    """Read the documents of `path`; hold out the documents of `test_path`, or else a share by a hash of each text.
 
-    Of a single document the end is held out, from the start of a line.
+    A single document is cut: its end is held out, from the start of a line.
     """
     train = list_documents(config, "path")
     if config.test_path:
@@ -75,7 +75,7 @@ def read_documents(config: TextDataConfig) -> Corpus:
 
 
 def list_documents(config: TextDataConfig, key: str) -> list[str]:
-    """List the documents of the files that a key names, a folder's files in the order of their paths."""
+    """Read the documents of a key's file or folder, a folder's files in the order of their paths."""
     path = Path(vars(config)[key]).expanduser()
     if not os.path.exists(path):
         raise UserError(f"data.{key}={path}: no such file or folder")
@@ -103,8 +103,8 @@ class Table:
     """Columns of equal length, by name.
 
     source: the beginning of a message, such as `data.path=x.csv`.
-    numbers: of the rows, for messages.
-    classes: names of the numbers in the column of labels, if they have names.
+    numbers: each row's number, for messages.
+    classes: class names, if the column of labels holds numbers with names.
     """
 
     source: str
@@ -114,7 +114,7 @@ class Table:
 
 
 class Wanted(NamedTuple):
-    """The wanted columns of a table: texts and label, what the label is (`target`), and labels to leave out."""
+    """Columns to read: texts and label, the label's meaning (`target`), and labels to skip."""
 
     text: list[str]
     label: str | None
@@ -122,14 +122,14 @@ class Wanted(NamedTuple):
     skip: set[str]
 
 
-Record = tuple[tuple, Any]  # the parts of a row, and what its label says: a class's name, a number, names of tags
+Record = tuple[tuple, Any]  # a row's parts and label: a class's name, a number, or names of tags
 
 
 def read_tables(config: TextDataConfig) -> Corpus:
-    """Read the texts of the columns `text`, with the cells of the column `label`, read as `target` says.
+    """Read the columns `text` as texts, and the column `label` as `target` says.
 
-    Without a table for the test a share of the rows is held out, of each class if there are classes; rows of the
-    same texts stay together.
+    Without a test table a share of the rows is held out, of each class if there are classes; rows with the same texts
+    stay together.
     """
     wanted = Wanted(["words"], "tags", "tags", set())
     if config.kind != "conll":
@@ -161,7 +161,7 @@ def read_tables(config: TextDataConfig) -> Corpus:
 
 
 def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
-    """Read the columns of a file: by the names in its first row, else numbered from 0."""
+    """Read the columns of a file, named by its first row, or without a header numbered from 0."""
     path, used = Path(vars(config)[key]).expanduser(), (*wanted.text, wanted.label)
     advice = "quote a cell that holds the delimiter; for a file without quotes give data.quoting=false"
     return read_cells(path, f"data.{key}", used, config.delimiter, config.quoting, config.header, advice)
@@ -177,10 +177,10 @@ def read_cells(
     advice: str,
     unique: bool = False,
 ) -> Table:
-    """Read the columns of a file; a column in `used`, if `unique` any, must have a name of its own; no empty rows.
+    """Read a file's columns, without empty rows. Columns in `used`, with `unique` all columns, need distinct names.
 
-    A row that lacks a used cell, or has more cells than columns that are not empty, is refused: its cells may be under
-    the wrong names. delimiter: "" for a tab if the first line has one, else a comma. advice: about quotes.
+    Raises UserError for a row that lacks a used cell or fills cells beyond the columns: cells may be under wrong names.
+    delimiter: "" means a tab if the first line has one, else a comma. advice: on quotes, for messages.
     """
     text, source = read_utf8(path, key), f"{key}={path}"
     delimiter = delimiter or ("\t" if "\t" in text.partition("\n")[0] else ",")
@@ -210,10 +210,10 @@ def name_lines(numbers: Sequence[int]) -> str:
 
 
 def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
-    """Read the sentences of a file, by the number of their first line: columns `words` and `tags` of lists.
+    """Read the sentences of a file as a table: lists in the columns `words` and `tags`, numbered by first lines.
 
-    A word a line, an empty line between sentences. Lines that begin with `#` and a space are comments, as in CoNLL-U,
-    unless other lines have as many columns and the same tag: then the word is `#`.
+    Each line holds a word; empty lines separate sentences. Lines that begin with `#` and a space are comments, as in
+    CoNLL-U, unless other lines have as many columns and the same tag: then the word is `#`.
     """
     source, tag = f"data.{key}={Path(vars(config)[key]).expanduser()}", slice(config.tag, config.tag + 1 or None)
     text = read_utf8(Path(vars(config)[key]).expanduser(), f"data.{key}").split("\n")
@@ -242,9 +242,9 @@ def as_list(value: Any) -> list[str]:
 
 
 def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Table | None]:
-    """Read the rows of the splits `split` and `test_split` of any set that `datasets` loads: of the Hub, or files.
+    """Read the splits `split` and `test_split` of any set that `datasets` loads, from the Hub or from files.
 
-    Columns that are not asked for are not read. Raises UserError, also if `datasets` cannot load the set.
+    Reads the wanted columns only. Raises UserError, also if `datasets` cannot load the set.
     """
     try:
         import datasets
@@ -264,16 +264,16 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
         builder = datasets.load_dataset_builder(path, **options)
         if builder.name in UNPICKLING:
             raise UserError(f"{source}: would be unpickled, which can run any program; save it as Parquet, CSV or JSON")
-        if builder.name == "csv":  # as its cells are written: pandas would take NA for nothing, and 007 for 7
+        if builder.name == "csv":  # keep cells as written: pandas would read NA as missing, and 007 as 7
             converters = {name: str for name in (*wanted.text, wanted.label) if name}
             builder = datasets.load_dataset_builder(path, **options, converters=converters, na_filter=False)
         builder.download_and_prepare()
         splits = builder.as_dataset()
     except UserError:
         raise
-    except Exception as error:  # the library raises its own, and those of every format and of the network
+    except Exception as error:  # errors of the library, of every format and of the network
         cause = error
-        while cause.__cause__ is not None:  # it says only there what is wrong with a file
+        while cause.__cause__ is not None:  # the innermost error says what is wrong with a file
             cause = cause.__cause__
         reasons = dict.fromkeys(map(first_line, (error, cause)))
         said = ": ".join(reasons).replace("StopIteration", "a file is empty")
@@ -291,14 +291,14 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
             raise UserError(f"{source} ({split}): its rows have more cells than the first line has columns; correct it")
         cells = {name: rows[name][:] if name in (*wanted.text, wanted.label) else () for name in rows.column_names}
         feature = rows.features.get(wanted.label)
-        classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # of tags it is one level down
+        classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # tags have them one level down
         return Table(f"{source} ({split})", cells, range(len(rows)), tuple(classes))
 
     return read_split(config.split), read_split(test_split) if test_split else None
 
 
 def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
-    """Yield problems of columns that the table lacks, and of options that do not fit each other."""
+    """Yield a line for each missing column, and for options that do not fit each other."""
     if not wanted.text:
         yield "data.text=[]: give at least one column"
     for key, names in (("text", wanted.text), ("label", [wanted.label])):
@@ -314,10 +314,10 @@ def check_column(table: Table, key: str, name: str | None) -> Iterator[str]:
 
 
 def read_records(wanted: Wanted, table: Table) -> list[Record]:
-    """Read the texts and the label of each row whose label is not one of `skip`.
+    """Read (texts, label) of each row, except rows with a label in `skip`.
 
-    A cell with a list of texts is several parts; with tags the one part is the words. Without a column of labels the
-    label is None.
+    A cell with a list of texts gives several parts; with tags the words are the only part. Without a column of labels
+    the label is None.
     """
     columns = [table.columns[name] for name in wanted.text]
     labels = None if wanted.label is None else table.columns[wanted.label]
@@ -343,7 +343,7 @@ def read_records(wanted: Wanted, table: Table) -> list[Record]:
 
 
 def read_label(target: str, cell: Any, words: int, table: Table) -> str | float | list[str]:
-    """Read a cell's label as a number, tags or a name; raise ValueError if it has none. words: how many need a tag."""
+    """Read a cell's label: a number, tags for each of `words` words, or a name. Raises ValueError if it has none."""
     if target == "number":
         if (number := read_number(cell)) is None:
             raise ValueError(f"'{'' if cell is None else cell}' is not a number below {LARGEST:g} in size")
@@ -362,7 +362,7 @@ def read_label(target: str, cell: Any, words: int, table: Table) -> str | float 
 
 
 def read_number(cell: Any) -> float | None:
-    """Read a cell's number; return None if it has none, or one whose square no float32 holds."""
+    """Read a cell's number; return None for no number, or for one whose square overflows float32."""
     try:
         number = float(cell)
     except (TypeError, ValueError, OverflowError):
@@ -371,21 +371,21 @@ def read_number(cell: Any) -> float | None:
 
 
 def read_name(cell: Any, table: Table) -> str:
-    """Read a label's name; "" if it is missing: a number below 0 if numbers have names, as in Hugging Face's sets."""
+    """Read a label's name; "" if missing. Where numbers have names, numbers below 0 are missing (Hugging Face)."""
     if table.classes and isinstance(cell, int):
         return table.classes[cell] if 0 <= cell < len(table.classes) else ""
-    return "" if cell is None or cell != cell else str(cell).strip()  # a number that is missing is not itself
+    return "" if cell is None or cell != cell else str(cell).strip()  # NaN is not equal to itself
 
 
 def split_words(cell: Any) -> list[Any]:
-    """Split a cell into words, given one by one or with white space between them."""
+    """Split a cell into words: a list, or a text with white space between words."""
     if isinstance(cell, (list, tuple)):
         return list(cell)
     return re.findall(r"[^ \t\r\n]+", "" if cell is None else str(cell))  # a no-break space is part of a word
 
 
 def collect_names(wanted: Wanted, rows: list[Record]) -> list[str]:
-    """Collect the different names among the labels: whole numbers by their value, else by the alphabet."""
+    """Collect the distinct names of labels, sorted by value if all are whole numbers, else by the alphabet."""
     names = {name for _, label in rows for name in (label if wanted.target == "tags" else [label])}
     whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in names)
     return sorted(names, key=lambda name: (int(name) if whole else 0, name))
@@ -406,8 +406,9 @@ def make_examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) ->
 
 
 def read_parallel(config: TextDataConfig) -> Corpus:
-    """Read the pairs of the files, each line one text. Without test files a share of the pairs is held out, by a hash
-    of their texts. Raises UserError, which names every file that is wrong.
+    """Read the pairs of two files, each line one text. Without test files, hold out a share by a hash of the texts.
+
+    Raises one UserError that names all wrong files.
     """
     problems, splits = [], {}
     for split, prefix in (("train", ""), ("validation", "validation_"), ("test", "test_")):
@@ -426,8 +427,8 @@ def read_parallel(config: TextDataConfig) -> Corpus:
 
 
 def read_pairs(paths: dict[str, str], skip_empty: bool) -> list[tuple[str, str]]:
-    """Read the pairs of two files, by their keys. Raises UserError."""
-    problems, sides = [], {}  # lines by what messages call their file
+    """Read the pairs of two files; paths: {key: file}. Raises UserError."""
+    problems, sides = [], {}  # {a file's name in messages: its lines}
     for key, given in paths.items():
         path = Path(given).expanduser()
         with collecting(problems):
@@ -470,9 +471,9 @@ Squad = make_dataclass("Squad", [("data", list[Article])])
 
 
 def read_squad(config: TextDataConfig) -> Corpus:
-    """Read questions and texts of files as SQuAD's (Rajpurkar et al., 2016, 2018), each with its first given answer.
+    """Read questions, texts and first answers from files in SQuAD's form (Rajpurkar et al., 2016, 2018).
 
-    Without test_path a share of the texts is held out with their questions. Raises UserError.
+    Without test_path, holds out a share of the texts with their questions. Raises UserError.
     """
     splits = [read_answers(config, key) for key in ("path", "test_path") if vars(config)[key]]
     if len(splits) == 1:
@@ -482,7 +483,7 @@ def read_squad(config: TextDataConfig) -> Corpus:
 
 
 def read_answers(config: TextDataConfig, key: str) -> list[tuple[str, str, tuple[int, int]]]:
-    """Read (question, text, the answer's characters) of each question of a file; (0, 0) if it has no answer."""
+    """Read (question, text, answer's span of characters) for each question of a file; (0, 0) without an answer."""
     path, none = Path(vars(config)[key]).expanduser(), Answer("", 0)
     advice = "give data[].paragraphs[].qas[].answers[] as in SQuAD, answer_start in characters from 0"
     squad = parse_json(Squad, read_utf8(path, f"data.{key}"), f"data.{key}={path}", advice)
@@ -499,10 +500,10 @@ def read_answers(config: TextDataConfig, key: str) -> list[tuple[str, str, tuple
 
 
 def read_mixture(config: TextDataConfig) -> Corpus:
-    """Read several sets as one text-to-text set (T5: Raffel et al., 2020, section 2.4): each source begins with its
-    task's name, "numbers: seven hundred", and the target is text: a class is its name.
+    """Read several sets as one text-to-text set (T5: Raffel et al., 2020, section 2.4).
 
-    The classes are the parts' names, so that a subset has its share of each. A part has at most `limit` training pairs.
+    Each source begins with its task's name, "numbers: seven hundred". Each target is text, such as a class's name. The
+    classes are the parts' names, so a subset has its share of each part. A part has at most `limit` training pairs.
     """
     corpora, problems = {}, []
     for name, part in load_parts(config).items():
@@ -544,7 +545,7 @@ def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
 def make_pairs(
     name: str, examples: Examples, classes: tuple[str, ...], config: TextDataConfig
 ) -> list[tuple[str, str]]:
-    """Make pairs of a source that begins with the name, and a target text. Raises UserError if it is not one text."""
+    """Make pairs (source, target); each source begins with `name`. Raises UserError if no single text is the target."""
     *sources, targets = examples.parts
     if examples.tags is not None or len(sources) > 1:
         raise UserError(

@@ -3,7 +3,7 @@
 - `bpe`: byte-level BPE (Radford et al., 2019, GPT-2): any text is encoded, and decoded without loss.
 - `wordpiece`: BERT's normalizer, pre-tokenizer and WordPiece (Devlin et al., 2019).
 - `characters`: one token for each Unicode character of the training texts, the most frequent if they are too many.
-- else the path of a `tokenizer.json`, or of a folder that holds one: one of `Tokenizer.save`, or Hugging Face's.
+- else the path of a `tokenizer.json` by `Tokenizer.save` or Hugging Face, or the path of its folder.
 
 Text is never taken for a special token, whatever it spells.
 """
@@ -25,8 +25,8 @@ from vitlab.files import check_regular, reading, write_text
 KINDS = ("bpe", "wordpiece", "characters")
 FILE = "tokenizer.json"
 CHUNK = 2_000_000  # characters encoded at a time
-LONG = 100_000  # characters from which a text is encoded in pieces, which takes less memory and all cores
-WORD = 256  # characters of a word that a trainer reads as one: its time grows with their square
+LONG = 100_000  # characters; longer texts are encoded in pieces, with less memory and on all cores
+WORD = 256  # characters; trainers get longer words in pieces, because their time grows with a word's square
 LONG_WORD = re.compile(rf"(\S{{{WORD + 1},}}|\s{{{WORD + 1},}})")  # or white space
 ALPHABET = 1000  # characters that WordPiece keeps at most, as BERT's trainer does
 
@@ -46,10 +46,10 @@ BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Tokenizer:
-    """A tokenizer: it encodes texts, decodes tokens and knows the ids of special tokens by their roles.
+    """Encodes texts, decodes tokens, and holds the ids of special tokens by their roles.
 
-    pad, start, separator, end, document_end: a role without its own token in the file takes another role's token, in
-        GPT-2's file the only one. In BERT's [SEP] is the separator and both ends.
+    pad, start, separator, end, document_end: a role without its own token takes another role's token: in GPT-2's
+        file all roles share one token, in BERT's [SEP] is the separator and both ends.
     decoder_start: the token that a decoder reads first: start if the file has it, else pad, as in T5.
     unknown: None if no text is unknown, as in byte-level BPE.
     mask: None if the file has none.
@@ -98,8 +98,8 @@ class Tokenizer:
         return [row.tolist() for row in self.rows(texts)]
 
     def rows(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Yield the ids of each text as `encode` gives them, int32 (length,); some texts at a time, by all cores."""
-        pieces: list[np.ndarray] = []  # of the pieces of a text
+        """Yield each text's ids as `encode` does, int32 (length,). Encodes batches of texts on all cores."""
+        pieces: list[np.ndarray] = []  # ids of a text's pieces
         for batch in self.batch_pieces(texts):
             with reading("data.tokenizer", "its pattern does not end on these texts; give another one"):
                 encodings = self.inner.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
@@ -125,9 +125,7 @@ class Tokenizer:
             yield batch
 
     def encode_tags(self, words: Sequence[str], tags: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Encode a text that is given word by word: ids int32 (N,), and int32 (N,): a word's first token carries its
-        tag, the others NO_TAG.
-        """
+        """Encode words as ids int32 (N,) and tags int32 (N,): a word's first token has its tag, the others NO_TAG."""
         spaced = [" " + word if number and self.spaced else word for number, word in enumerate(words)]
         encoding = self.inner.encode(spaced, is_pretokenized=True, add_special_tokens=False)
         numbers = np.asarray(encoding.word_ids, dtype=np.int64)
@@ -136,26 +134,26 @@ class Tokenizer:
         return np.asarray(encoding.ids, dtype=np.int32), carried
 
     def encode_span(self, text: str, span: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Encode a text: ids int32 (N,), and int32 (N,): 1 for tokens in a span of characters (first, behind last)."""
+        """Encode a text as (ids, inside), int32 (N,): 1 for tokens in a span of characters (first, behind last)."""
         encoding = self.inner.encode(text, add_special_tokens=False)
         inside = [start < span[1] and end > span[0] for start, end in encoding.offsets]
         return np.asarray(encoding.ids, dtype=np.int32), np.asarray(inside, dtype=np.int32)
 
     def decode(self, ids: Iterable[int], keep_special: bool = False) -> str:
-        """Decode ids to a text, without special tokens unless they are to be kept."""
+        """Decode ids to a text; special tokens appear only with `keep_special`."""
         return self.inner.decode([int(id) for id in ids], skip_special_tokens=not keep_special)
 
     def token_texts(self, ids: Iterable[int]) -> list[str]:
-        """Decode each token for a reader: with the space before it if that is part of it, special tokens as they are
-        written, a piece within a word as `##ing` if the tokenizer writes it so. Tokens that share a character are
-        each the replacement character.
+        """Decode each token for display, with a leading space that belongs to it. Special tokens appear as written, a
+        piece within a word as `##ing` if the tokenizer writes it so. Tokens that share one character become the
+        replacement character each.
         """
         return [self.decode([id], keep_special=True) for id in ids]
 
     def with_sentinels(self, wanted: int) -> "Tokenizer":
-        """Return a tokenizer that has T5's special tokens <extra_id_0>, <extra_id_1>, ..., at least `wanted` of them.
+        """Return a tokenizer with at least `wanted` of T5's special tokens <extra_id_0>, <extra_id_1>, ...
 
-        Returns this tokenizer if it has as many, such as T5's own.
+        Returns this tokenizer if it has enough, as T5's own has.
         """
         if len(self.sentinels) >= wanted:
             return self
@@ -166,12 +164,12 @@ class Tokenizer:
 
     @property
     def sentinels(self) -> tuple[int, ...]:
-        """The ids of <extra_id_0>, <extra_id_1>, ..., as many as there are without a gap."""
+        """The ids of <extra_id_0>, <extra_id_1>, ..., up to the first missing one."""
         ids = (self.inner.token_to_id(SENTINEL.format(number)) for number in count())
         return tuple(takewhile(lambda id: id is not None, ids))
 
     def closing(self) -> "Tokenizer":
-        """Return a copy for other programs, which ends each text with `end`, as sources are given here."""
+        """Return a copy for other programs that adds `end` to each text, as sources have it here."""
         other, end = from_text(self.inner.to_str()), self.inner.id_to_token(self.end)
         other.inner.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, self.end)])
         return other
@@ -206,7 +204,7 @@ def from_file(path: str | Path) -> Tokenizer:
 
 
 def is_path(tokenizer: str) -> bool:
-    """Tell whether `data.tokenizer` means a file rather than a kind. Raises UserError if it is neither."""
+    """Return True if `data.tokenizer` is a path, False if a kind. Raises UserError for anything else."""
     if tokenizer in KINDS:
         return False
     if tokenizer.endswith(".json") or "/" in tokenizer or "\\" in tokenizer or Path(tokenizer).expanduser().exists():
@@ -220,7 +218,7 @@ def train(
 ) -> Tokenizer:
     """Train a tokenizer of a kind with at most `vocabulary` tokens, special ones included; fewer from a small corpus.
 
-    With `split_digits` a bpe has each digit as a token of its own. The same texts give the same tokenizer, on any
+    With `split_digits` a bpe makes each digit a token of its own. The same texts give the same tokenizer, on any
     number of cores. Raises UserError.
     """
     cut = (part for text in texts for piece in cut_pieces(text) for part in cut_words(piece))
@@ -252,12 +250,12 @@ def train_wordpiece(texts: Iterable[str], vocabulary: int, lowercase: bool) -> T
     pipeline.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     letters = [c for c in rank_characters(map(pipeline.normalizer.normalize_str, texts)) if not c.isspace()]
-    # each twice, where a word begins and within one
+    # each letter takes two tokens: where a word begins, and within a word
     letters = sorted(letters[: min(ALPHABET, (vocabulary - len(BERT)) // 2)])
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary,
-        # the trainer numbers letters within words in the order of a hash table, another one each time, and breaks
-        # ties by these numbers; special tokens it numbers as they are given
+        # the trainer numbers letters within words in a hash table's order, which changes each time, and breaks ties
+        # by these numbers; special tokens keep the given order
         special_tokens=[*BERT, *letters, *(f"##{letter}" for letter in letters)],
         limit_alphabet=0,
         show_progress=False,
@@ -295,7 +293,7 @@ def rank_characters(texts: Iterable[str]) -> list[str]:
 
 
 def cut_words(text: str) -> Iterator[str]:
-    """Yield a text in one piece, but words longer than WORD, such as a sequence of DNA, in pieces of their own."""
+    """Yield a text in pieces: cuts words longer than WORD, such as DNA, and keeps the text between them whole."""
     for number, part in enumerate(LONG_WORD.split(text)):
         step = WORD if number % 2 else len(part)
         yield from (part[start : start + step] for start in range(0, len(part), step or 1))
@@ -307,7 +305,7 @@ def check_vocabulary(vocabulary: int, least: int, what: str) -> None:
 
 
 def cut_pieces(text: str) -> Iterator[str]:
-    """Yield a text in pieces of about LONG characters, cut where a line without white space at its edges begins."""
+    """Yield a text in pieces of about LONG characters, cut behind a line break with no other white space beside it."""
     start = 0
     for cut in re.compile(r"(?<=\S\n)(?=\S)").finditer(text, LONG) if len(text) > LONG else ():
         if cut.start() - start >= LONG:
