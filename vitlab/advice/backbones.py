@@ -1,6 +1,6 @@
-"""Frozen features of pictures in files: each picture goes through each network once, and its features are kept.
+"""Compute frozen features of picture files: run each picture through each network once, and keep the features.
 
-They go by the hash of each file's content, so a renamed or moved picture keeps its own.
+Features are kept under the hash of the file's content, so a renamed or moved picture keeps its own.
 
 Shapes: N pictures, D width.
 """
@@ -32,14 +32,14 @@ DEFAULT = (  # features for few labels: self-supervised, supervised, convolution
 )
 SMALLEST, LARGEST = 96, 224  # pixels a side that `vitlab advise` gives a network of timm unless told otherwise
 STEP = 32
-FLOOR_SIDE = 32  # pixels a side of what classifiers without a network see
+FLOOR_SIDE = 32  # pixels a side for classifiers without a network
 
 
 @dataclass(frozen=True)
 class Backbone:
     """A frozen network. `embed` turns pictures uint8 (B, channels, side, side) into features float32 (B, D).
 
-    key: names its file; another network, other weights or another size have another.
+    key: name of its features' file; differs with the network, its weights and the size.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Choose the best classifier of pictures and predict the gain from more labels: scikit-learn on arrays.
 
-Every candidate is fitted on the training parts of the same repeated splits, and each repetition tests every picture
-with a model that has seen neither it nor a copy of it. A network's frozen features are arrays.
+Fit every candidate on the training parts of the same repeated splits. Each repetition tests every picture with a model
+that has seen neither the picture nor a copy. Features are arrays: pixels, colors, or a frozen network's.
 
 Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B bootstrap draws.
 """
@@ -37,21 +37,21 @@ from vitlab.formatting import duration, plural, whole
 from vitlab.training.predict import Prediction, fit_temperature, read_pictures, soften
 
 TIMED = 5  # predictions
-FOR_COMPARING = 0.25  # of --hours, which features of networks leave
+FOR_COMPARING = 0.25  # share of --hours that networks' features must leave
 FOLDS, REPEATS = 5, 4  # 20 splits: each picture is tested REPEATS times
-INNER = 0.25  # of a training part, held out of it to choose a setting
-CURVES = 2, 3  # candidates that are followed to smaller sizes: with a network, without
-SIZES, FEWEST = 5, 20  # of a curve, each half of the next; training pictures of the smallest
+INNER = 0.25  # share of a training part held out to choose a setting
+CURVES = 2, 3  # candidates to fit at smaller sizes, too: with a network, without
+SIZES, FEWEST = 5, 20  # sizes of a curve, each half of the next; training pictures of the smallest
 DRAWS = 2000
 WIDER = 1.45  # training sets share pictures, so draws of tested pictures alone vary too little
 FLATTER, DRIFT = 0.85, 0.15  # the relative change of a curve's slope beyond the data: mean, standard deviation
 LEVEL = 0.9  # of all intervals
-FARTHEST = 10.0  # times the labels: no curve is followed beyond
+FARTHEST = 10.0  # times the labels: follow no curve beyond
 LARGEST_KERNEL = 10_000  # pictures; above, a support vector machine takes hours
 PIXELS, COLORS = "pixels", "colors"
 
 
-KINDS: dict[str, tuple[tuple, Callable[[Any], Any]]] = {  # what is fitted: its settings, and the classifier of one
+KINDS: dict[str, tuple[tuple, Callable[[Any], Any]]] = {  # by name: settings to try, how to build a classifier
     "SVM (RBF)": ((1, 10), lambda setting: make_pipeline(StandardScaler(with_std=False), SVC(C=setting))),
     "random forest": ((None,), lambda _: RandomForestClassifier(100, random_state=0)),
     "logistic regression": (
@@ -119,10 +119,10 @@ def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | N
     return splits
 
 
-@threadpool_limits.wrap(limits=1)  # more threads wait for each other on so little
+@threadpool_limits.wrap(limits=1)  # on so little data more threads only wait for each other
 def fit_classifier(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray) -> Any:
-    """Fit a classifier on the training rows; choose its setting inside them."""
-    warnings.simplefilter("ignore", ConvergenceWarning)  # how many steps is a choice, too
+    """Fit a classifier on the training rows; choose its setting on a part of them."""
+    warnings.simplefilter("ignore", ConvergenceWarning)  # the number of steps is a choice, too
     settings, build = KINDS[kind]
     settings = [one for one in settings if kind != "nearest neighbors" or one <= (1 - INNER) * len(train)] or settings
     inner = round((1 - INNER) * len(train))
@@ -151,7 +151,7 @@ def fit_scores(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray, 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A candidate's results. hits: (S, N), the share of repetitions that were right of a picture, NaN where untested.
+    """A candidate's results. hits: (S, N), share of repetitions that got a picture right, NaN if untested.
 
     sizes: (S,), the largest first. scores: (N, C) at the largest size, the mean over `repeats` repetitions.
     """
@@ -172,8 +172,8 @@ def compare_candidates(
 ) -> list[Outcome]:
     """Rank all candidates at the largest training set, the best first; measure the best CURVES of them at all sizes.
 
-    All are fitted to the first split, to a further one only if that ends before `deadline` (of time.monotonic) at the
-    pace so far; the ranking leaves a third of the time to the smaller sizes.
+    Fit all to the first split, and to further splits only if that ends before `deadline` (of time.monotonic) at the
+    pace so far. Leave a third of the time to the smaller sizes.
     """
 
     def evaluate(candidates: Sequence[Candidate], sizes: Sequence[int], what: str, end: float) -> list[Outcome]:
@@ -227,7 +227,7 @@ def compare_candidates(
 
 
 def draw_means(hits: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Draw (B, ...) means of hits (..., N), NaN untested, by bootstrap of groups of pictures; wider by WIDER."""
+    """Bootstrap means (B, ...) of hits (..., N), NaN untested, over groups of pictures; widen their spread by WIDER."""
     tested = ~np.isnan(hits).reshape(-1, hits.shape[-1])
     some = tested.any(axis=0)
     values, tested = np.nan_to_num(hits).reshape(tested.shape)[:, some], tested[:, some]
@@ -240,7 +240,7 @@ def draw_means(hits: np.ndarray, groups: np.ndarray) -> np.ndarray:
         found.append(weights @ sums.T / np.maximum(weights @ sizes.T, 1))
     means = values.sum(axis=1) / tested.sum(axis=1)
     drawn = means + WIDER * (np.concatenate(found) - means)
-    # mistakes that so few pictures do not show
+    # add mistakes that so few pictures do not show
     fewest = generator.gamma(0.5, 1.0, (DRAWS, 1)) / tested.sum(axis=1)
     return (drawn - fewest).reshape(DRAWS, *hits.shape[:-1])
 
@@ -252,7 +252,7 @@ def to_range(value: float, drawn: np.ndarray) -> Range:
 
 @dataclass(frozen=True)
 class Curve:
-    """Errors as a power of the labels around the largest size: `error` there, and `slope` of the logarithms.
+    """A power law of the error in the labels around the largest size: `error` there, and `slope` in logarithms.
 
     `errors` and `slopes` (B,) are bootstrap draws; each slope has drifted by DRIFT.
     """
@@ -278,7 +278,7 @@ class Curve:
         return self.range_of(lambda error, slope: error * (before**-slope - after**-slope))
 
     def labels_for(self, target: float) -> Range | None:
-        """Predict the labels that an accuracy takes; None if they surely exceed FARTHEST times the largest size."""
+        """Predict the labels needed for an accuracy; None if they surely exceed FARTHEST times the largest size."""
 
         def find(error: Any, slope: Any) -> Any:
             powers = np.log(np.maximum(error, 1e-9) / (1 - target)) / np.maximum(slope, 1e-3)
@@ -294,7 +294,7 @@ def fit_curve(outcome: Outcome, groups: np.ndarray) -> Curve | None:
         return None
     tested = int((~np.isnan(outcome.hits[0])).sum())
     logs = np.log(outcome.sizes / outcome.sizes[0])
-    weights = outcome.sizes / outcome.sizes[0]  # what is near counts more: curves bend
+    weights = outcome.sizes / outcome.sizes[0]  # sizes near the largest count more: curves bend
     centered = logs - np.average(logs, weights=weights)
 
     def fit(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -311,7 +311,7 @@ def fit_curve(outcome: Outcome, groups: np.ndarray) -> Curve | None:
 
 @dataclass(frozen=True)
 class Network:
-    """A network that was trained on these pictures. hits (N,): the share of its runs that were right, NaN untested."""
+    """A network trained on these pictures. hits (N,): share of its runs that got a picture right, NaN untested."""
 
     name: str
     hits: np.ndarray
@@ -327,7 +327,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Standing:
-    """A model in the answer's list. `now` is with all labels of the folder; `later` with twice as many."""
+    """A model in the answer's list. now, later: accuracy with all labels of the folder, with twice as many."""
 
     name: str
     now: Range
@@ -367,10 +367,9 @@ def judge(
 ) -> Advice:
     """Judge all models and choose one; `outcomes` come from `compare_candidates`.
 
-    Of the floors within a standard error of the best, take the first in KINDS: it gains most from labels. A model that
-    needs a network is named only if its lead over that floor is not chance, in view of how many were tried. The best of
-    several is partly the luckiest: its accuracy, also a trained network's, is lowered by the bootstrap's estimate of
-    that luck.
+    Of the floors within a standard error of the best, take the first in KINDS: it gains most from labels. Name a model
+    that needs a network only if its lead over that floor is not chance, given how many were tried. The best of several
+    is partly the luckiest: lower its accuracy, also a trained network's, by the bootstrap's estimate of that luck.
     """
     size = len(labels) if held_out is None else int((~held_out).sum())
     every = [*(one.hits[0] for one in outcomes), *(one.hits for one in networks)]
@@ -382,7 +381,7 @@ def judge(
     order = np.argsort([[*KINDS].index(outcomes[place].candidate.kind) for place in floors], kind="stable")
 
     def name_floor(values: np.ndarray) -> np.ndarray:
-        """Choose the place among `floors` of the floor to name, from their accuracies (B, F)."""
+        """Choose the floor to name, as a place in `floors`, from accuracies (B, F)."""
         best = values.argmax(axis=1)
         level = values.max(axis=1, keepdims=True) - values <= spread[best]
         return order[level[:, order].argmax(axis=1)]
@@ -401,7 +400,7 @@ def judge(
     leads = {place: lead_of(hits) for place, hits in enumerate(every) if place not in needless}
     sure = [place for place, lead in leads.items() if lead.low > 0]
     best = max(sure or range(len(every)), key=means.__getitem__)
-    # of the choice between the floors, and of the best of all: by how much what is chosen in a draw is better there
+    # luck in choosing a floor, and the best of all: how much better the choice of a draw looks in that draw
     choices = {kept: floors[name_floor(plain[:, floors])], best: plain.argmax(axis=1)}
     rows = np.arange(len(plain))
     luck = {place: float((plain[rows, taken] - means[taken]).mean()) for place, taken in choices.items()}
@@ -427,10 +426,10 @@ def judge(
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Rows of pictures that were decided wrongly, the surest first, with the class and its calibrated confidence.
+    """Rows of wrongly classified pictures, surest first, with predicted class and calibrated confidence.
 
-    suspects: rows decided against their label as surely as half of the right ones; a hard picture is decided less
-    surely than an easy one, a wrong label is not. sure: the confidence that a tenth of the right ones have.
+    suspects: rows whose wrong answer has at least the median confidence of right answers. Models are less sure of hard
+    pictures, but not of pictures with a wrong label. sure: a tenth of the right answers have at least this confidence.
     """
 
     rows: np.ndarray
@@ -502,14 +501,14 @@ class AdvisedClassifier:
 
 
 def within(deadline: float, hours: float, progress: Show) -> Show:
-    """Return a `progress` of a network's features that raises RuntimeError if they would leave no time to compare."""
+    """Wrap the `progress` of a network's features: raise RuntimeError if they would leave no time to compare."""
     first: list[tuple[float, int]] = []  # after the first batch, in which the network warms up
 
     def show(what: str, done: int, total: int) -> None:
         progress(what, done, total)
         now = time.monotonic()
         first.append((now, done))
-        if len(first) > 2 and done < total / 2:  # later, little is to be won
+        if len(first) > 2 and done < total / 2:  # later, stopping saves little
             left = (total - done) * (now - first[0][0]) / (done - first[0][1])
             if now + left > deadline - FOR_COMPARING * 3600 * hours:
                 more = f"its features take {duration(left)} more, too long for --hours {hours:g}"
@@ -521,7 +520,7 @@ def within(deadline: float, hours: float, progress: Show) -> Show:
 def describe_costs(
     outcome: Outcome, features: Mapping[str, np.ndarray], networks: Mapping[str, Backbone], labels: np.ndarray
 ) -> str:
-    """Describe the cost of a prediction: the least time of several in this process."""
+    """Describe the cost of a prediction: the shortest of several timings in this process."""
     one, size = outcome.candidate, ""
     x = features[one.features]
     model = fit_classifier(one.kind, x, labels, np.arange(len(labels)))

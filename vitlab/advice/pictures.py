@@ -1,4 +1,4 @@
-"""The pictures that advice is about, listed from a folder or from a table of labels. Imports no torch."""
+"""List the pictures to advise on, from a folder or from a table of labels. Imports no torch."""
 
 import hashlib
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures that can be read, of N files. groups (N,): copies, and pictures that a table keeps together.
+    """The N readable pictures. groups (N,): one number for copies, and for pictures that a table keeps together.
 
-    held_out: bool (N,) where the folder or the table says which pictures are the test; None where it does not.
+    held_out: bool (N,), True for test pictures; None if neither folder nor table names a test.
     """
 
     root: Path
@@ -60,7 +60,7 @@ class Pictures:
 
 
 def list_folder_pictures(root: Path, look: "Look", bits: int) -> Pictures:
-    """List the pictures of a folder that was looked at, without training copies of test pictures."""
+    """List the pictures of a folder from a look at it; leave out training copies of test pictures."""
     groups = np.arange(len(look.pictures))
     for pair in sorted(look.pairs, key=lambda pair: pair.second):
         groups[pair.second] = groups[pair.first]

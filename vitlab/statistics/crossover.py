@@ -1,4 +1,4 @@
-"""Crossovers: the size at which one of two models passes the other, how many times the other's data it needs."""
+"""Find the size at which one of two models passes the other, and how many times the other's data it needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ from vitlab.statistics.fit import (
 # ---- crossovers
 
 
-REACH = 10.0  # times the largest size: how far beyond the data a crossover, or an error, is sought
-NEAR = 2.0  # times the largest size: what p_none is about
-CLEAR = 0.95  # level of the intervals of differences that make one model's lead clear
-SURE, LIKELY = 0.9, 0.5  # shares of the draws with a crossover that a claim of one needs
-EARLY = 0.1  # share of the draws with another order at the smallest sizes from which on a sentence says so
+REACH = 10.0  # times the largest size: seek crossovers and errors no farther beyond the data
+NEAR = 2.0  # times the largest size: p_none covers sizes up to here
+CLEAR = 0.95  # level of the intervals of differences: a lead is clear if its interval leaves out 0
+SURE, LIKELY = 0.9, 0.5  # a claim needs a crossover in this share of the draws
+EARLY = 0.1  # a sentence says that small sizes have another order if this share of the draws has
 GRID = 60  # sizes at which two laws are compared
 
-CAME_TRUE = 0.64  # of 47 likely crossovers on public curves (LCDB) who passes leads at the end: docs/rules.md
+CAME_TRUE = 0.64  # share of 47 likely crossovers on public curves (LCDB) whose winner led at the end: docs/rules.md
 
 NO_LEADER = "neither is clearly ahead at any size"
 OPEN_ORDER = f"their order changes, but {NO_LEADER}"
@@ -32,12 +32,11 @@ OPEN_ORDER = f"their order changes, but {NO_LEADER}"
 
 @dataclass(frozen=True)
 class Crossover:
-    """The size at which two models change places. Where none is seen, `size` is None and `reason` says why.
+    """The size at which two models change places. Without a crossover `size` is None and `reason` says why.
 
-    `claim`: "sure" where nine tenths of the draws have a crossover, "likely" where half of them have one, "none".
-    `low` and `high` are the 90% interval, of a likely one over the draws that have it; `high` is None where it has no
-    end within reach. `p_none` is the share of draws that have no crossover up to twice the largest size, None where no
-    law is good enough to tell.
+    claim: "sure" if nine tenths of the draws cross, "likely" if half of them do, else "none".
+    low, high: the 90% interval, for a likely crossover over the draws that cross; high is None if it is out of reach.
+    p_none: share of draws without a crossover up to twice the largest size; None if no law is good enough to tell.
     """
 
     size: float | None = None
@@ -47,9 +46,9 @@ class Crossover:
     p_none: float | None = None
     claim: str = "none"
     reason: str = ""
-    largest: float = float("nan")  # size up to which both were measured
-    below: float | None = None  # the smallest size with a clear leader, where the order at smaller ones is open
-    ahead: int | None = None  # after it: 0 the first model, 1 the second
+    largest: float = float("nan")  # both models were measured up to this size
+    below: float | None = None  # smallest size with a clear leader; set if the order at smaller sizes is open
+    ahead: int | None = None  # the leader after the crossover: 0 the first model, 1 the second
 
     @property
     def factor(self) -> float | None:
@@ -65,13 +64,12 @@ def crossover(
     leads: Mapping[float, bool] | None = None,
     alpha: float = 1.0,
 ) -> Crossover:
-    """Find the last change of order of two models from size `low` to `high`; default: the data and ten times its end.
+    """Find the last size in `low` to `high` at which two models change places; default: the data and ten times beyond.
 
-    Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
-    of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
-    data. At a size where only one was measured, the other's error is interpolated on its laws. `leads` tells by size
-    whether a model leads clearly, where a comparison run by run knows better than the fits. `alpha` multiplies
-    what intervals leave out (see `Results`).
+    If the mean errors cross after a clear lead, interpolate the difference of their logs in the log size. Otherwise, if
+    both laws hold, find where the laws cross beyond the data. Where only one model was measured, interpolate the
+    other's error on its laws. `leads` says by size whether a model leads clearly, and overrides the fits. `alpha`
+    multiplies the share that intervals leave out (see `Results`).
     """
     sure, left_out = 1 - (1 - SURE) * alpha, (1 - COVERAGE) / 2 * alpha
     both = [fit.runs.log_sizes for fit in (first, second)]
@@ -89,7 +87,7 @@ def crossover(
     clear = np.flatnonzero(leading)
     if not len(clear):
         return replace(none, reason=OPEN_ORDER if (differences > 0).any() and (differences < 0).any() else NO_LEADER)
-    turned_early = np.zeros(len(draws), bool)  # where the order before the first clear lead is, on the whole, opposite
+    turned_early = np.zeros(len(draws), bool)  # draws whose mean order before the first clear lead is opposite
     if first_clear := clear[0]:
         turned_early = draws[:, :first_clear].mean(1) * differences[first_clear] < 0
     if turned_early.mean() > EARLY:
@@ -100,14 +98,14 @@ def crossover(
         return replace(none, reason="the curves do not cross, and not both laws fit well enough to look beyond")
     grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
     beyond = first.draw_log_errors(grid) - second.draw_log_errors(grid, role=1) if hold else np.full((1, GRID), np.nan)
-    if turns:  # read off the data; a draw that does not cross there crosses where its laws do, at infinity if nowhere
+    if turns:  # read off the data; a draw that does not cross there crosses where its laws do, else at infinity
         i, j = turns[-1]
         lead, ahead, between = np.sign(differences[i]), differences[j] > 0, slice(i, j + 1)
         place, *places = find_turn(sizes[between], lines[:, between] * lead)
         if j == len(sizes) - 1:
             later = np.maximum(find_change(grid, beyond * lead), sizes[-1])
             places = np.where(draws[:, j] * lead > 0, later, places)
-    else:  # where the laws have the last clear leader behind at last; laws that cross inside the data, at their end
+    else:  # where the laws put the last clear leader behind for good, but not before the end of the data
         lead = np.sign(differences[clear[-1]])
         path = np.concatenate([sizes, grid[1:]])[clear[-1] :]
         fitted = (first.log_errors(path) - second.log_errors(path)) * lead
@@ -133,7 +131,7 @@ def crossover(
         high=high if np.isfinite(high) else None,
         inside=size < 0.999 * none.largest,
         claim=claim,
-        below=None,  # the order after it is known
+        below=None,  # the order after the crossover is known
         ahead=int(ahead),
     )
 
@@ -149,8 +147,8 @@ def find_change(grid: np.ndarray, lines: np.ndarray) -> np.ndarray:
 def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Find where each line of values (B, N), positive at first, turns negative for good.
 
-    Of several changes of sign all but one are noise, and the last is late on average. So the place is the total length
-    where the line is positive; with one change of sign that is the change.
+    Return the start plus the total length where the line is positive; with one change of sign this is that change. Of
+    several changes all but one are noise, and the last would be late on average.
     """
     before, after = values[:, :-1], values[:, 1:]
     rise = np.maximum(before, 0) + np.maximum(after, 0)
@@ -162,7 +160,7 @@ def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
 def describe_crossover(crossing: Crossover, first: str = "", second: str = "", unit: str = "example") -> str:
     """Describe a crossover: `A passes B at 9,400 training examples (90% interval 7,100 to 12,000)`.
 
-    Without names `the curves cross at ...`.
+    Without names, write `the curves cross at ...`.
     """
     if crossing.size is None:
         text = f"no crossover is seen: {crossing.reason}"
@@ -194,11 +192,11 @@ def rounded(size: float) -> str:
 
 @dataclass(frozen=True)
 class Multiplier:
-    """The data that a first model needs for an error, as a multiple of the second's; its 90% interval.
+    """How many times the second model's data the first model needs for an error, with a 90% interval.
 
-    `ratio` is None, and `reason` says why, where a law does not hold, or reaches that error below its smallest size or
-    beyond ten times its largest size, or fewer than nine tenths of the draws reach it there. `high` is None where the
-    first may never reach it, `low` where the second may not.
+    `ratio` is None, and `reason` says why, if a law does not hold, if a model reaches the error below its smallest size
+    or beyond ten times its largest, or if fewer than nine tenths of the draws reach it. `high` is None if the first
+    model may never reach the error, `low` if the second may not.
     """
 
     error: float | None = None
@@ -209,9 +207,9 @@ class Multiplier:
 
 
 def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: float | None = None) -> Multiplier:
-    """Divide the data that the first needs for an error by the second's; or for the second's error at `size`.
+    """Divide the data that the first model needs for `error`, or for the second's error at `size`, by the second's.
 
-    The default is an error that both reach inside their data: the higher of their errors at half their largest sizes.
+    The default error is one that both reach inside their data: the higher of the two at half their largest sizes.
     Raises UserError.
     """
     given = {name: value for name, value in (("error", error), ("size", size)) if value is not None}
@@ -234,7 +232,7 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
         if places[0] > high + np.log(REACH) or (places < np.inf).mean() < SURE:
             return replace(none, reason=f"the {name} is not seen to reach it within {REACH:g}x of its data")
     with np.errstate(invalid="ignore"):
-        ratio, *drawn = needs[0] - needs[1]  # infinite where one has no place, NaN where both have none
+        ratio, *drawn = needs[0] - needs[1]  # infinite if one never reaches the error, NaN if neither does
     low, high = (
         np.quantile(np.nan_to_num(drawn, nan=worst, neginf=-np.inf, posinf=np.inf), share, method="inverted_cdf")
         for worst, share in ((-np.inf, (1 - COVERAGE) / 2), (np.inf, (1 + COVERAGE) / 2))
@@ -246,7 +244,7 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
 
 
 def find_common_error(first: Fit, second: Fit) -> float | None:
-    """Find the higher of their errors at half their largest sizes, in two digits if both have that in their data."""
+    """Find the higher error of two models at half their largest sizes, in two digits if both reach that."""
     ends_and_half = [fit.runs.log_sizes[[0, -1, -1]] - [0, 0, np.log(2)] for fit in (first, second)]
     errors = np.exp([fit.read_means(sizes)[0] for fit, sizes in zip((first, second), ends_and_half, strict=True)])
     highest, (lowest, error) = errors[:, 0].min(), errors[:, 1:].max(0)
@@ -254,9 +252,9 @@ def find_common_error(first: Fit, second: Fit) -> float | None:
 
 
 def find_needed(fit: Fit, levels: np.ndarray, role: int = 0) -> np.ndarray:
-    """Find the log size from which on the error is at a level, for the curve and its draws: (1 + draws).
+    """Find the log size at which the error falls to a level, for the curve and its draws: (1 + draws).
 
-    Search up to ten times beyond the data on either side: minus infinity where it is below, infinity if nowhere.
+    Search up to ten times beyond the data on either side; minus infinity if the size is smaller, infinity if none is.
     """
     x = fit.runs.log_sizes
     grid = np.union1d(x, np.linspace(x[0] - np.log(REACH), x[-1] + np.log(REACH), GRID))

@@ -1,4 +1,4 @@
-"""Scaling laws of one model's errors at several training-set sizes: least squares on many curves at once, intervals."""
+"""Fit scaling laws to one model's errors by training-set size: least squares on many curves at once, intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,41 +11,41 @@ import numpy as np
 from vitlab.config import UserError, choices_text
 from vitlab.statistics.stats import DRAWS, draw, moderated_spreads
 
-STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
+STEEPEST, FLATTEST = 5.0, 0.01  # bounds of the exponent of a law whose error falls
 SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
-SHARES = (0.0, 0.5, 0.9)  # of the lowest error, e_inf to start from
-STEPS, TOLERANCE = 100, 1e-6  # of the least squares; the latter of the sum of squares, relative
-SHORT, KEPT = 10, 3  # steps from all starts; how many go on
-POOL = 100  # residuals that are drawn from, at most
-FIRST_FOLD = 4  # sizes of the first fold; 3 of a curve with 4 sizes
+SHARES = (0.0, 0.5, 0.9)  # e_inf to start from, as shares of the lowest error
+STEPS, TOLERANCE = 100, 1e-6  # of the least squares: most steps; relative gain in the sum of squares
+SHORT, KEPT = 10, 3  # steps from all starts; starts that go on
+POOL = 100  # draw from at most so many residuals
+FIRST_FOLD = 4  # sizes of the first fold; 3 for a curve of 4 sizes
 MOST_FOLDS = 6
 FEWEST = 3  # sizes of a fit
 COVERAGE = 0.9  # of intervals
-LARGEST_MISS = float(np.log(1.5))  # RMSE of the log error, on the data or held out, above which a law is not drawn
+LARGEST_MISS = float(np.log(1.5))  # draw no law with a larger RMSE of the log error, on the data or held out
 STRIDE = np.uint64(0x9E3779B97F4A7C15)  # from draw to draw, as in SplitMix64
 MEAN = "mean"  # the name of the mean of several laws
 AVERAGED = ("m2", "m3", "m4")
 FEWEST_AVERAGED = 4  # sizes
-HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
-HIGHEST_CEILING = 10.0  # times the highest error: of an e_0 that is not known
-LARGEST_LOG = 700.0  # whose exponential is still a number
-CLEARLY = 20.0  # times the squares around the best line of the other direction: what makes a curve rise or fall
+HALVING = 3.0  # in a mean of laws, a size's weight halves with so many doublings down
+HIGHEST_CEILING = 10.0  # times the highest error: bound of an unknown e_0
+LARGEST_LOG = 700.0  # its exponential is still a number
+CLEARLY = 20.0  # a curve rises if the best falling line misses by so many times its squares, and vice versa
 NO_NOISE = 1e-12  # squared log errors that rounding explains
-DRIFT = 0.6  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
+DRIFT = 0.6  # times the miss per doubling: how fast a curve leaves its law beyond the data
 DRIFT_DEGREES = 4  # of freedom, of Student's t
-PRIOR = 0.02  # miss per doubling, as of one more hold-out
-BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
+PRIOR = 0.02  # miss per doubling of one imagined further hold-out
+BEYOND = (2.0, 4.0, 10.0)  # times the largest size: sizes to predict if none is held back
 
 
 # ---- laws
 
 
 class Law:
-    """A law on the scale of one curve, or of the B curves of a batch; fitted once it has a `theta` (P).
+    """A law scaled to one curve, or to each of a batch of B curves; fitted once it has a `theta` (P).
 
-    Thetas (B, P) are its parameters as they are searched for. `bounds` are the lowest and the highest theta, (1, P) or
-    (B, P) each. `starts` gives thetas to begin from, `evaluate` log e and its derivative by each column of theta,
-    (B, N) each, `name_params` the law's own parameters by name, (B) each.
+    theta (B, P): the parameters in the form that the search uses. bounds: lowest and highest theta, (1, P) or (B, P)
+    each. starts: yields thetas to begin from. evaluate: log e and its derivative by each column of theta, (B, N) each.
+    name_params the formula's parameters by name, (B) each.
     """
 
     name: ClassVar[str]
@@ -54,8 +54,8 @@ class Law:
     theta: np.ndarray
 
     def __init__(self, curves: np.ndarray):
-        """Keep `curves` (7, B, 1): the log of the smallest and of the largest size, the means of the log sizes and of
-        the log errors, the lowest error, and the bounds of e_0.
+        """Keep `curves` (7, B, 1): logs of the smallest and the largest size, mean log size, mean log error, lowest
+        error, and the bounds of e_0.
         """
         self.curves = curves
         self.first, self.last, self.middle, self.level, self.lowest, self.ceiling, self.highest_ceiling = curves
@@ -64,7 +64,7 @@ class Law:
     def of(cls, log_sizes: np.ndarray, log_errors: np.ndarray, chance: float | None) -> "Law":
         """Make a law on the scale of a curve: mean log errors (N) of ascending sizes.
 
-        e_0 is chance where it is known and some error is below it, else from the highest error to ten times it.
+        e_0 is `chance` if some error is below that; else search e_0 from the highest error to ten times that.
         """
         highest, lowest = np.exp(log_errors.max()), np.exp(log_errors.min())
         ends = (highest, HIGHEST_CEILING * highest)
@@ -81,12 +81,12 @@ class Law:
 
     @property
     def params(self) -> dict[str, float]:
-        """The parameters of the law as it is written."""
+        """The parameters of the law's formula, by name."""
         return {name: float(value[0]) for name, value in self.name_params(self.theta[None]).items()}
 
     @property
     def at_bound(self) -> list[str]:
-        """The parameters that ended at a bound: the data only tell that they lie beyond it, or nearly."""
+        """The parameters that ended at a bound: the data only say that they lie at or beyond that bound."""
         low, high = (bound[0] for bound in self.bounds)
         slack = np.minimum(0.01 * (high - low), 0.1)
         ended = (low < high) & ((self.theta <= low + slack) | (self.theta >= high - slack))
@@ -155,7 +155,7 @@ class M2(Law):
 class M3(Law):
     """e = b (1/x + g)^c
 
-    beta is the level where x is in the middle and g = 0; log g is free up to where no size is seen to matter.
+    beta is the log error at the middle size if g = 0. The upper bound of log g: no size matters any more.
     """
 
     name, names = "m3", ("b", "g", "c")
@@ -183,7 +183,7 @@ class M3(Law):
 class M4(Law):
     """(e - e_inf) / (e_0 - e)^a = b x^c
 
-    Solved for e by Newton's method in u, where e = e_inf + (e_0 - e_inf) / (1 + exp(-u)).
+    Solve for e by Newton's method in u, where e = e_inf + (e_0 - e_inf) / (1 + exp(-u)).
     """
 
     name, names = "m4", ("e_inf", "e_0", "b", "c", "a")
@@ -213,9 +213,9 @@ class M4(Law):
             soft, upper, lower = logistic(u)
             step = ((a - 1) * soft + u - target) / (lower + a * upper)
             u = u - step
-            if np.abs(step).max() < 1e-6:  # the next step would be of its square
+            if np.abs(step).max() < 1e-6:  # the next step would be about its square
                 break
-        soft, upper, lower = logistic(np.clip(u, -100, 100))  # beyond it no float tells an error from its limit
+        soft, upper, lower = logistic(np.clip(u, -100, 100))  # beyond 100 no float tells an error from its limit
         slope = lower + a * upper
         error = e_inf + span * upper
         by_u = span * upper * lower / slope / error  # d log e / d target
@@ -249,19 +249,19 @@ FORMS: dict[str, type[Law]] = {form.name: form for form in (M1, M2, M3, M4)}
 # ---- least squares
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a step too far costs infinity, and is not taken
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a step too far costs infinity, and is rejected
 def minimise(
     law: Law, log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray, theta: np.ndarray, steps: int = STEPS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Minimize from `theta` (B, P): return the theta reached and its weighted sum of squares (B).
 
-    The squares are of log errors (B, N) or (N); `weights` (B, N) or (N) are the number of runs of each size. A
-    parameter on its bound that wants to leave stays there.
+    `log_errors` and `weights`, the number of runs of each size, are (B, N) or (N). A parameter stays on its bound while
+    the search pushes it outward.
     """
     low, high = (np.broadcast_to(bound, theta.shape) for bound in law.bounds)
     best = np.clip(theta, low, high)
     target, weights = (np.broadcast_to(array, (len(best), len(log_sizes))) for array in (log_errors, weights))
-    # of the problems that have not converged, `open_ones`: where each is, and how its sum of squares goes on from there
+    # state of the problems that have not converged, `open_ones`: theta, damping, sum of squares and its slopes
     open_ones, current, damping = np.arange(len(best)), best.copy(), np.full(len(best), 1e-2)
     square, normal, gradient = linearise(law, log_sizes, target, weights, best)
     costs = square.copy()
@@ -286,7 +286,7 @@ def minimise(
             of_each = open_ones, current, square, damping, normal, gradient, target, weights, low, high
             of_each = (one[~done] for one in of_each)
             open_ones, current, square, damping, normal, gradient, target, weights, low, high = of_each
-            law = law if len(law.level) == 1 else type(law)(law.curves[:, ~done])  # a law of one curve is for any
+            law = law if len(law.level) == 1 else type(law)(law.curves[:, ~done])  # one curve's law serves all
     return best, costs
 
 
@@ -295,7 +295,7 @@ def minimise_from_starts(
 ) -> list[np.ndarray]:
     """Find each law's best theta (P), by weights (laws, N), from several starts; search only the best few to the end.
 
-    All laws are of one form. They are searched in one batch, since the arrays of one law are too small to fill a call.
+    All laws have one form. Search them in one batch: the arrays of a single law are too small to fill a call.
     """
     starts = [list(law.starts()) for law in laws]
     owners = np.repeat(np.arange(len(laws)), [len(some) for some in starts])
@@ -325,7 +325,7 @@ def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, 
 
 @dataclass(frozen=True)
 class LogErrors:
-    """The log errors of a model's runs, by size and then by seed, in one order for all models of a study."""
+    """Log errors of a model's runs, sorted by size, then seed: the same order for all models of a study."""
 
     log_sizes: np.ndarray  # (N), ascending
     counts: np.ndarray  # (N) runs of each size
@@ -348,9 +348,10 @@ class LogErrors:
 
     @cached_property
     def trend(self) -> int:
-        """The direction of the error: 1 if it rises with the size, -1 if it falls, 0 if neither is clear.
+        """1 if the error rises with the size, -1 if it falls, 0 if neither is clear.
 
-        It rises if the means are CLEARLY nearer to the best rising line than to the best falling one, beyond the noise.
+        The error rises if the means are CLEARLY nearer to the best rising line than to the best falling one, beyond
+        noise.
         """
         from scipy.optimize import isotonic_regression  # takes 0.5 s
 
@@ -362,18 +363,18 @@ class LogErrors:
 
     @property
     def repeated(self) -> bool:
-        """Whether the scatter between seeds tells the noise; else only the distance from a fitted law can."""
+        """True if enough seeds repeat to measure the noise; else measure the distance from a fitted law."""
         return int((self.counts - 1).sum()) >= max(2, len(self.counts) // 2)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The laws of one curve: the law that was asked for, or several whose logs are averaged.
+    """The fitted law of one curve, or several laws whose logs are averaged.
 
-    `law` is "mean" of several laws, None with too few sizes for any or with errors that rise (then `predict` gives
-    NaN). `rmse_holdout` is the RMSE of log predicted against log measured error of sizes predicted from smaller ones,
-    None with too few to hold any out. `drift` is the scale of how the log error leaves the laws with each doubling
-    beyond the data. `held_back` are the sizes and errors (R) of runs above the largest size that was to be fitted.
+    law: "mean" for several laws; None with too few sizes or with rising errors (then `predict` gives NaN).
+    rmse_holdout: RMSE of log predicted against log measured error, sizes predicted from smaller ones; None if too few.
+    drift: how far the log error leaves the laws with each doubling beyond the data (scale).
+    held_back: sizes and errors (2, R) of runs above the largest size to fit.
     """
 
     law: str | None
@@ -384,7 +385,7 @@ class Fit:
     drift: float = field(default=0.0, repr=False)
     of_items: np.ndarray | float = field(default=0.0, repr=False, compare=False)  # (DRAWS, N), see `noise_of_means`
     of_choice: np.ndarray | None = field(default=None, repr=False, compare=False)  # (DRAWS, N), of the best of models
-    floor: float = field(default=0.0, repr=False)  # error that no mistake in the test items leaves open
+    floor: float = field(default=0.0, repr=False)  # error still possible if the test items show no mistake
     held_back: np.ndarray = field(default_factory=lambda: np.empty((2, 0)), repr=False, compare=False)
     drawn: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
@@ -419,17 +420,17 @@ class Fit:
 
     @property
     def asked(self) -> list[float]:
-        """The sizes to predict: those held back, else some beyond the data."""
+        """The sizes to predict: the sizes held back, else multiples of the largest."""
         return sorted(set(self.held_back[0].tolist())) or [self.largest * times for times in BEYOND]
 
     @property
     def shown(self) -> float:
-        """The size whose prediction stands in a table: the largest that was held back, else twice the data."""
+        """The size whose prediction a table shows: the largest size held back, else twice the data."""
         return self.asked[-1 if self.held_back.size else 0]
 
     @cached_property
     def holds(self) -> bool:
-        """Whether the laws may be drawn: within a factor of 1.5 of their own data, and of sizes held out."""
+        """True if the laws may be drawn: off by at most 1.5x on their own data and on held-out sizes."""
         if not self.laws:
             return False
         misses = root_mean_square(self.log_errors(self.runs.log_sizes) - self.runs.means)
@@ -439,9 +440,9 @@ class Fit:
     def noise(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], float]:
         """The noise of log errors: standard deviations by size (N), residuals with hashes of runs, degrees of freedom.
 
-        The scatter of seeds tells it, else the distance from the laws; where neither does, all draws are NaN. The
-        scatter is n / (n - 1) times the mean square of seeds within sizes, pooled as far as sizes agree. Standardized
-        residuals of all sizes are resampled together: three seeds show too little of their distribution.
+        Measure the noise by the scatter of seeds, else by the distance from the laws; without both, draws are NaN.
+        Multiply the mean square of seeds within sizes by n / (n - 1) and pool the sizes as far as they agree. Resample
+        standardized residuals of all sizes together: three seeds show too little of their distribution.
         """
         runs, place = self.runs, self.runs.size_index
         names = hash_runs(runs.keys)
@@ -469,9 +470,9 @@ class Fit:
     def draw_noise(self, purpose: str, draws: int, runs: Sequence[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
         """Draw residuals (draws, runs) with replacement, and the factor of the deviation in each draw (draws, 1).
 
-        The factor is the root of freedom / chi-squared, so that draws scatter as Student's t: the deviation was itself
-        estimated. Each residual draws a lot for each run, by the sizes and seeds of both, and the smallest is taken:
-        models that have the same runs share all draws, and a run more or less changes no others.
+        The factor is the root of freedom / chi-squared: draws scatter as Student's t, since the deviation is an
+        estimate. Each run takes the residual with the smallest hash of both runs' sizes and seeds. So models with the
+        same runs share all draws, and a run more or less changes no draw of others.
         """
         from scipy.special import chdtri
 
@@ -485,21 +486,21 @@ class Fit:
 
     @cached_property
     def noise_of_means(self) -> np.ndarray:
-        """Errors of each size's mean log error, in draws (draws, sizes): means of as many residuals as it has runs.
+        """Draws (draws, sizes) of the noise in each size's mean log error: the mean of one residual per run.
 
-        `of_items` adds what other test items would change. `of_choice` takes the place of all where models are chosen.
+        `of_items` adds the effect of other test items; `of_choice`, for the best of several models, replaces all.
         """
         if self.of_choice is not None:
             return self.of_choice
         counts = self.runs.counts
         chosen, larger = self.draw_noise("means", DRAWS // 2, self.runs.keys)
-        chosen = np.concatenate([chosen, -chosen])  # no draw without its mirror image: fewer draws do
+        chosen = np.concatenate([chosen, -chosen])  # mirror each draw: fewer draws suffice
         sums = np.add.reduceat(chosen, np.concatenate([[0], np.cumsum(counts)[:-1]]), axis=1)
         return np.tile(larger, (2, 1)) * self.noise[0] * sums / counts + self.of_items
 
     @cached_property
     def theta_draws(self) -> list[np.ndarray]:
-        """Draws of each law (draws / laws, P): fits to its own curve with other noise, one law in each draw."""
+        """Thetas drawn for each law (draws / laws, P): refits to its own curve with other noise, one law per draw."""
         x, draws = self.runs.log_sizes, []
         for k, law in enumerate(self.laws):
             noise = self.noise_of_means[k :: len(self.laws)]
@@ -514,8 +515,8 @@ class Fit:
     def draw_log_errors(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
         """Draw log errors (draws, N): the laws with other noise in the data and, beyond the data, a drift per doubling.
 
-        Two models that are compared have a `role` each, and so drifts of their own. Kept, since a model is compared
-        with all others of a study at the same sizes.
+        Give two compared models different `role`s, so that they drift apart. Keep the draws: a study compares each
+        model with all others at the same sizes.
         """
         key = bytes([role]) + log_sizes.tobytes()
         if key not in self.drawn:
@@ -531,8 +532,8 @@ class Fit:
     def read_means(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
         """Compute the log mean error at log sizes (N), then its draws: (1 + draws, N).
 
-        At measured sizes it is the measured error. Between two of them it follows the laws where they hold, moved by
-        the laws' miss at the two, else a straight line in log size; outside the data it follows the laws.
+        Return the measured error at measured sizes. Between two of them follow the laws, shifted by their miss at both,
+        or a straight line in log size if the laws do not hold. Outside the data follow the laws.
         """
         x, means = self.runs.log_sizes, self.runs.log_means
         shares = np.stack([np.interp(log_sizes, x, one, 0, 0) for one in np.eye(len(x))])  # (sizes, N)
@@ -552,7 +553,7 @@ class Fit:
         sizes = np.asarray(sizes, float)
         log_sizes = np.log(sizes.ravel())
         logs = self.draw_log_errors(log_sizes)
-        if one_run:  # with the noise of the nearest size; the same draws for each, however many are asked for at once
+        if one_run:  # add the noise of the nearest size, by the same draws for each size
             chosen, larger = self.draw_noise("run", DRAWS, [(0.0, 0)])
             nearest = np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1)
             logs = logs + larger * self.noise[0][nearest] * chosen
@@ -562,7 +563,7 @@ class Fit:
         return np.stack([low, high]).reshape(2, *sizes.shape)
 
     def prediction_interval(self, sizes: Sequence[float] | float) -> np.ndarray:
-        """Compute where the error of one new run at each size falls with 90%: (2, ...), low and high."""
+        """Compute the 90% interval (2, ...), low and high, of one new run's error at each size."""
         return self.interval(sizes, one_run=True)
 
 
@@ -581,7 +582,7 @@ def root_mean_square(values: np.ndarray) -> float:
 
 
 def ends(values: np.ndarray, level: float = COVERAGE) -> np.ndarray:
-    """Compute the quantiles (2, ...) that leave out as much on either side, over the first axis."""
+    """Compute the two quantiles (2, ...) over the first axis between which `level` of the values lie, tails equal."""
     return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
 
 
@@ -594,10 +595,10 @@ def fit_scaling_law(
 ) -> Fit:
     """Fit error against training-set size by least squares in the log of the error.
 
-    Equal sizes are runs of several seeds; `seeds` name them where two models are to be compared run by run, else they
-    are numbered in their order. `chance` is the error of guessing (0.9 for ten equal classes), the e_0 of M4. `auto`
-    is the mean of M2, M3 and M4, without those that have more parameters than there are sizes, and no law with fewer
-    than 4 sizes. Raises UserError, also for errors that rise with the size.
+    Repeat a size for runs of several seeds. `seeds` pair the runs of two models for a comparison; the default numbers
+    them in order. `chance` is the error of guessing (0.9 for ten equal classes), the e_0 of M4. `auto` averages M2, M3
+    and M4, leaves out laws with more parameters than sizes, and gives no law below 4 sizes. Raises UserError, also for
+    errors that rise with the size.
     """
     runs = order_runs(sizes, errors, seeds)
     if runs.trend > 0:
@@ -619,7 +620,7 @@ def fit_points(
     law: str = "auto",
     up_to: float = np.inf,
 ) -> Fit:
-    """Fit sizes `up_to` a limit like `fit_scaling_law`: no law for rising errors; ignore a chance below all errors."""
+    """Fit sizes `up_to` a limit like `fit_scaling_law`; no law for rising errors; ignore a chance below all errors."""
     points = np.array([sizes, errors, seeds], float)
     within = points[0] <= up_to
     fit = fit_runs(order_runs(*points[:2, within], points[2, within].astype(int)), law, chance)
@@ -627,7 +628,7 @@ def fit_points(
 
 
 def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> LogErrors:
-    """Order the runs by size and seed. Raises UserError for runs that no law can be fitted to."""
+    """Order the runs by size and seed. Raises UserError if no law can be fitted to them."""
     x, e = np.asarray(sizes, float).ravel(), np.asarray(errors, float).ravel()
     if len(x) != len(e) or (seeds is not None and len(seeds) != len(x)):
         raise UserError(f"sizes, errors: {len(x)} and {len(e)} values; give one error, and one seed if any, per size")
@@ -643,14 +644,14 @@ def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[
 
 
 def fit_runs(runs: LogErrors, law: str, chance: float | None) -> Fit:
-    """Fit runs as `fit_scaling_law`; ignore a chance that no error is below."""
+    """Fit runs like `fit_scaling_law`; ignore a chance below all errors."""
     x, count = runs.log_sizes, len(runs.log_sizes)
     if runs.trend > 0 or (law == "auto" and count < FEWEST_AVERAGED):
         return Fit(None, (), runs, runs.counts)
     weights = runs.counts
     if law == "auto":  # the largest sizes count most: curves leave their laws slowly
         weights = runs.counts * 0.5 ** ((x[-1] - x) / np.log(2) / HALVING)
-    # how many first sizes are fitted: all, then folds whose other sizes are held out; of many folds some, evenly spaced
+    # fit so many first sizes: all, then folds that hold out the rest; of many folds take some, evenly spaced
     folds = np.arange(FIRST_FOLD if count > FIRST_FOLD else FIRST_FOLD - 1, count)
     if len(folds) > MOST_FOLDS:
         folds = folds[np.linspace(0, len(folds) - 1, MOST_FOLDS).round().astype(int)]
@@ -668,7 +669,7 @@ def fit_runs(runs: LogErrors, law: str, chance: float | None) -> Fit:
     laws, *of_folds = found
     if not laws:
         raise UserError(f"law={law}: has {forms[0].free} parameters, {count} sizes cannot tell them; give more")
-    holdouts = []  # of sizes held out: log predicted less log measured error, doublings beyond the sizes of the fit
+    holdouts = []  # for held-out sizes: log predicted less log measured error, doublings beyond the fitted sizes
     for first, of_fold in zip(firsts[1:], of_folds, strict=True):
         if of_fold:
             misses = mean_log_errors(of_fold, x[first:]) - runs.means[first:]

@@ -1,7 +1,7 @@
-"""The uncertainty of a mean of one model's runs, or of the differences between two models' runs of the same seeds.
+"""Estimate the uncertainty of one model's mean, or of the difference between two models' runs of the same seeds.
 
-Two things would differ if a study were done again, the seeds (of the subset, the first weights, the order) and the
-test items. Both are taken as random and crossed. Coverage, measured: docs/rules.md.
+A repeated study would have other seeds (subset, first weights, order) and other test items. Treat both as random and
+crossed. Measured coverage: docs/rules.md.
 """
 
 import hashlib
@@ -14,20 +14,20 @@ from typing import NamedTuple
 import numpy as np
 
 CONFIDENCE = 0.95
-MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
+MOST_DEGREES = 5  # at most so many times the degrees of the spread over seeds: two seeds may agree by chance
 DRAWS = 2400
-OF_P = 2  # the same of p-values, which go together over sizes and so ask for farther tails
-Costs = Sequence[tuple[float, Sequence[float]]]  # of the cells of a family: mean cost, the metric of each seed
+OF_P = 2  # the same for p-values, which combine over sizes and so need farther tails
+Costs = Sequence[tuple[float, Sequence[float]]]  # for each cell of a family: mean cost, metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its standard `error`, which is None where nothing tells how sure the mean is.
+    """A mean with its standard `error`, None if the runs cannot tell it.
 
-    The error is known with some `degrees` of freedom, and is over other seeds where there are two `seeds` or more, over
-    other test items where `items` is not 0. A 95% interval reaches `floor` at least. With more `comparisons`, as of the
-    best of several models with each other one, the intervals of all of them hold at once with 95% (Bonferroni).
+    degrees: degrees of freedom of the error, which covers other seeds if `seeds` is 2 or more, other test items if
+    `items` is not 0. floor: least half-width of the 95% interval. comparisons: the intervals of so many hold at once
+    with 95% (Bonferroni), as for the best of several models against each other one.
     """
 
     mean: float
@@ -41,7 +41,7 @@ class Estimate:
 
     @property
     def half_width(self) -> float | None:
-        """The distance of the interval's ends from the mean; None where nothing tells it."""
+        """Half the width of the interval; None without an error."""
         if self.error is None:
             return None
         left_out = (1 - CONFIDENCE) / self.comparisons
@@ -49,7 +49,7 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """The two-sided p-value of a mean of 0, times the comparisons; 1 where nothing tells."""
+        """The two-sided p-value of a mean of 0, times the comparisons; 1 without an error."""
         if self.error is None or self.mean == 0:
             return 1.0
         from scipy.special import stdtr
@@ -80,18 +80,17 @@ class Spread(NamedTuple):
     degrees: float
 
 
-Spreads = Sequence[Spread | None]  # of two models and of their paired differences; None where nothing tells one
+Spreads = Sequence[Spread | None]  # of two models and of their paired differences; None if unknown
 
 
 def paired_difference(
     first: Values, second: Values, spreads: Spreads = (None, None, None), overlap: float = 0.0, floor: float = 0.0
 ) -> Estimate:
-    """Estimate the mean of the first less the mean of the second, each over all of its seeds: the means that are shown.
+    """Estimate the first model's mean less the second's, each over all of its seeds, as tables show them.
 
-    Seeds that both have are paired, since they share the training subset; so are test items where both have a value
-    for each. `seeds` count the model that has fewer. `spreads` are known better than the spreads of these seeds alone,
-    `overlap` is the ratio of test to training items where each seed has its own test set (else 0), and the interval
-    reaches `floor` at least.
+    Pair the seeds that both have, since they share the training subset, and the test items if both have values on each.
+    spreads: better known than the spreads of these seeds alone. overlap: test / training items if each seed has its own
+    test set, else 0. floor: least half-width of the interval. The result's `seeds` count the model with fewer.
     """
     if len({np.shape(value) for model in (first, second) for value in model.values()}) > 1:  # some run kept no items
         first, second = ({seed: float(np.mean(value)) for seed, value in model.items()} for model in (first, second))
@@ -118,10 +117,10 @@ def paired_difference(
 def vary_over_seeds(
     tables: Sequence[np.ndarray], shared: int, spreads: Spreads = (None, None, None), overlap: float = 0.0
 ) -> tuple[np.ndarray, float]:
-    """Compute the variance over seeds of the difference of the means of two (seeds, n), and its degrees (Welch).
+    """Compute the variance (n,) over seeds of the difference of two means, of tables (seeds, n); its degrees (Welch).
 
-    Only the first `shared` seeds of both are the same. A model with one seed and no spread varies as the other one
-    does; NaN and 0 degrees where nothing tells how either varies.
+    The first `shared` seeds of both are the same. A model with one seed and no spread takes the other's spread; without
+    any spread return NaN and 0 degrees.
     """
     *known, of_difference = spreads
     for place, table in enumerate(tables):
@@ -172,10 +171,10 @@ def estimate_mean(
 ) -> Estimate:
     """Estimate the mean of (S,) values of S seeds, or of (S, n) values on the same n test items.
 
-    With items the variance of the mean is put together from the mean squares of a two-way table, with Satterthwaite's
-    degrees of freedom (Searle et al., Variance Components, 1992, sections 4.3 and 5.2). A `spread` over seeds that is
-    known better replaces the spread of these seeds; one seed without a spread has the interval over items alone,
-    and without items none. `overlap` and `floor` are as in `paired_difference`.
+    With items, combine the mean squares of a two-way table, with Satterthwaite's degrees of freedom (Searle et al.,
+    Variance Components, 1992, sections 4.3 and 5.2). A better known `spread` over seeds replaces the spread of these
+    seeds. One seed without a spread gets an interval over items alone, without items none. `overlap` and `floor`: as in
+    `paired_difference`.
     """
     table = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
     (seeds, items), mean = table.shape, float(table.mean())
@@ -191,14 +190,14 @@ def estimate_mean(
 
 
 def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, Spread]:
-    """Compute the spread over seeds at each size, moderated by a line through the spreads of all sizes of the model.
+    """Compute the spread over seeds at each size, moderated by a line through the spreads of all of the model's sizes.
 
-    The line is of the log variance in the log of the size, so two sizes tell nothing of each other: a gamma
-    regression, whose estimate at a size is worth 1 / leverage degrees of freedom (McCullagh and Nelder, 1989, section
-    8.3). How much a size borrows from it follows from how far the variances scatter about it (Smyth, 2004, section 6):
-    nothing where the line is worth less than one more seed. A size with one seed takes its spread from the line; where
-    the line is worth less than a seed there, as far from sizes with few seeds, it takes the variance pooled over all
-    sizes with its degrees of freedom (Satterthwaite, 1946). Empty where no size has two seeds.
+    Fit a line to the log variance in the log size by gamma regression, so two sizes tell nothing of each other. The
+    line is worth 1 / leverage degrees of freedom at a size (McCullagh and Nelder, 1989, section 8.3). A size borrows
+    the more from the line, the less the variances scatter about it (Smyth, 2004, section 6); nothing if the line is
+    worth less than one more seed. A size with one seed takes the line's spread. If the line is worth less than a seed
+    there, as far from sizes with few seeds, the size takes the variance pooled over all sizes with its degrees of
+    freedom (Satterthwaite, 1946). Return {} if no size has two seeds.
     """
     repeated = {
         size: (statistics.variance(values), len(values) - 1) for size, values in by_size.items() if len(values) > 1
@@ -223,7 +222,7 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     excess = 0.0
     if len(logs) > columns:
         excess = float((logs**2).sum() / (len(logs) - columns) - polygamma(1, degrees / 2).mean())
-    # the variance of log variances that is left is trigamma(prior / 2)
+    # solve for trigamma(prior / 2) = the variance of log variances that is left
     prior = 2 * brentq(lambda half: polygamma(1, half) - excess, 1e-6, 1e6) if excess > 1e-6 else math.inf
     spreads = {}
     for size, row in zip(by_size, rows, strict=True):
@@ -237,13 +236,13 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
             continue
         mixed = common if math.isinf(prior) else (prior * common + own * variance) / (prior + own)
         degrees_here = min(prior + own, worth)
-        # seeds that agree to the digit, as where no test item is wrong, have a log variance of no use, yet are seeds
+        # seeds that agree to the digit, as without any mistake, have no usable log variance, yet count as seeds
         spreads[size] = Spread(math.sqrt(mixed), degrees_here if variance else max(degrees_here, own))
     return spreads
 
 
 def quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """Compute how many standard errors an interval reaches to either side."""
+    """Compute Student's t: how many standard errors an interval reaches to either side."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, (1 + confidence) / 2))
@@ -259,9 +258,9 @@ def adjust_p_values(values: Sequence[float]) -> list[float]:
 
 
 def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) -> int | None:
-    """Count the further seeds that would leave 0 out of a difference's interval, if difference and spread stayed.
+    """Count the further seeds after which a difference's interval leaves out 0, if difference and spread stay the same.
 
-    None where nothing tells, and where more than `most` would be needed, as where the test items limit it.
+    None without an error or a spread, and if more than `most` are needed, for example because test items limit it.
     """
     if gap.error is None or not spread:
         return None
@@ -277,10 +276,10 @@ def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) ->
 
 
 def weigh_ranks(finished: int, trials: int, best_of: int) -> np.ndarray:
-    """Compute how often each finished trial, the best first, is the best of `best_of` out of `trials`: (finished,).
+    """Compute how often each finished trial, best first, is the best of `best_of` drawn from `trials`: (finished,).
 
-    The mean with these weights is what the best of so many reaches, without bias (Tang et al., 2020, "Showing your work
-    doesn't always work"). A choice in which no trial has finished does not count.
+    The mean with these weights estimates the best of so many without bias (Tang et al., 2020, "Showing your work
+    doesn't always work"). A choice without a finished trial does not count.
     """
     choices = math.comb(trials, best_of) - math.comb(trials - finished, best_of)
     return np.array([math.comb(trials - rank, best_of - 1) / choices for rank in range(1, finished + 1)])
@@ -291,8 +290,8 @@ def draw_luck(
 ) -> dict[tuple[str, int], np.ndarray]:
     """Bootstrap the trials: change of the best-of-k metric of each model and size, mean 0, (DRAWS,).
 
-    `ranked` has by model, size and seed the number and the metric of each finished trial, the best on validation items
-    first; `counts` has the trials of each model. A model's draws have the same trials at all sizes and seeds.
+    ranked: by model, size and seed, the number and metric of each finished trial, best on validation items first.
+    counts: the trials of each model. A draw uses the same trials at all sizes and seeds of a model.
     """
     shares, found = dict[str, np.ndarray](), dict[tuple[str, int], list[np.ndarray]]()
     for model, count in counts.items():
@@ -311,7 +310,7 @@ def draw_luck(
 def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
     """Draw uniform uint64 (N,) from keys, uint64 (N,), differently for each purpose.
 
-    It applies SplitMix64's finalizer (Steele, Lea and Flood, 2014, figure 19) to a key plus the purpose's hash.
+    Apply SplitMix64's finalizer (Steele, Lea and Flood, 2014, figure 19) to a key plus the purpose's hash.
     """
     drawn = keys + np.uint64(int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:8], "little"))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -321,7 +320,7 @@ def draw(keys: np.ndarray, purpose: str) -> np.ndarray:
 
 
 def add_variance(estimate: Estimate, variance: float, degrees: float) -> Estimate:
-    """Add a variance with its degrees of freedom to that of an estimate, where something tells the latter."""
+    """Add a variance with its degrees of freedom to an estimate; return an estimate without an error as it is."""
     if estimate.error is None or not variance:
         return estimate
     total = estimate.error**2 + variance
@@ -332,17 +331,17 @@ def add_variance(estimate: Estimate, variance: float, degrees: float) -> Estimat
 # ---- compute at equal accuracy
 
 COSTS_COVERAGE = 0.9
-FEWEST_SEEDS = 3  # of every cell
+FEWEST_SEEDS = 3  # in every cell
 
 
 def compare_costs(ours: Costs, other: Costs) -> tuple[float, float, float, float] | None:
-    """Compare costs: a level of the metric, our cost for it over the other family's, and the ratio's 90% interval.
+    """Compare costs at a level of the metric: return the level, our cost / the other family's, and its 90% interval.
 
-    The level is the highest whole percent that the means of both reach, or tenth of one where both may need less for
-    that (higher is better). Costs are read off the frontiers of the means, between two points by their logarithm, as
-    in Dosovitskiy et al., 2021, figure 5. The interval is Student's on the log scale, by the jackknife over seeds, the
-    level chosen again without each. A family that is above the level at its least cost may need less: then only one
-    end is known, the other one is 0 or infinite, and the ratio is NaN. None below three seeds, or with no end known.
+    The level is the highest whole percent that the means of both reach, or tenth of one if both may need less for that
+    (higher is better). Read costs off the frontiers of the means, between two points in the log cost, as in Dosovitskiy
+    et al., 2021, figure 5. The interval is Student's on the log scale, by the jackknife over seeds, with the level
+    chosen again without each. A family above the level at its least cost may need less: then only one end is known, the
+    other is 0 or infinite, and the ratio NaN. None below three seeds, or with no end known.
     """
     seeds = min(len(values) for family in (ours, other) for _, values in family)
     if seeds < FEWEST_SEEDS:

@@ -1,6 +1,6 @@
-"""Where compute goes best (Hoffmann et al., 2022): the size of the lowest error with a budget of FLOPs, and L(N, D).
+"""Find the best model size for a budget of FLOPs, and fit the loss L(N, D) (Hoffmann et al., 2022).
 
-Their approach 2, a parabola in log parameters, and approach 3, E + A / N^alpha + B / D^beta: docs/rules.md, "Compute".
+Their approach 2 fits a parabola in log parameters, approach 3 E + A / N^alpha + B / D^beta: docs/rules.md, "Compute".
 """
 
 import operator
@@ -17,8 +17,8 @@ from vitlab.statistics.stats import DRAWS
 NAMES, FEWEST_RUNS = ("A", "B", "E", "alpha", "beta", "exponent"), 10  # of L(N, D)
 DELTA, STEEPEST, LOWEST = 1e-3, 5.0, -20.0  # of the Huber loss; highest exponent; log E below the lowest log loss
 LOG_TERMS, SLOPES = (-3.0, -1.5, -0.5), (0.1, 0.3, 0.7, 1.5)  # to start from: log terms below the log loss, exponents
-FAR = 3.0  # times the lowest error of a budget: beyond it no well is a parabola
-KEPT, RESAMPLED = 8, 200  # starts that are searched to the end, draws of the runs
+FAR = 3.0  # times a budget's lowest error: leave out higher errors, no well is a parabola there
+KEPT, RESAMPLED = 8, 200  # starts searched to the end; resamples of the runs
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class BestSize:
 
 
 def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray) -> list[BestSize]:
-    """Find the best size with each budget that has 3 sizes or more whose errors are not FAR from its lowest.
+    """Find the best size for each budget with 3 or more sizes whose errors are not FAR from the budget's lowest.
 
-    Intervals resample the residuals of all budgets. None without any: a parabola goes through three points.
+    Resample the residuals of all budgets for intervals. Return [] without any: a parabola goes through three points.
     """
     logs, targets, places, found, random = np.log(params), np.log(errors), [], [], np.random.default_rng(0)
     for budget in np.unique(budgets):
@@ -66,7 +66,7 @@ def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray)
     misses = np.concatenate([*misses, []])
     if (freedom := len(misses) - 3 * len(places)) < 1:
         return []
-    # residuals are too small by the parameters fitted, and their size was itself estimated: Student's t
+    # fitting shrinks residuals, and their size is itself an estimate: scale them up as Student's t does
     larger = np.sqrt(len(misses) / random.chisquare(freedom, (1, DRAWS)))
     for here, curve in zip(places, curves, strict=True):
         low, high = logs[here].min(), logs[here].max()
@@ -80,9 +80,9 @@ def find_best_sizes(budgets: np.ndarray, params: np.ndarray, errors: np.ndarray)
 
 @dataclass(frozen=True)
 class Surface:
-    """L(N, D) = E + A / N^alpha + B / D^beta, fitted to so many `points` with this RMSE of the log loss.
+    """The law L(N, D) = E + A / N^alpha + B / D^beta, fitted to `points` runs; `rmse` is of the log loss.
 
-    `params` are A, B, E, alpha, beta and `exponent`, of compute in the best N; each with a 90% interval.
+    params: A, B, E, alpha, beta and `exponent`, of compute in the best N; each a value, low and high (90%).
     """
 
     params: dict[str, list[float]]
@@ -91,7 +91,7 @@ class Surface:
 
     @property
     def holds(self) -> bool:
-        """Whether the law is near all runs, as others that are drawn, and the error surely falls with N and with D."""
+        """True if the RMSE is at most LARGEST_MISS and the error surely falls with N and with D."""
         return self.rmse <= LARGEST_MISS and min(self.params[name][1] for name in ("alpha", "beta")) > FLATTEST
 
     def describe(self) -> str:
@@ -108,9 +108,9 @@ class Surface:
 
 
 def fit_surface(params: np.ndarray, data: np.ndarray, losses: np.ndarray) -> Surface:
-    """Fit L(N, D) by the Huber loss of the log loss, L-BFGS from several starts; intervals resample the runs.
+    """Fit L(N, D) by the Huber loss of the log loss, with L-BFGS from several starts; resample runs for intervals.
 
-    The best N goes with C^(beta / (alpha + beta)), where compute C goes with N D. Raises UserError for too few runs.
+    The best N grows as C^(beta / (alpha + beta)), where compute C goes with N D. Raises UserError for too few runs.
     """
     from scipy.optimize import minimize
 
@@ -123,7 +123,7 @@ def fit_surface(params: np.ndarray, data: np.ndarray, losses: np.ndarray) -> Sur
     logs[:2] -= centre
 
     def cost(theta: np.ndarray, n: np.ndarray, d: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
-        """Sum the Huber loss over runs, and its slopes, in units of DELTA: smaller numbers would end the search."""
+        """Sum the Huber loss and its slopes over runs, in units of DELTA: smaller numbers would end the search."""
         a, b, e, alpha, beta = theta
         terms = np.stack(np.broadcast_arrays(a - alpha * n, b - beta * d, e))
         misses = (predicted := np.logaddexp.reduce(terms)) - target

@@ -1,10 +1,10 @@
-"""Claims: one process at a time works in a run's folder, by files alone, on any file system and host. Imports no torch.
+"""Let one process at a time work in a run's folder, by files alone, on any file system and host. Imports no torch.
 
 File locks are unreliable on network file systems. So a process that works in a folder creates `claim.<n>` there with
-O_EXCL, which one of several processes can, and touches it every 10 s. The highest n counts. A claim is dead when its
-process has ended, or, on another host, when this process has seen it untouched for 60 s by its own clock. Whoever finds
-it dead creates `claim.<n+1>`, so n counts the processes that have died there; a claim that is given back is removed.
-An owner checks that the claim is still its own before it writes metrics, a checkpoint or the result.
+O_EXCL, where only one process can succeed, and touches the file every 10 s. The highest n counts. A claim is dead when
+its process has ended, or, for another host, when this process has seen no touch for 60 s by its own clock. The next
+process then creates `claim.<n+1>`: n - 1 processes have died there. Giving a claim back removes the files. An owner
+checks that the claim is still its own before it writes metrics, a checkpoint or the result.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from vitlab.config import UserError
 
 HEARTBEAT = 10.0  # seconds between two touches of a claim
 DEAD_AFTER = 60.0  # seconds without a touch
-# of claims of other hosts: the last touch, when it was first seen here, whether it was seen to follow another
+# for claims of other hosts: last touch, when this process first saw it, whether it saw an earlier touch
 SEEN: dict[Path, tuple[float, float, bool]] = {}
 
 
@@ -68,7 +68,7 @@ def find_start(pid: int) -> str | None:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim as it was read; `owner` is None where the file holds something else."""
+    """A claim as read from its file; `owner` is None if the file holds something else."""
 
     folder: Path
     number: int
@@ -77,7 +77,7 @@ class Claim:
 
     @property
     def age(self) -> float:
-        """The seconds since it was touched, roughly: clocks of hosts differ."""
+        """The seconds since the last touch, roughly: clocks of hosts differ."""
         return max(0.0, time.time() - self.touched)
 
     @property
@@ -86,19 +86,19 @@ class Claim:
 
     @property
     def is_here(self) -> bool:
-        """Whether its process is, or was, one of this host."""
+        """True if the claim's process runs, or ran, on this host."""
         return self.owner is not None and self.owner.host == socket.gethostname()
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process is gone; for another host's, two looks a minute or more apart tell."""
+        """True if the claim's process is gone; for another host's, two looks a minute or more apart tell."""
         if self.is_here:
             return find_start(self.owner.pid) != self.owner.started
         return self.look()[0] > DEAD_AFTER
 
     @property
     def is_silent(self) -> bool:
-        """Whether it belongs to another host and this process has seen no sign of life in the last heartbeats."""
+        """True for another host's claim that has shown this process no sign of life in the last heartbeats."""
         seconds, followed = self.look()
         return not self.is_here and (not followed or seconds > 2.5 * HEARTBEAT)
 
@@ -113,12 +113,12 @@ class Claim:
 def read_claim(folder: Path) -> Claim | None:
     """Read the claim that counts in a folder, dead or alive; None without a claim."""
     while number := max(list_numbers(folder), default=0):
-        with contextlib.suppress(FileNotFoundError):  # it was given back since it was listed
+        with contextlib.suppress(FileNotFoundError):  # its owner gave it back since the listing
             with path_of(folder, number).open() as file:  # opening it makes a network file system ask the server
                 touched, text = os.fstat(file.fileno()).st_mtime, file.read()
             try:
                 owner = Owner(**json.loads(text))
-            except (ValueError, TypeError):  # its process was killed as it wrote it, or is writing it now
+            except (ValueError, TypeError):  # its process was killed while writing, or is writing now
                 owner = None
             return Claim(folder, number, owner, touched)
     return None
@@ -139,7 +139,7 @@ def path_of(folder: Path, number: int) -> Path:
 class Hold:
     """A folder claimed by this process, or by the process that started it as a rank of its run.
 
-    Without a number nothing is checked: rank 0 does that.
+    Without a number this process checks nothing: rank 0 does.
     """
 
     def __init__(self, folder: str | Path, number: int = 0):
@@ -162,8 +162,8 @@ class Hold:
 def hold(folder: str | Path, *, wait: bool = False) -> Iterator[Hold]:
     """Hold a folder for this process alone; make the folder if needed, and remove it if nothing was written there.
 
-    Raises Held while another process holds it: at once for a process of this host, for another host's as soon as it
-    gives a sign of life. With `wait`, wait for it instead.
+    Raises Held if another process holds the folder: at once for a process of this host, for another host's at its first
+    sign of life. With `wait`, wait for that process instead.
     """
     folder = Path(folder)
     is_new = not folder.exists()
@@ -204,7 +204,7 @@ def hold(folder: str | Path, *, wait: bool = False) -> Iterator[Hold]:
 
 def touch(claim: Path, ended: threading.Event) -> None:
     while not ended.wait(HEARTBEAT):
-        with contextlib.suppress(OSError):  # it was taken over and removed: `check` says so
+        with contextlib.suppress(OSError):  # another process took over and removed the claim: `check` says so
             os.utime(claim)
 
 
@@ -215,12 +215,12 @@ def create_claim(folder: Path, number: int, owner: Owner) -> bool:
     try:
         with path.open("x") as file:
             file.write(json.dumps(asdict(owner)))
-    except (FileExistsError, FileNotFoundError):  # another was quicker; or has just removed the folder
+    except (FileExistsError, FileNotFoundError):  # another process was quicker, or has just removed the folder
         return False
     except OSError:  # such as a full disk
         path.unlink(missing_ok=True)
         raise
-    if max(list_numbers(folder), default=0) != number:  # another claimed and gave back in between
+    if max(list_numbers(folder), default=0) != number:  # another process claimed and gave back in between
         path.unlink(missing_ok=True)
         return False
     return True

@@ -1,6 +1,6 @@
-"""One experiment: the parts that a run lacks (training with its test, analyses, probes), and its observer.
+"""Do the parts that a run lacks (training with its test, analyses, probes), and tell its observer.
 
-A finished run lacks an analysis or a probe that is asked for later; nothing is trained again.
+A finished run does the analyses and probes that are asked for later; nothing is trained again.
 """
 
 import itertools
@@ -40,7 +40,7 @@ from vitlab.training.settings import HERE, Machine
 from vitlab.training.train import compare_splits, keep_process_settings, test, train
 
 FINETUNE = "finetune"  # the kind of the probe that trains
-MOST_CLASSES = 1000  # whose right answers a result counts
+MOST_CLASSES = 1000  # count right answers per class up to so many classes
 
 
 @keep_process_settings()
@@ -57,7 +57,7 @@ def run_experiment(
 ) -> dict[str, Any] | None:
     """Do what a run lacks, in a folder that rank 0 has claimed; return the result on rank 0. Call it on every rank.
 
-    `ranks` and `trunks` are those of `start_run`. The observer, a `vitlab.reports.wandb.RunReporter`, draws the
+    `start_run` takes `ranks` and `trunks`. The observer, a `vitlab.reports.wandb.RunReporter`, draws the
     analyses and logs the training. Raises UserError, `ClaimLost` when another process has taken the run over,
     `Interrupted` when `stop` says so, `Diverged`.
     """
@@ -82,8 +82,8 @@ def run_experiment(
 def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hooks) -> dict[str, Any]:
     """Do the parts that a run lacks, on rank 0: its training and test, each analysis, each probe; return the result.
 
-    An analysis, a probe or a test on other data that fails ends no run that has begun: the run keeps its result, its
-    error.json names what failed, and a later start tries that again. A study counts the run as finished.
+    A failed analysis, probe or test on other data does not end a run that has begun: the run keeps its result,
+    error.json names the failure, and a later start tries again. A study counts the run as finished.
     """
     files, training = run.files, "training" in lacking
     asked = [name for name in run.config.analyses if name in lacking]
@@ -138,7 +138,7 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
 
 @contextmanager
 def surviving(run: Run, name: str, step: int | None = None) -> Iterator[None]:
-    """Do an analysis, a probe or another test of a run: note its error in `run.failed`, and forget an earlier one."""
+    """Wrap one analysis, probe or other test of a run: note its error in `run.failed`, or clear an earlier error."""
     try:
         yield
         run.failed.pop(name, None)
@@ -158,7 +158,7 @@ def surviving(run: Run, name: str, step: int | None = None) -> Iterator[None]:
 
 
 def check_later(run: Run) -> None:
-    """Raise UserError for probes and tests on other data that cannot be done with a run, before anything is."""
+    """Raise UserError, before any work, for probes and tests on other data that a run cannot do."""
     for entry in run.config.eval_on:
         open_shifted(run, entry)
     for name in run.config.probes:
@@ -173,9 +173,9 @@ def check_later(run: Run) -> None:
 
 
 def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, Any]:
-    """Train and measure a run, on rank 0; write its result, which finishes it, and return it.
+    """Train and measure a run, on rank 0; write the result, which finishes the run, and return it.
 
-    A trial that diverges is a result, too.
+    A trial that diverges has a result, too.
     """
     run.write_start()
     check_later(run)
@@ -206,7 +206,7 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
 
 
 def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
-    """Train; then test and analyze, when the other ranks have left."""
+    """Train; test and analyze once the other ranks have left."""
     config, files = run.config, run.files
     hooks.analyze(0)
     trained = train(run, hooks)
@@ -226,7 +226,7 @@ def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
 
 
 def count_right(task: Task, outcomes: Outcomes) -> dict[str, Any]:
-    """Count per class of the test items: `by_class` of [right ones, all]; {} where an item has no class."""
+    """Count items per class, `by_class`: {name: [right, all]}; {} unless an accuracy over 2 to MOST_CLASSES classes."""
     if outcomes.key != "accuracy" or not 1 < len(task.strata) <= MOST_CLASSES:
         return {}
     labels, classes = task.test.labels, len(task.strata)
@@ -238,20 +238,20 @@ def add_analysis(run: Run, observer: Any | None, name: str, step: int) -> None:
     """Add the findings at a step to one analysis."""
     config = load("analysis", name)
     before = (run.files.analysis(config.name) or {}).get("rows")
-    # the untrained model of a resumed run was looked at when it began; its first weights, where it had some, are gone
+    # a resumed run analyzed its untrained model when it began; its initial weights, if any, are gone
     if step == 0 and (before or (run.resumed_step and source_of(run.config.init) and run.init is None)):
         return
-    with evaluating(model := run.model_on_device()):  # an own one may leave the model in eval mode, which trains on
+    with evaluating(model := run.model_on_device()):  # a user's analysis may leave it in eval mode; training goes on
         findings = analysis.examine(model, run.task, config, step)
     rows = [*(row for row in before or [] if row["step"] < step), *findings.rows]
     if observer:
         observer.on_analysis(run, config, findings, rows, step)
-    # last: a step that is in it is done
+    # last: a step in this file is done
     write_analysis(run.files.analysis_folder, {**findings.to_dict(), "rows": rows}, findings.arrays)
 
 
 def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, float | None]:
-    """Measure the trained model on other test data and by probes, for results.csv, and the seconds that probes took."""
+    """Test the trained model on other data and by probes; return columns of results.csv, with the probes' seconds."""
     numbers: dict[str, float | None] = {}
     for name in names:
         if name in run.config.eval_on:
@@ -275,7 +275,7 @@ def open_shifted(run: Run, entry: str) -> Task:
 
 
 def test_on(run: Run, entry: str) -> dict[str, float]:
-    """Test the trained model on an entry of `eval_on`: the metrics and the loss of choices and of the study there."""
+    """Test the trained model on an entry of `eval_on`; return its main metric, its loss and the study's metric."""
     task = open_shifted(run, entry)
     found = run.evaluate(task.test, task, detailed=True).compute()
     keys = dict.fromkeys((run.task.metric.key, "loss", str(run.config.task.metric).partition("@")[0]))
@@ -283,7 +283,7 @@ def test_on(run: Run, entry: str) -> dict[str, float]:
 
 
 def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:
-    """List the trainings on other data that probe a run, without their initial weights."""
+    """List the configurations that fine-tune a run on other data as a probe, without their initial weights."""
     settings = {"data": name, "budget.steps": config.steps, "recipe.lr": config.rate * run.config.recipe.lr}
     settings |= {"wandb.mode": "off", "trainer.evaluations": 1, "analyses": []}
     if "image_size" in run.task.shape:
@@ -295,12 +295,12 @@ def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:
 
 
 def finetune(run: Run, name: str, config: Choice, hooks: Hooks) -> dict[str, float | None]:
-    """Fine-tune the trained model on labels of other data; return `finetune_100@NAME`, its test accuracies.
+    """Fine-tune the trained model on labels of other data; return test accuracies by `finetune_100@NAME`.
 
-    An accuracy is None where the data have no such training set. `finetune_flops`: the total cost, beside train_flops.
+    An accuracy is None if the data have no such training set. `finetune_flops`: the total cost, beside train_flops.
     """
     folder, numbers, spent = run.files.folder / "finetuned" / name, {}, 0
-    shutil.rmtree(folder, ignore_errors=True)  # of an attempt whose weights may have been others
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier attempt may have had other weights
     for child in list_finetunings(run, name, config):
         task = tasks.build(child.task, recipe=child.recipe, data=open_data(child.data), data_config=child.data)
         key, labels = f"finetune_{child.train_size}@{name}", child.train_size

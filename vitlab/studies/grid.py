@@ -1,4 +1,4 @@
-"""The grid of a study: models, with settings of their own, x axes x sizes x seeds, each a run. Imports no torch."""
+"""Expand a study's grid into runs: models, with own settings, x axes x sizes x seeds. Imports no torch."""
 
 import json
 import re
@@ -33,7 +33,7 @@ Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one 
 SHARED = [field.name for field in fields(StudyConfig) if field.name in TrainConfig.__dataclass_fields__]
 FIXED = keys_per_study(TrainConfig)
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
-FEW = 4  # of a study with another mistake are composed: its answer takes under half a second
+FEW = 4  # compose so many models of a study with another mistake: the answer takes under half a second
 MOST = 64  # models of a pattern
 TRIAL = " trial="  # in the name of a trial, between its variant's and its number
 
@@ -77,7 +77,7 @@ def compose_trials(study: Mapping[str, Any], settings: Settings, variant: TrainC
     """
     if not study["tune"]:
         return {variant.variant: variant}
-    trials, problems = {}, dict[str, str]()  # the first of a key: a range draws many
+    trials, problems = {}, dict[str, str]()  # the first problem of a key: a range draws many values
     for number, values in enumerate(list_settings(study["tune"]), 1):
         try:
             values = apply_factors(values, resolved(variant))
@@ -102,10 +102,9 @@ def find_variants(
 ) -> dict[str, Settings]:
     """Find variants by their names, `vit_nano patch_size=4`: each model with each value of the axes that apply to it.
 
-    An axis is not applied to a model without its key, nor to one that sets the key itself. One axis may depend on
-    an earlier one: `model.mixer.kernel` on `model.mixer`. Problems of wrong variants are added to `problems`, and the
-    configurations composed on the way, of models that no axis varies, to `composed`. With `most` only the first `most`
-    models are examined.
+    Skip an axis for a model that lacks its key or sets the key itself. One axis may depend on an earlier one:
+    `model.mixer.kernel` on `model.mixer`. Add problems of wrong variants to `problems`, and configurations of models
+    that no axis varies to `composed`. With `most`, examine only the first `most` models.
     """
     models, named, axes, used = study["models"], {}, {}, set()
     for part in [{name: models[name]} for name in models] if isinstance(models, Mapping) and models else [models]:
@@ -129,7 +128,7 @@ def find_variants(
             problems += [f"models.{name}: {line}" if key_of(line) in own else line for line in lines]
             is_whole = False
             continue
-        # a model of a list is called as its file says, a named variant as the user says
+        # a listed model has its file's name, a named variant the user's name
         name = config.model.name if isinstance(study["models"], list) else name
         grown = [(name, settings)]
         for key, values in axes.items():
@@ -157,7 +156,7 @@ def find_variants(
             problems.append(f"models, grid: {alike}; name variants, for example {EXAMPLE}")
             break
         folders[folder] = label
-    if is_whole and (unused := axes.keys() - used):  # with the nearest key that the first model has
+    if is_whole and (unused := axes.keys() - used):  # name the nearest key of the first model
         node = structured(compose_variant(study, "", next(iter(named.values()))))
         reasons = [next(iter(assign(node, key, None))) for key in axes if key in unused]
         problems += [f"grid.{why} (no model of this study has it)" for why in reasons]
@@ -176,14 +175,14 @@ def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
-    """Yield problems with keys that a variant or an axis may not set."""
+    """Yield a problem for each key that a variant or an axis may not set."""
     for place, keys in (("grid", axes), *((f"models.{name}", settings) for name, settings in named.items())):
         for key in keys:
             if key == "model" and place == "grid":
                 yield f"grid.model: give the models in models=[{','.join(map(str, axes[key]))}]"
-            elif (top := key.partition(".")[0]) in FIXED and key != "data.label_noise":  # which opens the same data
+            elif (top := key.partition(".")[0]) in FIXED and key != "data.label_noise":  # it opens the same data
                 yield f"{place}: {key}: {top} is the same for all runs of a study; give it for the study"
-            elif key in tune and place == "grid":  # a variant's own is what factors are of
+            elif key in tune and place == "grid":  # a variant may set it: tuned factors multiply its value
                 yield f"grid.{key}: tune chooses its value; leave it out here, or out of tune"
 
 
@@ -216,7 +215,7 @@ def format_value(value: Any) -> str:
 
 
 def list_varied_keys(study: Mapping[str, Any]) -> list[str]:
-    """List keys that variants, axes or trials set, each a column of results.csv; not `budget`, which is one anyway."""
+    """List keys that variants, axes or trials set: columns of results.csv, without `budget`, which always has one."""
     models = study.get("models")
     named = models.values() if isinstance(models, Mapping) else ()
     keys = [key for settings in named if isinstance(settings, Mapping) for key, _ in flatten(settings)]
@@ -240,7 +239,7 @@ def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
 def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two starts of one study, resolved, into `models`, `grid` and `tune` that ask for the runs of both.
 
-    Two lists of models are joined. Else each variant stands in `models` with its settings, and no axis is left.
+    Join two lists of models. Otherwise put each variant with its settings into `models`, and leave no axis.
     """
     tune = {"tune": max((of.get("tune") or {} for of in (new, old)), key=lambda tune: len(list_settings(tune)))}
     if all(old.get(key) == new.get(key) for key in ("models", "grid")):
@@ -268,7 +267,7 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
     words = [choose_models(base.get("models"), word) for word in overrides]
     words = [(word[0], match_timm(word[1])) if isinstance(word, tuple) else word for word in words]
     base |= {"models": match_timm(base["models"])} if "models" in base else {}
-    words.sort(key=lambda word: isinstance(word, str))  # the choice of variants first: it takes the place of all
+    words.sort(key=lambda word: isinstance(word, str))  # first the choice of variants, which replaces all of the file's
     given = any(isinstance(word, str) and word.startswith("budget") for word in words)
     listed = list_budgets(("budget", base.get("budget") or {}))
     if listed != [("budget", base.get("budget") or {})]:
@@ -288,8 +287,8 @@ def list_budgets(word: str | tuple[str, Any]) -> list[str | tuple[str, Any]]:
 
 
 def check_study(study: dict[str, Any], is_wrong: bool) -> None:
-    """Raise UserError for a name that is no folder's, and for wrong variants (in a wrong study for the first few)."""
-    study["set"] = [word for word in study["set"] if isinstance(word, str)]  # others are said already
+    """Raise UserError for a name that cannot name a folder, and for wrong variants (of a wrong study the first few)."""
+    study["set"] = [word for word in study["set"] if isinstance(word, str)]  # other words are reported already
     problems, wanted = [], "letters, digits, '_', '.', '+' and '-' only; it names the study's folder"
     if not NAME.fullmatch(study["name"]):
         problems.append(f"name={study['name']}: {wanted}")
@@ -303,7 +302,7 @@ def check_study(study: dict[str, Any], is_wrong: bool) -> None:
 
 
 def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
-    """Parse an override; if it chooses models, a name of the file's variants stands for the whole variant."""
+    """Parse an override; in a choice of models, replace the name of a file's variant by the whole variant."""
     with suppress(UserError):  # composing says so
         key, chosen = parse_override(word)
         if key == "models" and isinstance(chosen, list):
@@ -355,10 +354,10 @@ def name_run(variant: str, size: Any, seed: int) -> str:
 
 
 def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """List as `key old -> new` the changes between two states of one study that change the final weights of runs.
+    """List, as `key old -> new`, the changes between two states of a study that alter the final weights of runs.
 
-    The runs are compared, so it does not matter where a key was given. The variants, trials, sizes and seeds of a study
-    may grow, and a variant that is new to it has settings of its own.
+    Compare the runs, so the place where a key was given does not matter. A study may gain variants, trials, sizes and
+    seeds; a new variant has settings of its own.
     """
     changes = [f"name {old['name']} -> {new['name']}"] if old["name"] != new["name"] else []
     if any(one != other for one, other in zip(*(list_settings(of["tune"]) for of in (new, old)), strict=False)):
@@ -370,7 +369,7 @@ def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[s
                 resolved(compose_variant(study, name, of))
                 for study, of in ((new, settings), (old, before.get(name, settings)))
             ]
-        except UserError:  # of the old settings with a model that they were not for
+        except UserError:  # the old settings do not fit a new model
             changes.append(f"set {old['set']} -> {new['set']}")
         else:
             changes += list_changes(*(weight_settings(run, contents_known=True) for run in runs))
@@ -380,9 +379,8 @@ def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[s
 def compose_models(study: StudyConfig | dict[str, Any], most: int | None = None) -> dict[str, TrainConfig]:
     """Compose a run's configuration for each variant of the study, or each of its trials, by their names.
 
-    Raises UserError with all problems.
-
-    Composing takes 30 ms a variant, and a start asks three times: the last study's configurations are kept.
+    Keep the last study's configurations: composing takes 30 ms a variant, and a start asks three times. Raises
+    UserError with all problems.
     """
     study = study if isinstance(study, dict) else resolved(study)
     if COMPOSED and COMPOSED[0][0] == study:
@@ -412,9 +410,10 @@ def expand(study: StudyConfig, sizes: Sequence[int]) -> list[Spec]:
 
 
 def list_shorter(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """List for each variant with a cooldown those whose steps up to theirs it shares: they differ in a smaller budget
-    alone. `variants` are resolved configurations. A warm-up that is a share of the steps, or looks at the model on the
-    way, which a shared way has once, part them.
+    """List for each variant with a cooldown the variants whose steps it shares: they differ only in a smaller budget.
+
+    `variants` are resolved configurations. Variants with a warm-up as a share of the steps, or with analyses on the
+    way, share none.
     """
     families: dict[str, list[tuple[float, str]]] = {}
     for name, config in variants.items():
@@ -436,5 +435,5 @@ def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:
 
 
 def name_trial(variant: str, trial: Any) -> str:
-    """Name a trial `vit_nano trial=3`, as runs.json does; a run that is none by its variant."""
+    """Name a trial `vit_nano trial=3`, as runs.json does; name any other run by its variant."""
     return f"{variant}{TRIAL}{trial}" if trial else variant

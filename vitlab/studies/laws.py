@@ -1,4 +1,4 @@
-"""The laws of a study's models, and of the groups of a file, as tables and sentences; where each pair crosses."""
+"""Describe the laws of a study's models, or of a file's groups, in tables and sentences; where each pair crosses."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ from vitlab.statistics.fit import (
 from vitlab.statistics.stats import adjust_p_values
 from vitlab.tasks.metrics import Metric
 
-MOST_PAIRS = 10  # that sentences name
-ITEMS = 4096  # test items that are drawn at a time
+MOST_PAIRS = 10  # pairs that sentences name
+ITEMS = 4096  # test items to draw at a time
 BUDGETS = {"steps": "steps", "epochs": "epochs", "examples": "examples", "flops": "FLOPs"}  # as sentences name them
 
 # ---- laws of groups of runs
@@ -91,7 +91,7 @@ def list_params(fits: Mapping[str, Fit]) -> Iterator[list[Any]]:
 
 
 class Measured(Protocol):
-    """What laws read of a study's `Results`, which hold its laws: neither module imports the other's class."""
+    """The part of a study's `Results` that laws read. `Results` imports this module, so this one cannot import it."""
 
     metric: Metric
     alpha: float
@@ -115,22 +115,21 @@ def find_clear_leads(results: Measured, one: Mapping[int, str], other: Mapping[i
 
 
 def describe_budget(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Describe how long each run trains, before a sentence that rests on it: `with 600 steps each, `."""
+    """Describe how long each run trains, as the beginning of a sentence: `with 600 steps each, `."""
     unit, _, value = (budgets := {str(row.get("budget") or "") for row in rows}).pop().partition("=")
     return f"with {amount(float(value))} {BUDGETS[unit]} each, " if value and not budgets else "with these budgets, "
 
 
 class StudyFits:
-    """The laws of all models of a study with runs at enough sizes (`by_model`), and where each pair of them crosses.
+    """Fit the laws of a study's models that have enough sizes (`by_model`), and find where each pair crosses.
 
-    The laws are of an error, `error_name`: `to_error` makes it of the study's metric, `to_metric` goes back (of arrays,
-    too); none if the metric is neither an accuracy nor a loss. A model leads clearly where the gaps say so that the
-    headline and the table rest on. Runs with an error of 0 count as half an error over the test items, where their
-    number is known. Undertrained cells are left out of the fit of a model that has FEWEST_AVERAGED sizes
-    without them (`left_out`: of some model); the laws of the models `on_budget` rest on them.
-
-    `between` is the crossover of two contenders by their names: the two models, or the two families, each of which is
-    at every size its best model on validation items, chosen again in each draw.
+    error_name: the fitted error; no laws if the metric is neither an accuracy nor a loss. `to_error` turns the metric
+    into it, `to_metric` turns it back (arrays, too). An error of 0 counts as half an error over the test items, if
+    their number is known. Clear leads follow the gaps behind the headline and the table.
+    left_out: some model has FEWEST_AVERAGED sizes without its undertrained cells, and is fitted without them.
+    on_budget: models whose laws rest on undertrained cells.
+    between: the crossover of two contenders, by their names: two models or two families. A family is at every size its
+    best model on validation items, chosen again in each draw.
     """
 
     def __init__(self, results: Measured):
@@ -152,7 +151,7 @@ class StudyFits:
         else:
             return
         self._of_items = self._draw_items(results)
-        for (model, size), luck in results.luck.items():  # of the recipes, which other trials would not share
+        for (model, size), luck in results.luck.items():  # luck of the tuned recipes: other trials would find others
             mean = results.by_model[model][size].mean
             values = mean * np.exp(luck) if metric.relative else mean + luck
             noise = np.vectorize(self._log_error)(values) - self._log_error(mean)
@@ -176,9 +175,9 @@ class StudyFits:
                 self.between = tuple(map(results.name_of, fits)), found
 
     def list_errors(self, results: Measured, cells: Mapping[int, Any]) -> list[tuple[dict[str, Any], float, bool]]:
-        """List the row, the error and whether its cell is undertrained of each run whose error is above 0.
+        """List each run with an error above 0: its row, its error, and whether its cell is undertrained.
 
-        A loss may be below any bound.
+        A loss may be negative; leave such runs out.
         """
         kept = []
         for row, undertrained in ((row, cell.undertrained) for cell in cells.values() for row in cell.rows):
@@ -212,7 +211,7 @@ class StudyFits:
     def _draw_items(self, results: Measured) -> dict[tuple[str, int], np.ndarray]:
         """Draw how other test items would change the log error of each cell, (DRAWS,), to first order.
 
-        All cells have the same items; in a draw an item has the same weight in all cells. Empty if runs kept no items.
+        In a draw an item has the same weight in all cells, which share the items. Return {} if runs kept no items.
         """
         cells = {(model, size): cell for model, of in results.by_model.items() for size, cell in of.items()}
         kept = {key: [results.outcomes.get(row.get("run")) for row in cell.rows] for key, cell in cells.items()}

@@ -1,4 +1,4 @@
-"""Judge runs of other programs as a study: exact names or the user's keys tell what is what, nothing is guessed."""
+"""Judge runs of other programs as a study: find columns by exact names or the user's keys, guess nothing."""
 
 import math
 import shlex
@@ -50,8 +50,8 @@ def load_others(
 ) -> Results:
     """Load runs of other programs, or of several studies, as a study whose files go to `out`. Raises UserError.
 
-    Keys that are not given are found by exact names (docs/others.md); `name` is a pattern of runs' and folders' names.
-    `config["read_as"]` says what was read, `config["notes"]` what to know of it.
+    Find the keys that are not given by exact names (docs/others.md). `name` is a pattern of runs' and folders' names.
+    `config["read_as"]` says how columns were read, `config["notes"]` lists remarks.
     """
     asked = {"model": model, "size": size, "seed": seed, "metric": metric}
     (runs, notes), problems = read_sources(sources, reader, name), list[str]()
@@ -61,7 +61,7 @@ def load_others(
     raise_all(problems)
 
     def ask(problem: str, **words: Any) -> None:
-        """Refuse what no name tells: list the columns, and the command to type."""
+        """Raise UserError with the columns and the command to type."""
         words = {role: ",".join(of) or NOTHING for role, of in keys.items()} | {"ignore": ignore} | words
         words |= {"name": name, "reader": reader, "chance": chance}
         typed = [word for key, value in words.items() if value is not None for word in (f"--{key}", str(value))]
@@ -116,7 +116,7 @@ def load_others(
 
 
 def choose_keys(role: str, asked: str | None, runs: Sequence[Logged], problems: list[str]) -> list[str]:
-    """List the columns that tell the role of a run: those asked for, or the first of a known name that a run has."""
+    """List the columns to read a role from: the user's columns, or the first with a known name that a run has."""
     known = list(
         dict.fromkeys(key for run in runs for key in (*run.settings, *(run.values if role == "metric" else ())))
     )
@@ -132,9 +132,9 @@ def choose_keys(role: str, asked: str | None, runs: Sequence[Logged], problems: 
 
 
 def find_measures(runs: Sequence[Logged]) -> list[str]:
-    """List the numbers of the first known name that all runs have, on test before validation, then as in MEASURED.
+    """List the columns of the first known measure that all runs have: test before validation, then as in MEASURED.
 
-    Lists none where a run has two of one name that differ.
+    Return [] if a run has two different values of this measure.
     """
     groups: dict[tuple[int, int], dict[str, dict[float, str]]] = {}
     for run in runs:
@@ -152,7 +152,7 @@ def describe_runs(runs: Sequence[Logged], what: str) -> str:
 
 
 def describe_tested(runs: Sequence[Logged]) -> str:
-    """Describe the metric that vitlab measured on test items. Raises UserError if not all have the same of both."""
+    """Describe the metric that vitlab measured on test items. Raises UserError unless all runs share both."""
     metric, tested = main_metric([run.row for run in runs]), dict[tuple[Any, ...], dict[str, Any]]()
     several = len({run.source for run in runs}) > 1
     for run in runs:
@@ -169,9 +169,9 @@ def describe_tested(runs: Sequence[Logged]) -> str:
 def measure(
     runs: list[Logged], keys: Sequence[str], lower_is_better: bool | None, notes: list[str]
 ) -> tuple[list[Logged], str]:
-    """Set each run's metric; return the runs that have it, and its words. Raises UserError.
+    """Set each run's metric; return the runs that have it, and its description. Raises UserError.
 
-    The column is accuracy for shares, loss for what falls and stays above 0, else score or cost.
+    Name the column accuracy for shares, score for other rising metrics, loss for falling ones above 0, else cost.
     """
     kinds = {describe_metric(key)[1] for key in keys}
     what = kinds.pop()
@@ -208,7 +208,7 @@ def measure(
 
 
 def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: Mapping[str, str | None]) -> None:
-    """Set each run's model, size and seed: the first of the keys, or all of a model or seed that are asked for."""
+    """Set each run's model, size and seed from the first key it has; join all keys given for a model or seed."""
     problems = []
     for run in runs:
         for role in ROLES:
@@ -246,7 +246,7 @@ def list_varied(runs: Sequence[Logged], known: Collection[str]) -> list[str]:
 
 
 def count_runs(runs: Sequence[Logged], seeds: bool, counted: bool, sizeless: bool) -> tuple[list[Logged], list[Logged]]:
-    """Number the runs of a model and size where no seed is known; list runs to be told apart, and copies."""
+    """Number the runs of a model and size if no seed is known; return the runs to tell apart, and the copies."""
     kept: dict[tuple[Any, ...], list[Logged]] = {}
     again, copies = [], []
     for run in runs:

@@ -1,4 +1,4 @@
-"""What a run gave on each test item, in its file; which of several trials counts."""
+"""Keep a run's outcome on each test item in a file; choose the trial that counts."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Rows = list[dict[str, Any]]  # of a table, by column
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """The mean of each item's answers and their number; float32 and int32 (n,).
+    """Each test item's mean over its answers, and their number; float32 and int32 (n,).
 
     `key`: accuracy, exact_match or loss.
     """
@@ -27,15 +27,15 @@ class Outcomes:
     counts: np.ndarray
 
     def of_metric(self, metric: Metric, value: float) -> np.ndarray | None:
-        """Return values (n,) whose mean is a metric's and which vary as it does with the items; None for other metrics.
+        """Return the metric's value plus each item's influence on it (n,); None for a metric that items do not tell.
 
-        They are the metric's value plus each item's influence on it: an item counts by its answers, and perplexity is
-        the exponential of the loss.
+        The mean is the metric's value, and the variation that of the metric with the items. An item counts by its
+        answers; perplexity is the exponential of the loss.
         """
         if not self.counts.sum():
             return None
         mean = np.average(self.means, weights=self.counts)
-        # of perplexity the mean is the logarithm, of the normalised RMSE the square but for a factor
+        # the mean is the log of perplexity; it is proportional to the square of the normalised RMSE
         slopes = {("loss", "perplexity"): value, ("loss", "nrmse"): value / (2 * mean) if mean else 0.0}
         slope = 1.0 if self.key == metric.key else slopes.get((self.key, metric.key))
         if slope is None:
@@ -68,13 +68,13 @@ def same_outcomes(first: Outcomes, second: Outcomes) -> bool:
 
 
 def choose_trials(rows: Rows) -> Rows:
-    """Choose the trial of each model, size and seed that is best on validation; a run that is no trial stays."""
+    """Choose the best trial on validation for each model, size and seed; keep runs that are no trials."""
     metric = main_metric(rows)
     return [(rank_trials(trials, metric) or trials)[0] for trials in group_trials(rows).values()]
 
 
 def group_trials(rows: Rows) -> dict[tuple[Any, ...], Rows]:
-    """Group trials by model, size and seed; a run that is no trial is a group of its own."""
+    """Group trials by model, size and seed; put every other run in a group of its own."""
     groups = dict[tuple[Any, ...], Rows]()
     for row in rows:
         alone = () if row.get("trial") else (len(groups),)
@@ -83,7 +83,7 @@ def group_trials(rows: Rows) -> dict[tuple[Any, ...], Rows]:
 
 
 def count_trials(rows: Rows) -> dict[str, int]:
-    """Count the trials of each model, the fewest of a size and seed; 1 in a study that does not tune."""
+    """Count each model's trials, the fewest of any size and seed; 1 in a study that does not tune."""
     counts = dict[str, int]()
     for (model, *_), trials in group_trials(rows).items():
         counts[model] = min(len(trials), counts.get(model, len(trials)))
@@ -91,7 +91,7 @@ def count_trials(rows: Rows) -> dict[str, int]:
 
 
 def rank_trials(trials: Rows, metric: Metric) -> Rows:
-    """Rank the trials that have a result, the best on validation items first, of equal ones that of the lower loss."""
+    """Rank the trials with a result, best on validation items first; the lower validation loss breaks ties."""
 
     def score(row: Mapping[str, Any]) -> tuple[float, float]:
         value, loss = (finite(row.get(key)) for key in (metric.on_validation, "validation_loss"))

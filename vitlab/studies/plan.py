@@ -1,4 +1,4 @@
-"""A study's plan and its cost: its runs, their steps, parameters, FLOPs, and how long they take here."""
+"""Plan a study and its cost: its runs, their steps, parameters and FLOPs, and their time on this machine."""
 
 import math
 import sys
@@ -43,11 +43,11 @@ from vitlab.training.run import ON_FEATURES, Run, RunPlan, count_finetuning_step
 from vitlab.training.settings import Machine
 from vitlab.training.train import keep_process_settings, train
 
-ENOUGH = 2  # times that training examples are seen: with fewer the steps limit a model
+ENOUGH = 2  # passes over the training examples: with fewer, steps limit a model
 WARMUP = 3  # steps that are not timed: the first ones are slower
-STEPS = 10  # that are timed
-LENGTH = 10**9  # of the run whose first steps are timed: it comes to no evaluation and no end
-LONGEST = 10.0  # seconds of timed steps of a large model, for which fewer do
+STEPS = 10  # timed steps
+LENGTH = 10**9  # steps of a timed run: it reaches neither an evaluation nor its end
+LONGEST = 10.0  # seconds of timed steps: a large model stops timing after these
 REPORT = 3.0  # seconds that writing a report takes
 
 
@@ -89,7 +89,7 @@ class Plan:
         return list_shorter(self.variants)
 
     def trained_steps(self, spec: Spec) -> int:
-        """Count the steps that a run trains itself: it shares those before the cooldown of a smaller budget."""
+        """Count the steps that a run trains itself: smaller budgets share their steps before their cooldown."""
         runs = [spec, *(spec._replace(variant=variant) for variant in self.shorter.get(spec.variant, ()))]
         most, *shared = (find_branch(self.model_of(run).config.recipe, self.steps(run)) for run in runs)
         return self.steps(spec) - max((step for step in shared if step <= most), default=0)
@@ -192,7 +192,7 @@ def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
 
 
 def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, settled: Mapping[str, Any]) -> Machine:
-    """Describe the machine of a variant's runs; settings that earlier starts settled replace this start's choice.
+    """Describe the machine of a variant's runs; settings from earlier starts replace this start's choice.
 
     Raises UserError for several machines, and for more devices than a run has on a cluster.
     """
@@ -277,7 +277,7 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
 def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
     """Estimate the seconds of a run.
 
-    Several devices are taken to share the steps and evaluations, runs on kept features to find none of them.
+    Assume that several devices share steps and evaluations, and that runs on kept features must compute them all.
     """
     model, task = plan.model_of(spec), plan.task
     devices = model.config.trainer.devices * model.config.trainer.nodes
@@ -291,9 +291,9 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
 
 @keep_process_settings()
 def time_variants(plan: Plan, progress: Show) -> dict[str, Times]:
-    """Time each variant of a study on this machine, by variant, one after another in this process.
+    """Time one variant of each cost on this machine, one after another in this process; return times by variant.
 
-    Times one variant of each cost. Raises UserError for a variant that fails.
+    Raises UserError for a variant that fails.
     """
     firsts = {spec.variant: spec for spec in reversed(plan.specs)}
     costs = {variant: describe_costs(spec.config) for variant, spec in firsts.items()}
@@ -312,7 +312,7 @@ def time_variants(plan: Plan, progress: Show) -> dict[str, Times]:
 
 
 def time_run(plan: Plan, spec: Spec, stop: Callable[[], bool] = lambda: False) -> Times:
-    """Time a run of a spec. A run of several devices is timed on one. Raises UserError with its variant."""
+    """Time a spec's run, on one device even if it has several. Raises UserError with its variant."""
     with tempfile.TemporaryDirectory(prefix="vitlab-") as folder, log_to(Path(folder, "log.txt")):
         try:
             began = time.perf_counter()
@@ -330,9 +330,9 @@ def time_run(plan: Plan, spec: Spec, stop: Callable[[], bool] = lambda: False) -
 
 
 def time_training(run: Run, stop: Callable[[], bool]) -> float:
-    """Measure the mean seconds of the steps after the first ones, as the run trains them, without evaluations.
+    """Measure the mean seconds of a run's training steps after the first ones, without evaluations.
 
-    Ends early where steps are long.
+    End early if steps are long.
     """
     ends = list[float]()
 
@@ -347,7 +347,7 @@ def time_training(run: Run, stop: Callable[[], bool]) -> float:
 
 
 def time_evaluation(run: Run, detailed: bool) -> float:
-    """Measure the seconds of a validation item, in a batch; with `detailed` metrics they stand for a test item's."""
+    """Measure the seconds per validation item in a batch; with `detailed` metrics, an estimate for a test item."""
     indices, began = np.arange(min(run.task.eval_batch_size or BATCH, len(run.task.validation))), now(run)
     run.evaluate(run.task.validation, run.task, workers=0, detailed=detailed, indices=indices)
     return (now(run) - began) / len(indices)

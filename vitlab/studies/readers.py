@@ -47,11 +47,11 @@ class Logged:
     values: dict[str, float] = field(default_factory=dict)
     source: str = ""
     row: dict[str, Any] = field(default_factory=dict)  # of results.csv, where vitlab trained it
-    alone: bool = False  # one row of a table: its `accuracy` is held out; that of a log may be of training
+    alone: bool = False  # a single row of a table: its `accuracy` is held out; a log's may be on training items
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Loads YAML; takes an object of Python for nothing, and so makes none."""
+    """Loads YAML; reads a Python object as None, and so builds none."""
 
 
 PlainLoader.add_multi_constructor("", lambda *_: None)
@@ -94,7 +94,7 @@ def as_number(text: str) -> float:
 def read_columns(path: Path, used: Iterable[str] = (), unique: bool = False) -> Table:
     """Read the columns of a table as texts: CSV, a JSON object a line, or a JSON list of objects. Raises UserError.
 
-    `used` columns must have a name of their own; if `unique`, all.
+    `used` columns need unique names; with `unique`, all columns do.
     """
     text = read_utf8(path, "CSV")
     if not text.lstrip().startswith(("{", "[")):
@@ -131,9 +131,9 @@ def parse(value: Any) -> Any:
 
 
 def read_table(path: Path) -> list[Logged]:
-    """Read a table with a row a run, or with several rows a run of which the last value counts. Raises UserError.
+    """Read a table with one row per run, or with several, of which the last value counts. Raises UserError.
 
-    A log of one run has the settings of the YAML beside it. Where a step comes twice, rows are runs.
+    A log of one run takes its settings from the YAML beside it. If a step comes twice, each row is a run.
     """
     table, beside, runs = read_columns(path, unique=True), {}, []
     columns, count = table.columns, len(table.numbers)
@@ -191,9 +191,9 @@ def read_trainer(path: Path) -> list[Logged]:
 
 
 def list_pickled(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the names with a number, text or truth value in a file of torch.save, from its list of operations.
+    """Yield each name with its number, text or truth value in a file of torch.save, from the pickle's operations.
 
-    Nothing is unpickled: no operation is carried out.
+    Unpickle nothing: carry out no operation.
     """
     with zipfile.ZipFile(path) as file:
         data = file.read(next(name for name in file.namelist() if name.endswith("data.pkl")))
@@ -209,7 +209,7 @@ def list_pickled(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def read_study(path: Path) -> list[Logged]:
-    """Read the finished runs of a study of vitlab, of trials the best, or the run of a result.json."""
+    """Read the finished runs of a vitlab study, only the best of trials, or the run of a result.json."""
     files, study, runs = StudyFiles(path.parent), path.name == "study.yaml", []
     result = {} if study else RunFiles(path.parent).read_result()[0] or {}
     rows = files.finished_rows() if study else [result | {"run": path.parent.name}] if result else []
@@ -321,9 +321,9 @@ def read_database(path: Path) -> list[Logged]:
 
 
 def read_arrays(path: Path) -> list[Logged]:
-    """Read what scikit-learn's learning_curve returns, saved by np.savez: its folds count as seeds.
+    """Read the arrays of scikit-learn's learning_curve, saved by np.savez; folds count as seeds.
 
-    Arrays of one value are settings, such as model; without one the file's name is the model.
+    Arrays of one value are settings, such as model; the default model is the file's name.
     """
     keys, runs = ("train_sizes", "train_scores", "test_scores"), []
     with reading(str(path), f"save {', '.join(keys)} under these names"), np.load(path, allow_pickle=False) as file:
@@ -347,7 +347,7 @@ PLACED = {"size": r"\d+(?:\.\d+)?", "seed": r"\d+"}  # in such names
 
 
 def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logged]] | None:
-    """Find the reader of a file by how it begins; None for another kind. Within a folder, tables have a suffix."""
+    """Find a file's reader by its first bytes; None for another kind. In a folder, tables need a known suffix."""
     with reading(str(path), "make it readable, or take it away"), open(path, "rb") as file:
         head = file.read(4096)
     first, _, more = head.lstrip().partition(b"\n")
@@ -368,9 +368,9 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
 
 
 def read_source(path: Path, own: str | None = None) -> list[Logged]:
-    """Read a file, or each folder below one that has runs: its files of the kind that comes first in READERS.
+    """Read a file, or every folder with runs below a path: in each folder, the files of the first kind in READERS.
 
-    A user's own module reads the whole path: its `read(path)` gives (name, settings, values) of each run.
+    A user's module `own` reads the whole path: its `read(path)` gives (name, settings, values) of each run.
     """
     runs: list[Logged] = []
     check_regular(path, str(path))
@@ -397,7 +397,7 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
             files = found[reader][: 1 if reader is read_events else None]
             if of_folder := [run for file in files for run in reader(file)]:
                 runs += of_folder
-                folders.clear()  # what lies deeper are copies: checkpoints, other loggers
+                folders.clear()  # deeper files are copies: checkpoints, other loggers
     if not any(run.values or run.settings for run in runs):
         problem = "holds no runs" if on_server or path.exists() else "no such file or folder"
         raise UserError(f"{path}: {problem}; give runs of {KINDS}")
@@ -409,7 +409,7 @@ def read_sources(
 ) -> tuple[list[Logged], list[str]]:
     """Read the finished runs of all sources, and notes. Raises UserError with all problems.
 
-    The names of runs and folders tell settings `name.model`, ...: by `pattern` of all, by OURS where a run has none.
+    Read settings `name.model`, ... from names of runs and folders: by `pattern` for all, by OURS for runs without.
     """
     names = [Path(source).resolve().name for source in sources]
     runs, problems, notes, seen = [], [], [], Counter[str]()
@@ -442,7 +442,7 @@ def read_sources(
 # ---- names
 
 
-NAMES = {  # of settings, exactly: the last part of a key, in lower case; the first that a run has counts
+NAMES = {  # exact names of settings: a key's last part, in lower case; the first that a run has counts
     "model": "model arch architecture model_name model_name_or_path _name_or_path model_type backbone"
     " network estimator params",
     "size": "train_size n_train num_train train_samples max_train_samples num_train_samples train_examples"
@@ -460,7 +460,7 @@ FREE = (  # settings in which runs of one model and size may differ, as in their
 )
 FREE = (*NAMES["seed"], *FREE.split())
 STATES, UNFINISHED = ("status", "State"), ("running", "scheduled", "failed", "killed", "crashed")  # of MLflow, W&B
-# names of one measure joined by spaces, the first measure that is there is compared: shares, what rises, what falls
+# names of one measure, joined by spaces; compare the first measure that runs have: shares, rising, falling
 SHARES = (
     *("accuracy acc acc1 acc@1 top1 top_1 top1_acc top1_accuracy prec1", "balanced_accuracy bacc", "exact_match em"),
     *("map", "f1 f1_macro macro_f1", "auc auroc roc_auc", "score scores", "iou miou", "dice", "precision", "recall"),
@@ -475,19 +475,19 @@ SPLITS = {name: place for place, names in enumerate(SPLITS) for name in names.sp
 ENDS = ("epoch", "step", "best", "final", "last", "max", "min")
 LOGGED = re.compile(
     r"(metrics|summary)[./]|(train|val|valid|validation|eval|test)/", re.I
-)  # before results, not settings
+)  # prefixes of results, not of settings
 OF_STUDY = ("model", "data", "train_size", "seed", "budget")
 WEIGHED = affecting(WEIGHTS)
 
 
 def tail(key: str) -> str:
-    """Return the last part of a key in lower case; of `model.name` model."""
+    """Return the last part of a key in lower case; `model` for `model.name`."""
     parts = re.split(r"[./]", key.strip().lower().replace(" ", "_").replace("-", "_"))
     return parts[-2] if len(parts) > 1 and parts[-1] == "name" else parts[-1]
 
 
 def describe_metric(key: str) -> tuple[int, int | None]:
-    """Describe a logged number by its exact name: the place of its split, that of its measure or None.
+    """Split a logged number's exact name: return the place of its split, and of its measure (None if unknown).
 
     `eval/top1`, `val_acc_epoch` and `Test Accuracy` are a split and a measure; mmengine's `accuracy/top1` is validated.
     """

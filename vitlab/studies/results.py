@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FEW_DEGREES = 2  # of freedom: a spread known with fewer may be small by chance
-MARGIN = 1.0  # points, percent of a relative metric: models whose difference surely is within it are level
+MARGIN = 1.0  # points (percent of a relative metric): models that surely differ by less are level
 FAMILY_NAMES = {
     "vit": "ViT",
     "resnet": "ResNet",
@@ -72,9 +72,9 @@ LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdi
 
 
 class Cell(NamedTuple):
-    """The runs of a model at a size; `std` over seeds is None below two, `interval` a 95% interval of the mean.
+    """The runs of a model at a size. std: over seeds, None below two. interval: 95% interval of the mean.
 
-    The interval is over seeds and, where all seeds have the same, over test items; in `Metric.compared`.
+    The interval covers other seeds and, if all seeds share test items, other items; its unit is `Metric.compared`.
     """
 
     mean: float
@@ -84,8 +84,8 @@ class Cell(NamedTuple):
     chance: float | None  # the accuracy of always choosing the largest class
     beats_chance: bool  # True where chance is not known
     validation: float | None  # the mean metric on validation items
-    undertrained: bool  # the middle one of its runs
-    spread: Spread | None  # over seeds, in `Metric.compared`, moderated by that of the model's other sizes
+    undertrained: bool  # the median of its runs
+    spread: Spread | None  # over seeds, in `Metric.compared`, moderated by the model's other sizes
 
 
 class Gap(NamedTuple):
@@ -101,9 +101,9 @@ class Gap(NamedTuple):
 class Results:
     """A study: its tables, its configuration and the files of each run (`run_files`, by the run's name).
 
-    `rows` are what is compared: of each model, size and seed the best of its trials, or the run; `all_rows` every run.
-    `luck` has by model and size what other trials from the same ranges would change, in `Metric.compared` (DRAWS,).
-    `alpha` multiplies what intervals leave out, because the study was looked at several times.
+    rows: the runs to compare, of each model, size and seed the best trial or the run; all_rows: every run.
+    luck: by model and size, the effect of other trials from the same ranges, in `Metric.compared` (DRAWS,).
+    alpha: multiplies the share that intervals leave out, because the study was looked at several times.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Results:
     def cells(self) -> "pd.DataFrame":
         """The table `model, family, train_size, mean, std, low, high, n, undertrained, chance, beats_chance, ...`.
 
-        low and high are the 95% interval of the mean, NaN where nothing tells it. The last column is `validation`, the
+        low and high are the 95% interval of the mean, NaN if unknown. The last column is `validation`, the
         mean on validation items.
         """
         rows = []
@@ -167,7 +167,7 @@ class Results:
 
     @cached_property
     def effort(self) -> "pd.DataFrame":
-        """The table `steps, FLOPs, hours, trials` by model, of all its runs, without what they share with others."""
+        """The table `steps, FLOPs, hours, trials` by model: totals of its runs, without steps shared with others."""
         runs = self.runs.reindex(columns=["model", "steps", "train_flops", "wall_s", "shared_steps"])
         own = 1 - (runs.pop("shared_steps") / runs.steps).fillna(0)
         runs = runs.assign(steps=runs.steps * own, train_flops=runs.train_flops * own).groupby("model").sum()
@@ -185,7 +185,7 @@ class Results:
 
     @cached_property
     def best_of(self) -> "pd.DataFrame":
-        """The table `trials` and the columns of `cells`: what the best of 1, 2, ... trials is expected to reach."""
+        """The table `trials` and the columns of `cells`: expected results of the best of 1, 2, ... trials."""
         found = {count: self.expect_best(count).cells.to_dict("records") for count in range(1, self.trials + 1)}
         return frame([{"trials": count, **cell} for count, cells in found.items() for cell in cells])
 
@@ -251,7 +251,7 @@ class Results:
         return found
 
     def expect_best(self, count: int) -> "Results":
-        """Expect what the best of `count` trials reaches: each row is the mean over all choices of as many."""
+        """Compute the expected results of the best of `count` trials: each row is the mean over all such choices."""
         rows, outcomes, metric = [], {}, self.metric
         for trials in group_trials(self.all_rows).values():
             ranked = rank_trials(trials, metric)
@@ -318,7 +318,7 @@ class Results:
         items = [*self.values_of(rows).values()]
         whole = len({np.shape(value) for value in items}) > 1 or np.ndim(items[0]) == 0
         table = np.array(self.compared(rows) if whole else items)
-        known = self.floor_spread(spread, rows) if whole else spread  # items of their own tell more than a binomial
+        known = self.floor_spread(spread, rows) if whole else spread  # kept items tell more than a binomial
         interval = estimate_mean(table, known, self.overlap(rows), self.floor(rows))
         luck = self.luck.get((rows[0]["model"], rows[0]["train_size"]), np.zeros(1))
         interval = add_variance(interval, float(luck.var()), self.trials - 1)
@@ -352,7 +352,7 @@ class Results:
         gap = paired_difference(*map(self.values_of, rows), spreads, self.overlap(fewer), self.floor(fewer))
         luck = [self.luck[model, size] for model in pair if (model, size) in self.luck]
         gap = add_variance(gap, float(sum(one.var() for one in luck)), self.trials - 1)
-        # who is best of several is told from each other one
+        # the best of several is compared with each other one
         gap = replace(gap, comparisons=(sum(size in of for of in self.by_model.values()) - 1) / self.alpha)
         verdict = UNDECIDED
         if not any(cell.beats_chance for cell in cells.values()):
@@ -389,15 +389,15 @@ class Results:
     def overlap(self, rows: Sequence[Mapping[str, Any]]) -> float:
         """Compute the correction for resampled test sets: test / train size; 0 where all seeds share one test set.
 
-        Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9. The largest training set is
-        nearly all that is not tested.
+        Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9. The largest training set stands
+        for all untested items.
         """
         if rows[0].get("holdout") is None:
             return 0.0
         return rows[0]["test_items"] / max(row["train_items"] for row in self.rows)
 
     def floor_spread(self, spread: Spread | None, rows: Sequence[Mapping[str, Any]]) -> Spread | None:
-        """Raise a spread that few runs tell to at least the test items' binomial one: seeds may agree by rounding."""
+        """Raise a spread of few runs to at least the test items' binomial spread: seeds may agree by rounding."""
         tested = smallest_tested(rows)
         if spread is None and len(rows) > 1:
             spread = Spread(float(np.std(self.compared(rows), ddof=1)), len(rows) - 1)
@@ -407,7 +407,7 @@ class Results:
         return Spread(max(spread.std, math.sqrt(share * (1 - share) / tested)), spread.degrees)
 
     def floor(self, rows: Sequence[Mapping[str, Any]]) -> float:
-        """Compute an interval's least half-width, which n items without a mistake leave open (the rule of three)."""
+        """Compute an interval's least half-width: n items without a mistake leave 3 / n open (the rule of three)."""
         tested = smallest_tested(rows)
         if not self.metric.percent or not tested:
             return 0.0
@@ -420,8 +420,8 @@ class Results:
     def contenders(self) -> dict[str, dict[int, str]]:
         """Name -> training-set size -> model: the best model of each family, or each model if there is one family.
 
-        The best is best on validation items, so that its test result is not the luckiest of several; where the runs
-        did not keep these, it is best on test items, and `chosen_on_test` says so.
+        Choose the best on validation items, so that its test result is not the luckiest of several. If the runs kept no
+        validation results, choose on test items; `chosen_on_test` says so.
         """
         family_of = self.families
         if not self.by_family:
@@ -491,7 +491,7 @@ class Results:
     def list_generated(self, count: int) -> list[dict[str, Any]]:
         """List `{"source", "reference", "by"}` of some test items, evenly spread over them.
 
-        `by` has what each model, trained on most data, generates with its first seed. Empty where none generates any.
+        by: each model's text, from its first seed on most data. Return [] if no model generates texts.
         """
         largest = max((row["train_size"] for row in self.rows), default=0)
         first: dict[str, str] = {}
@@ -524,7 +524,7 @@ def smallest_tested(rows: Iterable[Mapping[str, Any]]) -> float | None:
 def load_results(folder: str | Path, alpha: float | None = None) -> Results:
     """Read a study's results and write nothing; the default alpha is that of its last look.
 
-    The runs' folders are the truth, results.csv is not read. Warns of damaged results; raises UserError for a folder
+    Read the runs' folders, not results.csv. Warns of damaged results; raises UserError for a folder
     that is not a study.
     """
     files = StudyFiles(folder)
@@ -537,7 +537,7 @@ def load_results(folder: str | Path, alpha: float | None = None) -> Results:
 
 
 def load_runs(folder: str | Path) -> Results:
-    """Load a study, or as one without files the runs of `vitlab train` in a folder. Raises UserError."""
+    """Load a study, or the runs of `vitlab train` in a folder as a study without files. Raises UserError."""
     folder = Path(folder)
     runs = [folder] if (folder / "result.json").is_file() else sorted(p.parent for p in folder.glob("*/result.json"))
     if StudyFiles(folder).config_path.exists() or not runs:
@@ -616,8 +616,8 @@ class RunResults:
         """Load attention over B images, without keeping it; None where the analysis attention_maps did not run.
 
         `maps` (B, L, H, gy, gx) and `rollout` (B, L, gy, gx) are float32 shares in 0..1, of L layers, H heads, gy x gx
-        patches. `pictures` are uint8 (B, C, Y, X), `names` their classes. `class_token`: whether it is the class
-        token's attention, rather than the mean of the patches'.
+        patches. `pictures` are uint8 (B, C, Y, X), `names` their classes. `class_token`: True for the class token's
+        attention, False for the mean of the patches'.
         """
         path = self.find_file(f"{MAPS}.npz")
         if path is None:

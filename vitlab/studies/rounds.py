@@ -1,11 +1,11 @@
-"""Rounds that plan more runs of a study from its finished ones: until means are sure, or until a time is spent.
+"""Plan more runs of a study in rounds, from its finished runs: until means are sure, or until a time is spent.
 
-`--until`: a cell, variant x size, needs more seeds while the 95% interval of its mean over seeds, on this test set, is
-wider than asked for, whether or not a comparison comes out significant: stopping at significance would find differences
-that are not there. What a round adds follows from the results before it alone: a command repeats its rounds.
+`--until`: add seeds to a cell, variant x size, while the 95% interval of its mean over seeds, on this test set, is
+wider than asked for, even if a comparison is significant: stopping at significance would find differences that are not
+there. A round depends only on the results before it, so a command repeats its rounds.
 
-`--spend`: rounds add a seed of every size at a time, until a question is decided or the time is over. A study that
-stops where it is satisfied makes its claims at the looks of a group sequential test (O'Brien and Fleming, 1979).
+`--spend`: add a seed of every size at a time, until a question is decided or the time is over. Such a study stops when
+satisfied, so it makes its claims at the looks of a group sequential test (O'Brien and Fleming, 1979).
 """
 
 import math
@@ -32,7 +32,7 @@ MOST_SEEDS = 1000  # of a cell
 
 @dataclass(frozen=True)
 class Target:
-    """The precision to reach: `points`, an interval's largest half-width (some in percent); `max_runs`, of all runs."""
+    """The precision to reach. points: an interval's largest half-width (some in percent). max_runs: of all runs."""
 
     points: float
     max_runs: int | None = None
@@ -44,7 +44,7 @@ class Target:
 
 
 class WideCell(NamedTuple):
-    """A cell whose mean is less sure than asked for, and the runs that would make it so."""
+    """A cell whose interval is too wide, and the runs that would narrow it enough."""
 
     name: str
     half_width: float  # of the 95% interval, in `Metric.compared`; infinite with one seed and no spread to borrow
@@ -55,19 +55,19 @@ class WideCell(NamedTuple):
 def plan_round(
     rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()
 ) -> tuple[list[RunKey], str]:
-    """Plan the runs that the next round adds to the finished ones, none where it stops; return them and a text.
+    """Plan the runs of the next round, [] to stop; return them and a text.
 
-    `stopped` are cells, (variant, size), that get no more; a cell without a result gets none, and is named.
-    A cell lacks as many seeds as would do if its spread, moderated by that of the variant's other sizes, stayed; at
-    most as many again as it has, for the spread is a guess.
+    stopped: cells, (variant, size), that get no more seeds. A cell without a result gets none, and is named. Other
+    cells get the seeds that suffice if their spread, moderated by the variant's other sizes, stays the same; at most as
+    many again as they have, because the spread is a guess.
     """
-    # over seeds alone, on this test set: neither items nor the overlap of test sets become fewer with more seeds
+    # over seeds alone, on this test set: more seeds reduce neither the items' share nor the overlap of test sets
     results = Results([{**row, "holdout": None} for row in rows], outcomes={})
     metric, wide = results.metric, {}
     until = target.points * metric.point
     cells = {(variant, size): cell for variant, of in results.by_model.items() for size, cell in of.items()}
     trained: dict[tuple[str, int], set[int]] = {cell: set() for cell in sorted(stopped)}  # also seeds without a result
-    trials: dict[str, dict[str, None]] = {}  # of a variant, or its own name
+    trials: dict[str, dict[str, None]] = {}  # names of a variant's trials, or its own name
     for row in rows:
         trials.setdefault(row["model"], {})[name_trial(row["model"], row.get("trial"))] = None
         trained.setdefault((row["model"], row["train_size"]), set()).add(row["seed"])
@@ -79,7 +79,7 @@ def plan_round(
             widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(count + n) for n in more]
             width, missing = widths[0], next((n for n in more if widths[n] <= until), len(more))
             text = f"± {metric.width(width)} over {plural(count, 'seed')}"
-        if missing:  # the smallest seeds that it lacks: so the runs of several models are pairs
+        if missing:  # take the smallest missing seeds, so that runs of several models pair up
             lacking = islice((seed for seed in range(MOST_SEEDS) if seed not in seeds), missing)
             name = f"{variant} at {whole(size)}"
             runs = [(trial, size, seed) for seed in lacking for trial in trials[variant]]
@@ -108,7 +108,7 @@ def plan_round(
     else:
         text = f"--max-runs {target.max_runs} is reached; wider than {aim} is {of_open}."
     text += f" Without a result in {metric.name}: {unknown}." if cells and unknown else ""
-    # how wide the test set itself leaves an accuracy
+    # add the uncertainty of an accuracy from the test set itself
     tested = [(metric.value(row), row.get("test_items") or 0) for row in rows if metric.percent]
     tested = [(value, items) for value, items in tested if value is not None and items > 1]
     if tested:
@@ -121,9 +121,9 @@ def plan_round(
 
 # ---- a time to spend
 
-FIFTH = 0.2  # of the time: how often a study looks whether its question is decided, and what a round takes
-NOW = 2 / 3  # of the error that is left: what one `--spend` may use; the rest is for a later one
-OF_LOOKS = 1.05  # of the bound of one look: what five looks cost, by O'Brien and Fleming
+FIFTH = 0.2  # share of the time between looks at the question, and of one round
+NOW = 2 / 3  # share of the remaining error that one `--spend` may use; later ones use the rest
+OF_LOOKS = 1.05  # times the bound of one look: five looks need this much more, by O'Brien and Fleming
 FINISH = 5.0  # seconds for the report
 TWICE = math.log(2)  # the widest interval of a decided crossover, in its logarithm
 KINDS = ("crossover", "leader@N")
@@ -131,7 +131,7 @@ KINDS = ("crossover", "leader@N")
 
 @dataclass(frozen=True)
 class Question:
-    """What to find out in so many seconds: where two models cross or, with a size, who leads there."""
+    """A question to answer in `seconds`: where two models cross or, with a size, which model leads there."""
 
     size: int | None = None
     seconds: float = math.inf
@@ -153,7 +153,7 @@ class Question:
 
 
 class Answer(NamedTuple):
-    """What the finished runs say: a sentence, whether it decides the question, the models that need no more runs."""
+    """The finished runs' answer: a sentence, whether it decides the question, the models that need no more runs."""
 
     text: str
     decided: bool = False
@@ -161,9 +161,9 @@ class Answer(NamedTuple):
 
 
 def charge_looks(share: float, stage: int = 0) -> float:
-    """Compute by how much claims leave out less after a share of the time, in the first, second, ... `--spend`.
+    """Compute the factor by which claims leave out less after a share of the time, in the first, second, ... `--spend`.
 
-    Each may use two thirds of the error that those before it left. After a share t a claim asks for z / sqrt(t).
+    Each `--spend` may use two thirds of the error that earlier ones left. After a share t a claim needs z / sqrt(t).
     """
     left_out = (1 - CONFIDENCE) * NOW * (1 - NOW) ** stage
     bound = OF_LOOKS * NormalDist().inv_cdf(1 - left_out / 2) / math.sqrt(max(share, 0.01))
@@ -205,7 +205,7 @@ def estimate_seconds(
 ) -> dict[tuple[str, int], float]:
     """Estimate the seconds of a run of each (trial, size) with so many steps.
 
-    The pace is that of the model's finished runs of the nearest size; a model without any has 0 seconds.
+    Use the pace of the model's finished runs of the nearest size; a model without any gets 0 seconds.
     """
     paces: dict[str, dict[int, list[float]]] = {}
     for row in rows:
@@ -228,9 +228,9 @@ def plan_seeds(
 ) -> list[RunKey]:
     """Plan the next runs of every (trial, size): a seed of every size at a time, until the next look.
 
-    Where smaller sizes cost less they get more seeds: the next seed goes where it lowers the variance of a mean most
-    per second, if all sizes spread alike. The study's own seeds come first. Leaves out a size whose runs would not end
-    in the seconds left.
+    Give cheaper small sizes more seeds: the next seed goes where it lowers the variance of a mean most per second, if
+    all sizes spread alike. Use the study's own seeds first. Leave out a size whose runs would not end in the seconds
+    left.
     """
     seeds, runs, sizes = [*dict.fromkeys([*seeds, *range(MOST_SEEDS)])], list[RunKey](), {size for _, size in seconds}
     cost = {size: sum(one for (_, of), one in seconds.items() if of == size) for size in sorted(sizes)}
@@ -254,9 +254,9 @@ def describe_runs(runs: Sequence[RunKey], seconds: Mapping[tuple[str, int], floa
 
 
 class Spending:
-    """The time of a `--spend`, kept with its rounds in the study's folder: a command that was killed goes on with it.
+    """The time of a `--spend` and its rounds, kept in the study's folder so that a killed command can go on.
 
-    One that has ended is followed by another, which adds its time.
+    After a `--spend` has ended, a further one adds its time.
     """
 
     def __init__(self, files: StudyFiles, question: Question, began: float):
@@ -266,7 +266,7 @@ class Spending:
         self.stage = self.stages[-1]
         self.stage |= {"find": str(question), "seconds": question.seconds}
         self.before, self.overhead, self.expected = self.stage["spent"], 0.0, math.inf
-        if self.stage["rounds"]:  # the round in which it was killed took at least until its last result
+        if self.stage["rounds"]:  # a killed round took at least until its last result
             paths = [files.run(name_run(*run)).result_path for run in self.stage["rounds"][-1]["runs"]]
             ends = [path.stat().st_mtime - files.spent_path.stat().st_mtime for path in paths if path.exists()]
             self.before += max([0.0, *ends])
@@ -284,10 +284,10 @@ class Spending:
         jobs: int,
         stopped: Collection[tuple[str, int]] = (),
     ) -> tuple[list[RunKey], str]:
-        """Plan the next round, none where the question is decided or the time is spent; return its runs and a text.
+        """Plan the next round, [] once the question is decided or the time is spent; return its runs and a text.
 
-        `steps` are those of a run of every (trial, size), the smallest sizes first; `stopped` cells, (model, size), get
-        no more seeds, nor does a model that another one leads clearly.
+        steps: of a run of each (trial, size), the smallest sizes first. stopped: cells, (model, size), without more
+        seeds. A model whose comparison is decided gets no more seeds either.
         """
         stage, total, now = self.stage, self.stage["seconds"], self.before + time.perf_counter() - self.began
         self.overhead = max(self.overhead, now - stage["spent"] - self.expected)  # of starting workers, and the like

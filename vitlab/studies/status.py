@@ -1,4 +1,4 @@
-"""The status of a study, from its files alone: the state of each run, the time left, a table. Imports no torch."""
+"""Read a study's status from its files alone: the state of each run, the time left, a table. Imports no torch."""
 
 import heapq
 import io
@@ -27,7 +27,7 @@ from vitlab.training.files import Progress, RunFiles
 
 State = Literal["running", "failed", "waiting", "finished"]
 COUNTED: tuple[State, ...] = ("finished", "failed", "running", "waiting")
-SHOWN: tuple[State, ...] = ("running", "failed", "waiting", "finished")  # first in a table that has no room for all
+SHOWN: tuple[State, ...] = ("running", "failed", "waiting", "finished")  # in this order in a table without room for all
 PLAIN_EVERY = 20.0  # seconds between lines without a terminal
 
 
@@ -53,7 +53,7 @@ class StudyStatus:
     """All runs that were ever asked for, in the order of the study."""
 
     runs: list[RunState]
-    workers: int = 0  # that were at work a moment ago
+    workers: int = 0  # workers at work a moment ago
     compared_by: str | None = None  # task.metric of the study
 
     def of_state(self, *states: str) -> list[RunState]:
@@ -67,7 +67,7 @@ class StudyStatus:
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds until every run has ended, if as many train at a time as now; None where nothing tells."""
+        """The seconds until every run has ended, if as many train at a time as now; None if unknown."""
         left = {run.run: self.estimate_left(run) for run in self.of_state("running", "waiting")}
         running = self.of_state("running")
         if not running or None in left.values():
@@ -78,7 +78,7 @@ class StudyStatus:
         return pack([left[run.run] for run in waiting], free)
 
     def estimate_left(self, run: RunState) -> float | None:
-        """Estimate the rest of a run: its own estimate, else the mean time of the finished runs most like it."""
+        """Estimate a run's seconds left: its own estimate, else the mean time of the finished runs most like it."""
         progress = run.progress
         if progress and run.state == "running" and progress.seconds_left is not None:
             return progress.seconds_left
@@ -130,14 +130,14 @@ def pack(runs: Sequence[float], free: Sequence[float]) -> float:
 class StatusReader:
     """Reads a study's folder again and again; reads the result of a finished run once.
 
-    With `variants`, the resolved configuration of each, a run that lacks analyses or probes of it has not finished,
-    unless they have failed.
+    Given `variants`, the resolved configuration of each, count a run that lacks analyses or probes as unfinished,
+    unless these have failed.
     """
 
     def __init__(self, files: StudyFiles, variants: Mapping[str, Mapping[str, Any]] | None = None):
         self.files, self.variants = files, variants or {}
         self.finished: dict[str, tuple[Any, RunState]] = {}
-        self.working = 0  # at the last look: between two runs a worker is not seen
+        self.working = 0  # at the last look: a worker between two runs is invisible
 
     def read(self) -> StudyStatus:
         """Read the state of the study. Raises UserError for a folder that is not a study."""
@@ -154,12 +154,12 @@ class StatusReader:
         if stamp is not None and stamp == known:
             return finished
         claim = read_claim(files.folder)
-        # the process of a claim seems to live, by one look; it may add analyses to a finished run
+        # by one look the claim's process seems alive; it may add analyses to a finished run
         if claim and not claim.is_dead and (claim.is_here or claim.age <= DEAD_AFTER):
             return RunState(name, variant, size, "running", read_progress(files), claim)
         result, damage = files.read_result()
         asked, error = self.variants.get(variant), files.error()
-        # without `asked` nothing is missing of a result, which was read just now
+        # without `asked` a result lacks nothing
         missing = list_missing(files, asked) if asked and result is not None else []
         if result is not None and (not missing or (error is not None and "training" not in missing)):
             self.finished[name] = stamp, RunState(name, variant, size, "finished", result=result)
@@ -185,7 +185,7 @@ def make_table(status: StudyStatus, console: Console, runs: Sequence[RunState], 
     """Make a table with a line for each run: its progress, its metric or its error; with `where` its host."""
     metric, bars = status.metric, console.is_terminal and not where
     table = Table(box=None, pad_edge=False, show_header=bool(runs))
-    # room first for what names a run and says how it goes; a bar or an error takes what is left
+    # a run's name and numbers get room first; a bar or an error takes the rest
     name = min(max((len(run.run) for run in runs), default=3), 36)
     rest = max(10, console.width - name - max(8, len(metric.name)) - 18)
     table.add_column("run", no_wrap=True, width=name if bars else None)
@@ -217,7 +217,7 @@ def make_table(status: StudyStatus, console: Console, runs: Sequence[RunState], 
 
 
 def make_board(status: StudyStatus, console: Console, room: int) -> Table:
-    """Make a table of the study's state and its runs; where there is no room for all, running and failed ones first."""
+    """Make a table of the study's state and its runs; without room for all, show running and failed runs first."""
     runs = sorted(status.runs, key=lambda run: SHOWN.index(run.state))
     shown = status.runs if len(runs) <= room else runs[: room - 1]
     table = make_table(status, console, shown)
@@ -235,7 +235,7 @@ def write_board(status: StudyStatus, room: int = 30) -> str:
 
 
 class Display:
-    """Shows a study that runs, on stderr: a table redrawn in place, or in a log a line for each run that ends."""
+    """Shows a running study on stderr: redraws a table in place, or in a log prints a line for each run that ends."""
 
     def __init__(self, console: Console):
         self.console, self.status, self.last = console, StudyStatus([]), time.monotonic()
@@ -254,7 +254,7 @@ class Display:
         return make_board(self.status, self.console, max(3, self.console.height - 4))
 
     def show(self, status: StudyStatus) -> bool:
-        """Show the state that was just read; return whether a run has ended since the last one."""
+        """Show a newly read state; return whether a run has ended since the last state."""
         first, self.status = not self.status.runs, status
         ended = {run.run: run.state for run in status.of_state("finished", "failed")}
         new = [run for run in status.runs if run.run in ended and run.run not in self.ended]

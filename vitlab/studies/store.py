@@ -20,8 +20,8 @@ from vitlab.training.files import COLUMNS, RunFiles, refuse_changes, refuse_fold
 
 
 Row = dict[str, Any]
-LOOSE = 0.3  # loss on training items over loss on validation items, above which a run is undertrained
-RISE = 1.01  # a validation loss that ends by more than this factor above its lowest is past its minimum
+LOOSE = 0.3  # training loss / validation loss: a run above this ratio is undertrained
+RISE = 1.01  # a validation loss that ends above its lowest by more than this factor is past its minimum
 # recipes that the rule was not tried on
 OTHERWISE = ("mixup", "cutmix", "class_weights", "freeze", "ema", "average", "cooldown")
 
@@ -40,7 +40,7 @@ def is_undertrained(run: RunFiles, result: Mapping[str, Any]) -> bool:
     smoothing, classes = recipe.get("label_smoothing") or 0.0, len(result.get("by_class") or ())
     of_memory = kinds[0] == "classification" and kinds[1] != "color_histogram"  # it can learn its items by heart
     adapted = (recipe.get("lora") or {}).get("rank") or any(recipe.get(key) for key in OTHERWISE)
-    adapted = adapted or (config.get("data") or {}).get("label_noise")  # its own labels, unlike new ones, are wrong
+    adapted = adapted or (config.get("data") or {}).get("label_noise")  # training labels, unlike new ones, are wrong
     if not of_memory or adapted or (smoothing and not classes):
         return False
     least = -math.log(1 - smoothing + smoothing / classes) if smoothing else 0.0  # of a model that fits smoothed labels
@@ -56,7 +56,7 @@ def is_undertrained(run: RunFiles, result: Mapping[str, Any]) -> bool:
 
 
 RunKey = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
-FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that no two texts become the same
+FORMULA = re.compile(r"'*[=+\-@\t\r]")  # with apostrophes, so that no two texts become the same
 
 
 class StudyFiles:
@@ -72,10 +72,10 @@ class StudyFiles:
         self.report_path = self.folder / "report.html"
         self.figures = self.folder / "figures"
         self.subsets = self.folder / "subsets"
-        # what files held, with their stamps: a study that runs asks again for each run that ends
+        # cached contents of files, with their stamps: a running study asks again whenever a run ends
         self._config: tuple[Any, dict[str, Any]] = (None, {})
         self._rows: dict[str, tuple[Any, Row | None]] = {}
-        self.damaged: dict[str, str] = {}  # what is wrong with a run's result, empty for most; see `finished_rows`
+        self.damaged: dict[str, str] = {}  # by run: the damage to its result, "" if none; see `finished_rows`
 
     def refuse(self, config: StudyConfig) -> None:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
@@ -92,7 +92,7 @@ class StudyFiles:
             raise UserError(f"{self.folder}: not a study, it holds no study.yaml; {hint}")
         if stamp != self._config[0]:
             config = read_config(StudyConfig, self.config_path, without=["executor"])
-            self._config, self._rows = (stamp, config), {}  # what it varies are columns of the rows
+            self._config, self._rows = (stamp, config), {}  # rows have a column for each key that the study varies
         return self._config[1]
 
     def write_config(self, config: dict[str, Any]) -> None:
@@ -106,13 +106,13 @@ class StudyFiles:
         return read_json(self.runs_path, lambda found: [(variant, size, seed) for variant, size, seed in found]) or []
 
     def spent(self) -> list[dict[str, Any]]:
-        """Read the times that were spent here, each with its rounds: see `vitlab.studies.rounds`. Raises UserError."""
+        """Read the study's spent times, each with its rounds: see `vitlab.studies.rounds`. Raises UserError."""
         return read_json(self.spent_path, lambda found: [dict(one) for one in found]) or []
 
     def add_start(self, config: dict[str, Any], keys: Iterable[RunKey]) -> dict[str, Any]:
-        """Write what a start asks for, beside the earlier starts' runs: study.yaml and the list of runs.
+        """Add a start's configuration and runs to study.yaml and runs.json, beside those of earlier starts.
 
-        Returns the configuration with the models, axes, sizes and seeds of all starts.
+        Return the configuration with the models, axes, sizes and seeds of all starts.
         """
         old = self.config() if self.config_path.is_file() else {}
         keys = list(dict.fromkeys([*(self.run_keys() if old else []), *keys]))
@@ -128,14 +128,14 @@ class StudyFiles:
     def start_folder(self) -> Path:
         """Return the folder where the study was started: relative paths in its configurations start there.
 
-        Returns the parent of the study's folder if that is not known, or gone. Raises UserError.
+        Return the parent of the study's folder if the start's folder is unknown or gone. Raises UserError.
         """
         here = self.folder.resolve()
         folder = (here / (read_json(self.start_path, lambda found: str(found["folder"])) or "..")).resolve()
         return folder if folder.is_dir() else here.parent
 
     def path_from_start(self, run: str = "") -> str:
-        """Return the study's folder, or a run's, as it is written on a command line in `start_folder`."""
+        """Return the path of the study, or of one of its runs, relative to `start_folder`, for command lines."""
         return os.path.relpath(self.folder.resolve() / run, self.start_folder())
 
     def run(self, name: str) -> RunFiles:
@@ -150,9 +150,9 @@ class StudyFiles:
         write_text(self.results_path, "".join(lines))
 
     def finished_rows(self) -> list[Row]:
-        """List the row of every finished run from its result.json, by model, size, seed and trial.
+        """List a row per finished run from its result.json, sorted by model, size, seed and trial.
 
-        A result that is damaged has no row, but a line in `damaged`. Raises UserError.
+        A damaged result has no row, but a line in `damaged`. Raises UserError.
         """
         study, rows = self.config(), {}
         for entry in os.scandir(self.folder):
@@ -162,7 +162,7 @@ class StudyFiles:
             if stamp is not None and (row := self._rows[entry.name][1]):
                 rows[entry.name] = row
         copies = {name for name, row in rows.items() if row["run"] != name and row["run"] in rows}
-        # a copy of a run that is here too is left out, for one seed must not count twice; one renamed is a run
+        # leave out a copy of a run that is here too: a seed must not count twice; a renamed run stays
         rows = [{**row, "run": name} for name, row in rows.items() if name not in copies]
         variants = dict.fromkeys(key[0].partition(TRIAL)[0] for key in self.run_keys())
         places = {variant: place for place, variant in enumerate(variants)}
@@ -170,7 +170,7 @@ class StudyFiles:
         return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"], row.get("trial") or 0))
 
     def read_row(self, study: dict[str, Any], run: RunFiles) -> Row | None:
-        """Read a finished run's row, under the name that it was trained as; None for a folder of something else."""
+        """Read a finished run's row, under the name it was trained with; None if the folder is no run of the study."""
         result, damage = run.read_result() if run.config_path.exists() else (None, "")
         self.damaged[run.folder.name] = damage
         if not result or result["study"] != study.get("name"):
@@ -178,19 +178,19 @@ class StudyFiles:
         columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in ("id", "finished_at")}
         columns |= {"metric": metric} if (metric := (study.get("task") or {}).get("metric")) else {}
         columns |= {"holdout": "repeated"} if (study.get("data") or {}).get("holdout") == "repeated" else {}
-        of_own_data = "@" not in str(metric)  # `fewshot_5@digits` is of others
+        of_own_data = "@" not in str(metric)  # `fewshot_5@digits` is on other data
         columns["undertrained"] = of_own_data and is_undertrained(run, result)
         keys = [key for key in list_varied_keys(study) if key not in columns]
         return round_numbers({**columns, **(read_varied(run.config(), keys) if keys else {})})
 
 
-LATER = ("analyses", "probes", "eval_on")  # keys whose entries a finished run may be given later
+LATER = ("analyses", "probes", "eval_on")  # a finished run may later get more entries of these keys
 
 
 def list_missing(run: RunFiles, config: Mapping[str, Any], data: str | None = None) -> list[str]:
-    """List what a run lacks of its resolved configuration: `training` (with its test), analyses, probes, other tests.
+    """List the parts of its configuration that a run lacks: `training` (with its test), analyses, probes, other tests.
 
-    Nothing is missing of a finished run. `data` is the hash of its data set; without it any result counts.
+    A complete run lacks nothing. `data` is the hash of its data set; without it any result counts.
     """
     result, asked = run.read_result()[0], [name for key in LATER for name in config.get(key, ())]
     is_other = result is None or (data and result.get("id") != identity(config, data))
@@ -203,7 +203,7 @@ def list_missing(run: RunFiles, config: Mapping[str, Any], data: str | None = No
 
 
 def summarize_error(error: BaseException) -> str:
-    """Return the first line of an error, with its type where the text alone does not explain it."""
+    """Return the first line of an error, with its type if the text alone does not explain the error."""
     text, kind = first_line(error), type(error).__name__
     return text if kind in ("UserError", "Diverged", "DeviceLost", text) else f"{kind}: {text}"
 

@@ -1,7 +1,7 @@
-"""A worker takes free runs of a study, one after another, until none is left: the same loop on any machine.
+"""Train the free runs of a study, one after another, until none is left: the same loop on any machine.
 
-It needs the study's folder alone. `study.yaml` and `runs.json` say which runs were asked for, each run's folder says
-what it still lacks, a claim there (vitlab/studies/claims.py) keeps other workers away, `log.txt` holds what it printed.
+A worker needs only the study's folder. `study.yaml` and `runs.json` list the runs, each run's folder shows its missing
+parts, a claim there (vitlab/studies/claims.py) keeps other workers away, `log.txt` holds the printed lines.
 """
 
 import contextlib
@@ -45,16 +45,16 @@ class Training:
     files: RunFiles
     config: dict[str, Any]  # resolved
     settled: Mapping[str, Any]  # the trainer's settings of its variant
-    shorter: Sequence[RunFiles] | None = None  # the runs whose first steps it shares; None: it has no cooldown
+    shorter: Sequence[RunFiles] | None = None  # runs whose first steps this run shares; None without a cooldown
 
     @property
     def trunks(self) -> list[str] | None:
-        """The folders of those that have kept the checkpoint where their cooldown began."""
+        """The folders of shorter runs that kept the checkpoint where their cooldown began."""
         return self.shorter and [str(files.folder) for files in self.shorter if files.trunk_path.is_file()]
 
     @property
     def waits(self) -> bool:
-        """Whether a run whose first steps it shares has not come to its cooldown, but will."""
+        """True if a run whose first steps this run shares has yet to reach its cooldown."""
         unsure = (files for files in self.shorter or () if not files.trunk_path.is_file())
         return any(not files.result_path.is_file() and not files.error_path.is_file() for files in unsure)
 
@@ -65,7 +65,7 @@ class Study:
     def __init__(self, folder: Path):
         self.files = StudyFiles(folder)
         self.config: dict[str, Any] = {}
-        self.ended: dict[str, Any] = {}  # the stamp of each run's result that lacks nothing
+        self.ended: dict[str, Any] = {}  # result stamps of complete runs
 
     def read(self) -> None:
         """Read the study again if it has changed. Raises UserError if it was deleted, or this host does not see it."""
@@ -82,8 +82,8 @@ class Study:
     def find_free(self, stop: Callable[[], bool]) -> Training | None:
         """Find the smallest run that lacks something, has not failed and has no other worker.
 
-        If there is none but a run of another host that gives no sign of life, wait: it is free once it is dead. Wait
-        too for runs whose first steps others share: to train these twice would not be sooner.
+        If only a silent run of another host is left, wait: the run is free once its process is dead. Wait too for runs
+        whose first steps others share: training these steps twice would save no time.
         """
         while True:
             self.read()
@@ -122,10 +122,10 @@ def work(
 ) -> None:
     """Train free runs of a study until none is left or `stop()`, asked at each step, is true.
 
-    `cores` are a run's cores, by default all of this machine; `observe` makes a run's observer (experiment.py), and
-    `tell` hears of each run that is taken. A run whose process has died is continued from its last checkpoint,
-    `executor.retries` times. Another error is written to error.json, and the run is left alone until the next start of
-    the study. Raises UserError if there is no study.
+    cores: of each run, by default all of this machine. observe: makes a run's observer (experiment.py). tell: hears of
+    each run taken. Continue a run whose process has died from its last checkpoint, `executor.retries` times. Write any
+    other error to error.json, and leave that run alone until the next start of the study. Raises UserError if there is
+    no study.
     """
     study = Study(Path(folder).absolute())
     study.files.config()
@@ -216,13 +216,13 @@ def run_rank(text: str, observer: Any) -> int:
 
 
 def follow(config: TrainConfig, folder: Path, launched: Launched, **options: Any) -> int:
-    """Run a rank but 0 in a folder that another process holds, with `run_experiment`'s options; give the exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # which reach all ranks, and rank 0 decides
+    """Run a rank other than 0 in a folder that rank 0 holds, with `run_experiment`'s options; return the exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # both reach all ranks; rank 0 decides
         signal.signal(number, signal.SIG_IGN)
     try:
         with join_ranks(launched) as ranks:
             run_experiment(config, Hold(folder), ranks=ranks, **options)
-    except (Diverged, Interrupted):  # all ranks have them, and rank 0 says so
+    except (Diverged, Interrupted):  # on all ranks; rank 0 reports them
         return 0
     except Exception as error:
         if isinstance(error, UserError) and launched.node == 0:  # rank 0 has it too
