@@ -1,18 +1,18 @@
 """vitlab: how transformers compare with the architectures they replaced, as the data grows.
 
-Models: `build_model` by name, `load_weights` into one, `export_weights` of one; `extract_features`, `attention_maps`
-and `attention_distance` look into it.
+Models: `build_model` builds by name, `load_weights` and `export_weights` read and write weights; `extract_features`,
+`attention_maps` and `attention_distance` look into a model.
 Parts for models of your own: `TransformerEncoder` and its `Block`, `ViT` on images, `TextEncoder` on tokens.
 Training: `TrainingModule` under Lightning's Trainer; `load_run` opens a finished run.
 Results: `load_results` of a study, `load_others` of other programs; `fit_scaling_law`, `crossover` and
 `data_multiplier` of any errors.
-`UserError` is what a mistake in an argument raises.
+Errors: a mistake in an argument raises `UserError`.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what `__getattr__` imports, for type checkers and editors
+if TYPE_CHECKING:  # type checkers and editors cannot see the imports of `__getattr__`
     from vitlab.analysis.capture import attention_maps as attention_maps
     from vitlab.analysis.heads import attention_distance as attention_distance
     from vitlab.config import UserError as UserError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # what `__getattr__` imports, for type checkers and editors
     from vitlab.training.load import load_weights as load_weights
     from vitlab.training.module import TrainingModule as TrainingModule
 
-_HOME = {  # name -> module; imported on first use, for most of them bring torch
+_HOME = {  # name -> module; imported on first use, because most modules import torch
     "build_model": "vitlab.models",
     "load_weights": "vitlab.training.load",
     "export_weights": "vitlab.models.export",
@@ -55,7 +55,7 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
 __all__ = sorted(_HOME)
 
 
-if not TYPE_CHECKING:  # which would take any name for right
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:

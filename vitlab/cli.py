@@ -46,7 +46,7 @@ Start with: vitlab scale            Options of a command: vitlab COMMAND --help"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code: 0 done, 2 wrong input, 1 anything else, 130 on Ctrl-C."""
+    """Run a command; return the exit code: 0 done, 2 wrong input, 1 other errors, 130 on Ctrl-C."""
     with shown_controls():
         return handle(list(sys.argv[1:] if argv is None else argv))
 
@@ -72,7 +72,7 @@ def handle(words: list[str]) -> int:
         return 1
     except Exception as error:
         code, text = 1, ""
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # no file has lost its content
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # old files are intact
             where = f"{error.filename}: " if error.filename else ""
             code, text = 2, f"{where}{error.strerror}; free some space, then run the same command again"
         print(f"vitlab: {printable(text or describe_unexpected(error, words))}", file=sys.stderr)
@@ -80,7 +80,7 @@ def handle(words: list[str]) -> int:
 
 
 def describe_unexpected(error: Exception, words: Sequence[str]) -> str:
-    """Describe an unforeseen error in a line; its traceback goes to a file, or to stderr with VITLAB_DEBUG=1."""
+    """Describe an unexpected error in a line; write its traceback to a file, or to stderr with VITLAB_DEBUG=1."""
     kind, message = type(error).__name__, first_line(error)
     line = message if message == kind else f"{kind}: {message}"
     text = "".join(traceback.format_exception(error))

@@ -1,4 +1,4 @@
-"""The console of Rich, and streams of a terminal that names and texts of users cannot steer."""
+"""Print to a terminal safely: control characters in users' names and texts are shown, not obeyed."""
 
 import contextlib
 import re
@@ -11,22 +11,22 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.table import Table
 
-# control characters but for the tab and the end of a line; line separators, embeddings, overrides and isolates of
-# bidirectional text; halves of surrogate pairs, as file names have that are not text
+# control characters other than tab and newline; line separators; embeddings, overrides and isolates of bidirectional
+# text; halves of surrogate pairs, which stand for undecodable bytes of file names
 STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 RETURNS_AROUND = re.compile(r"(\r*)(.*?)(\r*)", re.DOTALL)
 
 
 def show_controls(text: str) -> str:
-    """Replace control characters by their escapes, `\\u001b` for ESC. A JSON document keeps its meaning."""
+    """Replace control characters by their escapes, such as `\\u001b` for ESC. JSON keeps its meaning."""
     return STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class ShownControls:
-    """A text stream that shows control characters, in front of the stream of a terminal, a pipe or a file.
+    """Wrap a text stream (terminal, pipe or file) and escape control characters written to it.
 
-    Carriage returns around a text pass: progress bars of other libraries begin with them. A console of Rich writes to
-    `rich_proxied_file`, because its control sequences must pass; `Console` shows its texts' controls.
+    Carriage returns at either end of a text pass, because progress bars of other libraries begin with them. Rich
+    writes to `rich_proxied_file`, so its own control sequences pass; `Console` escapes the controls in Rich's texts.
     """
 
     def __init__(self, stream: IO[str]):
@@ -52,14 +52,14 @@ def unwrap(stream: IO[str]) -> IO[str]:
 
 @contextlib.contextmanager
 def shown_controls() -> Iterator[None]:
-    """Show the control characters of everything that the block prints on stdout and stderr."""
+    """Escape control characters in all output of the block on stdout and stderr."""
     out, err = (ShownControls(unwrap(stream)) for stream in (sys.stdout, sys.stderr))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
 
 
 def erase_line() -> None:
-    """Erase the line of a terminal that was printed last on stderr."""
+    """Erase the last line of the terminal, on stderr."""
     print("\r\x1b[2K", end="", file=unwrap(sys.stderr), flush=True)
 
 
@@ -67,9 +67,9 @@ UNLIMITED = 1000  # characters of a line
 
 
 class Console(console.Console):
-    """A Rich console that shows control characters of texts, and obeys control characters of styles, bars and tables.
+    """A Rich console that escapes control characters in texts but keeps those of Rich's styles, bars and tables.
 
-    A file or a pipe has no width that would cut a table.
+    Tables in a file or a pipe are not cut to a width.
     """
 
     def __init__(self, **options: Any):
@@ -90,7 +90,7 @@ class Console(console.Console):
 
     @property
     def file(self) -> IO[str]:
-        """The stream that it writes to, behind the one that shows control characters, also during a live table."""
+        """The stream behind ShownControls. Rich writes its own control sequences there, also during a live table."""
         return unwrap(super().file)
 
     @file.setter

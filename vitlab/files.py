@@ -1,4 +1,4 @@
-"""Files of this program: written so that a crash leaves the old one or the new one, never a part."""
+"""Read and write files. A crash during a write leaves the old file or the new file, never a part."""
 
 import contextlib
 import errno
@@ -13,8 +13,8 @@ from typing import IO, Any
 
 from vitlab.config.errors import UserError, first_line
 
-UNPACKED = 100  # times as long as its gzip file is a text at most: a bomb has a thousand times its length
-FORMATS = {  # by the first bytes of a file that is no text in UTF-8
+UNPACKED = 100  # largest ratio of text to gzip file: refuses zip bombs, which reach a ratio of 1000
+FORMATS = {  # first bytes of a file that is not UTF-8 text -> its format
     b"PK\3\4": "a zip archive, an Excel workbook (.xlsx) or a document",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook (.xls) or document",
     b"PAR1\x15": "a Parquet file, which data=huggingface data.dataset=parquet data.files=FILE reads",
@@ -27,8 +27,8 @@ FORMATS = {  # by the first bytes of a file that is no text in UTF-8
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a file that replaces `path` when the block ends without an error.
 
-    It is written beside the target (a rename is atomic only within a file system) and flushed to disk first. On a full
-    disk, the OSError names `path`.
+    The block writes a temporary file beside the target, because a rename is atomic only within a file system. The file
+    is flushed to disk before the rename. On a full disk, the OSError names `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,14 +44,14 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        cause = error if isinstance(error, OSError) else error.__context__  # torch ends its archive with another error
+        cause = error if isinstance(error, OSError) else error.__context__  # torch raises another error on close
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(cause.errno, cause.strerror, str(path)) from None
         raise
 
 
 def read_stamp(path: str | Path) -> tuple[int, int, int] | None:
-    """Return a stamp that changes when a file is written again: (time, inode, size); None if there is no file."""
+    """Return (time, inode, size), which changes when a file is written again; None if there is no file."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -70,9 +70,9 @@ def check_regular(path: str | Path, source: str) -> None:
 
 @contextlib.contextmanager
 def reading(source: str, advice: str) -> Iterator[None]:
-    """Turn whatever a library raises while it reads the user's file `source` into one line of a UserError.
+    """Turn any error of a library that reads the user's file `source` into a UserError of one line.
 
-    A panic of a library in Rust, such as tokenizers, is a BaseException.
+    Catches BaseException, too: libraries in Rust, such as tokenizers, raise one when they panic.
     """
     try:
         yield
@@ -83,9 +83,9 @@ def reading(source: str, advice: str) -> Iterator[None]:
 
 
 def read_utf8(path: Path, key: str) -> str:
-    """Read a user's text file, gzipped or not; drop a byte-order mark and end lines by a newline alone.
+    """Read a user's text file, gzipped or not, without its byte-order mark; line ends become newlines.
 
-    Raises UserError, which names the configuration's `key`, and the format or the first byte that is not UTF-8.
+    Raises UserError with the configuration's `key` and the file's format, or the first byte that is not UTF-8.
     """
     check_regular(path, f"{key}={path}")
     try:
@@ -123,7 +123,7 @@ def read_json(
 ) -> Any:
     """Read a JSON file of this program and pass its value through `parse`; return None if there is no file.
 
-    Raises UserError, with the advice, if it does not parse.
+    Raises UserError, with the advice, if the file does not parse.
     """
     path = Path(path)
     try:
@@ -139,15 +139,15 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def create_json(path: str | Path, value: Any) -> bool:
-    """Write a JSON file unless it exists; tell whether this call made it. Of several processes at once one succeeds.
+    """Write a JSON file unless it exists; return whether this call made the file. One of several processes succeeds.
 
-    A hard link is atomic on local and on network file systems; without hard links, a short file is made in place.
+    A hard link is atomic on local and network file systems. Without hard links, writes the short file in place.
     """
     temporary = f"{path}.{uuid.uuid4().hex}"
     write_json(temporary, value)
     try:
         os.link(temporary, path)
-    except FileExistsError:  # by this very call, where a network file system lost the answer to the first request
+    except FileExistsError:  # this call may have made the link: a network file system can lose the first answer
         return os.stat(temporary).st_nlink == 2
     except OSError:
         try:

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Format numbers, names and links for a person to read."""
 
 import math
 import re
@@ -12,7 +12,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 
 def finite(value: Any) -> float | None:
-    """Return the value as a float; None for anything but a finite number: None, NaN, infinity, a bool, text."""
+    """Return a finite number as a float; return None for NaN, infinity, a bool, text or None."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     return float(value) if math.isfinite(value) else None
@@ -25,13 +25,13 @@ def whole(value: Any) -> str:
 
 
 def amount(size: float) -> str:
-    """Format a size: `32,000`, `0.25`, `1e+18`; huge sizes, and small fractional ones, have four digits."""
+    """Format a size: `32,000`, `0.25`, `1e+18`; huge sizes and small fractions get four digits."""
     full = 1000 <= size < 1e12 or (size < 1000 and math.isclose(size, round(size), rel_tol=1e-9))
     return f"{size:,.0f}" if full else f"{size:,.4g}"
 
 
 def significant(value: Any, digits: int = 3) -> str:
-    """Format a number with so many significant digits: `0.412`, `12.3`, `1,230`."""
+    """Format a number with `digits` significant digits: `0.412`, `12.3`, `1,230`."""
     number = finite(value)
     if number is None:
         return DASH
@@ -72,25 +72,25 @@ def duration(seconds: Any) -> str:
 
 
 def plural(number: int, noun: str, many: str = "") -> str:
-    """Format a number of things: `1 run`, `12 runs`; give `many` for a plural without a mere s."""
+    """Format a number of things: `1 run`, `12 runs`; `many` is an irregular plural."""
     return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"
 
 
 def cut_names(names: Sequence[str], most: int, count: int | None = None) -> str:
-    """List the first `most` names and the number of further ones: `a, b and 3 more`. `count` names are there in all."""
+    """List the first `most` names and count the rest: `a, b and 3 more`. `count` is the number of all names."""
     left = (count or len(names)) - len(names[:most])
     return ", ".join(names[:most]) + (f" and {left:,} more" if left else "")
 
 
 def cut_lines(lines: Sequence[str], most: int, rest: str = "", start: str = "... ") -> list[str]:
-    """Return the first `most` lines, and a line `... and 3 more` if there are further ones."""
+    """Return the first `most` lines; count the rest in a line `... and 3 more`."""
     return [*lines[:most], *([f"{start}and {len(lines) - most:,} more{rest}"] if len(lines) > most else [])]
 
 
 def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
     """Round the floats of a result for writing: accuracy and error to six decimals, others to six significant digits.
 
-    Most are computed in float32, which has seven: 0.4425, not 0.4424999952316284.
+    Most floats come from float32, which has seven digits: 0.4425, not 0.4424999952316284.
     """
     floats = {key: value for key, value in result.items() if isinstance(value, float)}
     shares = {key: round(value, 6) for key, value in floats.items() if key in ("accuracy", "error")}
@@ -98,7 +98,7 @@ def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def link(*parts: str) -> str:
-    """Build an address relative to the study folder, quoted whole: no name can be read as a scheme or a query."""
+    """Build an address relative to the study folder; quoting keeps a name from acting as a scheme or a query."""
     return "/".join(quote(part, safe="") for path in parts for part in path.split("/") if part)
 
 
@@ -107,5 +107,5 @@ def folder_link(name: str) -> str:
 
 
 def file_stem(text: str) -> str:
-    """Turn a text into a file name without a suffix that every file system takes, of at most 150 letters."""
+    """Turn a text into a file stem of at most 150 letters that is valid on every file system."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:150].strip("._") or "figure"

@@ -1,4 +1,4 @@
-"""The module that implements a choice's `kind`."""
+"""Find the module that implements a choice's `kind`."""
 
 import importlib.util
 import pkgutil
@@ -8,7 +8,7 @@ from vitlab.config.errors import UserError
 
 
 def implementation(package: str, kind: str, function: str = "", key: str = "kind") -> ModuleType:
-    """Import the module `<package>.<kind>`, or the user's own module if the kind, a value of `key`, has a dot.
+    """Import the module `<package>.<kind>`, or the user's own module if `kind` has a dot; `key` is named in errors.
 
     Raises UserError for a module that does not exist or lacks the `function`.
     """

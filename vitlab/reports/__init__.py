@@ -1,8 +1,8 @@
-"""Outputs of a study: words, figures, pages, and W&B. This module has what all of them share; it loads nothing heavy.
+"""Outputs of a study: words, figures, pages, and W&B. This module holds their shared parts and imports nothing heavy.
 
-One accent per family, told apart without colour too. The accents keep a CIELAB distance of 13 or more from each other
-under simulated protanopia, deuteranopia and tritanopia, and a contrast of at least 4 to 1 with the paper (WCAG asks
-3 to 1 of graphics).
+Each family has one accent, and markers tell families apart without colour. Accents keep a CIELAB distance of at least
+13 from each other under simulated protanopia, deuteranopia and tritanopia, and a contrast of at least 4 to 1 with the
+paper (WCAG asks 3 to 1 of graphics).
 """
 
 import base64
@@ -51,8 +51,8 @@ THEMES: dict[str, dict[str, str]] = {
 FIXED = ("vit", "resnet")  # families that keep their accent in every study
 OTHERS = ("third", "fourth", "fifth")
 ACCENTS = (*FIXED, *OTHERS)
-SHARP = 32  # pixels: small pictures up to this size keep each of them
-SCALE = 2  # pixels of a PNG for one of the SVG
+SHARP = 32  # pixels: pictures up to this size are stored without loss
+SCALE = 2  # pixels of the PNG per pixel of the SVG
 MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down", "cross", "triangle-left")
 
 
@@ -65,7 +65,7 @@ class Look:
 
 
 def looks(families: Mapping[str, str]) -> dict[str, Look]:
-    """Choose a look for each model: the color tells the family, the marker the model; in a single family both do."""
+    """Choose each model's look: color for the family, marker for the model; in a single family both for the model."""
     if len(set(families.values())) == 1:
         family = next(iter(families.values()))
         first = FIXED.index(family) if family in FIXED else len(FIXED)
@@ -83,7 +83,7 @@ def looks(families: Mapping[str, str]) -> dict[str, Look]:
 
 
 def group_look(place: int) -> Look:
-    """Return the look of a group of points by its place: 35 groups differ in color or marker."""
+    """Return the look of group number `place`: the first 35 groups differ in color or marker."""
     return Look(ACCENTS[place % len(ACCENTS)], MARKERS[(place + place // len(ACCENTS)) % len(MARKERS)])
 
 
@@ -93,7 +93,7 @@ def css_variables(theme: str) -> str:
 
 
 def follow_parent() -> None:
-    """Make a process that draws for another ignore Ctrl-C, which the other one answers, and end with the other."""
+    """Make a drawing process ignore Ctrl-C, which its parent handles, and end when its parent ends."""
 
     def wait() -> None:
         parent_process().join()
@@ -104,11 +104,11 @@ def follow_parent() -> None:
 
 
 def encode_picture(picture: "np.ndarray | Image.Image", most: int | None = None) -> str:
-    """Encode an image, or an array uint8 (C, Y, X), as a data address, its longer side at most `most` pixels."""
+    """Encode an image, or an array uint8 (C, Y, X), as a data: URL; its longer side gets at most `most` pixels."""
     from PIL import Image
 
     file = io.BytesIO()
-    if not isinstance(picture, Image.Image):  # a single channel is a greyscale file, which is a third as large
+    if not isinstance(picture, Image.Image):  # a greyscale file is a third as large
         picture = Image.fromarray(picture[0] if len(picture) == 1 else picture.transpose(1, 2, 0))
     if most is not None:
         picture.thumbnail((most, most))
@@ -118,7 +118,7 @@ def encode_picture(picture: "np.ndarray | Image.Image", most: int | None = None)
 
 
 def write_chart(description: str, title: str, stem: Path) -> list[Path]:
-    """Write `<stem>.svg` and `<stem>.png` of a chart that Vega-Lite describes; return their paths."""
+    """Write a Vega-Lite chart (`description`: JSON) as `<stem>.svg` and `<stem>.png`; return their paths."""
     import vl_convert
     from PIL import Image, PngImagePlugin
 

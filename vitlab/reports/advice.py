@@ -1,4 +1,4 @@
-"""Write the answer of `vitlab advise` in words, as JSON and as a page."""
+"""Write the answer of `vitlab advise` in sentences, as JSON and as a page."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,9 +17,9 @@ from vitlab.reports.figures import Figure, pack_for_page, save_figure
 from vitlab.reports.figures.metric import draw_laws
 from vitlab.reports.pages import render
 
-MORE = 1000  # labels, for which the gain is said
-MANY_SUSPECTS, MOSTLY = 0.03, 0.3  # shares of the tested pictures and of the mistakes: so many mean wrong labels
-SHOWN, OF_CLASS, THUMBNAIL = 36, 6, (96, 96)  # mistakes on the page, and of a class; pixels
+MORE = 1000  # further labels: the answer states their gain
+MANY_SUSPECTS, MOSTLY = 0.03, 0.3  # shares of tested pictures and of mistakes, from which labels seem wrong
+SHOWN, OF_CLASS, THUMBNAIL = 36, 6, (96, 96)  # mistakes on the page, mistakes per class, pixels
 
 
 def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) -> list[str]:
@@ -73,7 +73,7 @@ def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) ->
 
 
 def find_target(advice: Advice, target: float) -> tuple[Range, Standing] | None:
-    """Find the fewest labels that an accuracy takes, and the model that reaches it with them."""
+    """Find the fewest labels that reach the accuracy `target`, and the model that reaches `target` with them."""
     found = [(needed, one) for one in advice.standings if one.curve and (needed := one.curve.labels_for(target))]
     return min(found, key=lambda pair: pair[0].value, default=None)
 
@@ -149,7 +149,7 @@ def write_advice_page(
     if figure is not None:
         save_figure(figure, out / "figures")
     shown = []
-    # the surest mistakes, some of each class
+    # the most confident mistakes, some of each class
     for place, row in pd.Series(mistakes.rows).groupby(labels[mistakes.rows]).head(OF_CLASS)[:SHOWN].items():
         path, sure = pictures.paths[row], mistakes.confidence[place]
         taken = f"{classes[labels[row]]}, taken for {classes[mistakes.predicted[place]]} ({100 * sure:.0f}%)"
@@ -184,7 +184,7 @@ def write_advice_page(
 
 
 def draw_curves(advice: Advice) -> Figure | None:
-    """Draw the error of each model that was followed to smaller sizes, and up to twice the labels."""
+    """Draw the error of each model with a learning curve, forecast up to twice the labels; None without a curve."""
     curves = [one for one in advice.standings if one.curve and one.outcome]
     if not curves:
         return None

@@ -1,4 +1,4 @@
-"""A study's workspace and report in W&B, as W&B's own objects (wandb-workspaces); writing them needs no network."""
+"""Build a study's workspace and report for W&B (wandb-workspaces); writing them to files needs no network."""
 
 import os
 from typing import Any
@@ -25,8 +25,8 @@ CURVES = ("train/lr", "train/grad_norm", "train/images_per_s")
 def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]:
     """Write wandb-workspace.json and wandb-report.json of a study; with `online` save both in W&B first.
 
-    Returns the files and W&B's addresses, and why W&B did not save them. The files keep the ids that W&B gave, so that
-    saving again updates both. Raises UserError for a study without a finished run.
+    Returns the files and W&B's addresses, and the reason if W&B did not save them. The files keep W&B's ids, so saving
+    again updates both. Raises UserError for a study without a finished run.
     """
     folder = results.files.folder
     if not results.rows:
@@ -37,7 +37,7 @@ def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]
         for path, kind in zip(paths, (View, ReportViewspec), strict=True)
     )
     place = {
-        "entity": os.environ.get("WANDB_ENTITY") or (view.entity if view else ""),  # empty: whoever is logged in
+        "entity": os.environ.get("WANDB_ENTITY") or (view.entity if view else ""),  # empty: the logged-in user
         "project": (results.config.get("wandb") or {}).get("project") or WandbConfig().project,
     }
     columns = ("family", "train_size", results.metric.key, "train_flops")
@@ -59,7 +59,7 @@ def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]
         if online:
             workspace.entity = report.entity = place["entity"] or wandb.Api().default_entity
             addresses = [workspace.save().url, report.save().url]
-    except Exception as error:  # of W&B's client, of its transport, of its server
+    except Exception as error:  # any error of W&B's client, transport or server
         failure = first_line(error)
     for path, board in zip(paths, (workspace, report), strict=True):
         write_text(path, board._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
@@ -69,7 +69,7 @@ def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]
 def make_report(results: Results, place: dict[str, str]) -> wr.Report:
     """Make the report: the conclusion, the table, and the workspace's panels with a run set for each family."""
     summary = wr.Runset(name="study", **choose_runs(results, wr, expr.Metric("JobType") == "summary"))
-    runsets = [summary] + [  # in the report's own project: naming the project would ask the server for it
+    runsets = [summary] + [  # no project given: a named project costs a request to the server
         wr.Runset(name=family_name(family), **choose_runs(results, wr, expr.Summary("family") == family))
         for family in dict.fromkeys(results.families.values())
     ]
@@ -80,7 +80,7 @@ def make_report(results: Results, place: dict[str, str]) -> wr.Report:
 
 
 def choose_runs(results: Results, module: Any, *filters: Any) -> dict[str, Any]:
-    """Choose the study's runs and its summary, in the families' colors of the reports."""
+    """Choose the study's runs and its summary, colored by family as in the reports."""
     look, settings = looks(results.families), {}
     for row in results.all_rows:
         if key := results.run_files[row["run"]].wandb.get("id"):
@@ -96,7 +96,7 @@ def make_panels(results: Results) -> dict[str, list[Any]]:
     curves = dict.fromkeys(["train/loss", "validation/loss", f"validation/{metric.key}", *CURVES])
     by_family = {"x": STEP, "groupby": wr.Config("family"), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
     by_family["max_runs_to_show"] = 100
-    by_size: dict[str, list[str]] = {}  # of the study's summary, by what is charted
+    by_size: dict[str, list[str]] = {}  # charted quantity -> keys of the study's summary
     for key in dict.fromkeys(key for numbers in list_by_size(results).values() for key in numbers):
         by_size.setdefault(key.split("/")[1], []).append(key)
     means = [key for key in by_size.get(metric.key, ()) if not key.endswith(("/low", "/high"))]

@@ -1,4 +1,4 @@
-"""The provenance of a study's results: what was fixed, what differed by model, where it ran, how to repeat it."""
+"""Describe where results come from: fixed settings, settings that differ by model, machines, commands to repeat."""
 
 import os
 import shlex
@@ -17,11 +17,11 @@ from vitlab.studies.results import Results, Rows, RunResults
 from vitlab.tasks.metrics import main_metric
 
 Facts = list[tuple[str, str]]
-MOST_VALUES = 8  # of a setting
+MOST_VALUES = 8  # listed values of a setting
 
 
 def describe_budget(config: dict[str, Any], rows: Rows) -> str:
-    """Describe which unit is fixed, and its effect on small and large training sets."""
+    """Describe the fixed unit of the budget, and its effect on small and large training sets."""
     lengths = list(dict.fromkeys(str(row["budget"]) for row in rows if row.get("budget")))
     if len(lengths) > 1:
         return f"How long a run trains depends on its variant: {', '.join(lengths)}."
@@ -44,7 +44,7 @@ def describe_tuning(config: dict[str, Any]) -> str:
 
 
 def advise_tuning(results: Results) -> str:
-    """Advise to tune if a recipe was tuned only on one or two data sets other than the study's; else ""."""
+    """Advise to tune if a recipe was tuned on only one or two data sets, none of them the study's; else ""."""
     if any(key.startswith("recipe.") for key in results.config.get("tune") or {}):
         return ""
     data, first_runs, foreign = results.config["data"]["name"], {}, {}
@@ -89,7 +89,7 @@ def list_choices(config: dict[str, Any]) -> Facts:
     data, models = config["data"], config.get("models")
     extent, tokenizer, seeds = data.get("image_size"), data.get("tokenizer"), config.get("seeds") or []
     sides = extent if isinstance(extent, list) else [extent] * 2
-    if tokenizer and not str(tokenizer).endswith(".json"):  # not a file that it was taken from
+    if tokenizer and not str(tokenizer).endswith(".json"):  # trained here, not read from a file
         tokenizer = f"{tokenizer}, {whole(data.get('vocabulary'))} tokens at most"
     choices = {
         "data": data["name"],
@@ -109,11 +109,11 @@ def list_choices(config: dict[str, Any]) -> Facts:
 
 
 def compare_settings(results: Results) -> list[list[str]]:
-    """List a line per setting in which the models differ: its name, each model's values."""
+    """List a line per setting that differs between models: its name, then each model's values."""
     runs: dict[str, list[RunResults]] = {}
     for row in results.rows:
         runs.setdefault(row["model"], []).append(results.run_files[row["run"]])
-    recipe, lines = affecting(WEIGHTS), []  # the keys that the weights depend on
+    recipe, lines = affecting(WEIGHTS), []  # keys that change the weights
     for read in (
         lambda run: {"parameters": count(params)} if (params := run.result.get("params")) is not None else {},
         lambda run: select(run.config.get("recipe") or {}, RecipeConfig, recipe),
@@ -145,7 +145,7 @@ def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
 
 
 def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
-    """List versions, commit and hardware; where runs differ, each value with the number of runs that have it."""
+    """List versions, commit and hardware; where runs differ, list each value with its number of runs."""
     values: dict[str, Counter[str]] = {}
     for key, value in chain(*((result.get("environment") or {}).items() for result in results)):
         if value is not None:
@@ -157,7 +157,7 @@ def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
 
 
 def list_commands(results: Results, *, waiting: bool) -> Facts:
-    """List (purpose, command) for the folder where the study was started; `waiting`: runs can be uploaded."""
+    """List (purpose, command), to run in the folder where the study was started; `waiting`: runs can be uploaded."""
     path = results.files.path_from_start()
     folder, study = shlex.quote(path), shlex.quote(os.path.join(path, "study.yaml"))
     again = shlex.quote(os.path.normpath(os.path.join(path, os.pardir, f"{results.files.folder.resolve().name}-again")))

@@ -1,8 +1,8 @@
-"""Report a run while it trains: figures of its analyses in its folder, all of it in Weights & Biases.
+"""Report a run while it trains: draw its analyses into its folder, and log to Weights & Biases.
 
-metrics.jsonl is the record; W&B mirrors it, offline when nobody is logged in. A failure there is a warning and never
-ends a run. Neither wandb nor Lightning is imported before a run is logged. W&B's own variables (WANDB_ENTITY,
-WANDB_NOTES and so on) hold.
+metrics.jsonl is the record, and W&B mirrors the record: offline if nobody is logged in. A failure of W&B warns and
+never ends a run. Importing this module imports neither wandb nor Lightning. W&B's own variables (WANDB_ENTITY,
+WANDB_NOTES and so on) apply.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 def default_mode() -> str:
-    """Return the mode by WANDB_MODE if set, else online for a user who is logged in, else offline."""
+    """Return WANDB_MODE if set, else online for a logged-in user, else offline."""
     if mode := os.environ.get("WANDB_MODE"):
         return {"disabled": "off", "online": "online"}.get(mode, "offline")
     import wandb
@@ -50,7 +50,7 @@ def default_mode() -> str:
 
 
 def harmless(method: Callable[..., None]) -> Callable[..., None]:
-    """Make a method do nothing in mode `off`, and a failure switch to `off`: W&B must not end a training run."""
+    """Skip a method in mode `off`, and switch to `off` when the method fails: W&B must not end a training run."""
 
     @wraps(method)
     def call(tracker: "Tracker", *args: Any, **options: Any) -> None:
@@ -65,9 +65,9 @@ def harmless(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Tracker:
-    """A W&B run of a training run.
+    """Mirror a training run as a run in W&B.
 
-    Until a run ends, its pictures are also kept in wandb/figures/<step>, for an attempt that resumes the run.
+    Until the run ends, wandb/figures/<step> keeps its pictures for an attempt that resumes the run.
     """
 
     def __init__(self, config: TrainConfig, files: RunFiles, *, family: str, params: int):
@@ -81,16 +81,16 @@ class Tracker:
         self.mode = default_mode() if self.mode == "auto" else self.mode
         if self.mode == "off":
             return
-        import wandb  # 1 s: for runs that are logged alone
+        import wandb  # takes 1 s: only logged runs pay
 
         config, id_path = self.config, self.files.folder / "wandb" / "id"
-        self.fresh = not id_path.exists()  # whether W&B has nothing of this run yet
-        if self.fresh:  # one run in W&B however often training was interrupted
+        self.fresh = not id_path.exists()  # W&B has nothing of this run yet
+        if self.fresh:  # resumed attempts stay one run in W&B
             write_text(id_path, secrets.token_hex(4))
         tags = [config.variant, family, config.data.name, f"n={config.train_size}"]
         tags += [f"trial={config.trial}"] * bool(config.trial) + os.environ.get("WANDB_TAGS", "").split(",")
         name = [os.environ.get("WANDB_NAME"), self.files.folder.resolve().name]
-        if name[0] and not config.study:  # a study's runs need names of their own
+        if name[0] and not config.study:  # runs of a study need different names
             name = name[:1]
         options = {
             "project": config.wandb.project,
@@ -99,9 +99,9 @@ class Tracker:
             "group": config.study or None,
             "job_type": "train",
             "tags": list(dict.fromkeys(filter(None, (tag.strip()[:LONGEST_TAG] for tag in tags)))),
-            "config": {**resolved(config), "params": params, "family": family},  # W&B groups by what is in config
+            "config": {**resolved(config), "params": params, "family": family},  # W&B groups by keys of config
             "dir": self.files.folder,
-            "reinit": "create_new",  # beside a run of this process that failed
+            "reinit": "create_new",  # a failed run of this process may still be open
             "settings": SETTINGS,
         }
         try:
@@ -109,7 +109,7 @@ class Tracker:
         except wandb.Error as error:
             if self.mode == "online":
                 warnings.warn(f"cannot reach W&B ({error}); this run is logged offline", stacklevel=2)
-            # a service that outlived a killed process may hold the id
+            # W&B's service may outlive a killed process and hold the id
             self.mode, options["id"] = "offline", secrets.token_hex(4)
             self.run = wandb.init(mode="offline", **options)
         self.run.define_metric(STEP)
@@ -122,10 +122,10 @@ class Tracker:
 
     @harmless
     def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
-        """Log again what an interrupted attempt logged before its checkpoint, so that the last attempt is complete.
+        """Log the rows and pictures of an interrupted attempt again, so the last attempt's log is complete.
 
-        Logs the rows of its metrics.jsonl, and its pictures up to `last_step`. Offline, where each attempt has its own
-        folder; online only where W&B has nothing of the run yet.
+        Logs all `rows` of metrics.jsonl, and pictures up to `last_step`. Offline each attempt has its own folder;
+        online this does nothing if W&B has the run already.
         """
         if self.mode == "online" and not self.fresh:
             return
@@ -137,7 +137,7 @@ class Tracker:
 
     @harmless
     def log_picture(self, path: Path, step: int) -> None:
-        """Log the PNG of a figure at a step, and keep it for `replay`."""
+        """Log the PNG of a figure at a step, and keep a copy for `replay`."""
         import wandb
         from PIL import Image
 
@@ -149,7 +149,7 @@ class Tracker:
 
     @harmless
     def log_rows(self, name: str, rows: list[dict[str, Any]], step: int) -> None:
-        """Log the rows of an analysis as a table; values other than scalars as text."""
+        """Log the rows of an analysis as a table; non-scalar values become text."""
         import wandb
 
         columns, plain = list(dict.fromkeys(key for row in rows for key in row)), (str, int, float, type(None))
@@ -159,7 +159,7 @@ class Tracker:
 
     @harmless
     def log_layers(self, name: str, rows: list[dict[str, Any]]) -> None:
-        """Log mean, lowest and highest value of each layer's heads, `attention_distance/layer1/mean`, to be charted."""
+        """Log mean, min and max over each layer's heads, for charts: `attention_distance/layer1/mean`."""
         heads: dict[int, dict[int, list[float]]] = {}
         for row in rows:
             if (value := finite(row["value"])) is not None:
@@ -171,14 +171,14 @@ class Tracker:
 
     @harmless
     def log_reach(self, rows: list[dict[str, Any]]) -> None:
-        """Log how far units reach, `reach/layer1` in pixels, or `reach` of the last state in tokens."""
+        """Log the reach of each layer's units in pixels (`reach/layer1`), or of the last state in tokens (`reach`)."""
         for step in dict.fromkeys(row["step"] for row in rows):
             some = [row for row in rows if row["step"] == step]
             found = {f"reach/layer{row['layer']}" if "layer" in row else "reach": row["reach"] for row in some}
             self.run.log({**found, STEP: step})
 
     def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
-        """Write the summary and end the run; return its place in W&B, for result.json."""
+        """Write the summary and end the run; return its mode and address in W&B, for result.json."""
         if self.mode == "off":
             return None
         where = {"mode": self.mode, "id": self.run.id, "path": os.path.relpath(self.run.dir, self.files.folder)}
@@ -196,14 +196,14 @@ class Tracker:
 
 
 class RunReporter:
-    """Draws the analyses of a run and mirrors a training in W&B; see `vitlab.studies.experiment.run_experiment`."""
+    """Draw the analyses of a run, and mirror the run in W&B; see `vitlab.studies.experiment.run_experiment`."""
 
     tracker: Tracker | None = None
 
     def on_start(self, run: "Run") -> Callable[[dict[str, Any]], None]:
         of_model = {"family": run.plan.family, "params": run.plan.params}
         self.tracker = Tracker(run.config, run.files, **of_model)
-        self.tracker.replay(run.files.metrics(), min(run.resumed_step, run.last_step - 1))  # the end is analysed again
+        self.tracker.replay(run.files.metrics(), min(run.resumed_step, run.last_step - 1))  # the last step runs again
         return self.tracker.log
 
     def on_analysis(
@@ -213,7 +213,7 @@ class RunReporter:
 
         name = run.files.folder.name
         source = name if step in (0, run.last_step) else f"{name} at step {step:,}"
-        # a figure of heads shows those of the steps before, too
+        # a figure of heads shows earlier steps, too
         shown = replace(findings, rows=rows) if "heads" in config.drawings else findings
         for figure in draw_findings(shown, config, source):
             _, picture = save_figure(figure, run.files.analysis_folder)
@@ -221,7 +221,7 @@ class RunReporter:
                 self.tracker.log_picture(picture, step)
         if self.tracker and step == run.last_step:
             self.tracker.log_rows(findings.name, rows, step)
-        # at the end all steps again, for an attempt that resumed
+        # at the end log all steps again: a resumed attempt lacks the earlier steps
         logged = [row for row in rows if step in (run.last_step, row["step"])] if self.tracker else []
         if logged and "reach" in logged[0]:
             self.tracker.log_reach(logged)
@@ -244,7 +244,7 @@ class RunReporter:
 def log_study(results: Results) -> None:
     """Log a study as a W&B run of job type `summary`: figures, tables, sentences, and a number for each model.
 
-    Logs nothing with wandb.mode=off or while results.csv is unchanged; turns errors into warnings.
+    Logs nothing with wandb.mode=off or if results.csv has not changed; turns errors into warnings.
     """
     files, config = results.files, {**asdict(WandbConfig()), **(results.config.get("wandb") or {})}
     mode = default_mode() if config["mode"] == "auto" else config["mode"]
@@ -282,10 +282,10 @@ def log_study(results: Results) -> None:
 
 
 def list_by_size(results: Results) -> dict[int, dict[str, float]]:
-    """List the numbers to chart against each training-set size, by key: each model's metric, each layer's attention.
+    """List chart values by training-set size and key: metrics of each model, analyses of each layer.
 
-    `by_size/accuracy/vit_nano` is the mean over seeds, with `/low` and `/high` the ends of its interval;
-    `by_size/attention_distance/vit_nano/layer1` the mean over heads and seeds.
+    `by_size/accuracy/vit_nano` is a mean over seeds; `/low` and `/high` are the ends of its interval.
+    `by_size/attention_distance/vit_nano/layer1` is a mean over heads and seeds.
     """
     found: dict[int, dict[str, float]] = {size: {} for size in sorted({*results.cells["train_size"]})}
     for cell in results.cells.itertuples():
@@ -306,13 +306,13 @@ def list_by_size(results: Results) -> dict[int, dict[str, float]]:
     return found
 
 
-# ---- what is not uploaded yet
+# ---- uploads
 
 
 def list_uploads(results: Results) -> list[tuple[str, str, Path | None]]:
-    """List `(name, state, file)` of every finished run, and of the study's summary.
+    """List `(name, state, file)` of each finished run and of the study's summary.
 
-    A state is WAITING, or the reason why there is nothing to do.
+    `state` is WAITING, or a reason to skip the upload.
     """
     found = [(name, *find_upload(run)) for name, run in results.run_files.items()]
     for file in results.files.folder.glob("wandb/offline-run-*/*.wandb") if results.files else ():
@@ -324,7 +324,7 @@ def find_upload(run: RunResults) -> tuple[str, Path | None]:
     """Find the state of a run and the .wandb file of its last attempt, which holds the whole run."""
     if run.wandb.get("mode") != "offline":
         return ("logged online" if run.wandb.get("mode") == "online" else "not logged to W&B"), None
-    # the name alone, so that result.json names no folder of others
+    # only the folder's name: a path in result.json must not lead outside this run
     folder = run.files.folder / "wandb" / Path(str(run.wandb.get("path"))).parent.name
     file = min(folder.glob("*.wandb"), default=None)
     if file is None:
@@ -333,5 +333,5 @@ def find_upload(run: RunResults) -> tuple[str, Path | None]:
 
 
 def is_uploaded(file: Path) -> bool:
-    """Tell whether W&B has put its marker beside a file: `wandb sync` exits with 0 even without a server."""
+    """Check for W&B's marker beside a file, because `wandb sync` exits with 0 even without a server."""
     return file.with_name(f"{file.name}.synced").exists()

@@ -1,4 +1,4 @@
-"""A study's findings in words and as a table: the same for terminal, page, Markdown, LaTeX, advice and dashboards."""
+"""Say a study's findings in sentences and tables, shared by terminal, page, Markdown, LaTeX, advice and dashboards."""
 
 import math
 import textwrap
@@ -15,7 +15,7 @@ from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Re
 from vitlab.tasks.metrics import Metric
 
 WIDTH = 120  # characters of the first sentence
-NAME_WIDTH = 20  # of a model there, if it is too long
+NAME_WIDTH = 20  # characters of a model's name if the first sentence is too long
 AGAINST = "best vs. runner-up"
 TABLES = ("tables/results.md", "tables/results.tex")
 LATEX = {
@@ -28,22 +28,22 @@ LATEX = {
     "±": r"$\pm$",
     DASH: "--",
 }
-MARKDOWN = {character: f"\\{character}" for character in "\\`*_[]<>|~&$"}  # what means something inside a line
+MARKDOWN = {character: f"\\{character}" for character in "\\`*_[]<>|~&$"}  # characters with a meaning inside a line
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of the contenders, by their names, at one training-set size.
+    """Compare the contenders, by name, at one training-set size.
 
-    `best` is the best on validation items where more than two are compared and all kept these, else on test items.
-    `gap` is between it and the next on test items, or the first that it is not clearly ahead of; `p` is of the best
-    being no better than some other contender.
+    `best` leads on validation items if there are three or more contenders and all have validation results, else on
+    test items. `next` is the first contender that `best` does not clearly beat, or else the runner-up on test items;
+    `gap` is their difference. `p` is the p-value of "some other contender is as good as `best`".
     """
 
     size: int
     best: str
     next: str
-    tied: tuple[str, ...]  # the best and those that it is not clearly ahead of; empty where it leads
+    tied: tuple[str, ...]  # `best` and contenders that `best` does not clearly beat; empty if `best` leads
     gap: Gap
     verdict: str
     p: float
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def order(self) -> tuple[str, str]:
-        """`best` and `next`, the better of the two on test items first."""
+        """Return `best` and `next`, ordered by their test items, the better first."""
         return (self.best, self.next) if self.gap.estimate.mean >= 0 else (self.next, self.best)
 
     @property
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def lead(self) -> str:
-        """The lead in words: `A by 2.0 points (1.4 to 2.6)`, `undecided: A ahead by 0.3 points (-1.6 to 2.2)`, ..."""
+        """Say who leads: `A by 2.0 points (1.4 to 2.6)`, `undecided: A ahead by 0.3 points (-1.6 to 2.2)`, ..."""
         ahead, behind = self.order
         of = f" of {behind}" if len(self.tied) > 2 or ahead != self.best else ""
         one = "" if self.gap.estimate.half_width is not None else " (one seed)"
@@ -75,7 +75,7 @@ class Comparison:
 
 
 def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]]) -> dict[int, Comparison]:
-    """Compare contenders (name -> size -> model) at each size where two or more have a result, the smallest first."""
+    """Compare contenders (name -> size -> model) at each size with two or more results, in ascending order."""
     compared, metric = {}, results.metric
     for size in results.sizes:
         cells = {name: results.by_model[of[size]][size] for name, of in contenders.items() if size in of}
@@ -89,7 +89,7 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
         gaps = {}
         for name in [name for name in by_test if name != best]:
             gap = results.gap(contenders[best][size], contenders[name][size], size)
-            if gap.best != contenders[best][size]:  # the other one is better on test items
+            if gap.best != contenders[best][size]:  # the other model is better on test items
                 gap = gap._replace(estimate=replace(gap.estimate, mean=-gap.estimate.mean))
             gaps[name] = gap
         unclear = [name for name, gap in gaps.items() if gap.verdict != LEAD or gap.estimate.mean < 0]
@@ -112,15 +112,15 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 # ---- sentences
 
 
-@lru_cache(1)  # page, terminal and W&B ask for that of one study
+@lru_cache(1)  # page, terminal and W&B ask for the same study
 def headline(results: Results) -> tuple[str, str]:
-    """Say in at most WIDTH characters what the study found, then the rest: numbers, crossover, limits of the cells."""
+    """Return the main finding in at most WIDTH characters, and the rest: numbers, crossover, limits of the cells."""
     first, *rest = say_result(results)
     return first, " ".join(filter(None, [*rest, describe_compute(results), describe_undertrained(results)]))
 
 
 def describe_compute(results: Results) -> str:
-    """Describe compute: `At 90% accuracy ViT needs 1.8 (1.3 to 2.6) times the compute of ResNet.`; "" if unknown."""
+    """Compare compute: `At 90% accuracy ViT needs 1.8 (1.3 to 2.6) times the compute of ResNet.`; "" if unknown."""
     if results.compute is None:
         return ""
     ours, other, level, ratio, low, high = results.compute
@@ -131,7 +131,7 @@ def describe_compute(results: Results) -> str:
 
 
 def say_result(results: Results) -> list[str]:
-    """List sentences that hold for the finished runs (see docs/rules.md); the first has at most WIDTH characters."""
+    """List sentences about the finished runs, by docs/rules.md; the first has at most WIDTH characters."""
     if not results.rows:
         return ["No run has finished yet."]
     metric = results.metric
@@ -178,9 +178,9 @@ def say_result(results: Results) -> list[str]:
 
 
 def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]]) -> str:
-    """Describe how trials change the result of two contenders: `With 4 trials each or more, A passes B at 2,000.`
+    """Describe how the number of trials changes the result: `With 4 trials each or more, A passes B at 2,000.`
 
-    Else who leads with few and who with many; "" where nothing is sure.
+    If the leader changes with more trials, names both leaders. Returns "" unless two contenders have a sure result.
     """
     if not results.efforts or len(contenders) != 2:
         return ""
@@ -208,7 +208,7 @@ def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]
 
 
 def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
-    """Find who leads at which size; over all sizes, at most 5% of studies of equal models get a wrong leader."""
+    """Return the leader by size. With equal models, at most 5% of studies get a wrong leader at any size."""
     adjusted = adjust_p_values([one.p for one in comparisons])
     return {
         one.size: one.best for one, p in zip(comparisons, adjusted, strict=True) if one.verdict == LEAD and p < 0.05
@@ -255,7 +255,7 @@ def describe_leads(comparisons: Sequence[Comparison]) -> str:
 
 
 def shorten(sentences: list[str], names: list[str]) -> list[str]:
-    """Cut the middle out of long names where the first sentence is too long; then the full one follows."""
+    """Shorten long names in a first sentence that is too long, and repeat that sentence in full after it."""
     first = sentences[0]
     for name in sorted(names, key=len, reverse=True):
         if len(first) > WIDTH and len(name) > NAME_WIDTH:
@@ -265,7 +265,7 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
 
 
 def describe_undertrained(results: Results) -> str:
-    """Describe undertrained cells: `ResNet at 4,000 is undertrained: try budget.steps=1200.`; "" without any."""
+    """Describe undertrained cells: `ResNet at 4,000 is undertrained: try budget.steps=1200.`; "" if there are none."""
     places: dict[str, list[str]] = {}
     budgets: set[str] = set()
     for model, cells in results.by_model.items():
@@ -282,7 +282,7 @@ def describe_undertrained(results: Results) -> str:
 
 
 def name_sizes(some: list[float], every: list[float], unit: str = "") -> str:
-    """Name sizes: `from 4,000 examples on`, `at 250 and 1,000 examples`, `at every size`; without a unit `at 250`."""
+    """Name some of all sizes: `from 4,000 examples on`, `at 250 examples`, `at every size`; without a unit `at 250`."""
     unit = unit and f" {unit}s"
     if some == every and len(every) > 1:
         return "at every size"
@@ -305,7 +305,7 @@ def join_names(names: list[str]) -> str:
 
 
 def format_gap(gap: Estimate, metric: Metric, seeds: str = "") -> str:
-    """Format a difference with its 95% interval, `8.1 points (6.8 to 9.4)`, and after it the `seeds`, if given."""
+    """Format a difference with its 95% interval and `seeds`, if given: `8.1 points (6.8 to 9.4; 3 seeds)`."""
     text, ends = format_difference(gap.mean, metric), ""
     if gap.half_width is not None:
         low, high = (max(-1.0, min(1.0, end)) if metric.percent else end for end in (gap.low, gap.high))
@@ -315,7 +315,7 @@ def format_gap(gap: Estimate, metric: Metric, seeds: str = "") -> str:
 
 
 def format_difference(value: float, metric: Metric) -> str:
-    """Format a difference; of a relative metric in percent, by how much the better value is below the other."""
+    """Format a difference. For a relative metric: percent by which the better value is below the other."""
     return f"{-100 * math.expm1(-value):.1f}%" if metric.relative else metric.number(value)
 
 
@@ -323,7 +323,7 @@ def format_difference(value: float, metric: Metric) -> str:
 
 
 class SizeTable(NamedTuple):
-    """A table by size. `body` has a row per training-set size; `note` explains the cells and gives chance."""
+    """A table with one row of `body` per training-set size; `note` explains the cells and gives chance."""
 
     header: list[str]
     body: list[list[str]]
@@ -332,7 +332,7 @@ class SizeTable(NamedTuple):
 
 @lru_cache(1)
 def make_size_table(results: Results) -> SizeTable:
-    """Make a column per model, `84.2 ± 0.6% (more steps)` if undertrained; last, the best model's lead."""
+    """Make a column per model, with `84.2 ± 0.6% (more steps)` if undertrained; the last column says who leads."""
     metric, rows, by_model = results.metric, results.rows, results.by_model
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
@@ -367,7 +367,7 @@ def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
 
 
 def describe_numbers(results: Results, compared: list[Comparison]) -> str:
-    """Describe what stands behind means and differences, chance, and the number of held-out examples."""
+    """Explain how means and differences were computed, the chance level, and the number of held-out examples."""
     metric, rows = results.metric, results.rows
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
     fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
@@ -378,7 +378,7 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     texts = [of_trials] if results.efforts else []
     texts += ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
     gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]
-    of_other_data = "@" in metric.key  # `fewshot_5@digits`: the items of the study's own data are not tested
+    of_other_data = "@" in metric.key  # `fewshot_5@digits` tests items of other data
     items = 0 if of_other_data else max((int(finite(row.get("test_items")) or 0) for row in rows), default=0)
     if gaps:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
@@ -399,7 +399,7 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
 
 
 def write_tables(results: Results) -> None:
-    """Write tables/results.md and tables/results.tex of a study; nothing without a run. Raises UserError."""
+    """Write tables/results.md and tables/results.tex of a study, if there is a finished run. Raises UserError."""
     if results.rows:
         for name, text in zip(TABLES, (format_markdown, format_latex), strict=True):
             write_text(results.files.folder / name, text(results))

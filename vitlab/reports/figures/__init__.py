@@ -1,13 +1,13 @@
-"""Figures: Altair charts of the results' frames, and of what an analysis found, each with its words.
+"""Draw studies and analyses as figures: Altair charts with title, caption and alternative text.
 
-A module of this folder, found by listing it, has figures of a study, drawings of analyses, or both:
-- `draw(results)` gives figures with caption and links to their data, none where the study has no data for them. They
-  come in the order of the module's PLACE; the report, figures/ and W&B show all.
-- `DRAWINGS` lists functions of (findings, config, title) that give figures, each with its own name. An analysis
-  chooses them by name, by `drawings` in its YAML; a user's own module has one function, `figures`. They draw the rows
-  of the findings, or the first of their arrays.
+Every module in this folder is loaded. A module draws studies, analyses, or both:
+- `draw(results)` yields a study's figures, with captions and links to their data, or none if data are missing. PLACE
+  orders the modules' figures; the report, figures/ and W&B show all figures.
+- `DRAWINGS` lists functions of (findings, config, title) that yield figures, each with its own name. An analysis
+  chooses functions by name, in `drawings` of its YAML; a user's own module has one function, `figures`. A function
+  draws the rows of the findings, or the first array.
 
-This module has the house style of axes, colors and files. Importing it makes the style Altair's theme.
+This module holds the house style of axes, colors and files. Importing this module sets Altair's theme.
 """
 
 import json
@@ -36,23 +36,23 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberat
 SYMBOLS = {"triangle": "triangle-up"}
 SOLID, DASHED, DOTTED = [1, 0], [6, 3], [2, 3]
 RING = {"filled": False, "fill": "transparent", "size": 40, "strokeWidth": 1.2}
-WIDTH, HEIGHT = 560, 320  # of a single chart
-COLUMNS = 4  # panels beside each other at most
-LETTER, SYMBOL = 6.2, 34  # pixels of a legend's entry: a letter, and all around them
-# in JSON: a text longer than any name, but for pictures; an escape of a pair of halves, of what no SVG holds, or other
-STRING = re.compile(  # of JSON, with what is drawn of it: pictures and lists of labels whole, of others some letters
+WIDTH, HEIGHT = 560, 320  # pixels of a single chart
+COLUMNS = 4  # most panels side by side
+LETTER, SYMBOL = 6.2, 34  # pixels of a legend's entry: per letter, and for marker and margins
+# STRING finds a JSON string; group 1 is its drawn part. UNDRAWABLE finds an escape: surrogate pair, not in SVG, other.
+STRING = re.compile(  # draws pictures and lists of labels whole, and 1000 letters of other texts
     r'"(data:[^"]*|\[\\"(?:\\.|[^"\\])*|(?:\\u....|\\.|[^"\\]){0,1000})(?:\\.|[^"\\])*"'
 )
 UNDRAWABLE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(u(?:00[0189].|007f|d[89a-f]..|fff[ef])|[bf])|.)")
-ROOM = 0.25  # of the range of the values: how far bands widen an axis
+ROOM = 0.25  # share of the values' range by which bands may widen an axis
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart and its words. `name` is its files' name, `title` says what it shows, `alt` describes it in words.
+    """A chart and its words. `name` names its files, `title` and `caption` stand beside it, `alt` replaces the picture.
 
-    `files` are labels and addresses of its data. A page folds a `detail`. Neighboring figures with a `choice` are views
-    of one figure on a page, with a switch between them.
+    `files` are labels and addresses of the data. A page folds a figure with `detail`. A page shows neighboring figures
+    with a `choice` as views of one figure, with a switch.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Figure:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """The description for Vega-Lite, with the data in place however many they are."""
+        """The Vega-Lite description with inline data, without Altair's limit on rows."""
         with alt.data_transformers.enable("default", max_rows=None):
             return self.chart.to_dict(validate=False)
 
@@ -77,10 +77,10 @@ def load_modules() -> list[Any]:
 
 
 def draw_study(results: "Results", save: Callable[[Figure], Any]) -> list[Figure]:
-    """Draw every figure of a study; give each to `save` as soon as it is drawn, those that need the laws last."""
+    """Draw every figure of a study, and call `save` with each at once; figures that need the laws come last."""
     drawing = [module for module in load_modules() if hasattr(module, "PLACE")]
     drawn: dict[int, list[Figure]] = {}
-    with alt.utils.schemapi.debug_mode(False):  # no check of each part against Vega-Lite's schema, which takes as long
+    with alt.utils.schemapi.debug_mode(False):  # checks against Vega-Lite's schema would double the time
         for module in sorted(drawing, key=lambda module: module.PLACE, reverse=True):
             for figure in module.draw(results):
                 save(figure)
@@ -89,7 +89,7 @@ def draw_study(results: "Results", save: Callable[[Figure], Any]) -> list[Figure
 
 
 def draw_findings(findings: "Findings", config: "AnalysisConfig", source: str) -> Iterator[Figure]:
-    """Draw every figure of an analysis's findings in a model; the title names the `source`. Raises UserError."""
+    """Draw every figure of an analysis's findings; the title names `source`, the model. Raises UserError."""
     known: dict[str, Callable[..., Iterator[Figure]]] = {
         drawing.__name__: drawing for module in load_modules() for drawing in getattr(module, "DRAWINGS", ())
     }
@@ -147,8 +147,8 @@ def axis(
 ) -> Any:
     """Make the encoding `alt.X` or `alt.Y` of a quantity; `percent`: values are shares, `short`: labels like 20k.
 
-    Small numbers are written out: 0.005 where a prefix would make it 5m, 1e-7 where six decimals would make it 0.
-    Without a `domain` the axis has the range of the data; `ticks` are the values to label.
+    Labels write small numbers out: 0.005 rather than 5m with a prefix, 1e-7 rather than 0 in six decimals.
+    Without a `domain` the axis spans the data; `ticks` are the labelled values.
     """
     if log:
         title = f"{title[:-1]}, log scale)" if title.endswith(")") else f"{title} (log scale)"
@@ -173,13 +173,13 @@ def of_field(channel: Any, field: str) -> Any:
 
 
 def mark_band(base: alt.Chart, y: alt.Y, models: int = 1) -> alt.Chart:
-    """Draw the band of each model from `low` to `high`; many bands are light, so that they hide no lines and points."""
+    """Draw each model's band from `low` to `high`, lighter with more models, so that lines and points stay visible."""
     band = base.mark_area(fillOpacity=min(0.15, 0.6 / models)).encode(y=of_field(y, "low"), y2="high:Q")
     return band.properties(name="bands")
 
 
 def list_log_ticks(low: float, high: float) -> list[float]:
-    """List round numbers for a log axis, at least two where the range has them."""
+    """List round numbers for a log axis, at least two if the range contains two."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     finer = [[i / n for i in range(n, 10 * n)] for n in (2, 5, 10)]
     for rungs in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), *finer):
@@ -191,7 +191,7 @@ def list_log_ticks(low: float, high: float) -> list[float]:
 
 
 def find_domain(values: Iterable[float], bands: Iterable[float] = (), *, log: bool, percent: bool) -> tuple[float, ...]:
-    """Find the range of values, widened by the ends of bands by at most ROOM either way, where bands are cut."""
+    """Find the axis range of values and bands; bands widen each end by at most ROOM and are cut beyond."""
     values, bands = ([v for v in some if v is not None and math.isfinite(v)] for some in (values, bands))
     if not values:
         return (0.1, 1.0)
@@ -204,7 +204,7 @@ def find_domain(values: Iterable[float], bands: Iterable[float] = (), *, log: bo
 
 
 def by_look(field: str, looks: Mapping[str, Look], *, listed: bool = True) -> dict[str, Any]:
-    """Encode color and marker by a field's values, with one legend of both where there are several."""
+    """Encode color and marker by a field; several values get one legend for both."""
     names = [*looks]
     entry = SYMBOL + LETTER * max(map(len, names), default=1)
     columns = alt.ExprRef(f"max(1, floor((containerSize()[0] || {WIDTH}) / {entry}))")
@@ -218,9 +218,9 @@ def by_look(field: str, looks: Mapping[str, Look], *, listed: bool = True) -> di
 
 
 def with_legend(field: str, looks: Mapping[str, Look], layers: Sequence[alt.Chart]) -> list[alt.Chart]:
-    """Make layers whose legend selects: a click on an entry shows it alone; further clicks add others.
+    """Make the legend of layers clickable: the first click shows an entry alone; further clicks add entries.
 
-    An empty layer comes first: a legend looks like the first layer that it belongs to.
+    An empty layer comes first, because Vega-Lite draws the legend in the style of the first layer.
     """
     if len(looks) < 2:
         return [*layers]
@@ -230,7 +230,7 @@ def with_legend(field: str, looks: Mapping[str, Look], layers: Sequence[alt.Char
 
 
 def panels(chart: alt.LayerChart, field: str, titles: Sequence[str]) -> alt.TopLevelMixin:
-    """Repeat the chart for each value of a field, in this order; a single panel is as large as other charts."""
+    """Repeat the chart for each value of a field, ordered as `titles`; a single panel is as large as other charts."""
     if len(titles) == 1:
         return chart.properties(title=titles[0]) if titles[0] else chart
     facet = alt.Facet(f"{field}:N", sort=[*titles], title=None)
@@ -240,7 +240,7 @@ def panels(chart: alt.LayerChart, field: str, titles: Sequence[str]) -> alt.TopL
 
 
 def with_variables(spec: Any) -> Any:
-    """Replace colors of a description by the page's CSS variables, which change with the theme."""
+    """Replace colors in a chart's description by the page's CSS variables, which follow the theme."""
     text = json.dumps(spec)
     for key, colour in COLOURS.items():
         text = text.replace(f'"{colour}"', f'"var(--{key})"')
@@ -248,7 +248,7 @@ def with_variables(spec: Any) -> Any:
 
 
 def pack_for_page(figure: Figure) -> dict[str, Any]:
-    """Pack a figure's chart, as wide as its place on a page; charts.js unpacks its data and fits panels into it."""
+    """Pack a figure's chart for a page, as wide as its container; charts.js unpacks the data and fits the panels."""
     spec = {key: value for key, value in figure.spec.items() if key != "datasets"}
     if "facet" not in spec:
         spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
@@ -257,7 +257,7 @@ def pack_for_page(figure: Figure) -> dict[str, Any]:
 
 
 def pack_points(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """Pack points as a list per column; texts are places in `words`, as many points share one. Floats: 5 digits."""
+    """Pack points as a list per column: texts as indices into `words`, as points share texts; floats in 5 digits."""
     words: dict[str, int] = {}
     columns: dict[str, list[Any]] = {key: [] for point in points for key in point}
     texts = set()
@@ -276,10 +276,10 @@ def save_figure(figure: Figure, folder: str | Path) -> list[Path]:
 
 
 def describe_chart(figure: Figure, folder: str | Path) -> tuple[str, str, Path]:
-    """Describe a chart by the arguments of `write_chart`, which may run in another process."""
+    """Return the arguments of `write_chart`, which may run in another process."""
     title = {"text": printable(figure.title), "fontSize": 14, "offset": 8, "anchor": "start"}
     text = json.dumps({**figure.spec, "title": title, "padding": 10, "background": "white"})
-    text = text.replace('"point": "transparent"', '"point": false')  # only a page's can be pointed at
-    # a user's NUL ends the process of the renderer, other characters that XML lacks end its reader
+    text = text.replace('"point": "transparent"', '"point": false')  # only pages have a pointer
+    # a NUL in a user's text ends the renderer's process, and characters outside XML break readers of the SVG
     text = UNDRAWABLE.sub(lambda found: rf"\\{found[1]}" if found[1] else found[0], STRING.sub(r'"\1"', text))
     return text, printable(figure.title), Path(folder) / figure.name

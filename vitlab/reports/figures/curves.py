@@ -1,7 +1,7 @@
-"""Small multiples of a study (heads by layer, training curves, recall by class), and analyses as points and lines.
+"""Draw small multiples of a study (heads by layer, training curves, recall by class) and analyses as points and lines.
 
-Measures of heads are drawn as shares of their first reference, uniform attention, so that models with other grids
-compare; without references in their own unit. Every reference is on the axis, so that small differences look small.
+Measures of heads are drawn as shares of their first reference, uniform attention, to compare models with different
+grids, or in their own unit without references. The axis includes every reference, so small differences look small.
 """
 
 import math
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
     from vitlab.config.schema import AnalysisConfig
 
 PLACE = 3
-COARSE = 0.4  # of uniform attention: a neighborhood with more than that tells no local head from a global one
+COARSE = 0.4  # share of uniform attention: a larger neighborhood cannot tell local heads from global heads
 TRAINED = "Each point is a head{} Gray: before training."
 WHILE_TRAINING = "Each line is the mean over the heads of a layer while the model trains"
-MOST_POINTS = 200  # of a curve: more cannot be told apart in a panel
-ALL_POINTS = 8_000  # of all curves of a page together: with more it is slow to open
-LEAST_POINTS = 20  # of a curve, however many there are
-MARKED = 25  # points at most that have a marker each
-POINTED = 4_000  # points of all curves up to which each can be pointed at
+MOST_POINTS = 200  # per curve: a panel cannot show more
+ALL_POINTS = 8_000  # of all curves of a page: with more points the page opens slowly
+LEAST_POINTS = 20  # per curve, however many curves
+MARKED = 25  # most points with a marker each
+POINTED = 4_000  # most points of all curves with a tooltip each
 LOSSES = {"training": "train/loss", "validation": "validation/loss"}
-WIDE = 20  # times its lowest value: the highest of losses whose axis is logarithmic
-SHOWN = "validation"  # the curve that is solid and has markers
+WIDE = 20  # ratio of highest to lowest loss from which the axis is logarithmic
+SHOWN = "validation"  # the solid curve with markers
 RATES = {"learning rate": "train/lr", "gradient norm before clipping": "train/grad_norm"}
-MOST_CLASSES = 12  # that have a panel: those with the lowest recall
-Z = 1.96  # of a 95% interval
+MOST_CLASSES = 12  # panels, for the classes with the lowest recall
+Z = 1.96  # standard errors of a 95% interval
 KEYS = ("step", "layer", "head", "type", "value")
-NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits
+NO_PATTERN = ("mixed", "none")  # labels of heads without a single pattern
 ATTENTION, REACH = "distance of attention", "reach"
-FEW_TEXTS = 20  # of a length: fewer tell too little
+FEW_TEXTS = 20  # least texts of a length
 APART = 0.08  # layers between two heads of one layer: equal scores stay visible
 OTHER = ("kind", "step", "value")
-NAMED = 60  # classes that can be named in the picture itself
+NAMED = 60  # most class names in the picture itself
 
 Curve = Sequence[tuple[float, float | None]]  # step, value; None where it is not finite
 Point = tuple[float, float | None, float | None, float | None]  # step, mean over seeds, lowest, highest; None: a gap
@@ -79,7 +79,7 @@ def draw(results: Results) -> Iterator[Figure]:
 
 
 class Measured(NamedTuple):
-    """An analysis of heads, `{"name", "unit", "rows", "references"}`, of a run. `title` is its panel's title."""
+    """A run's analysis of heads, `{"name", "unit", "rows", "references"}`. `title` is the title of the panel."""
 
     analysis: dict[str, Any]
     title: str = ""
@@ -88,14 +88,14 @@ class Measured(NamedTuple):
 
 
 class Heads:
-    """The analyses of one figure: `frame` has a row per head, step and run, `y` is the drawn form of `value`."""
+    """The analyses of one figure. `frame` has a row per head, step and run, with `value` and its drawn height `y`."""
 
     def __init__(self, measured: Sequence[Measured]):
         first = measured[0].analysis
         self.measured = measured
         self.name, self.unit = first["name"].replace("_", " "), first["unit"]
         known = [{k: v for k, v in (one.analysis.get("references") or {}).items() if finite(v)} for one in measured]
-        self.references = known[0] if all(known) else {}  # name -> value in the unit, the first one is the 100%
+        self.references = known[0] if all(known) else {}  # name -> value in the unit; the first is drawn as 100%
         rows = [
             {"panel": one.title, "link": one.link, **row}
             | {"y": row["value"] / (next(iter(of_run.values())) if self.references else 1)}
@@ -126,7 +126,7 @@ class Heads:
             here = once.encode(y=alt.datum(value / next(iter(self.references.values()))))
             text = f"{reference}, {significant(value)} {self.unit}".rstrip()
             label = here.mark_text(dy=-7, dx=3, align="left", fontSize=10, text=text).encode(x=alt.value(0))
-            # the first one is named by the caption: heads lie on its line
+            # the caption names the first reference, because heads lie on its line
             both = here.mark_rule().properties(name=reference), label.properties(name=f"{reference}, name")
             lines, caption = [*lines, *both[: 1 + place]], caption + ("" if place else f" 100%: {text}.")
         seen = ["Mean over the heads:"]
@@ -143,7 +143,7 @@ class Heads:
 
 
 def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str, caption: str = "") -> Figure:
-    """Draw a panel per run: a point per head against the layer, behind it rings of the untrained model, if measured."""
+    """Draw a panel per run: a point per head against the layer, and behind them rings for heads before training."""
     heads = Heads(measured)
     steps = heads.frame.groupby("panel").step
     first, last = steps.transform("min"), steps.transform("max")
@@ -188,7 +188,7 @@ def draw_layers(name: str, title: str, measured: Sequence[Measured], caption: st
 
 
 def draw_measured(results: Results) -> Iterator[Figure]:
-    """Draw each analysis of heads of each model: a panel per training-set size, of the first seed that has it."""
+    """Draw each analysis of each model's heads: a panel per training-set size, from the first seed with results."""
     style = looks(results.families)
     stems = [file_stem(model) for model in style]
     for name in sorted({name for run in results.run_files.values() for name in run.analyses}):
@@ -207,7 +207,7 @@ def draw_measured(results: Results) -> Iterator[Figure]:
             if not measured:
                 continue
             seeds = f"seed {', '.join(dict.fromkeys(str(one.seed) for one in measured))}"
-            # a number where another model's name differs only in what a file name cannot hold
+            # add a number if two models' names give the same file name
             stem = file_stem(f"{name}-{model}") + (f"-{number}" if stems.count(file_stem(model)) > 1 else "")
             yield draw_heads(
                 stem, f"{title} by layer, {model}, {seeds}", measured, style[model].colour, TRAINED.format(note)
@@ -292,7 +292,7 @@ def draw_training(results: Results) -> Iterator[Figure]:
         wide = bool(curves is losses and 0 < WIDE * frame.value.min() < frame.value.max())
         reach = find_domain(frame.value, [*frame.low, *frame.high], log=True, percent=False) if wide else None
         up = axis(alt.Y, "value", label, reach, log=wide, zero=True)
-        up["scale"]["nice"] = up["axis"]["tickCount"] = 5  # a label at the top of each panel, else titles are not level
+        up["scale"]["nice"] = up["axis"]["tickCount"] = 5  # a label on top of each panel keeps titles level
         up["scale"]["clamp"] = wide  # a band may reach 0
         base, tooltip = alt.Chart().encode(x=step, y=up, color=look["color"]), ["model", "loss", "step", "value"]
         line = base.mark_line(point="transparent" if len(frame) <= POINTED else False)
@@ -336,12 +336,12 @@ def read_curve(rows: Sequence[dict[str, Any]], key: str) -> Curve:
 
 
 def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]:
-    """Thin the curves of several seeds to at most `most` points, of four digits each: a figure shows no more.
+    """Merge the curves of several seeds into at most `most` points of four digits, as many as a figure can show.
 
-    A point covers neighboring steps: each seed's mean over its logged steps, then mean, lowest and highest
-    of these means. Where a seed has a gap, the point is a gap.
+    A point covers neighboring steps: average each seed's logged values, then take mean, min and max over seeds.
+    If a seed has a gap there, the point is a gap.
     """
-    if len(curves) == 1 and len(curve := dict(curves[0])) <= most:  # as on the page that compares runs, with thousands
+    if len(curves) == 1 and len(curve := dict(curves[0])) <= most:  # a fast path: compare.html has thousands of curves
         values = ((step, y if y is None else float(f"{y:.4g}")) for step, y in sorted(curve.items()))
         return [(int(step), y, y, y) for step, y in values]
     by_seed = {n: {step: math.inf if y is None else y for step, y in curve} for n, curve in enumerate(curves)}
@@ -390,7 +390,7 @@ def draw_classes(results: Results) -> Iterator[Figure]:
 
 
 def draw_lengths(results: Results) -> Iterator[Figure]:
-    """Draw exact matches by the words of a source, with the largest training set: means over seeds, intervals."""
+    """Draw exact matches by a source's number of words, at the largest size: means over seeds with intervals."""
     largest, counted = max((row["train_size"] for row in results.rows), default=0), {}
     for row in results.rows if results.metric.key == "exact_match" else ():
         if row["train_size"] == largest:
@@ -421,7 +421,7 @@ def draw_lengths(results: Results) -> Iterator[Figure]:
 
 
 def draw_token_reach(results: Results) -> Iterator[Figure]:
-    """Draw how far back a text's last state depends on tokens, with most data: means over seeds, and their range."""
+    """Draw how far back a text's last state depends on tokens, at the largest size: mean and range over seeds."""
     largest, rows = max((row["train_size"] for row in results.rows), default=0), []
     for row in results.rows:
         measured = results.run_files[row["run"]].files.analysis("token_reach") if row["train_size"] == largest else None
@@ -451,7 +451,7 @@ def draw_token_reach(results: Results) -> Iterator[Figure]:
 def layer_shares(
     results: Results, frame: pd.DataFrame, across: alt.X, field: str, title: str, tooltip: list[Any]
 ) -> alt.LayerChart:
-    """Draw a line per model through its shares with the band of their intervals, from `low` to `high`."""
+    """Draw a line per model through its shares, with a band from `low` to `high`."""
     look, up = by_look("model", style := looks(results.families)), axis(alt.Y, field, title, (0.0, 1.0), percent=True)
     base = alt.Chart().encode(x=across, y=up, color=look["color"])
     points = base.mark_point().encode(shape=look["shape"], tooltip=tooltip).properties(name="points")
@@ -462,7 +462,7 @@ def layer_shares(
 def estimate_share(runs: list[list[int]]) -> tuple[float, float, float] | None:
     """Estimate the mean share of right items over runs [right, all] of the same items, with its 95% interval, or None.
 
-    Wilson's interval (1927) for as many items as have the variance that the items and the seeds give together.
+    Uses Wilson's interval (1927), with an effective number of items that reproduces the variance of items and seeds.
     """
     items = runs[0][1]
     if not items:
@@ -481,7 +481,7 @@ def estimate_share(runs: list[list[int]]) -> tuple[float, float, float] | None:
 
 
 def value_axis(found: "Findings", label: str) -> alt.Y:
-    """Make the axis of an analysis's values, from 0: shares in percent, other values with their unit."""
+    """Make an axis from 0 for an analysis's values: shares in percent, other values with their unit."""
     percent = found.unit == "share"
     return axis(
         alt.Y, "value", f"{label} ({found.unit})" if found.unit and not percent else label, percent=percent, zero=True
@@ -489,7 +489,7 @@ def value_axis(found: "Findings", label: str) -> alt.Y:
 
 
 def heads(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Draw a point per head, from rows with "step", "layer", "head", "value"; above two steps also a line per layer."""
+    """Draw a point per head from rows with "step", "layer", "head", "value"; with 3 or more steps also layer lines."""
     measured = Measured(found.to_dict())
     yield draw_heads(file_stem(found.name), title, [measured], "vit")
     if len({row["step"] for row in found.rows}) > 2:
@@ -499,9 +499,9 @@ def heads(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[F
 def head_types(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
     """Draw a point per head against the layer, in the color and marker of its type.
 
-    Reads the last step's rows with "layer", "head", "value", and the head's kind among all kinds: "type" and a score
-    under the name of each type; or "label" and "scores" by pattern, or no single pattern. A type looks the same in
-    every figure, whichever types its model has.
+    Reads the last step's rows with "layer", "head", "value", and either "type" and a score under the name of each
+    type, or "label" and "scores" by pattern, where the label may be one of NO_PATTERN. A type has the same look in
+    every figure, whichever types occur in a model.
     """
     last = [row for row in found.rows if row["step"] == found.rows[-1]["step"]]
     count = max((row["head"] for row in last), default=1)
@@ -515,13 +515,13 @@ def head_types(found: "Findings", config: "AnalysisConfig", title: str) -> Itera
     layer = axis(alt.X, "x", "layer, its heads side by side", ticks=sorted(set(frame.layer)))
     value = value_axis(found, "best pattern" if labelled else "score of the type")
     chart = chart.encode(x=layer, y=value, **by_look("type", shown))
-    title = f"{title}, all {next(iter(shown))}" if len(shown) == 1 else title  # a legend of one is not drawn
+    title = f"{title}, all {next(iter(shown))}" if len(shown) == 1 else title  # a single type has no legend
     seen = " ".join(f"{kind}: {plural(int((frame.type == kind).sum()), 'head')}." for kind in shown)
     yield Figure(file_stem(f"{found.name}-labels" if labelled else found.name), title, chart, alt=seen)
 
 
 def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Draw values against a number: a figure per "kind" of rows with "value" and a number under another key."""
+    """Draw a figure per "kind" of rows: "value" against the number under the remaining key."""
     for kind in dict.fromkeys(row.get("kind") for row in found.rows):
         rows = [row for row in found.rows if row.get("kind") == kind]
         key = next(key for key in rows[0] if key not in OTHER)
@@ -536,7 +536,7 @@ def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Fi
 
 
 def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Draw images as points of an array (B, 2), in the look of their class; very many classes are named in place."""
+    """Draw images as points of an array (B, 2) in the look of their class; long legends give way to names in place."""
     places = found.array
     labels = np.zeros(len(places), dtype=int) if found.labels is None else found.labels
     present = [int(label) for label in np.unique(labels)]
