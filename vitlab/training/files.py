@@ -85,7 +85,7 @@ def describe_output(folder: Path, command: str, *subjects: str | Path) -> dict[s
 
 
 def refuse_file(path: Path, key: str) -> None:
-    """Raise UserError unless a file is new and writable: no command overwrites a file of somebody else."""
+    """Raise UserError unless a file is new and writable: no command overwrites a file that it did not write."""
     if path.exists() or path.is_symlink():
         raise UserError(f"{key} {path}: exists; delete it, or give another name")
     refuse_unwritable(path.absolute().parent, key)

@@ -86,7 +86,7 @@ class Predictor:
 
     @torch.inference_mode()
     def compute_logits(self, read: Callable[[np.ndarray], np.ndarray], count: int) -> np.ndarray:
-        """Compute the outputs (N, outputs) of `count` items. `read` reads items as the data or `frame` do."""
+        """Compute the outputs (N, outputs) of `count` items; `read` reads them like the data or `frame`. No targets."""
         rows, size = [], self.run.config.recipe.batch_size if self.reads_text else BATCH
         for first in range(0, count, size):
             items = torch.as_tensor(read(np.arange(first, min(first + size, count)))).to(self.device)
