@@ -1,6 +1,6 @@
-"""Tasks: their batches, losses and metrics. A YAML each.
+"""Tasks: their batches, losses and metrics. Each task has a YAML.
 
-The module of a task has `build(config, recipe, data, data_config) -> Task`.
+A task's module has `build(config, recipe, data, data_config) -> Task`.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from vitlab.data.split import long_tail
 from vitlab.registry import implementation
 from vitlab.tasks.metrics import IMAGES, METRICS, PROBES, TEXTS
 
-KINDS = {  # the module and what builds the task in it; of others the module of their name, and `build`
+KINDS = {  # kind: module, builder in it; another kind has the module of its name, and `build`
     **dict.fromkeys(("classification", "multilabel", "regression"), ("images", "build")),
     "span_extraction": ("text_classification", "build"),
     "causal_lm": ("language", "CausalLM"),
@@ -26,7 +26,7 @@ KINDS = {  # the module and what builds the task in it; of others the module of 
 
 
 def build(config: TaskConfig, **parts: Any) -> Any:
-    """Build the task of a configuration, a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
+    """Build the `vitlab.tasks.base.Task` of a configuration. Raises UserError if the task is not for the data."""
     module, builder = KINDS.get(config.kind, (config.kind, "build"))
     task = vars(implementation("vitlab.tasks", module, builder))[builder](config, **parts)
     data = parts["data_config"]
@@ -42,7 +42,7 @@ def build(config: TaskConfig, **parts: Any) -> Any:
     measured = {metric.key: metric for metric in METRICS if metric.key in found}
     key = config.metric or next(iter(measured))
     name, at, _ = key.partition("@")
-    if name in PROBES or (at and name in measured):  # measured after the training, of which choices cannot be made
+    if name in PROBES or (at and name in measured):  # measured after training, too late for choices
         key = next(iter(measured))
     if key not in measured:
         raise UserError(f"task.metric={key}: is not measured here; {choices_text(key, measured)}")

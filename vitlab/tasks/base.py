@@ -28,28 +28,28 @@ Measured = Mapping[str, Sequence[Any]]  # arguments of the `update` of metrics b
 
 
 class Task(Protocol):
-    """The interface of tasks. They derive from it, for the values that most of them share, or have its members."""
+    """The interface of tasks. A task derives from it, and so gets the usual values, or has its members."""
 
-    shape: dict[str, Any]  # what a model must be built for, as `vitlab.models.build` takes it
-    train: Split  # what a run trains on: the data's own items, or what the task makes of them
-    validation: Split  # what choices are made on
-    test: Split  # what is read once, at the end
-    classes: Sequence[str] = ()  # empty where there are none
-    writes_texts: bool = False  # that the detailed metrics compare, which takes long
-    metric: "Metric | None" = None  # what choices on validation go by; `vitlab.tasks.build` sets it
+    shape: dict[str, Any]  # arguments of `vitlab.models.build`
+    train: Split  # training items: the data's own, or made of them by the task
+    validation: Split  # items for choices
+    test: Split  # items that a run reads once, at the end
+    classes: Sequence[str] = ()  # empty if there are none
+    writes_texts: bool = False  # for the detailed metrics to compare; writing takes long
+    metric: "Metric | None" = None  # decides choices on validation; `vitlab.tasks.build` sets it
     strata: Sequence[str] = ()  # classes by which training sets are stratified; or none
-    eval_batch_size: int | None = None  # items evaluated at a time, where memory asks for fewer than usual
-    scale: tuple[float, float] | None = None  # mean and std of training targets, where it predicts standardised numbers
-    item: str  # what one item is called, in the singular
-    of: str  # the kind of its targets, by which METRICS and TABLES are chosen
+    eval_batch_size: int | None = None  # items evaluated at a time, if memory holds fewer than usual
+    scale: tuple[float, float] | None = None  # mean and std of training targets, if it predicts standardised ones
+    item: str  # the name of one item, in the singular
+    of: str  # the kind of targets; METRICS and TABLES go by it
     outputs: int = 1  # of the model for a target
-    tokenizer: "Tokenizer | None" = None  # that of its texts; a run's folder keeps it
-    training_indices: np.ndarray | None = None  # as `train_on` was given them; None: all
+    tokenizer: "Tokenizer | None" = None  # of the texts; a run's folder keeps it
+    training_indices: np.ndarray | None = None  # the argument of `train_on`; None: all
 
     def train_on(self, indices: np.ndarray) -> None:
         """Train on the items of `train` at `indices`; a task learns from no other labels.
 
-        Raises UserError if they are not enough for that.
+        Raises UserError if they are too few.
         """
         self.training_indices = indices
 
@@ -57,7 +57,7 @@ class Task(Protocol):
         """Turn a loader's batch into the model's input; augment it if a generator is given."""
 
     def inputs(self, batch: Any) -> Any:
-        """Return the inputs of a prepared batch that an analysis shows the model: images, or a `TokenInputs`."""
+        """Return a prepared batch's inputs for an analysis: images, or a `TokenInputs`."""
 
     def example(self) -> Any:
         """Make a prepared batch of one item on the meta device, of zeros."""
@@ -72,34 +72,34 @@ class Task(Protocol):
         """
 
     def metrics(self, detailed: bool = False) -> "torchmetrics.MetricCollection":
-        """Make fresh metrics, named as in results.csv; `detailed` is for a last look alone."""
+        """Make fresh metrics, named as in results.csv; ask for `detailed` ones only at the end."""
         return make_metrics(self.of, self.outputs, detailed, self.metric)
 
     def measure(self, model: nn.Module, batch: Any, detailed: bool = False) -> Measured:
-        """Compute the metrics' inputs from a prepared held-out batch, by their names; "" stands for all others."""
+        """Compute the metrics' inputs from a prepared held-out batch, keyed by metric; "" stands for all others."""
 
 
 def make_metrics(
     of: str, outputs: int, detailed: bool, chosen: "Metric | None" = None
 ) -> "torchmetrics.MetricCollection":
-    """Make the metrics of a kind of targets, and the one that choices go by."""
-    from torchmetrics import MetricCollection  # takes 8 s, which `vitlab predict` does without
+    """Make the metrics of a kind of targets, and the `chosen` metric."""
+    from torchmetrics import MetricCollection  # takes 8 s; `vitlab predict` does without
 
     fitting = (each for each in (*METRICS, *TABLES) if each.fits(of, outputs, detailed or each is chosen))
     return MetricCollection({metric.key: metric.make(outputs, of) for metric in fitting}, compute_groups=False)
 
 
 def fill(metrics: "torchmetrics.MetricCollection", measured: Measured) -> None:
-    """Update each metric with the measurement of its name, or else of ""."""
+    """Update each metric with the measurement under its name, else with the one under ""."""
     for name, metric in metrics.items():
         metric.update(*measured[name if name in measured else ""])
 
 
 class TokenInputs(NamedTuple):
-    """Texts as a model takes them: tokens (B, N), mask bool (B, N), False at padding, segments (B, N) or None.
+    """Hold a model's text inputs: tokens (B, N), mask bool (B, N), False at padding, segments (B, N) or None.
 
-    special bool (B, N) is True at special tokens such as [CLS]. For sources, a decoder reads `given` (B, T) of their
-    targets and predicts `following` (B, T), IGNORE_INDEX at padding.
+    special bool (B, N) is True at special tokens such as [CLS]. With sources, a decoder reads their targets' `given`
+    (B, T) and predicts `following` (B, T), IGNORE_INDEX at padding.
     """
 
     tokens: Tensor
@@ -121,7 +121,7 @@ class TokenInputs(NamedTuple):
 
     @property
     def options(self) -> dict[str, Tensor]:
-        """The arguments of a model's forward beside the tokens."""
+        """Arguments of a model's forward beside the tokens."""
         return {"mask": self.mask} | ({} if self.segments is None else {"segments": self.segments})
 
 
@@ -130,7 +130,7 @@ def sum_cross_entropy(
 ) -> Tensor:
     """Sum the cross-entropy of logits (..., C) over targets (...) other than IGNORE_INDEX; 0 if there are none.
 
-    The targets may be shares of the classes too (B, C).
+    Also takes targets that are shares of the classes (B, C).
     """
     options = {"ignore_index": IGNORE_INDEX, "label_smoothing": label_smoothing, "reduction": "sum"}
     weight = None if weight is None else weight.to(logits.device)
@@ -147,7 +147,7 @@ def count_losses(of: str, logits: Tensor, targets: Tensor, scale: tuple[float, f
     """Compute the loss of each item (B,) by the kind of its target.
 
     A class: cross-entropy. LABELS (B, outputs): binary cross-entropy, averaged over the labels. A number: the squared
-    error, float32, of targets standardised in float64, for numbers far from 0.
+    error, float32; float64 standardises targets, because numbers may lie far from 0.
     """
     if of == LABELS:
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
@@ -158,9 +158,9 @@ def count_losses(of: str, logits: Tensor, targets: Tensor, scale: tuple[float, f
 
 
 def judge(of: str, logits: Tensor, targets: Tensor, scale: tuple[float, float] | None = None) -> Measured:
-    """Return the metrics' inputs: losses; outcomes, of classes whether each is right; else predictions and targets.
+    """Return the metrics' inputs: losses; outcomes (for classes: is each right?); else predictions and targets.
 
-    NO_TAG is no target. MEASURES are measured in their own unit, NUMBERS as standardised by `scale`.
+    Skips NO_TAG. Measures MEASURES in their own unit, NUMBERS as standardised by `scale`.
     """
     outcomes: Sequence[Any] = ()
     if of in EVERY:
@@ -175,12 +175,12 @@ def judge(of: str, logits: Tensor, targets: Tensor, scale: tuple[float, float] |
 
 
 class TargetTask(Task):
-    """A target for each item; `answer` gives the logits, float32, and the targets of a prepared batch.
+    """Predicts a target for each item; `answer` gives the logits, float32, and the targets of a prepared batch.
 
-    By `of`: one of `outputs` classes (IMAGES, TEXTS; CHOICES, whose order means nothing; TAGS: a class of each token
-    that carries one), LABELS (B, outputs), or a number (MEASURES, NUMBERS). `recipe.class_weights` weighs each class by
-    how rare it is. For a number the model gives (target - mean) / std with `scale` from the run's own training targets,
-    so that a recipe's rate fits any unit; a constant prediction of their mean has the loss 1 on them.
+    `of` is the kind of target: one of `outputs` classes (IMAGES, TEXTS; CHOICES, in any order; TAGS: a class of each
+    tagged token), LABELS (B, outputs), or a number (MEASURES, NUMBERS). `recipe.class_weights` gives rare classes more
+    weight. For a number the model predicts (target - mean) / std, with `scale` from the run's own training targets, so
+    that a recipe's rate fits any unit; always predicting their mean has the loss 1 on them.
     """
 
     weights: Tensor | None = None  # (classes,): items / (classes * items of the class); their mean over the items is 1
@@ -234,7 +234,7 @@ def evaluate(
 ) -> "torchmetrics.MetricCollection":
     """Measure the task's metrics on a split, without augmentation: scalars, and with `detailed` its tables and texts.
 
-    It takes the items at `indices` (N,), by default all, on the model's device, with its outputs in the precision of
+    Takes the items at `indices` (N,), by default all, on the model's device, and computes outputs in the precision of
     `autocast`. `model` is in eval mode.
     """
     device, done = next(model.parameters()).device, 0

@@ -1,4 +1,4 @@
-"""Tasks of images: one label, several labels or a number for each.
+"""Tasks of images: predict one label, several labels or a number for each.
 
 Shapes: B batch, C channels, Y x X pixels.
 """
@@ -23,7 +23,7 @@ Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X); labels (B,) or (B, classes
 
 
 class ImagePreparation:
-    """A preparation of images uint8 (B, C, Y, X): normalised, the same shape, augmented if a generator is given."""
+    """Normalises images uint8 (B, C, Y, X), in the same shape; augments them if called with a generator."""
 
     def __init__(self, recipe: RecipeConfig, data_config: DataConfig):
         self.recipe, self.config = recipe, data_config.augment
@@ -37,7 +37,7 @@ class ImagePreparation:
 
 
 class ImageTask(TargetTask):
-    """A prediction for each image: batches of images (B, C, Y, X) and targets (B, ...)."""
+    """Predicts a target for each image, in batches of images (B, C, Y, X) and targets (B, ...)."""
 
     item = "image"
 
@@ -68,7 +68,7 @@ class ImageTask(TargetTask):
 
 
 class HeadTask(ImageTask):
-    """An ImageTask for the module `head` of a model: its batches are features, all computed when one is first read."""
+    """Trains the module `head` of a model on features; the first read computes the features of all images."""
 
     def __init__(self, task: ImageTask, head: str, compute: Callable[[Split], np.ndarray]):
         vars(self).update(vars(task))
@@ -91,7 +91,7 @@ class HeadTask(ImageTask):
 
 
 def list_problems(kind: str, data: ImageData, data_config: DataConfig) -> Iterator[str]:
-    """Yield the reasons why a data set does not fit a task, one line per problem."""
+    """Yield a line for each reason why a data set does not fit a task."""
     targets, instead = data.train.targets, f"give task={data_config.task}"
     if kind == "classification":
         if not data.classes:

@@ -1,7 +1,7 @@
 """Models of language: next tokens (Radford et al., 2019), masked tokens and whether one segment follows another (BERT:
 Devlin et al., 2019, section 3.1), masked spans (SpanBERT: Joshi et al., 2020, sections 3.1 to 3.3).
 
-Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V vocabulary.
+Shapes: B batch, N tokens of a sequence, K predicted places at most, V vocabulary.
 """
 
 import math
@@ -29,12 +29,12 @@ from vitlab.tasks.base import (
 )
 from vitlab.tasks.metrics import MASKED, PAIRS, SPANS, TOKENS
 
-CausalBatch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), IGNORE_INDEX where there is none
+CausalBatch = tuple[Tensor, Tensor]  # tokens (B, N); the token after each (B, N), else IGNORE_INDEX
 CHUNK = 4096  # sequences counted at a time
 
 
 class SequenceTask(Task):
-    """A task of sequences cut out of texts."""
+    """The base of tasks that cut texts into sequences."""
 
     item, head = "sequence", ""
 
@@ -50,7 +50,7 @@ class SequenceTask(Task):
 
 
 class CausalLM(SequenceTask):
-    """Prediction of each next token: cross-entropy, perplexity, bits per byte."""
+    """Predicts each next token: cross-entropy, perplexity, bits per byte."""
 
     of, head = TOKENS, "next_token"
 
@@ -83,13 +83,13 @@ class CausalLM(SequenceTask):
         return (batch[1] != IGNORE_INDEX).sum()[None]
 
     def loss(self, model: nn.Module, batch: CausalBatch) -> Tensor:
-        # padding needs no mask: it is behind all that is predicted, and a causal model does not look there
+        # padding needs no mask: it follows all predicted tokens, and a causal model does not look ahead
         tokens, following = batch
         return sum_cross_entropy(model(tokens), following, self.label_smoothing)[None]
 
     @cached_property
     def log_unigram(self) -> Tensor:
-        """The logarithm of each token's share of the tokens that training predicts (V,), with Laplace smoothing."""
+        """Log share of each token among the predicted tokens of training (V,), with Laplace smoothing."""
         indices = np.arange(len(self.train)) if self.training_indices is None else self.training_indices
         counts = np.ones(self.outputs)
         for first in range(0, len(indices), CHUNK):
@@ -98,10 +98,10 @@ class CausalLM(SequenceTask):
         return torch.from_numpy(np.log(counts / counts.sum())).float()
 
     def measure(self, model: nn.Module, batch: CausalBatch, detailed: bool = False) -> Measured:
-        """Return nats of tokens; unigram_perplexity's come from their shares in training, without their context.
+        """Return the nats of tokens; for unigram_perplexity, from the tokens' shares in training, without context.
 
-        A byte is a byte of the test texts in UTF-8 (validation texts: as many per token), so bits per byte
-        compare models of different tokenizers, if these are lossless; unknown tokens and lower case are cheaper.
+        Counts bytes of the test texts in UTF-8 (validation texts: as many per token), so bits per byte compare models
+        of different tokenizers if these are lossless; unknown tokens and lower case are cheaper.
         """
         tokens, following = batch
         counts = following != IGNORE_INDEX
@@ -112,14 +112,14 @@ class CausalLM(SequenceTask):
 
 
 NEXT = "next_sentence"
-SEED = 0x5EED  # of what held-out and statically masked sequences hide
+SEED = 0x5EED  # of the masks of held-out and statically masked sequences
 
 
 class MaskedBatch(NamedTuple):
-    """A masked batch for the model: tokens (B, N), mask bool (B, N) or None if all are tokens, segments (B, N) or None.
+    """Hold a masked batch: tokens (B, N), mask bool (B, N) or None without padding, segments (B, N) or None.
 
     places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX if a row has fewer; follows (B,) for pairs. For
-    spans: the places left and right of each predicted token's span (B, K), and its own place in it from 0 (B, K).
+    spans: the places left and right of each predicted token's span (B, K), and the token's place in it from 0 (B, K).
     """
 
     tokens: Tensor
@@ -134,7 +134,7 @@ class MaskedBatch(NamedTuple):
 
 
 class MaskedLM(SequenceTask):
-    """Masked tokens, and with `sequences=pairs` whether one segment follows another."""
+    """Predicts masked tokens, and with `sequences=pairs` whether one segment follows another."""
 
     of = head = MASKED
 
@@ -157,7 +157,7 @@ class MaskedLM(SequenceTask):
 
     @property
     def most(self) -> int:
-        """The most tokens of a sequence that are predicted, K."""
+        """The largest number K of predicted tokens in a sequence."""
         return math.ceil(self.share * self.shape["length"])
 
     def make_sequences(self, texts: Any, config: TaskConfig, length: int) -> Split:
@@ -170,7 +170,7 @@ class MaskedLM(SequenceTask):
         return replace(split, targets=np.stack([np.zeros_like(numbers), numbers], axis=1))
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> MaskedBatch:
-        """Mask sequences: at random with a generator, else, or if masks are static, each sequence always in one way."""
+        """Mask sequences: at random with a generator; without one, or with static masks, always in the same places."""
         items, (follows, numbers) = batch[0], batch[1].unbind(1)
         tokens, segments = items.unbind(1) if self.pairs else (self.add_special_tokens(items), None)
         mask = tokens != IGNORE_INDEX
@@ -192,7 +192,7 @@ class MaskedLM(SequenceTask):
         return tokens
 
     def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
-        """Hide tokens (B, N): return the model's input, the places (B, K) to predict, and whether each is filled."""
+        """Hide tokens (B, N); return the model's input, the places (B, K) to predict, and whether each is filled."""
         chosen = choose_tokens(maskable, self.share, generator)
         return self.corrupt_tokens(tokens, chosen, generator), *gather_chosen(chosen, self.most)
 
@@ -202,7 +202,7 @@ class MaskedLM(SequenceTask):
         return corrupt(tokens, chosen, generator=generator, **options)
 
     def inputs(self, batch: MaskedBatch) -> TokenInputs:
-        """Return the texts as they were before anything was hidden."""
+        """Return the texts before masking."""
         tokens, rows = batch.tokens.clone(), torch.arange(len(batch.tokens), device=batch.tokens.device)[:, None]
         is_masked = batch.targets != IGNORE_INDEX
         tokens[rows.expand_as(is_masked)[is_masked], batch.places[is_masked]] = batch.targets[is_masked]
@@ -216,12 +216,12 @@ class MaskedLM(SequenceTask):
         return MaskedBatch(tokens, None, segments, places, places, follows, *beside)
 
     def logits(self, model: nn.Module, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
-        """Compute logits (B, K, V) of the masked tokens, and the hidden states (B, N, D) behind them."""
+        """Compute logits (B, K, V) of the masked tokens; return them with the hidden states (B, N, D)."""
         hidden = model(batch.tokens, batch.mask, batch.segments)
         return model.masked_logits(gather_states(hidden, batch.places)), hidden
 
     def terms(self, model: nn.Module, batch: MaskedBatch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return the terms that the loss adds up, by name: the logits (..., C) and the targets (...) of each."""
+        """Return the logits (..., C) and the targets (...) of each term of the loss, by name."""
         logits, hidden = self.logits(model, batch)
         terms = {"masked": (logits, batch.targets)}
         return terms if batch.follows is None else terms | {NEXT: (model.next_sentence_logits(hidden), batch.follows)}
@@ -232,13 +232,13 @@ class MaskedLM(SequenceTask):
         return torch.stack([pairs if name == NEXT else masked for name in self.added])
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Tensor:
-        """Return the loss summed over masked tokens, and with pairs also summed over pairs; each term is an entry."""
+        """Sum the loss over masked tokens, and with pairs also over pairs; return an entry for each term."""
         terms = self.terms(model, batch).items()
         losses = [sum_cross_entropy(*term, 0.0 if name == NEXT else self.label_smoothing) for name, term in terms]
         return torch.stack(losses)
 
     def measure(self, model: nn.Module, batch: MaskedBatch, detailed: bool = False) -> Measured:
-        """Return the nats of each term of the loss; outcomes are of each sequence's masked tokens."""
+        """Return the nats of each term of the loss, and the outcomes of each sequence's masked tokens."""
         measured: dict[str, Any] = {"loss": []}
         for name, (logits, targets) in self.terms(model, batch).items():
             nats, counts = count_nats(logits, targets), targets != IGNORE_INDEX
@@ -251,7 +251,7 @@ class MaskedLM(SequenceTask):
 
 
 def refuse_empty(task: Task, data: TextData, problem: str) -> None:
-    """Raise UserError with a problem if texts give no sequence."""
+    """Raise UserError with `problem` if the texts of a split give no sequence."""
     for name, split in (("training", task.train), ("validation", task.validation), ("held-out", task.test)):
         if not len(split):
             raise UserError(f"data={data.name}: its {name} texts {problem}")
@@ -263,7 +263,7 @@ def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
 
 
 class SpanLM(MaskedLM):
-    """Masked spans, and their tokens from the two beside each."""
+    """Predicts the tokens of masked spans, also from the two tokens beside each span."""
 
     of, head = SPANS, "span"
     added = ("masked", "boundary")
@@ -280,7 +280,7 @@ class SpanLM(MaskedLM):
         return seen, places, filled, left, right, (index - 1).clamp(min=0)
 
     def terms(self, model: nn.Module, batch: MaskedBatch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Predict masked tokens from the states at their places (masked) and from the boundary's: equation 2."""
+        """Predict masked tokens from the states at their places (masked) and at the span's boundary: equation 2."""
         logits, hidden = self.logits(model, batch)
         boundary = model.boundary_logits(
             gather_states(hidden, batch.left), gather_states(hidden, batch.right), batch.index

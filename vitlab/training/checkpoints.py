@@ -1,6 +1,6 @@
 """Read a run's checkpoint and the trained model in it. Nothing is unpickled.
 
-Imports neither lightning nor timm, which take as long as all the rest of `vitlab predict`.
+Imports neither lightning nor timm: importing them takes as long as all the rest of `vitlab predict`.
 """
 
 from contextlib import AbstractContextManager
@@ -44,10 +44,10 @@ def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, An
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
+    """Hold a run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
 
-    `shape` is what the model was built for, as `vitlab.models.build` takes it; `classes` are the names of its classes.
-    `scale` is (mean, std) of the targets that it was trained on: a number that it predicts is output * std + mean.
+    `shape` holds the arguments of `vitlab.models.build` for this model, `classes` the names of its classes. `scale` is
+    (mean, std) of the training targets: the model predicts the number output * std + mean.
     """
 
     config: TrainConfig
@@ -80,7 +80,7 @@ def load_run(path: str | Path) -> LoadedRun:
 
 
 def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:
-    """Move a run's model to a GPU if there is one; return it with the autocast context of its training's precision."""
+    """Move a run's model to a GPU if there is one; return the model and autocast in the precision of its training."""
     device, autocast = evaluation_context(loaded.result["precision"], evaluation_accelerator(loaded.config))
     model = loaded.model.to(device)
     if loaded.result["settings"].get("memory_format") == "channels_last":
@@ -89,5 +89,5 @@ def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:
 
 
 def evaluation_accelerator(config: TrainConfig) -> str:
-    """Choose the accelerator to evaluate a run on: a run that was trained on a GPU can be evaluated without one."""
+    """Choose the accelerator to evaluate a run on: a machine without a GPU can evaluate a run trained on a GPU."""
     return "cpu" if config.trainer.accelerator == "cpu" else "auto"

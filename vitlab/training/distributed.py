@@ -23,8 +23,8 @@ from vitlab.hardware import Launched, count_cores
 from vitlab.models.counting import list_blocks
 from vitlab.training.launch import stop_with_parent
 
-PATIENCE = timedelta(hours=3)  # what ranks wait for each other, as while rank 0 prepares data; then the run has failed
-PORTS = (15000, 25000)  # on which rank 0 of a step of SLURM is met
+PATIENCE = timedelta(hours=3)  # ranks wait for each other so long, as while rank 0 prepares data; then the run fails
+PORTS = (15000, 25000)  # the ranks of a SLURM step meet rank 0 at a port in this range
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ ALONE = Ranks()
 
 @contextmanager
 def join_ranks(launched: Launched | None) -> Iterator[Ranks]:
-    """Join the processes that a launcher started and give this process's ranks: gloo on CPUs, NCCL on GPUs."""
+    """Join the processes that a launcher started, by gloo on CPUs, NCCL on GPUs; yield this process's `Ranks`."""
     if launched is None:
         yield ALONE
         return
@@ -80,7 +80,7 @@ def join_ranks(launched: Launched | None) -> Iterator[Ranks]:
         from lightning.pytorch.plugins.environments import SLURMEnvironment
 
         nodes, job, step = (os.environ[f"SLURM_{name}"] for name in ("STEP_NODELIST", "JOB_ID", "STEP_ID"))
-        port = PORTS[0] + (int(job) * 10 + int(step)) % (PORTS[1] - PORTS[0])  # the same for all of them
+        port = PORTS[0] + (int(job) * 10 + int(step)) % (PORTS[1] - PORTS[0])  # the same on all ranks
         os.environ |= {"MASTER_ADDR": SLURMEnvironment.resolve_root_node_address(nodes), "MASTER_PORT": str(port)}
         names = {"RANK": launched.rank, "WORLD_SIZE": launched.size, "LOCAL_RANK": launched.local_rank}
         os.environ |= {name: str(value) for name, value in {**names, "GROUP_RANK": launched.node}.items()}
@@ -94,11 +94,11 @@ def join_ranks(launched: Launched | None) -> Iterator[Ranks]:
 
 
 def is_lost_rank(error: BaseException) -> bool:
-    """Tell whether an error only says that another rank is gone, which then has reported its own error."""
+    """Tell whether an error only says that another rank is gone; the other rank has then reported its own error."""
     return isinstance(error, distributed.DistError) or "gloo" in str(error)
 
 
-PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)  # that torch replaces by synchronised ones
+PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)  # torch replaces them by synchronised norms
 
 
 def refuse_devices(trainer: TrainerConfig, accelerator: str) -> None:
@@ -110,7 +110,7 @@ def refuse_devices(trainer: TrainerConfig, accelerator: str) -> None:
 
 
 def refuse_parts(config: TrainConfig, model: nn.Module, accelerator: str) -> None:
-    """Raise UserError for a batch size or a model that a batch in parts, or recomputed activations, would break."""
+    """Raise UserError if batches in parts, or recomputed activations, would break the batch size or the model."""
     recipe, trainer = config.recipe, config.trainer
     parts = count_parts(vars(trainer))
     given = {key: vars(trainer)[key] for key in ("devices", "nodes", "accumulate") if vars(trainer)[key] > 1}

@@ -29,28 +29,28 @@ class Progress:
     seconds_left: float | None = None
     loss: float | None = None
     validation: dict[str, float] = field(default_factory=dict)
-    note: str = ""  # what is trained, where that is a probe
+    note: str = ""  # for a probe: what it trains
 
 
-COLUMNS = (  # of results.csv, which each result.json holds
+COLUMNS = (  # of results.csv; each result.json holds them
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
     *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
 )
 TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit", "metric", "holdout")
 PLACED_BY = ("study", "run", "model", "train_size", "seed")  # no result is without them
 RETRAINED = "the run counts as not finished, and its command trains it again"
-VALIDATION = "validation/"  # how keys of metrics.jsonl begin that are of an evaluation while training
+VALIDATION = "validation/"  # begins the metrics.jsonl keys of an evaluation during training
 
 
 MARK = ".vitlab.json"  # says which command writes the other files of a folder, and about what
 
 
 def refuse_folder(folder: Path, is_ours: bool, what: str) -> None:
-    """Raise UserError unless `--out` is new, empty, or ours (it holds `what`), and can be written to."""
+    """Raise UserError unless the `--out` folder is new, empty, or ours (holds `what`), and takes new files."""
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--out {folder}: is a file; give a folder")
-        others = [path for path in folder.glob("[!.]*") if not path.match("claim.*")]  # of a start that was killed
+        others = [path for path in folder.glob("[!.]*") if not path.match("claim.*")]  # a killed start leaves claims
         if others and not is_ours:
             raise UserError(f"--out {folder}: is not empty and holds no {what}; give another folder")
     except OSError as error:
@@ -59,9 +59,9 @@ def refuse_folder(folder: Path, is_ours: bool, what: str) -> None:
 
 
 def refuse_output(folder: Path, command: str, *subjects: str | Path) -> None:
-    """Raise UserError unless `--out` is new, empty, or was written by the same command about the same subjects.
+    """Raise UserError unless `--out` is new or empty, or the same command wrote it about the same subjects.
 
-    Subjects are paths or names, such as the run that `vitlab analyze` looks at. `mark_output` makes a folder ours.
+    Subjects are paths or names, such as the run of `vitlab analyze`. `mark_output` makes a folder ours.
     """
     found = read_json(folder / MARK, lambda mark: (str(mark["command"]), [str(each) for each in mark["subjects"]]))
     mark = describe_output(folder, command, *subjects)
@@ -73,28 +73,28 @@ def refuse_output(folder: Path, command: str, *subjects: str | Path) -> None:
 
 
 def mark_output(folder: Path, command: str, *subjects: str | Path) -> None:
-    """Write into a folder of `--out` which command writes there, and about what; see `refuse_output`."""
+    """Write into an `--out` folder the command and the subjects of its files; `refuse_output` reads them."""
     write_json(folder / MARK, describe_output(folder, command, *subjects))
 
 
 def describe_output(folder: Path, command: str, *subjects: str | Path) -> dict[str, Any]:
-    """Describe a folder's output. Paths are relative to the folder, so that both can be moved together."""
+    """Describe a folder's output. Makes paths relative to the folder, so that a user can move both together."""
     start = folder.resolve()
     found = [os.path.relpath(Path(each).resolve(), start) if os.path.exists(each) else str(each) for each in subjects]
     return {"command": command, "subjects": found}
 
 
 def refuse_file(path: Path, key: str) -> None:
-    """Raise UserError unless a file is new and can be written: no command writes over a file that it did not write."""
+    """Raise UserError unless a file is new and writable: no command overwrites a file that it did not write."""
     if path.exists() or path.is_symlink():
         raise UserError(f"{key} {path}: exists; delete it, or give another name")
     refuse_unwritable(path.absolute().parent, key)
 
 
 def refuse_unwritable(folder: Path, key: str = "--out") -> None:
-    """Raise UserError unless files can be written below a folder; leaves nothing behind."""
+    """Raise UserError if a folder takes no new files. Leaves nothing behind."""
     made = []
-    try:  # the only sure way to know: permissions do not tell of a full or a read-only file system
+    try:  # write to be sure: permissions do not tell of a full or a read-only file system
         made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -123,7 +123,7 @@ def source_of(init: InitConfig) -> str | None:
 
 
 def source_problems(source: str | None) -> Iterator[str]:
-    """Yield the problems of a source of weights that a look at the disk finds."""
+    """Look at the disk and yield the problems of a source of weights."""
     if source is None or source.startswith("timm:"):
         return
     path = Path(source)
@@ -134,7 +134,7 @@ def source_problems(source: str | None) -> Iterator[str]:
 
 
 def below(*names: str) -> property:
-    """Make a property for a path below a run's folder, built on demand: a study reads a thousand runs at a time."""
+    """Make a property that builds a path below a run's folder on demand: a study reads a thousand runs at a time."""
     return property(lambda files: files.folder.joinpath(*names))
 
 
@@ -144,15 +144,15 @@ class RunFiles:
     config_path = below("config.yaml")
     metrics_path = below("metrics.jsonl")
     result_path = below("result.json")
-    error_path = below("error.json")  # why its last attempt failed
-    heldout_path = below("heldout.npz")  # what it gave on each test item
-    generated_path = below("generated.json")  # the texts that it generated of the test items
-    init_path = below("init.json")  # what became of the weights it began with
-    data_path = below("data.json")  # the SHA-256 of what it trains on
+    error_path = below("error.json")  # why the last attempt failed
+    heldout_path = below("heldout.npz")  # the outcome of each test item
+    generated_path = below("generated.json")  # the texts that the model generated for the test items
+    init_path = below("init.json")  # the report on the initial weights
+    data_path = below("data.json")  # the SHA-256 of the training data
     checkpoint_path = below("checkpoints", "last.ckpt")
     best_path = below("checkpoints", "best.ckpt")  # with recipe.keep=best, when training has ended
-    trunk_path = below("checkpoints", "trunk.ckpt")  # where its cooldown began, for runs of a larger budget
-    packages_path = below("packages.txt")  # what was installed when it began
+    trunk_path = below("checkpoints", "trunk.ckpt")  # where the cooldown began, for runs of a larger budget
+    packages_path = below("packages.txt")  # the packages installed when the run began
     tokenizer_path = below("tokenizer.json")  # of text, so that the model can be used without its data
     analysis_folder = below("analysis")
 
@@ -172,7 +172,7 @@ class RunFiles:
             refuse_changes(self.folder, self.changes(resolved(config)))
 
     def refuse_other_parts(self, config: Mapping[str, Any]) -> None:
-        """Raise UserError if the folder's run, where there is one, computes its batches in another number of parts."""
+        """Raise UserError if the folder holds a run that computes its batches in another number of parts."""
         if not self.config_path.exists():
             return
         before, now = (count_parts(each.get("trainer", {})) for each in (self.config(), config))
@@ -191,9 +191,9 @@ class RunFiles:
             )
 
     def changes(self, config: dict[str, Any]) -> list[str]:
-        """List as `key old -> new` the settings that change the final weights, between the folder's run and `config`.
+        """List, as `key old -> new`, settings of the folder's run and `config` that differ and change final weights.
 
-        The data are compared by their contents (`data_hash`), not by their path, where the run has recorded them.
+        Compares the data by their contents (`data_hash`), not by their path, if the run has recorded the hash.
         """
         old, contents_known = self.config(), self.data_path.is_file()
         if old == config:
@@ -231,7 +231,7 @@ class RunFiles:
             return None, str(error)
 
     def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Write the result, which finishes the run, unless there is a result; return the first, which counts."""
+        """Write the result, and so finish the run, unless there is a result; return the first result: it counts."""
         if not create_json(self.result_path, result):
             return self.result()
         self.error_path.unlink(missing_ok=True)
@@ -253,9 +253,9 @@ class RunFiles:
         return result
 
     def remove_leftovers(self) -> None:
-        """Remove the temporary files of writers that were killed. Call it only while you hold the folder.
+        """Remove the temporary files of killed writers. Call it only while you hold the folder.
 
-        A writer that was only suspended can then no longer put its file in place.
+        A suspended writer can then no longer put its file in place.
         """
         for folder in (self.folder, self.checkpoint_path.parent, self.analysis_folder):
             for path in folder.glob(".*.tmp"):
@@ -268,15 +268,15 @@ class RunFiles:
             self.result_path.replace(self.folder / "result.damaged.json")
 
     def packages(self) -> list[str]:
-        """Read the packages that were installed when the run began, NAME==VERSION; [] where they are not known."""
+        """Read the packages installed when the run began, NAME==VERSION each; [] if they are not known."""
         return self.packages_path.read_text().splitlines() if self.packages_path.is_file() else []
 
     def init(self) -> dict[str, Any] | None:
-        """Read the report on the weights that the run began with, and their SHA-256; None without such weights."""
+        """Read the report on the run's initial weights, and their SHA-256; None for random weights."""
         return read_json(self.init_path, dict)
 
     def data_hash(self) -> str | None:
-        """Read the SHA-256 of the data that the run began with; None where it is not known. Raises UserError."""
+        """Read the SHA-256 of the run's data, taken when it began; None if it is not known. Raises UserError."""
         return read_json(self.data_path, lambda data: data["sha256"])
 
     def add_metrics(self, row: Mapping[str, Any]) -> None:
@@ -308,7 +308,7 @@ class RunFiles:
                     damaged.append(number)
         diverged = (self.read_result()[0] or {}).get(
             "status"
-        ) == "diverged"  # a trial, which may have ended before a row
+        ) == "diverged"  # a diverged trial may end before its first row
         if damaged or (finished and not rows and not diverged):
             what = f"line {damaged[0]} is damaged and was skipped" if damaged else "is empty"
             more = f", like {len(damaged) - 1:,} more" if damaged[1:] else ""
@@ -329,9 +329,9 @@ class RunFiles:
         return Progress(step, steps, last["wall_s"] / step * (steps - step), last["train/loss"], validation)
 
     def keep_metrics(self, last_step: int, evaluated_again: bool = False, source: Optional["RunFiles"] = None) -> None:
-        """Drop the rows past `last_step`, and with `evaluated_again` its evaluation: training writes them again.
+        """Drop rows past `last_step`, and with `evaluated_again` that step's evaluation: training writes them again.
 
-        `source`: the run that trained those up to there.
+        `source`: the run that trained the steps up to `last_step`; its rows become this run's.
         """
         rows = [
             row
@@ -362,7 +362,7 @@ def check_result(result: Any) -> dict[str, Any]:
 def write_analysis(folder: Path, analysis: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> list[Path]:
     """Write an analysis {"name", "unit", "rows", ...} as `<name>.json`; return the paths of the written files.
 
-    NumPy arrays, which belong to the last step in the rows, go to `<name>.npz`, which `numpy.load` reads.
+    Writes the NumPy `arrays` of the rows' last step to `<name>.npz`; read them with `numpy.load`.
     """
     paths = [folder / f"{analysis['name']}.json"]
     if arrays:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-KILLED = 137  # exit code where the system has ended a process
+KILLED = 137  # exit code if the system has ended a process
 
 
 class DeviceLost(RuntimeError):
-    """The system has ended the process of a device; `killed`: it may have been short of memory."""
+    """The system has ended the process of a device; `killed`: memory may have run out."""
 
     def __init__(self, message: str, killed: bool = False):
         super().__init__(message)
@@ -24,9 +24,9 @@ class DeviceLost(RuntimeError):
 
 
 class Stopping:
-    """A block in which the first Ctrl-C or SIGTERM asks training to end at its next step; the second ends at once.
+    """Handles Ctrl-C and SIGTERM in a `with` block: the first asks training to end at its next step.
 
-    A folder `scratch` is removed then.
+    The second removes the folder `scratch`, if given, and ends the process at once.
     """
 
     def __init__(self, scratch: Path | None = None) -> None:
@@ -55,13 +55,13 @@ class Stopping:
 def launch(devices: int, module: str, words: Sequence[str]) -> int:
     """Run `python -m module words` once for each device; return the exit code.
 
-    Raises DeviceLost, and KeyboardInterrupt when it is stopped.
+    Raises DeviceLost if the system ends a process, KeyboardInterrupt if a signal stops them.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it would say is said here
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # DeviceLost says it
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -86,7 +86,7 @@ def launch(devices: int, module: str, words: Sequence[str]) -> int:
 
 
 def main(devices: str, module: str, *words: str) -> int:
-    """Run `launch` as a program; its processes end when the process that started it is gone."""
+    """Run `launch` as a program; end its processes when the program's parent is gone."""
     threading.Thread(
         target=stop_with_parent, args=(os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM)), daemon=True
     ).start()
@@ -100,7 +100,7 @@ def main(devices: str, module: str, *words: str) -> int:
 
 
 def stop_with_parent(parent: int, stop: Callable[[], None]) -> None:
-    """Call `stop` when the process that started this one is gone."""
+    """Wait until this process's `parent` is gone, then call `stop`."""
     while os.getppid() == parent:
         time.sleep(1.0)
     stop()

@@ -52,13 +52,13 @@ def load_weights(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> LoadReport:
-    """Load weights into a model, in place; the report says what was resized, new, missing or unused.
+    """Load weights into a model, in place; report the resized, new, missing and unused weights.
 
     source: `timm:NAME`, a run's folder, a Hugging Face folder with a ViT, BERT, GPT-2 or T5, a file
     (.safetensors; .pt, .pth, .bin or .ckpt, read without unpickling), or a state dict in this project's or timm's
-    names. `head` and `classes` (the names of the model's classes) decide what happens to the classifier, see
-    `vitlab.models.weights.load_into`. `mean` and `std` normalise the model's images: the report says where timm's
-    weights were trained with others. Raises UserError, with the model unchanged, for weights of another model.
+    names. `head` and `classes` (the names of the model's classes) decide about the classifier, see
+    `vitlab.models.weights.load_into`. `mean` and `std` normalise the model's images: the report says if timm trained
+    its weights with others. Raises UserError, and leaves the model unchanged, for weights of another model.
     """
     if not isinstance(source, (str, Path, Mapping)) or source == "":
         raise UserError(f"source: {type(source).__name__}: give timm:NAME, a run's folder, a file, or a state dict")
@@ -76,11 +76,11 @@ def load_weights(
 
 
 def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
-    """Load the transformer encoder of a source into a model's, in place; both may be of images or text.
+    """Load a source's transformer encoder into a model's encoder, in place; each may read images or text.
 
-    A captioner takes all of a ViT but its head. The rest of the model stays unchanged. The epsilon of the norms may
-    differ, as it does between models of images and of text; the report says so. Raises UserError, with the model
-    unchanged, where either has no encoder or their sizes differ.
+    A captioner takes all of a ViT but its head. The rest of the model stays unchanged. The norms may have another
+    epsilon, as between image and text models; the report says so. Raises UserError, and leaves the model unchanged, if
+    either has no encoder or their sizes differ.
     """
     weights = read_weights(str(source))
     state = {}
@@ -105,7 +105,7 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
 def find_encoder(
     model: nn.Module, state: Mapping[str, Tensor], source: str | Path
 ) -> tuple[str, nn.Module, dict[str, Tensor]]:
-    """Find a model's first encoder: its name, itself and the source's weights for it. Raises UserError without one."""
+    """Return a model's first encoder: its name, the module, the source's weights for it. Raises UserError if none."""
     name, encoder = next(((n, m) for n, m in model.named_modules() if isinstance(m, TransformerEncoder)), ("", None))
     if encoder is None:
         raise UserError(f"init.encoder={source}: {type(model).__name__} has no transformer encoder")
@@ -119,7 +119,7 @@ def find_encoder(
 
 
 def initialise(model: nn.Module, config: TrainConfig, classes: Sequence[str]) -> LoadReport:
-    """Load the initial weights that a run's configuration names. Raises UserError."""
+    """Load the initial weights named in a run's configuration. Raises UserError."""
     if config.init.weights is None:
         return load_encoder(model, config.init.encoder)
     mean, std = (vars(config.data).get(key) for key in ("mean", "std"))
@@ -127,9 +127,9 @@ def initialise(model: nn.Module, config: TrainConfig, classes: Sequence[str]) ->
 
 
 def refuse_tokenizer(files: RunFiles, tokenizer: Any, problem: str) -> None:
-    """Raise UserError with `problem` if a run has another tokenizer than a data set (None: a data set of images).
+    """Raise UserError with `problem` if a run has another tokenizer than `tokenizer`, a data set's (None: of images).
 
-    Tokenizers of the same size would fit each other's weights, with another meaning for every token.
+    Weights would load from a run with another tokenizer of the same size, but every token would mean something else.
     """
     path = files.tokenizer_path
     if tokenizer is not None and path.is_file() and from_file(path).inner.to_str() != tokenizer.inner.to_str():
@@ -137,7 +137,7 @@ def refuse_tokenizer(files: RunFiles, tokenizer: Any, problem: str) -> None:
 
 
 def fingerprint(source: str) -> str | None:
-    """Compute the SHA-256 of a source's file of weights; None for timm's and for a file that is gone."""
+    """Compute the SHA-256 of a source's weights file; None for timm's weights and for a missing file."""
     paths = [RunFiles(source).weights_path, Path(source) / "model.safetensors", Path(source)]
     path = next((path for path in paths if path.is_file()), paths[-1])
     if source.startswith("timm:") or not path.is_file():
@@ -190,7 +190,7 @@ def read_weights(source: str) -> Weights:
 
 
 def refuse_other_source(source: str | None, files: RunFiles) -> None:
-    """Raise UserError if the weights that a folder's run began with have changed since."""
+    """Raise UserError if the initial weights of a folder's run have changed since it began."""
     before = source and (files.init() or {}).get("sha256")
     if before and fingerprint(source) not in (None, before):
         raise UserError(
@@ -200,7 +200,7 @@ def refuse_other_source(source: str | None, files: RunFiles) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to evaluate or to analyze, in eval mode on a GPU if there is one, with its data and their task."""
+    """Hold a model to evaluate or analyze, in eval mode on a GPU if there is one, with its data and their task."""
 
     name: str
     model: nn.Module
@@ -209,15 +209,15 @@ class Subject:
     task: Task
     step: int
     folder: Path  # of its analyses
-    mismatch: str  # why the model's outputs are not the data's classes; empty where they are
+    mismatch: str  # why the model's outputs are not the data's classes; "" if they are
 
 
 def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
     """Load a run's folder, `timm:NAME[=FILE]` or a Hugging Face folder, and the data; `changed` are the user's keys.
 
-    A run has its precision and memory format; another model is in float32, at its own image size, and one of timm with
-    its own normalisation, unless the user gave others. Raises UserError, also for data of another shape than the model
-    takes.
+    Keeps a run's precision and memory format. Loads another model in float32, at its own image size, a timm model with
+    its own normalisation, unless the user gave others. Raises UserError, also if the model does not take the data's
+    shape.
     """
     files, is_timm = RunFiles(source), source.startswith("timm:")
     is_run, cfg = not is_timm and files.config_path.is_file(), None
@@ -239,7 +239,7 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     if is_run:
         if loaded.scale is not None:  # the model's numbers are standardised by its own training data, not by these
             task.scale = loaded.scale
-        name, folder = files.folder.resolve().name, files.analysis_folder / "trained"  # others were made as it trained
+        name, folder = files.folder.resolve().name, files.analysis_folder / "trained"  # those of its training lie above
         return Subject(
             name, *place_run(loaded), data, task, loaded.result["steps"], folder, compare_classes(loaded, data)
         )
@@ -261,7 +261,7 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
 
 
 def refuse_misfit(run: LoadedRun, data: Any) -> None:
-    """Raise UserError unless a run's model takes these data: images of its size, or texts as long at most."""
+    """Raise UserError unless a run's model takes these data: images of its size, or texts no longer than its own."""
     unfit = {key: value for key, value in data.shape.items() if value != run.shape.get(key, value)}
     if unfit.get("length", 0) < run.shape.get("length", 0):
         unfit.pop("length", None)
@@ -270,7 +270,7 @@ def refuse_misfit(run: LoadedRun, data: Any) -> None:
 
 
 def compare_classes(run: LoadedRun, data: Any) -> str:
-    """Describe how the data's classes differ from the run's, in a line; "" if they do not or the run has none."""
+    """Describe in a line how the data's classes differ from the run's; "" if they agree or the run has none."""
     if not run.classes:
         return ""
     if len(data.classes) != len(run.classes):

@@ -21,7 +21,7 @@ from vitlab.training.files import Progress
 from vitlab.training.optim import list_averaged_steps
 from vitlab.training.run import Run
 
-REPORT_EVERY = 0.3  # seconds between two reports of progress
+REPORT_EVERY = 0.3  # seconds between two reports of progress, at least
 
 
 class Interrupted(Exception):
@@ -42,18 +42,18 @@ def refuse_not_finite(name: str, value: float, step: int, recipe: RecipeConfig) 
 
 
 def score(metrics: Mapping[str, float], metric: Metric) -> tuple[float, float]:
-    """Score an evaluation, larger is better: the task's metric first, then the lower loss."""
+    """Score an evaluation by the task's metric, then by the lower loss; a larger score is better."""
     return metric.lead(metrics[metric.key], 0.0), -metrics["loss"]
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """Calls into other code while a run trains, on rank 0; their order has no effect."""
+    """Holds calls into other code while a run trains, on rank 0; their order has no effect."""
 
     progress: Callable[[Progress], None] | None = None
-    stop: Callable[[], bool] | None = None  # asked after each step whether training is to stop there
-    check_claim: Callable[[], None] = lambda: None  # before a file is written; raises where another process trains it
-    analyze: Callable[[int], None] | None = None  # every `trainer.analyze_every` steps, with the weights evaluated
+    stop: Callable[[], bool] | None = None  # after each step; True stops training there
+    check_claim: Callable[[], None] = lambda: None  # before writing a file; raises if another process trains the run
+    analyze: Callable[[int], None] | None = None  # every `trainer.analyze_every` steps, on the evaluated weights
     log: Callable[[dict[str, Any]], None] | None = None  # each row of metrics.jsonl
 
 
@@ -70,34 +70,34 @@ def list_averaged(module: nn.Module) -> list[torch.Tensor]:
 class Loop(L.Callback):
     """Does the work around each step, in the order written here. Raises Diverged and Interrupted.
 
-    Where the recipe averages weights, the module trains a model, and the run's model is a copy that has the average:
-    the copy is evaluated, analyzed and saved. Best weights, counts and the decision to stop are part of last.ckpt, so
-    that a run that is killed anywhere goes on to the same end; with Lightning's EarlyStopping, ModelCheckpoint and
-    WeightAveraging it would not.
+    If the recipe averages weights, the module trains one model and a copy, the run's model, holds the average: the
+    loop evaluates, analyzes and saves the copy. last.ckpt holds best weights, counts and the decision to stop, so a run
+    killed anywhere resumes to the same end; Lightning's EarlyStopping, ModelCheckpoint and WeightAveraging do not
+    resume so.
     """
 
     def __init__(self, run: Run, hooks: Hooks):
         self.run, self.hooks = run, hooks
         self.recipe, self.settings = run.config.recipe, run.settings
         self.handler = signal.getsignal(signal.SIGTERM)
-        # seconds of the run and of its training steps alone, summed over interruptions
+        # seconds of the run, and of its training steps alone; each adds up over interruptions
         self.started = self.mark = time.perf_counter()  # mark: when the current step began to wait for its batch
         self.train_s, self.steps_timed = 0.0, 0
-        self.timed = (0.0, 0)  # both at the last row
+        self.timed = (0.0, 0)  # train_s and steps_timed at the last row
         self.losses: list[torch.Tensor] = []  # since the last row
-        self.train_loss = math.nan  # their mean, in the last row
-        self.reported = -math.inf  # when progress was
-        self.first: tuple[float, int] | None = None  # time and step from which the pace is measured
-        self.evaluated = 0  # the last step that was
-        self.waited = 0  # evaluations since the best
-        self.kept_step = 0  # of the best
+        self.train_loss = math.nan  # the mean loss in the last row
+        self.reported = -math.inf  # time of the last progress report
+        self.first: tuple[float, int] | None = None  # time and step at which the pace begins
+        self.evaluated = 0  # the last evaluated step
+        self.waited = 0  # evaluations since the best one
+        self.kept_step = 0  # step of the best evaluation
         self.metrics: dict[str, float] = {}
-        self.weights: dict[str, torch.Tensor] = {}  # on the CPU; empty unless they are kept
+        self.weights: dict[str, torch.Tensor] = {}  # of the best evaluation, on the CPU; {} without keep=best
         self.averaged_steps = list_averaged_steps(self.recipe, run.steps)
         if self.averaged_steps:
             run.model = deepcopy(run.model_on_device()).eval()
-        self.averaged = 0  # steps whose weights are in it
-        self.shared = (0, 0.0)  # steps, and seconds, that another run has trained: see `Run.find_trunk`
+        self.averaged = 0  # steps whose weights are in the average
+        self.shared = (0, 0.0)  # steps and seconds trained by another run: see `Run.find_trunk`
 
     @property
     def wall_s(self) -> float:
@@ -117,7 +117,7 @@ class Loop(L.Callback):
             self.shared = (self.run.resumed_step, state["wall_s"])
 
     def on_save_checkpoint(self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Save the average as the run's weights, with the weights that training goes on from beside."""
+        """Save the average as the run's weights; beside it save the weights from which training resumes."""
         if self.averaged_steps:
             average = {f"model.{name}": value for name, value in self.run.model.state_dict().items()}
             checkpoint |= {"state_dict": average, "training": checkpoint["state_dict"]}
@@ -131,11 +131,11 @@ class Loop(L.Callback):
         self.keep_handler()
         self.losses = [each.to(module.device) for each in self.losses]
         self.timed = (self.train_s, self.steps_timed)
-        # `saved_at` goes on during analyses, as `started` does not: a kill would lose those too
+        # `saved_at` counts analyses, unlike `started`: a kill would lose them too
         self.mark = self.saved_at = time.perf_counter()
 
     def keep_handler(self) -> None:
-        """Keep this program's handler of SIGTERM: Lightning's ends a run within an evaluation, without a checkpoint."""
+        """Keep this program's SIGTERM handler: Lightning's ends a run within an evaluation, without a checkpoint."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self.handler)
 
@@ -168,7 +168,7 @@ class Loop(L.Callback):
 
     @torch.no_grad()
     def add_to_average(self, step: int, module: L.LightningModule) -> None:
-        """Add the module's weights to the run's, which are the module's until the average begins."""
+        """Average the module's weights into the run's model; before the average begins, copy them."""
         self.averaged += step in self.averaged_steps
         if not self.averaged or step in self.averaged_steps:
             share = 1 - self.recipe.ema if self.recipe.ema and self.averaged > 1 else 1 / max(1, self.averaged)
@@ -184,9 +184,9 @@ class Loop(L.Callback):
         for name, value in metrics.items():
             refuse_not_finite(f"validation {name}", value, step, self.recipe)
         self.add_row({"step": step, **{f"validation/{name}": value for name, value in metrics.items()}})
-        if step > self.evaluated:  # else a finished training that is started again
+        if step > self.evaluated:  # else somebody started a finished training again
             self.evaluated, metric, counts = step, self.run.task.metric, step > self.run.fork
-            self.waited += counts  # up to its cooldown a run is like those of larger budgets, and chooses nothing
+            self.waited += counts  # runs of larger budgets share the steps before the cooldown: choose nothing there
             if counts and (not self.metrics or score(metrics, metric) > score(self.metrics, metric)):
                 self.waited, self.kept_step, self.metrics = 0, step, dict(metrics)
                 if self.recipe.keep == "best":
@@ -198,7 +198,7 @@ class Loop(L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.wait_for_gpu(module)
-        if self.losses:  # it stopped early, between two rows
+        if self.losses:  # training stopped early, between two rows
             self.write_row(trainer.global_step, module)
         self.save(trainer)
 
@@ -208,7 +208,7 @@ class Loop(L.Callback):
         self.train_s, self.mark = self.train_s + now - self.mark, now
 
     def wait_for_gpu(self, module: L.LightningModule) -> None:
-        """Wait until a GPU has finished the steps so far and count that time, before something else uses the GPU."""
+        """Wait until a GPU has finished the steps so far; count that time before other work uses the GPU."""
         if module.device.type == "cuda" and self.steps_timed:
             torch.cuda.synchronize(module.device)
             self.count_time()
@@ -243,9 +243,7 @@ class Loop(L.Callback):
                 self.hooks.log(row)
 
     def report(self, step: int, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Report progress every `REPORT_EVERY` seconds at most, with the loss of the last row: a step's own would wait
-        for a GPU.
-        """
+        """Report progress with the last row's loss: reading this step's loss would wait for a GPU."""
         now = time.perf_counter()
         if self.first is None:
             self.first = (now, step)  # the first step is slow and would spoil the pace

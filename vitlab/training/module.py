@@ -13,8 +13,8 @@ from vitlab.tasks.base import fill
 from vitlab.training.optim import build_optimizer, build_schedule
 from vitlab.training.run import Run
 
-# Independent streams of random numbers, so that adding draws in one does not shift another. First weights: torch's
-# generator with the run's seed; the subset: `subset_seed`; items: the seed and the epoch; steps: `step_seed`.
+# Independent RNG streams, so adding draws in one does not shift another. Initial weights: torch's generator with the
+# run's seed; subset: `subset_seed`; order of items: the seed and the epoch; steps: `step_seed`.
 SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
 PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator takes 32 bits of a seed
 
@@ -22,12 +22,12 @@ PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator take
 class TrainingModule(L.LightningModule):
     """Trains a run's model on its task for the run's optimizer steps.
 
-    This process has the run's part of each batch, which it computes in `accumulate` parts, one after another. All
-    randomness of a step (augmentation, dropout, stochastic depth) is seeded by the seed, the step and the number of the
-    part in the whole batch, so that a resumed training repeats the step bit for bit.
+    Each process computes its part of a batch in `accumulate` parts, one after another. The run's seed, the step and the
+    number of the part in the whole batch seed all randomness of a step (augmentation, dropout, stochastic depth), so a
+    resumed training repeats the step bit for bit.
 
-    `train/loss` is in the trainer's `callback_metrics` at every `log_every_n_steps`, the task's metrics as
-    `validation/NAME` after every validation; in its loggers too.
+    Logs `train/loss` to the trainer's `callback_metrics` and loggers every `log_every_n_steps`, the task's metrics as
+    `validation/NAME` after every validation.
     """
 
     def __init__(self, run: Run):
@@ -42,13 +42,13 @@ class TrainingModule(L.LightningModule):
         self.metrics = self.task.metrics()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the arguments that built the model, its classes and the targets' scale: it is usable without its data."""
+        """Add the model's build arguments, its classes and the targets' scale: the model is usable without its data."""
         checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.task.shape.items()}
         checkpoint["classes"] = list(self.task.classes)
         checkpoint["scale"] = self.task.scale
 
     def step_seed(self, use: Literal["dropout", "augmentation"], number: int) -> int:
-        """Compute the seed of a use at this step, for this process's `number`-th part; dropout's is also for depth."""
+        """Compute the seed of a use at this step, in this process's `number`-th part; "dropout" seeds depth too."""
         part = self.part.number * self.accumulate + number
         seed = self.run.config.seed * SEED_STRIDE + self.global_step + part * PART_STRIDE
         return ~seed if use == "augmentation" else seed
@@ -58,7 +58,7 @@ class TrainingModule(L.LightningModule):
             self.trainer.optimizers[0].zero_grad()
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Compute the loss of the last part, after the backward passes of the parts before it.
+        """Run the backward passes of all parts but the last; return the last part's loss.
 
         Divides each sum over targets by their number in the whole batch, on all devices.
         """
@@ -75,12 +75,12 @@ class TrainingModule(L.LightningModule):
             loss = loss * self.part.count  # DDP takes the mean of the devices' gradients
             if number < self.accumulate - 1:
                 self.trainer.strategy.backward(loss, None)
-                torch.clear_autocast_cache()  # of weights whose graph is gone
+                torch.clear_autocast_cache()  # its casts of weights belong to a freed graph
         self.loss = self.add_devices(torch.stack(losses).sum())
         return loss
 
     def prepare(self, batch: Any, number: int) -> Any:
-        """Prepare the `number`-th part of the batch that this process read: augment and normalize it."""
+        """Augment and normalize the `number`-th part of this process's batch."""
         generator = torch.Generator(self.device).manual_seed(self.step_seed("augmentation", number))
         rows = [Part(number, self.accumulate).of(each) for each in batch]
         with torch.autocast(self.device.type, enabled=False):  # bfloat16 is too coarse for the positions of pixels
@@ -93,7 +93,7 @@ class TrainingModule(L.LightningModule):
         return values
 
     def optimizer_zero_grad(self, *args: Any) -> None:
-        if self.accumulate == 1:  # else `training_step` has begun to add them up
+        if self.accumulate == 1:  # else `training_step` already adds up gradients
             super().optimizer_zero_grad(*args)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -132,7 +132,7 @@ class TrainingModule(L.LightningModule):
         self.log_dict(named)
 
     def configure_optimizers(self) -> dict[str, Any]:
-        # with a scaled loss a fused optimizer would scale gradients back by itself, after they were clipped
+        # with a scaled loss a fused optimizer unscales gradients itself, after clipping: too late
         fused = self.trainer.precision != "16-mixed"
         optimizer = build_optimizer(self.model, self.recipe, fused=fused)
         width = vars(self.run.config.model).get("width")  # for the schedule noam

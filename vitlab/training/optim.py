@@ -31,9 +31,9 @@ from vitlab.models.weights import head_names
 def build_optimizer(model: nn.Module, recipe: RecipeConfig, fused: bool = False) -> Optimizer:
     """Build the recipe's optimizer: no weight decay on norms, biases, positions, class tokens. `fused`: in one kernel.
 
-    With `layer_decay` the head has the recipe's rate and each layer that share of the rate of the layer above it (Clark
-    et al., 2020; Bao et al., 2022). Raises UserError for muon with a model without hidden matrices, and for BatchNorm
-    with a batch of one.
+    With `layer_decay` the head has the recipe's rate; each layer multiplies the rate of the layer above by that factor
+    (Clark et al., 2020; Bao et al., 2022). Raises UserError for muon if the model has no hidden matrices, and for
+    BatchNorm with a batch of one.
     """
     if recipe.batch_size == 1 and any(
         isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()
@@ -57,7 +57,7 @@ def compute_peak_rate(recipe: RecipeConfig) -> float:
 def make_parameter_groups(
     model: nn.Module, recipe: RecipeConfig, fallback: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
-    """Make timm's groups; with `layer_decay` each has an own `lr`. Parameters in `fallback` have `use_fallback`."""
+    """Make timm's groups, with `layer_decay` an `lr` for each; set `use_fallback` for the parameters in `fallback`."""
     not_decayed = as_model(model).no_weight_decay()
     options = {"weight_decay": recipe.weight_decay, "no_weight_decay_list": not_decayed, "fallback_list": fallback}
     if recipe.layer_decay is None:
@@ -82,11 +82,10 @@ def build_muon(model: nn.Module, recipe: RecipeConfig, fused: bool = False) -> "
 
 
 def find_hidden_matrices(model: nn.Module) -> set[str]:
-    """Find the names of the weights of linear layers and of convolutions without groups in the model's blocks: not in
-    its stem, not in its head.
+    """Find the names of the linear and ungrouped convolution weights in the model's blocks, not in its stem or head.
 
-    Layers come from the model's `group_matcher`; vitlab's own models number their blocks (a bridge between two parts
-    is no block). Muon takes a convolution's weights as a matrix (out, in * window).
+    Takes layers from the model's `group_matcher`; vitlab's own models number their blocks (a bridge between two parts
+    is no block). Muon reads a convolution's weights as a matrix (out, in * window).
     """
     named = [*model.named_parameters(), ("", None)]  # a head's layer is the last: that of "", also if the head is tied
     layers = group_with_matcher(named, as_model(model).group_matcher(coarse=False), reverse=True)
@@ -100,10 +99,10 @@ def find_hidden_matrices(model: nn.Module) -> set[str]:
 
 
 class Muon(Optimizer):
-    """Muon (Jordan et al., 2024), and AdamW for groups with `use_fallback`. Muon's step is scaled to AdamW's (Liu et
-    al., 2025, arXiv 2502.16982, eq. 4).
+    """Muon (Jordan et al., 2024), its step scaled to AdamW's (Liu et al., 2025, arXiv 2502.16982, eq. 4).
 
-    The step of timm's Muon, with one product for all matrices of a shape: small matrices wait for single calls.
+    Steps groups with `use_fallback` by AdamW. Takes timm's Muon step, but multiplies all matrices of a shape in one
+    call: single calls keep small matrices waiting.
     """
 
     def __init__(self, groups: list[dict[str, Any]], **defaults: Any):
@@ -155,8 +154,8 @@ class Muon(Optimizer):
 def orthogonalize(matrices: Tensor) -> Tensor:
     """Give matrices (K, M, N) singular values near 1: five steps of Newton and Schulz with Jordan's coefficients.
 
-    A GPU multiplies in bf16, a CPU in float32: there small matrices take 0.5 to 0.7 of the time that they take in bf16,
-    also with AVX512-BF16.
+    Multiplies in bf16 on a GPU, in float32 on a CPU: float32 takes 0.5 to 0.7 of bf16's time for small matrices on a
+    CPU, also with AVX512-BF16.
     """
     x = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = x.shape[1] > x.shape[2]
@@ -169,12 +168,12 @@ def orthogonalize(matrices: Tensor) -> Tensor:
 
 
 def freeze(model: nn.Module, recipe: RecipeConfig) -> None:
-    """Freeze the parameters that the recipe does not train, in place: no gradients.
+    """Turn off the gradients of all parameters that the recipe does not train, in place.
 
     The head trains: the classifier, in a text model all outside the body `text`, so BERT's pooler too. With
-    `recipe.lora` so do products of low rank, which are added here to linear layers of the blocks (but not to
-    cross-attention's). A frozen body is in eval mode, without dropout and new statistics of its norms. Raises UserError
-    for a model without a head, or without such layers.
+    `recipe.lora`, adds low-rank products to the blocks' linear layers (except cross-attention), and they train too.
+    Without, puts the frozen body in eval mode: no dropout, no new norm statistics. Raises UserError for a model without
+    a head, or without such layers.
     """
     rank = recipe.lora.rank
     if not (rank or recipe.freeze):
@@ -207,12 +206,12 @@ def to_steps(value: float, steps: int) -> int:
 
 
 def find_fork(recipe: RecipeConfig | SimpleNamespace, steps: int) -> int:
-    """Find the step at which the cooldown begins: up to it runs share their way whatever their budgets; 0 without."""
+    """Find the first step of the cooldown, 0 without one: runs of all budgets have the same steps before it."""
     return min(steps - round(recipe.cooldown * steps), steps - 1) if recipe.cooldown else 0
 
 
 def find_branch(recipe: RecipeConfig, steps: int) -> int:
-    """Find the last step that runs of larger budgets share: before the cooldown and before a mean of checkpoints."""
+    """Find the last step shared with runs of larger budgets: before the cooldown and before a mean of checkpoints."""
     averaged = list_averaged_steps(recipe, steps) if recipe.average else ()
     return min([find_fork(recipe, steps), *(step - 1 for step in averaged)])
 
@@ -229,10 +228,10 @@ def refuse_endless_warmup(recipe: RecipeConfig, steps: int) -> None:
 def compute_rate(recipe: RecipeConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:
     """Compute the learning rate of optimizer step `step` of `steps`, as a share of the recipe's rate.
 
-    `width` is the model's, which noam alone reads.
+    `width` is the model's; only noam reads it.
     """
     warmup = to_steps(recipe.warmup, steps)
-    if recipe.schedule == "noam":  # Vaswani et al., 2017, eq. 3, which counts steps from 1; the warm-up is part of it
+    if recipe.schedule == "noam":  # Vaswani et al., 2017, eq. 3, warm-up included; the paper counts steps from 1
         return width**-0.5 * min((step + 1) ** -0.5, (step + 1) * max(1, warmup) ** -1.5)
     if step < warmup:
         return (step + 1) / warmup
@@ -252,15 +251,15 @@ def build_schedule(optimizer: Optimizer, recipe: RecipeConfig, steps: int, width
 
 
 STALE = 0.5  # largest share of the first step's weights in the final average
-SPACING = 100  # checkpoints that recipe.average counts in a run: one after each hundredth of its steps
+SPACING = 100  # recipe.average takes checkpoints a hundredth of the run apart
 
 
 def list_averaged_steps(recipe: RecipeConfig, steps: int) -> range:
-    """List the steps after which the weights join the average of a run of `steps`; none if the recipe averages nothing.
+    """List the steps after which weights join the average of a run of `steps`; none if the recipe averages nothing.
 
-    recipe.ema: average = ema * average + (1 - ema) * weights after every step, from those of the first on.
-    recipe.average=N: the mean of N checkpoints, the last at the end, a hundredth of the run apart. Vaswani et al.
-    (2017, section 6.1) average 5 that are 10 minutes of 12 hours apart.
+    recipe.ema: average = ema * average + (1 - ema) * weights after every step, beginning with the first step's weights.
+    recipe.average=N: the mean of the last N checkpoints, a hundredth of the run apart, the last at the end. Vaswani et
+    al. (2017, section 6.1) average 5 checkpoints, 10 minutes apart in a run of 12 hours.
     """
     if recipe.ema is not None:
         return range(1, steps + 1)
@@ -269,7 +268,7 @@ def list_averaged_steps(recipe: RecipeConfig, steps: int) -> range:
 
 
 def refuse_stale_average(recipe: RecipeConfig, steps: int) -> None:
-    """Raise UserError if the average would still be mostly the first step's weights, or needs more steps."""
+    """Raise UserError if a run is too short for its average: too few steps, or mostly the first step's weights."""
     if recipe.average is not None and recipe.average > steps:
         raise UserError(f"recipe.average={recipe.average}: the run has only {steps} steps; give at most {steps}")
     if recipe.ema is not None and recipe.ema ** (steps - 1) > STALE:

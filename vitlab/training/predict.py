@@ -27,17 +27,17 @@ from vitlab.training.checkpoints import load_run, place_run
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import LARGE
 
-OPEN = ("masked_lm", "span_lm", "span_extraction")  # they find tokens or answers rather than one of their classes
+OPEN = ("masked_lm", "span_lm", "span_extraction")  # tasks that find tokens or answers, not classes
 KINDS = ("classification", "multilabel", "regression", "text_classification", *OPEN)
-MASK, FILLED = "[MASK]", 5  # how a text leaves a token open; how many tokens for it, or answers, are named
-SEPARATOR = "[SEP]"  # between a question and the text that answers it
+MASK, FILLED = "[MASK]", 5  # mark of an open token in a text; number of tokens, or answers, that `predict` names
+SEPARATOR = "[SEP]"  # between a question and its text
 FILE = "calibration.json"
-CHUNK = 1024  # items that are decoded and predicted at a time
+CHUNK = 1024  # items decoded and predicted at a time
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction for an input: a probability for each class (multilabel: independent), a number, or an error."""
+    """Hold one input's prediction: a probability for each class (multilabel: independent), a number, or an error."""
 
     input: str
     probabilities: dict[str, float] | None = None
@@ -51,9 +51,9 @@ class Prediction:
 
 
 class Predictor:
-    """A finished run that predicts new inputs. Raises UserError for a task with neither classes nor a number.
+    """Predicts new inputs with a finished run. Raises UserError for a task with neither classes nor a number.
 
-    temperature: the divisor of the logits; 1 where `not_calibrated` says why there is none.
+    `temperature` divides the logits; if it could not be fitted, it is 1 and `not_calibrated` says why.
     """
 
     def __init__(self, folder: str | Path):
@@ -65,7 +65,7 @@ class Predictor:
         self.model, self.autocast = place_run(self.run)
         self.device = next(self.model.parameters()).device
         if sum(weights.numel() for weights in self.model.parameters()) < LARGE:
-            torch.set_num_threads(1)  # as they train; a second one that shares a busy core makes it 3 times slower
+            torch.set_num_threads(1)  # as in training; a second thread on a busy core makes it 3 times slower
         self.reads_text = self.run.config.data.modality == "text"
         self.several = kind == "multilabel"
         self.fills = kind in OPEN
@@ -86,7 +86,7 @@ class Predictor:
 
     @torch.inference_mode()
     def compute_logits(self, read: Callable[[np.ndarray], np.ndarray], count: int) -> np.ndarray:
-        """Compute the outputs (N, outputs) for `count` items, as the data or `frame` read them; no targets needed."""
+        """Compute the outputs (N, outputs) of `count` items; `read` reads them like the data or `frame`. No targets."""
         rows, size = [], self.run.config.recipe.batch_size if self.reads_text else BATCH
         for first in range(0, count, size):
             items = torch.as_tensor(read(np.arange(first, min(first + size, count)))).to(self.device)
@@ -108,7 +108,7 @@ class Predictor:
         path = self.files.folder / FILE
         found = read_json(path, lambda document: float(document["temperature"]))
         if found is None:
-            try:  # its own data may be gone, or have changed
+            try:  # the run's data may be gone, or have changed
                 data = open_data(self.run.config.data)
                 self.files.refuse_other_data(data.name, hash_data(self.run.config.data, data))
             except UserError as error:
@@ -122,7 +122,7 @@ class Predictor:
         self.temperature = found
 
     def predict(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> list[Prediction]:
-        """Predict for files of pictures, or for texts, in their order; an input that cannot be read has an error."""
+        """Predict for picture files, or for texts, in their order; an unreadable input gets an error."""
         if self.fills:
             find = self.find_answers if self.run.config.task.kind == "span_extraction" else self.fill
             return [one for text in inputs for one in find(text)]
@@ -140,7 +140,7 @@ class Predictor:
 
     @torch.inference_mode()
     def fill(self, text: str) -> list[Prediction]:
-        """Find the most likely tokens at each [MASK] of a text, with probabilities; or why there are none."""
+        """Find the most likely tokens at each [MASK] of a text, with probabilities; or explain why there are none."""
         roles, longest = self.tokenizer, self.run.shape["length"]
         first, *others = map(roles.ids, text.split(MASK))
         ids, places = [roles.start, *first], []
@@ -160,7 +160,7 @@ class Predictor:
 
     @torch.inference_mode()
     def find_answers(self, text: str) -> list[Prediction]:
-        """Find the most likely answers in `QUESTION [SEP] TEXT`, with probabilities; or why there are none."""
+        """Find the most likely answers in `QUESTION [SEP] TEXT`, with probabilities; or explain why there are none."""
         question, _, passage = (part.strip() for part in text.partition(SEPARATOR))
         if not (question and passage):
             return [Prediction(text, error=f"has no question and text; write QUESTION {SEPARATOR} TEXT")]
@@ -170,7 +170,7 @@ class Predictor:
         planes = torch.as_tensor(self.frame(encoded).read(np.arange(1))).to(self.device)
         with self.autocast:
             logits, marks = self.answer(planes), planes[:, 2]
-        marks[:, 0] = 0  # where a question without an answer has it
+        marks[:, 0] = 0  # the answer's place if there is no answer
         spans, logs = find_spans(logits, marks[:, : logits.shape[1]], FILLED)
         shares: dict[str, float] = {}
         for span, share in zip(spans[0], logs[0].exp().tolist(), strict=True):
@@ -180,14 +180,14 @@ class Predictor:
         return [Prediction(text, shares)]
 
     def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], Callable[[np.ndarray], np.ndarray]]:
-        """Read pictures; return the errors by place, and a reader of the others."""
+        """Read pictures; return the errors by place, and a reader of the readable pictures."""
         config, shape = self.run.config.data, self.run.shape
         form = tuple(shape["image_size"]), shape["channels"], vars(config).get("bits", decode.BITS)
         images, errors = read_pictures(paths, *form)
         return errors, images.__getitem__
 
     def read_texts(self, texts: Sequence[str]) -> tuple[dict[int, str], Callable[[np.ndarray], np.ndarray]]:
-        """Encode texts; return the errors by place, and a reader of the others."""
+        """Encode texts; return the errors by place, and a reader of the encoded texts."""
         rows = [place for place, ids in enumerate(self.tokenizer.encode(texts)) if ids]
         errors = dict.fromkeys({*range(len(texts))} - {*rows}, "it has no tokens")
         encoded = encode_examples(Examples(([texts[place] for place in rows],)), self.tokenizer, iter)
@@ -202,9 +202,9 @@ class Predictor:
 
 
 def read_pictures(paths: Sequence[str], *form: Any) -> tuple[np.ndarray, dict[int, str]]:
-    """Read pictures as uint8 (N, channels, *size); return the readable ones, and the errors of the rest by place.
+    """Read pictures as uint8 (N, channels, *size); return the readable pictures, and the errors of the rest by place.
 
-    `form`: size, channels and `data.bits` of the pictures that the run was trained on.
+    `form`: size, channels and `data.bits` of the run's training pictures.
     """
     images, errors = [], {}
     for place, path in enumerate(paths):
@@ -225,13 +225,13 @@ def measure(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> di
     return {"loss": round(float(loss), 6), "calibration_error": round(sum(gaps) / len(labels), 6)}
 
 
-HOTTEST = 100.0  # and 1 / HOTTEST the coldest temperature that is tried
+HOTTEST = 100.0  # try temperatures from 1 / HOTTEST to HOTTEST
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Find T for which softmax(logits / T), with logits (N, C), gives the labels (N,) the highest likelihood.
+    """Find the T at which softmax(logits / T), with logits (N, C), gives the labels (N,) the highest likelihood.
 
-    1 where all answers are right, for no temperature is too low there.
+    Return 1 if all answers are right: every lower temperature would fit better.
     """
     if (logits.argmax(axis=1) == labels).all():
         return 1.0

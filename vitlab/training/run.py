@@ -63,7 +63,7 @@ ON_FEATURES = "the head alone trains, on features computed once a picture, witho
 
 
 def count_finetuning_steps(config: TrainConfig) -> int:
-    """Count the steps that a run's probes train on other data."""
+    """Count the steps that a run's probes fine-tune on other data."""
     probes = [load("probe", name.partition("@")[0]) for name in config.probes]
     return sum(len(probe.labels) * probe.steps for probe in probes if probe.kind == "finetune")
 
@@ -102,14 +102,14 @@ def make_meta_model(config: TrainConfig, task: Task) -> nn.Module:
 
 
 def leaves_unused(config: ModelConfig, task: Task) -> bool:
-    """Tell whether a run has trainable parameters that its loss does not depend on."""
+    """Tell whether the loss ignores some trainable parameters of a run's model."""
     model = make_meta_model(config, task).eval()
     task.loss(model, task.example()).sum().backward()
     return any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
 
 
 def find_head(model: nn.Module, task: Task) -> str:
-    """Find the one module that trains and ends the model, for recipe.freeze=features. Raises UserError without one."""
+    """Find the only trained module, the model's last, for recipe.freeze=features. Raises UserError without one."""
     heads = {name.rpartition(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
     if type(task) is ImageTask and len(heads) == 1 and read_by_head(model.eval(), *heads, task.example()[0])[1]:
         return heads.pop()
@@ -118,7 +118,7 @@ def find_head(model: nn.Module, task: Task) -> str:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The task, settings and costs of a configuration on its data, which its runs of any train_size and seed share."""
+    """Hold task, settings and costs of a configuration on its data; runs of any train_size and seed share a plan."""
 
     config: TrainConfig
     data: Any  # from `vitlab.data.load`
@@ -126,13 +126,13 @@ class RunPlan:
     settings: TrainerConfig  # without `auto`
     family: str
     params: int
-    flops_per_example: int  # of a training step; of a frozen body there is no backward pass
-    flops_per_item: int = 0  # beside that, once for each training item: of kept features
+    flops_per_example: int  # of a training step; a frozen body has no backward pass
+    flops_per_item: int = 0  # once for each training item, to compute its kept features
     head: str = ""  # the module that trains on kept features
 
     @property
     def settled(self) -> dict[str, Any]:
-        """The settings that have one value in all runs of a study."""
+        """The settings with one value for all runs of a study."""
         return {key: vars(self.settings)[key] for key in keys_per_study(TrainerConfig)}
 
     def count_flops(self, examples: int, train_items: int) -> int:
@@ -149,14 +149,14 @@ class RunPlan:
 
 
 def plan_run(config: TrainConfig, data: Any, machine: Machine = HERE) -> RunPlan:
-    """Build the task, find the model's costs without weights, and check both. Changes nothing. Raises UserError."""
+    """Build and check the task, and find the model's costs without weights. Writes nothing. Raises UserError."""
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     model = make_meta_model(config, task)
     chosen = resolve(config.trainer, model, cached=data.cached, machine=machine)
     refuse_parts(config, model, chosen.accelerator)
     if config.probes:
         before_head(model)  # raises UserError for a model without features
-    build_optimizer(model, config.recipe)  # raises UserError for a model that it is not for
+    build_optimizer(model, config.recipe)  # raises UserError if it does not fit the model
     family, params = models.family(config.model, model), counting.parameters(model)
     example = task.example()
     by_part, flops = counting.flops(model, task.shape, lambda model: task.loss(model, example))
@@ -165,8 +165,8 @@ def plan_run(config: TrainConfig, data: Any, machine: Machine = HERE) -> RunPlan
     if config.budget.flops is not None:
         raise UserError("budget.flops: steps on kept features cost next to nothing; give budget.steps")
     forward = sum(by_part.values())
-    head = flops - forward  # of its backward pass, as much as of its forward pass: its inputs need no gradients
-    settings = replace(chosen, workers=0)  # features lie in memory
+    head = flops - forward  # backward costs as much as forward: the head's inputs need no gradients
+    settings = replace(chosen, workers=0)  # memory holds the features
     costs = params, 2 * head, forward - head
     return RunPlan(config, data, task, settings, family, *costs, find_head(model, task))
 
@@ -178,9 +178,8 @@ def start_run(plan: RunPlan, folder: str | Path, ranks: Ranks = ALONE, trunks: S
 
     Args:
         ranks: the processes that train the run.
-        trunks: the folders of runs that differ in a smaller budget alone and have kept the checkpoint where their
-            cooldown began: this run goes on from the last that its schedule passes through. None: no others go on from
-            this run.
+        trunks: folders of runs that differ only by a smaller budget and kept the checkpoint where their cooldown
+            began; this run starts from the latest that its schedule passes through. None: keep no such checkpoint.
 
     Raises:
         UserError: the parts, the data or the folder do not fit.
@@ -194,7 +193,7 @@ def start_run(plan: RunPlan, folder: str | Path, ranks: Ranks = ALONE, trunks: S
 
 
 class Run:
-    """A plan's run in a folder, which `start_run` starts: its training set, its steps, its model with first weights."""
+    """Hold a plan's run in a folder: its training set, steps, and model with initial weights. `start_run` makes it."""
 
     def __init__(self, plan: RunPlan, files: RunFiles, ranks: Ranks, trunks: Sequence[str] | None):
         self.plan, self.config, self.task, self.settings = plan, plan.config, plan.task, plan.settings
@@ -227,16 +226,16 @@ class Run:
         self.init = self.load_initial_weights()
         freeze(self.model, config.recipe)
         last = files.checkpoint_path
-        # until training resumes from it
+        # training resumes from it, then frees it
         self.checkpoint = read_checkpoint(last) if last.exists() else self.find_trunk()
         self.resumed_step = self.checkpoint["global_step"] if self.checkpoint else 0
-        self.failed: dict[str, str] = {}  # analyses, probes and other tests: why, and how to try each again
-        self.trained = self.task  # what training, its evaluations and the test read
+        self.failed: dict[str, str] = {}  # analyses, probes, other tests: why, and how to try again
+        self.trained = self.task  # the task for training, its evaluations and the test
         if plan.head:
             self.trained = HeadTask(self.task, plan.head, self.compute_features)
             if self.checkpoint:
                 self.load_state(self.checkpoint["state_dict"])
-        # fewer steps than the budget's once it has stopped early
+        # fewer than the budget's steps if the run stopped early
         stopped_early = self.checkpoint and self.checkpoint.get("callbacks", {}).get("Loop", {}).get("stopped")
         self.last_step = self.resumed_step if stopped_early else self.steps
 
@@ -264,17 +263,17 @@ class Run:
         return found
 
     def load_initial_weights(self) -> LoadReport | None:
-        """Load the weights that the configuration starts from, unless the run resumes or is finished."""
+        """Load the configuration's initial weights, unless the run resumes or is finished."""
         source = source_of(self.config.init)
         if source is None or self.files.checkpoint_path.exists():
             return None
-        if source == self.config.init.weights:  # an encoder alone knows no tokens
+        if source == self.config.init.weights:  # an encoder alone reads no tokens
             problem = f"init={source}: was trained with another tokenizer; give data.tokenizer={source}"
             refuse_tokenizer(RunFiles(source), self.task.tokenizer, problem)
         return initialise(self.model, self.config, self.task.classes)
 
     def write_start(self) -> None:
-        """Write the configuration, tokenizer, weights report and data; drop rows that training on writes again."""
+        """Write the configuration, tokenizer, weights report and data; drop rows that resumed training writes again."""
         self.files.write_config(resolved(self.config))
         if self.task.tokenizer is not None:
             self.task.tokenizer.save(self.files.tokenizer_path)
@@ -292,15 +291,15 @@ class Run:
 
     @property
     def device(self) -> torch.device:
-        """The device that this process trains on."""
+        """The device on which this process trains."""
         return torch.device("cuda", self.ranks.local_rank) if self.settings.accelerator == "gpu" else CPU
 
     def model_on_device(self) -> nn.Module:
-        """Return the model, moved to the device that it trains on."""
+        """Move the model to its training device and return it."""
         return self.model.to(self.device)
 
     def evaluate(self, split: Split, task: Task | None = None, **options: Any) -> MetricCollection:
-        """Measure the model on a split as `vitlab.tasks.base.evaluate` does; the default task is the one it trains."""
+        """Measure the model on a split by `vitlab.tasks.base.evaluate`; the default task is `trained`."""
         _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
         options = {"workers": self.settings.workers, **options}
         return evaluate(self.model_on_device().eval(), task or self.trained, split, autocast, **options)
@@ -316,7 +315,7 @@ class Run:
 
     @cached_property
     def features_path(self) -> Path:
-        """The file of the body's features: other weights, normalisation or precision have another."""
+        """The file of the body's features, named by weights, normalisation, precision and device."""
         digest, config = hashlib.sha256(), self.config
         for name, value in self.model.state_dict().items():
             if not name.startswith(f"{self.plan.head}."):
@@ -325,7 +324,7 @@ class Run:
         return Path(f"{locate(f'features-{config.model.name}', resolved(config.model), *key)}.safetensors")
 
     def compute_features(self, split: Split) -> np.ndarray:
-        """Return what the head reads of each picture (N, ...): as kept, or computed, always in batches of one size."""
+        """Return the head's inputs (N, ...) for each picture: read kept ones, compute others in batches of one size."""
         _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
 
         def compute(pictures: np.ndarray) -> np.ndarray:
@@ -337,12 +336,12 @@ class Run:
         return keep_features(self.features_path, split, compute, partial(write_lines(Console(stderr=True)), "features"))
 
 
-SETTINGS = (  # of a result
+SETTINGS = (  # that a result records
     *("accelerator", "precision", "memory_format", "threads", "workers", "compile", "deterministic"),
     *("devices", "nodes", "accumulate"),
 )
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
-# dense bfloat16 operations a second, from NVIDIA's data sheets; the first name that fits counts
+# dense bfloat16 operations a second, from NVIDIA's data sheets; look up the first name that fits
 PEAKS = {
     "B200": 2250e12,
     "H200 NVL": 835e12,
@@ -364,8 +363,8 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
     examples = run.last_step * config.recipe.batch_size
     speed = metrics.get("images_per_s")
     about = describe_environment(run.settings.accelerator)
-    # the share of the peak that training reaches: model FLOPs utilisation (Chowdhery et al., 2022, app. B); operations
-    # that are computed twice to save memory do not count
+    # share of the peak that training reaches: model FLOPs utilisation (Chowdhery et al., 2022, app. B); operations
+    # computed twice to save memory do not count
     peak = find_peak(about["device"], run.settings.precision)
     devices = run.settings.devices * run.settings.nodes
     mfu = speed * run.plan.flops_per_example / (peak * devices) if peak and speed else None
@@ -418,14 +417,14 @@ PACKAGES = ("vitlab", "torch", "torchvision", "timm", "lightning", "wandb", "ome
 
 @cache
 def list_packages() -> str:
-    """List the installed packages, a NAME==VERSION a line, by the names of their folders: to read them takes 0.1 s."""
+    """List the installed packages, a NAME==VERSION a line, by their folders' names: reading the folders takes 0.1 s."""
     found = chain.from_iterable(Path(folder).glob("*.dist-info") for folder in sys.path)
     return "".join(sorted({f"{path.stem.replace('-', '==', 1)}\n" for path in found}))
 
 
-@cache  # of the code that this process has loaded
+@cache  # describe the code that this process has loaded
 def describe_environment(accelerator: str) -> dict[str, Any]:
-    """List versions, commit and machine. The commit ends in + when files differ; None for an installed package."""
+    """List versions, commit and machine. The commit ends in + if files differ from it; None in an installed package."""
     versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):

@@ -2,9 +2,9 @@
 
 - accelerator: a GPU if there is one.
 - precision: bf16-mixed on a GPU with bf16 units (compute capability 8.0 and up) and on a CPU with fast bf16 matrix
-  instructions (AMX, or AVX512-BF16 of AMD's); else 32-true, which a GPU that has TF32 multiplies in that. A CPU without
-  them emulates bf16: a step of vit_nano or resnet_nano then takes eight times as long as in float32. Intel's with
-  AVX512-BF16 but without AMX multiply at half the rate of float32: a step takes 1.2 to 1.4 times as long.
+  instructions (AMX, or AMD's AVX512-BF16); else 32-true, multiplied in TF32 on a GPU that has it. Other CPUs emulate
+  bf16: a step of vit_nano or resnet_nano takes eight times as long as in float32. Intel CPUs with AVX512-BF16 but
+  without AMX multiply bf16 at half the rate of float32: a step takes 1.2 to 1.4 times as long.
 - memory_format: channels_last for models with convolutions other than a patch embedding (on a CPU a small ResNet
   trains 1.3 times as fast with it); else contiguous.
 - threads: 1 below 2 million parameters (such models are no faster with two); else the cores of the run: those of the
@@ -41,9 +41,9 @@ AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 @dataclass(frozen=True)
 class Machine:
-    """Cores of a run (None: all of this machine) and the trainer settings its study has fixed.
+    """Hold the cores of a run (None: all of this machine) and the trainer settings its study has fixed.
 
-    Settings for another machine (`here=False`) are chosen as for a GPU with bf16 where they are for a GPU.
+    With `here=False`, for another machine, `resolve` assumes that a GPU has bf16.
     """
 
     cores: int | None = None
@@ -55,13 +55,13 @@ HERE = Machine()
 
 
 def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, machine: Machine = HERE) -> TrainerConfig:
-    """Replace each `auto` of the trainer's configuration, for a model and the place where it trains.
+    """Replace each `auto` of the trainer's configuration, for a model and the machine that trains it.
 
-    Raises UserError for devices and kernels that this machine lacks.
+    Raises UserError if this machine lacks the devices or kernels.
     """
     try:
         config = change(config, machine.settled)
-    except UserError as error:  # somebody has changed study.yaml
+    except UserError as error:  # somebody has edited study.yaml
         raise UserError(f"settled of study.yaml: {error.problems[0]}; delete what is wrong there") from None
     accelerator = choose_accelerator(config.accelerator) if machine.here else config.accelerator
     if machine.here:
@@ -94,7 +94,7 @@ def choose_accelerator(accelerator: str) -> str:
 
 
 def evaluation_context(precision: str, accelerator: str = "auto") -> tuple[torch.device, AbstractContextManager]:
-    """Return the device and the autocast context that give a trained model's numbers in result.json.
+    """Return the device and the autocast context that reproduce a trained model's numbers in result.json.
 
     `precision` is the result's, `accelerator` is trainer.accelerator. A CPU evaluates a 16-mixed model in float32.
     Raises UserError for `gpu` without one.

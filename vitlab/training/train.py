@@ -31,7 +31,7 @@ from vitlab.training.run import Run, leaves_unused
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes whole files or none, with no move across file systems; loads the run's checkpoint.
 
-    `check_claim` is called before a file takes the place of another, and raises where it must not.
+    Calls `check_claim` before it replaces a file; `check_claim` raises if another process owns the run.
     """
 
     def __init__(self, run: Run, check_claim: Callable[[], None]):
@@ -44,12 +44,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             self.check_claim()
 
     def load_checkpoint(self, *_: Any, **__: Any) -> dict[str, Any]:
-        state, self.run.checkpoint = self.run.checkpoint, None  # Lightning frees it once it is restored
+        state, self.run.checkpoint = self.run.checkpoint, None  # Lightning frees the state after restoring it
         return state
 
 
 LOG, CUDNN = logging.getLogger("lightning.pytorch"), torch.backends.cudnn
-PROCESS = (  # how to read, and to set, what a run or Lightning sets for the whole process
+PROCESS = (  # functions that read and set the process-wide settings a run or Lightning changes
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     (torch.get_num_threads, torch.set_num_threads),
@@ -64,7 +64,7 @@ VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WO
 
 @contextmanager
 def keep_process_settings() -> Iterator[None]:
-    """Restore on exit the settings that a run changes for its whole process, so that a notebook keeps its own."""
+    """Restore on exit the process-wide settings that a run changes, so that a notebook keeps its own."""
     before = [(put, get()) for get, put in PROCESS]
     variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     try:
@@ -80,13 +80,13 @@ def keep_process_settings() -> Iterator[None]:
 
 def build_trainer(run: Run, loop: Loop) -> L.Trainer:
     """Build Lightning's trainer of a run; it writes no files of its own."""
-    # advice on hardware, loaders and srun, which this program decides on
+    # silence advice on hardware, loaders and srun: this program decides on them
     LOG.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(lightning\.pytorch\.(trainer|loops|utilities)|torchmetrics)\..*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers|The `srun` command is available on your")
-    # not what Lightning would find: SLURM's, also for a single process inside it
+    # Lightning alone would find SLURM's environment, also for a single process inside it
     config, settings, strategy, environment = run.config, run.settings, "auto", LightningEnvironment()
-    if run.ranks.size > 1:  # buffers are those of synchronised BatchNorm, the same everywhere
+    if run.ranks.size > 1:  # all ranks have the same buffers: those of synchronised BatchNorm
         environment = TorchElasticEnvironment()
         unused = leaves_unused(config, run.task)
         strategy = DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
@@ -115,33 +115,33 @@ def build_trainer(run: Run, loop: Loop) -> L.Trainer:
     )
 
 
-SAMPLE = 2000  # training items, at most, on which a trained model is measured
+SAMPLE = 2000  # training items, at most, to measure a trained model on
 
 
 class Trained(NamedTuple):
-    """The outcome of training; its weights are in the run's model."""
+    """Hold the outcome of training; the run's model holds the weights."""
 
-    validation: dict[str, float]  # of the weights that are kept
+    validation: dict[str, float]  # of the kept weights
     columns: dict[str, Any]  # of results.csv
 
 
 class Tested(NamedTuple):
     columns: dict[str, float | int | None]  # of results.csv
-    outcomes: np.ndarray  # what each item gave (2, items), as the metric of that name says
+    outcomes: np.ndarray  # of each item (2, items), as `measures.ItemOutcomes` returns them
     texts: list[str] | None  # that a task generated
 
 
 def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
-    """Train on every rank, from last.ckpt where there is one, with evaluations on the validation data.
+    """Train on every rank, from last.ckpt if there is one, with evaluations on the validation data.
 
-    Raises Interrupted when `hooks.stop` says so, Diverged for a loss or a metric that is not finite.
+    Raises Interrupted when `hooks.stop` returns True, Diverged for a loss or a metric that is not finite.
     """
     recipe, batch_size = run.config.recipe, run.config.recipe.batch_size
     if run.settings.compile:
         run.model.compile()
     module, loop = TrainingModule(run), Loop(run, hooks)
     if run.plan.head:
-        run.trained.train.read(run.indices[:1])  # computes the features of all, before the steps are timed
+        run.trained.train.read(run.indices[:1])  # compute all features before timing the steps
     trainer = build_trainer(run, loop)
     batches, validation = build_loaders(run)
     resumed_from = run.files.checkpoint_path if run.checkpoint else None
@@ -149,8 +149,8 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
         with checkpointed(module.model) if run.settings.checkpoint_activations else nullcontext():
             trainer.fit(module, batches, validation, ckpt_path=resumed_from, weights_only=True)
     finally:
-        batches.close()  # ends its workers
-    if module.evaluated_step != trainer.global_step:  # resumed at its end
+        batches.close()  # end the workers
+    if module.evaluated_step != trainer.global_step:  # resumed at the end of training
         trainer.validate(module, validation, verbose=False)
     run.last_step = trainer.global_step
     columns = {
@@ -171,9 +171,9 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
 
 
 def build_loaders(run: Run) -> tuple[Generator[Any], DataLoader]:
-    """Build this rank's loaders: the training batches that are left, and the validation data.
+    """Build this rank's loaders: the remaining training batches, and the validation data.
 
-    The batches have no length, so that Lightning ends at max_steps, at whatever step they begin.
+    Gives the batches no length, so that Lightning ends at max_steps, whichever step they begin at.
     """
     recipe = run.config.recipe
     shared = {"workers": run.settings.workers, "device": run.device, "part": run.ranks.part}
@@ -211,14 +211,13 @@ def test(run: Run) -> Tested:
 def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
     """Compute columns of results.csv that tell whether a run is undertrained; reads no test data.
 
-    `validation_NAME` and `train_sample_NAME` are the metrics of the kept weights, on the validation items (also
-    metrics of texts that the model writes) and on a fixed, stratified sample of the run's own training items without
-    augmentation.
+    Measures the kept weights without augmentation: `validation_NAME` on the validation items (also metrics of texts
+    that the model writes), `train_sample_NAME` on a fixed, stratified sample of the run's own training items.
     """
     task, split, indices = run.trained, run.trained.train, run.indices
     sample = indices[subset(split.labels[indices], min(SAMPLE, len(task.validation)), seed=0)]
     fitted = run.evaluate(split, indices=sample).compute()
-    if task.writes_texts:  # at the end alone: to write takes longer than to train
+    if task.writes_texts:  # only at the end: writing takes longer than training
         found = run.evaluate(task.validation, detailed=True).compute()
         validation = {name: float(value) for name, value in found.items() if not value.ndim} | validation
     columns = {f"validation_{name}": value for name, value in validation.items()}

@@ -1,4 +1,4 @@
-"""Texts that a trained model generates: continuations of prompts, or targets of sources; many at a time.
+"""Generate texts with a trained model: continuations of prompts, or targets of sources; many at a time.
 
 Shapes: B texts.
 """
@@ -25,15 +25,15 @@ from vitlab.training.files import RunFiles
 from vitlab.training.predict import read_pictures
 from vitlab.training.settings import evaluation_context
 
-MOST_NAMED = 5  # texts that are too long
+MOST_NAMED = 5  # too long texts that an error names
 
 
 class TextGenerator:
-    """A model that writes texts: continuations of prompts, or a target for each source.
+    """Writes texts with a model: continuations of prompts, or a target for each source.
 
     A source is a text, or the path of a picture for the captioner of `run`. A language model continues prompts up to
-    the end of a document, unless it was trained with `task.one_sequence`: then it writes targets behind sources of at
-    most `source_length` tokens. `search` is how it writes when nothing else is asked for; continuations are sampled.
+    the end of a document; trained with `task.one_sequence`, it writes targets behind sources of at most
+    `source_length` tokens. `search` holds the default options of decoding; by default a continuation is sampled.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class TextGenerator:
     ):
         self.model, self.tokenizer, self.run = model, tokenizer, run
         self.reads_pictures = isinstance(model, Captioner)
-        self.pads = not isinstance(model, LanguageModel)  # else rows of different lengths are not read together
-        self.continues = not self.pads and search is None  # the prompt is the beginning of the text
+        self.pads = not isinstance(model, LanguageModel)  # else the model reads together only rows of one length
+        self.continues = not self.pads and search is None  # the text begins with the prompt
         self.end = tokenizer.document_end if self.continues else tokenizer.end
         self.search = dict(search or ({"temperature": 1.0} if self.continues else {"beams": 1}))
         length = None if self.reads_pictures else model.text.embed.length
-        if self.continues:  # tokens of a row, and how many are written, when nothing else is asked for
+        if self.continues:  # tokens of a row, and the default number of tokens to write
             self.longest, self.most_tokens = length, 100
         elif self.pads:
             self.longest, self.most_tokens = length or 1, model.target_length
@@ -63,9 +63,9 @@ class TextGenerator:
         return next(self.model.parameters()).device
 
     def encode(self, text: str) -> list[Any]:
-        """Encode a prompt or a source as a row that the model reads; an empty prompt is the end of a document before.
+        """Encode a prompt or a source as a row of model inputs; an empty prompt becomes the end of a document.
 
-        Raises UserError for a picture that is not there.
+        Raises UserError for a missing picture.
         """
         if not self.reads_pictures:
             if self.continues:
@@ -77,7 +77,7 @@ class TextGenerator:
 
     @torch.inference_mode()
     def begin(self, rows: Sequence[Sequence[Any]]) -> tuple[Decoding, Tensor]:
-        """Start decoding for B rows, of one length unless the model pads them: (the decoding, the tokens so far)."""
+        """Start decoding B rows, of one length unless the model pads; return (the decoding, the tokens so far)."""
         if not self.pads:
             return self.model.decoding(), torch.tensor(rows, device=self.device)
         inputs = self.read_pictures(rows) if self.reads_pictures else self.pad(rows)
@@ -136,7 +136,7 @@ def write_rows(
     search: Mapping[str, Any],
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Tensor]:
-    """Decode B rows of tokens that the writer reads together; return at most `steps` tokens for each row.
+    """Decode B rows of tokens together; return at most `steps` tokens for each row.
 
     `search` are options of `vitlab.models.decoding.write`.
     """
@@ -153,7 +153,7 @@ def write_lines(
 ) -> list[str]:
     """Decode any number of rows, `size` at a time; return one line of text for each row, in the rows' order.
 
-    progress(done, total) is called with the number of rows.
+    Calls progress(done, total) with the number of rows.
     """
     lines, done = [""] * len(rows), 0
     longest_first = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
@@ -168,7 +168,7 @@ def write_lines(
 
 
 def encode_texts(writer: TextGenerator, source: str, texts: Mapping[str, str]) -> list[list[int]]:
-    """Encode texts, keyed by their place. Raises UserError that names the texts too long for the model."""
+    """Encode texts, keyed by their place. Raises UserError with the names of texts too long for the model."""
     rows = [writer.encode(text) for text in texts.values()]
     problems = [
         f"{place} has {len(row)} tokens, but the model of {source} takes {writer.longest}; shorten it"
