@@ -100,13 +100,13 @@ def live(tmp_path_factory):
 
     def run(task):
         if task not in done:
+            patch.chdir(folder)
             with seeming_gpu() as rules:
                 done[task] = rules, use(task, tmp_path_factory.mktemp(task))
             print(f"{task}: {', '.join(sorted(done[task][1]))}", file=sys.stderr)
         return done[task]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
         patch.setattr(vitlab.data, "load", open_few)
         patch.setattr(experiment, "load", shorten)
         yield run

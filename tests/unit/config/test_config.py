@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -26,7 +25,7 @@ from vitlab.config.groups import load_node
 from vitlab.config.schema import BudgetConfig
 from vitlab.studies.grid import compose_study, expand, name_models
 
-SHIPPED = sorted(Path(groups.config_dir()).glob("*/*.yaml"))
+SHIPPED = sorted(groups.config_dir().glob("*/*.yaml"))
 
 
 # ---- what is shipped
@@ -215,7 +214,7 @@ def test_a_study_that_cannot_be_read_is_refused(tmp_path):
 
 def test_two_analyses_of_one_name_would_write_to_the_same_files(tmp_path):
     copy = tmp_path / "far.yaml"
-    copy.write_text("name: cka\n" + Path("configs/analysis/cka.yaml").read_text())
+    copy.write_text("name: cka\n" + (groups.config_dir() / "analysis/cka.yaml").read_text())
     with pytest.raises(UserError, match="is named 'cka' like cka; give it another name in its file"):
         compose(TrainConfig, [f"analyses=[cka,{copy}]"])
 
