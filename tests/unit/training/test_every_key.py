@@ -75,7 +75,8 @@ recipe.betas=[.1,.2] recipe.optimizer=sgd | recipe.eps=1 recipe.optimizer=sgd
 recipe.momentum=.1 recipe.optimizer=adamw | recipe.nesterov=true recipe.optimizer=adamw
 recipe.nesterov=true recipe.optimizer=sgd recipe.momentum=0 | recipe.final_lr=.5 recipe.schedule=constant
 recipe.cooldown=.5 recipe.schedule=cosine | recipe.milestones=[.5] recipe.schedule=cosine
-recipe.decay_factor=.5 recipe.schedule=cosine | recipe.lora.on=[qkv] | recipe.layer_decay=.5 recipe=adamw recipe.freeze=body
+recipe.decay_factor=.5 recipe.schedule=cosine | recipe.lora.on=[qkv]
+recipe.layer_decay=.5 recipe=adamw recipe.freeze=body
 recipe.rand_augment.magnitude=1 | recipe.rand_augment.std=1
 recipe.rand_augment.probability=.1 | recipe.rand_augment.increasing=false
 data.augment.crop_aspect=[1,2] | init.head=new | task.length_penalty=9 task=translation

@@ -131,7 +131,7 @@ SMALL_ONES = ("test_", "nano", "tiny", "_ti", "xxs", "xs", "small", "_s", "050",
 def test_products_that_a_family_of_timm_does_not_use_are_refused(module):
     order = lambda name: (next((n for n, part in enumerate(SMALL_ONES) if part in name), 99), name)  # noqa: E731
     name = min(timm.list_models(module=module), key=order)
-    size = cfg.input_size[-2:] if (cfg := timm.models.get_pretrained_cfg(name)).fixed_input_size else (112, 112)
+    size = timm.models.get_pretrained_cfg(name).input_size[-2:]
     model = counting.meta(load("model", f"timm:{name}"), image_size=size, channels=3, num_classes=2).eval()
     with suppress(UserError):  # of convolutions alone
         freeze(model, recipe("lora.rank=2", "optimizer=adamw"))
