@@ -215,10 +215,9 @@ def check_images(config: DictConfig) -> Iterator[str]:
         yield from check_heads(model, slot)
         if model.get("kind") == "vit" and image_size is not None and model.patch_size == "auto":
             side = next(side for side in image_size if not choose_patch(side))
-            near = next(size for apart in range(side) for size in (side - apart, side + apart) if choose_patch(size))
             yield (
-                f"{slot}.patch_size=auto: no patch leaves 4 to {MOST_ALONG} along {side} pixels ({image_key}); give "
-                f"{image_key}={near}, or {slot}.patch_size: {near_divisors(side, side // 4)}"
+                f"{slot}.patch_size=auto: no patch leaves 4 to {MOST_ALONG} along {side} pixels; give {image_key}="
+                f"{side // 4 * 4}, or {slot}.patch_size: {near_divisors(side, side // 4)}"
             )
         elif model.get("kind") == "vit" and image_size is not None:
             yield from check_patches(model, slot, image_size, image_key)
