@@ -316,7 +316,11 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
     if group == "analysis":  # nothing else gives its options later
         shown = choice if isinstance(choice, str) else choice["name"]
         problems += [f"{key}={shown}: {name} is missing; add it to the file" for name in OmegaConf.missing_keys(node)]
-    problems += [f"{key}={label}: {line}" for _, _, line in find_idle(node)]
+    for owner, field, line in list(find_idle(node)):
+        if declared is values or re.split(r"[.=]", line)[0] in choice:
+            problems.append(f"{key}={label}: {line}")
+        else:  # of the file that a mapping changes
+            owner[field.name] = default_of(field)
     raise_all(problems)
     return node
 
