@@ -26,6 +26,7 @@ from vitlab.models.resnet import ResNet
 from vitlab.models.text import STD, TextModel
 from vitlab.models.vit import ViT
 
+BLOCK = re.compile(r"(?:encoder\.)?blocks\.(\d+)\.")
 HEADS = ("auto", "keep", "new")
 HINTS = {  # part of a tensor's name: the option that a model without this tensor lacks
     "norm_pre.": "{place}.norm_pre=true (CLIP)",
@@ -73,9 +74,9 @@ class LoadReport:
         return "\n".join(lines)
 
 
-# a body's first weight and what other programs write before it; a captioner's own `image.` stays
+# a body's first weight and what other programs write before it; a captioner's `image.`, a hybrid's stem stay
 FIRST = r"patch_embed\.proj|layer1\.0\.conv1|((vit|bert)\.)?embeddings\.(patch_embeddings\.projection|word_embeddings)"
-BODY = re.compile(rf"(?!image\.)((?:\w+\.)*?)(?:{FIRST}|(transformer\.)?wte|shared)\.weight")
+BODY = re.compile(rf"(?!image\.|patch_embed\.)((?:\w+\.)*?)(?:{FIRST}|(transformer\.)?wte|shared)\.weight")
 MOMENTUM = ("encoder_k.", "momentum_encoder.")  # MoCo's slow copies of encoder_q. and base_encoder.
 
 
@@ -200,7 +201,13 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
         hints = [
             hint.format(place=weights.place) for part, hint in HINTS.items() if any(part in name for name in surplus)
         ]
-        fix = f"give {' and '.join(hints)}" if hints else "give the model the options of the one that they are from"
+        depth = {
+            side: len({m[1] for n in names if (m := BLOCK.match(n))})
+            for side, names in (("source", source), ("own", current))
+        }
+        if depth["source"] and depth["source"] != depth["own"]:
+            hints.append(f"{weights.place}.depth={depth['source']}")
+        fix = f"give {' and '.join(hints)}" if hints else "choose the model that they are from, or model=timm:NAME"
         raise UserError(f"{weights.label}={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
 
 
