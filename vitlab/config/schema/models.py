@@ -255,6 +255,8 @@ def encoder_names(theirs: str, here: str, attention: str, norm1: str, norm2: str
     return {f"{theirs}.encoder.layer.{{i}}.{part}": f"{here}blocks.{{i}}.{own}" for part, own in parts.items()}
 
 
+VIT_LAYER = {f"attention.{part}_proj": f"mixer.{part}" for part in "qkv"} | {"attention.o_proj": "mixer.proj"}
+VIT_LAYER |= {"layernorm_before": "norm1", "layernorm_after": "norm2", "mlp.fc1": "mlp.fc1", "mlp.fc2": "mlp.fc2"}
 VIT = Architecture(
     model_class="ViTForImageClassification",
     prefix="vit.",
@@ -269,6 +271,8 @@ VIT = Architecture(
         "vit.embeddings.position_embeddings": "pos_embed",
         "vit.embeddings.patch_embeddings.projection.": "patch_embed.proj.",
         **encoder_names("vit", "encoder.", "attention", "layernorm_before", "layernorm_after"),
+        # of transformers 5 in memory; it writes those above to files
+        **{f"vit.layers.{{i}}.{a}.": f"encoder.blocks.{{i}}.{b}." for a, b in VIT_LAYER.items()},
         "vit.layernorm.": "encoder.norm.",
         "vit.pooler.dense.": "pre_logits.0.",  # of a ViTModel
         "classifier.": "head.",
@@ -424,6 +428,9 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError(f"{folder}: cannot read config.json ({first_line(error)})") from None
     config = parse_json(FolderConfig, text, f"{folder}: config.json", "give one that transformers wrote")
     kind = config.get("model_type")
+    if kind is None and "architecture" in config:
+        problem = f"model=timm:{config['architecture']} init.weights={folder}"
+        raise UserError(f"{folder}: is a folder of timm; give {problem}")
     if kind not in ARCHITECTURES:
         raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(ARCHITECTURES)}")
     of = ARCHITECTURES[kind]
