@@ -1,11 +1,13 @@
 """Judge runs of other programs as a study: find columns by exact names or the user's keys, guess nothing."""
 
 import math
+import re
 import shlex
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from vitlab.studies.readers import (
     RISING,
     SHARES,
     SPLITS,
+    STEPS,
     Logged,
     describe_metric,
     parse,
@@ -54,7 +57,8 @@ def load_others(
     `config["read_as"]` says how columns were read, `config["notes"]` lists remarks.
     """
     asked = {"model": model, "size": size, "seed": seed, "metric": metric}
-    (runs, notes), problems = read_sources(sources, reader, name), list[str]()
+    wanted = [key.strip() for of in (model, size, seed) for key in (of or "").split(",")]
+    (runs, notes), problems = read_sources(sources, reader, name, wanted), list[str]()
     ours = metric is None and lower_is_better is None and all(run.row for run in runs)
     keys = {role: choose_keys(role, of, runs, problems) for role, of in asked.items() if not ours or role != "metric"}
     ignored = choose_keys("ignore", ignore or NOTHING, runs, problems)
@@ -81,8 +85,9 @@ def load_others(
     set_roles(runs, keys, asked)
     if "source" not in (*keys["model"], *ignored):
         several = Counter(of_model for of_model, _ in {(run.row["model"], run.source) for run in runs})
+        whole = len({run.source for run in runs}) < len(runs)  # else a source is a run
         for run in runs:
-            run.row["model"] += f" source={run.source}" if several[run.row["model"]] > 1 else ""
+            run.row["model"] += f" source={run.source}" if whole and several[run.row["model"]] > 1 else ""
     known = {*ignored, *(key for of in keys.values() for key in of)}
     told = list(dict.fromkeys(key for run in runs for key in run.settings if tail(key) in NAMES["data"]))
     for run in runs:
@@ -92,16 +97,19 @@ def load_others(
         if len(found) > 1:
             text = f"{of[0]}: runs on {cut_names([*found], 4)} are not compared; report each alone, or ignore {of[0]}"
             ask(text, ignore=",".join([*ignored, *of]))
-    if varied := list_varied(runs, known):
-        text = f"runs of one model and size differ in {cut_names(varied, 8)}; make these models of their own"
-        ask(f"{text}, or give one as --seed, or average by --ignore", model=",".join([*keys["model"], *varied]))
     again, copies = count_runs(runs, bool(keys["seed"]), seed == NOTHING, "size" in lacking)
-    if again:
-        text = describe_runs(again, "with the model, size and seed, or all values, of another")
-        ask(f"{text}; tell them apart by KEY, or none counts them", **dict.fromkeys(["seed", *lacking], "KEY"))
     if copies:
         notes.append(describe_runs(copies, "left out as copies"))
         runs = [run for run in runs if run not in copies]
+    if varied := list_varied(runs, known):
+        text = f"runs of one model and size differ in {cut_names(varied, 8)}; make these models of their own"
+        ended = all(tail(key) in STEPS for key in varied)
+        words = {"ignore": ",".join([*ignored, *varied])} if ended else {"model": ",".join([*keys["model"], *varied])}
+        ask(f"{text}, or give one as --seed, or average by --ignore", **words)
+    if again:
+        text = describe_runs(again, "with the model, size and seed, or all values, of another")
+        ask(f"{text}; tell them apart by KEY, or none counts them", **dict.fromkeys(["seed", *lacking], "KEY"))
+    notes += describe_ends(runs)
     for run in runs:
         run.row |= {} if chance is None else {"chance": chance}
         run.row |= {"source": run.source, "family": None} if len(sources) > 1 else {}
@@ -126,7 +134,10 @@ def choose_keys(role: str, asked: str | None, runs: Sequence[Logged], problems: 
         return wanted
     if role == "metric":
         return find_measures(runs)
-    named = sorted((key for key in known if tail(key) in NAMES[role]), key=lambda key: NAMES[role].index(tail(key)))
+    named = sorted(
+        (key for key in known if tail(key) in NAMES[role]),
+        key=lambda key: (NAMES[role].index(tail(key)), len(re.split("[./]", key)), not key.lower().endswith("name")),
+    )
     firsts = dict.fromkeys(pick(run.settings, [f"name.{role}", *named])[0] for run in runs)
     return list(filter(None, firsts))
 
@@ -185,7 +196,8 @@ def measure(
     runs, percent = [run for run in runs if run not in left], []
     known: dict[str, list[float]] = {}
     for run in runs:
-        run.row = {"value": finite(pick(run.settings | run.values, keys)[1])}
+        key, value = pick(run.settings | run.values, keys)
+        run.row, run.values[key] = {"value": finite(value)}, value
         known.setdefault(run.source, []).extend([] if run.row["value"] is None else [run.row["value"]])
     if lost := [run for run in runs if run.row["value"] is None]:
         notes.append(describe_runs(lost, f"ended without a finite {keys[0]}"))
@@ -237,15 +249,36 @@ def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: 
 
 def list_varied(runs: Sequence[Logged], known: Collection[str]) -> list[str]:
     """List the settings, beside the known ones, that runs of one model and size do not share."""
-    names = dict.fromkeys(key for run in runs for key in run.settings if key not in known)
+    names = dict.fromkeys(key for run in runs for key in [*run.settings, *find_ends(run)] if key not in known)
     found = []
     for key in (key for key in names if tail(key) not in FREE):
-        pairs = {(run.row["model"], run.row["train_size"], str(parse(run.settings.get(key, NOTHING)))) for run in runs}
+        pairs = {
+            (run.row["model"], run.row["train_size"], str(parse((run.values | run.settings).get(key, NOTHING))))
+            for run in runs
+            if tail(key) not in STEPS or key in find_ends(run)
+        }
         found += [key] if len(pairs) > len({pair[:2] for pair in pairs}) else []
     return found
 
 
-def count_runs(runs: Sequence[Logged], seeds: bool, counted: bool, sizeless: bool) -> tuple[list[Logged], list[Logged]]:
+def find_ends(run: Logged) -> dict[str, Any]:
+    """Return the steps or epochs at which a run's log or row ends, by their columns."""
+    return {key: value for key, value in (run.settings | run.values).items() if tail(key) in STEPS}
+
+
+def describe_ends(runs: Sequence[Logged]) -> list[str]:
+    """Describe the steps at which models of one size end, if these differ."""
+    for step, size in product(STEPS, dict.fromkeys(run.row["train_size"] for run in runs)):
+        of_size = [run for run in runs if run.row["train_size"] == size]
+        ends = {run.row["model"]: end for run in of_size for key, end in find_ends(run).items() if tail(key) == step}
+        if len({*ends.values()}) > 1:
+            return [f"{step}: {cut_names([f'{model} ended at {end:,}' for model, end in ends.items()], 4)}"]
+    return []
+
+
+def count_runs(
+    runs: Sequence[Logged], seeds: bool, counted: bool = False, sizeless: bool = False
+) -> tuple[list[Logged], list[Logged]]:
     """Number the runs of a model and size if no seed is known; return the runs to tell apart, and the copies."""
     kept: dict[tuple[Any, ...], list[Logged]] = {}
     again, copies = [], []
@@ -258,13 +291,15 @@ def count_runs(runs: Sequence[Logged], seeds: bool, counted: bool, sizeless: boo
             again.append(run)
         else:
             of_cell.append(run)
-            run.row["seed"] = run.row["seed"] if seeds else len(of_cell) - 1
+    for number, run in enumerate(run for of_cell in kept.values() for run in of_cell if not seeds and of_cell[1:]):
+        run.row["seed"] = number  # of no other run: the order of a file pairs nothing
     return again, copies
 
 
 def agree(one: Logged, other: Logged) -> bool:
-    """Tell whether two runs have the same values, up to float32's rounding, of all that both logged."""
-    pairs = [(one.values[key], other.values[key]) for key in one.values.keys() & other.values.keys()]
+    """Tell whether two runs have the same values, up to float32's rounding, of all but steps that both logged."""
+    both = [key for key in one.values.keys() & other.values.keys() if tail(key) not in STEPS]
+    pairs = [(one.values[key], other.values[key]) for key in both]
     return bool(pairs) and all(math.isclose(a, b, rel_tol=1e-6) or (a != a and b != b) for a, b in pairs)
 
 

@@ -12,9 +12,9 @@ import sqlite3
 import subprocess
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Logged:
     values: dict[str, float] = field(default_factory=dict)
     source: str = ""
     row: dict[str, Any] = field(default_factory=dict)  # of results.csv, where vitlab trained it
+    line: int = 0  # of a table
     alone: bool = False  # a single row of a table: its `accuracy` is held out; a log's may be on training items
 
 
@@ -76,6 +77,7 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
+COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")  # beside other marks between columns
 STEPS = ("step", "global_step", "_step", "iteration", "iter", "epoch")
 KEPT = ("batch_size", "weight_decay", "dropout", "depth", "width", "layers", "heads", "hidden_size")  # in all steps
 LOGS = ("summary.csv", "metrics.csv", "log.txt", "scalars.json")  # of one run: timm, Lightning, DeiT and MAE, mmengine
@@ -98,15 +100,15 @@ def read_columns(path: Path, used: Iterable[str] = (), unique: bool = False) -> 
     """
     text = read_utf8(path, "CSV")
     if not text.lstrip().startswith(("{", "[")):
-        found = read_cells(path, "CSV", used, ",", quoting=True, header=True, advice="give a CSV file", unique=unique)
-        if len(found.columns) == 1 and (mark := re.search(r"[;|\t]|\b \b", next(iter(found.columns)))):
-            problem = f"its columns are separated by {mark[0]!r}; separate them by commas, and write 0.5 for 0,5"
-            raise UserError(f"{path}: {problem}")
+        mark = max(",", "\t", ";", key=text.lstrip().partition("\n")[0].count)
+        found = read_cells(path, "CSV", used, mark, quoting=True, header=True, advice="give a CSV file", unique=unique)
+        if len(found.columns) == 1 and (other := re.search(r"\||\b \b", next(iter(found.columns)))):
+            raise UserError(f"{path}: its columns are separated by {other[0]!r}; separate them by commas")
         for key, cells in found.columns.items():
-            marked = next(filter(THOUSANDS.fullmatch, cells), "").strip()
+            marked = next(filter((THOUSANDS if mark == "," else COMMA).fullmatch, cells), "").strip()
             if marked and tail(key) not in NAMES["size"]:
-                thousand, decimal = marked.replace(",", ""), marked.replace(",", ".")
-                raise UserError(f"{path}: {key}={marked} can be {thousand} or {decimal}; write one of them")
+                ways = [marked.replace(",", "")] * bool(THOUSANDS.fullmatch(marked)) + [marked.replace(",", ".")]
+                raise UserError(f"{path}: {key}={marked}: write {' or '.join(ways)}")
         return found
     rows = {}
     if text.lstrip().startswith("["):
@@ -126,14 +128,16 @@ def read_columns(path: Path, used: Iterable[str] = (), unique: bool = False) -> 
 
 def parse(value: Any) -> Any:
     """Parse a setting: a finite number, whole if it can be, or else its text."""
-    number = as_number(str(value))
-    return str(value).strip() if math.isnan(number) else int(number) if number.is_integer() else number
+    text, number = str(value).strip(), as_number(str(value))
+    whole = int(text) if text.isdecimal() and not math.isnan(number) else number
+    return text if math.isnan(number) else int(whole) if number.is_integer() else number
 
 
-def read_table(path: Path) -> list[Logged]:
+def read_table(path: Path, keys: Collection[str] = ()) -> list[Logged]:
     """Read a table with one row per run, or with several, of which the last value counts. Raises UserError.
 
-    A log of one run takes its settings from the YAML beside it. If a step comes twice, each row is a run.
+    A log of one run takes its settings from the YAML beside it. If a step comes twice, each row is a run. Runs differ
+    in texts, in model, size and seed, and in `keys`.
     """
     table, beside, runs = read_columns(path, unique=True), {}, []
     columns, count = table.columns, len(table.numbers)
@@ -141,8 +145,9 @@ def read_table(path: Path) -> list[Logged]:
         beside |= read_plain(path.parent / name)
     numbers = {key: [as_number(cell) for cell in cells] for key, cells in columns.items()}
     texts = {key for key in columns if any(map(is_text, columns[key]))}
-    named = [key for key in columns if key in texts or any(tail(key) in names for names in NAMES.values())]
-    step = next((key for name in STEPS for key in columns if tail(key) == name and key not in texts), None)
+    known = {*keys, *(key for key in texts if tail(key) not in TIMES)}
+    named = [key for key in columns if key in known or any(tail(key) in names for names in NAMES.values())]
+    step = next((key for name in STEPS for key in columns if tail(key) == name and key not in known), None)
     groups: dict[Any, list[int]] = {}
     for place in range(count):
         groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
@@ -152,19 +157,19 @@ def read_table(path: Path) -> list[Logged]:
     if any(len({*cells}) > 1 for cells in kept) or not (rise or is_log) or len(groups) == count > 1:
         groups, step = {place: [place] for place in range(count)}, None
     measured = {key for key in columns if describe_metric(key)[1] is not None or LOGGED.match(key) or beside or is_log}
-    measured -= {*named}
+    measured -= {*named, *texts}
     for places in groups.values():
         settings, values = {}, {}
         for key, cells in columns.items():
             of_run = [cells[place] for place in places if cells[place].strip()]
-            varies = key == step or (len(groups) < count and key not in named and len({*of_run}) > 1)
+            varies = key == step or (len(groups) < count and key not in {*named, *texts} and len({*of_run}) > 1)
             if of_run and (key in measured or varies):
                 values[key] = float(of_run[-1].replace(",", ""))
             elif of_run:
                 settings[key] = parse(of_run[-1])
         name = f"{path.stem}:{table.numbers[places[0]]}" if len(groups) > 1 else path.parent.name
         name = str(pick(settings, ("run", "name", "Name"))[1] or name)
-        runs.append(Logged(name, path, beside | settings, values, alone=not step))
+        runs.append(Logged(name, path, beside | settings, values, line=table.numbers[places[-1]], alone=not step))
     return runs
 
 
@@ -218,12 +223,21 @@ def read_study(path: Path) -> list[Logged]:
         row = beside | {key: value for key, value in row.items() if not isinstance(value, dict | list)}
         run = RunFiles(path.parent / row["run"] if study else path.parent)
         told = {key: row[key] for key in row if key in OF_STUDY or "." in key}
-        settings = told | dict(flatten(select(RunResults(run).config, TrainConfig, WEIGHED), choices=True)) | told
+        settings = told | weighed(RunResults(run).config) | told
         settings = {key: settings[key] for key in settings if key in OF_STUDY or not (row.get("trial") and key in row)}
-        values = numbers_of({key: value for key, value in row.items() if key not in told})
-        values = {key if key.startswith(("validation_", "train_")) else f"test_{key}": values[key] for key in values}
+        values = as_tested(numbers_of({key: value for key, value in row.items() if key not in told}))
         runs.append(Logged(row["run"], run.folder, settings, values, row=row))
     return runs
+
+
+def weighed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten the settings of a vitlab run that change its weights."""
+    return dict(flatten(select(config, TrainConfig, affecting(WEIGHTS)), choices=True))
+
+
+def as_tested(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the numbers that vitlab measured on test items so."""
+    return {key if key.startswith(("validation_", "train_")) else f"test_{key}": result[key] for key in result}
 
 
 def read_events(path: Path) -> list[Logged]:
@@ -237,10 +251,12 @@ def read_events(path: Path) -> list[Logged]:
     folder, settings = path.parent, read_plain(path.parent / "hparams.yaml")
     with reading(str(folder), "give a folder of event files"):
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
-        values = {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
+        last = {tag: events.Scalars(tag)[-1] for tag in events.Tags()["scalars"]}
+        values = {tag: one.value for tag, one in last.items()}
         for tag in events.Tags()["tensors"]:  # of version 2
             array = make_ndarray(events.Tensors(tag)[-1].tensor_proto)
             values |= {tag: float(array)} if array.shape == () and array.dtype.kind == "f" else {}
+        values |= {"step": max(one.step for one in last.values())} if last and "step" not in last else {}
         told = [part for part in folder.iterdir() if re.fullmatch(r"\d+\.\d+", part.name)]  # by add_hparams
         beside = [EventAccumulator(str(part)).Reload() for part in told if len(told) == 1]
         found = [one.plugin_data for part in (events, *beside) for one in part.summary_metadata.values()]
@@ -261,7 +277,14 @@ def read_wandb(path: Path) -> list[Logged]:
         if done.returncode:
             raise ValueError(done.stderr.strip() or "wandb leet failed")
         found = json.loads(done.stdout)
-        settings, summary = (dict(flatten(found[key] or {}, choices=True)) for key in ("config", "summary"))
+        config, (summary, settings) = (
+            found["config"] or {},
+            (dict(flatten(found[key] or {}, choices=True)) for key in ("summary", "config")),
+        )
+        if {one.name for one in fields(TrainConfig)} <= config.keys():  # of vitlab
+            told = {"model": config["variant"], "data": config["data"]["name"]}
+            settings, summary = told | weighed(config), as_tested({k: v for k, v in summary.items() if "/" not in k})
+    settings["state"] = found.get("state")
     return [Logged(found.get("name") or path.stem, path, settings, numbers_of(summary))]
 
 
@@ -339,8 +362,9 @@ def read_arrays(path: Path) -> list[Logged]:
 # ---- files and folders
 
 
+READERS: tuple[Callable[..., list[Logged]], ...]
 READERS = (read_study, read_trainer, read_mlruns, read_database, read_wandb, read_arrays, read_table, read_events)
-TABLES = (".csv", ".json", ".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 KINDS = "vitlab, transformers, timm, Lightning, TensorBoard, W&B, MLflow, trackio, scikit-learn, CSV or JSON lines"
 OURS = "{model}-n{size}-s{seed}"  # the name of a run's folder
 PLACED = {"size": r"\d+(?:\.\d+)?", "seed": r"\d+"}  # in such names
@@ -367,7 +391,7 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
     return next((reader for reader in READERS if kinds[reader]), None)
 
 
-def read_source(path: Path, own: str | None = None) -> list[Logged]:
+def read_source(path: Path, own: str | None = None, keys: Collection[str] = ()) -> list[Logged]:
     """Read a file, or every folder with runs below a path: in each folder, the files of the first kind in READERS.
 
     A user's module `own` reads the whole path: its `read(path)` gives (name, settings, values) of each run.
@@ -381,23 +405,39 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
             runs = [Logged(str(name), path, dict(settings), dict(of)) for name, settings, of in module.read(path)]
     elif on_server:
         runs = read_project(path)
-    elif path.is_file() and (reader := find_reader(path)):
-        runs = reader(path)
-    for folder, folders, names in os.walk(path) if not own else ():
+    walk = [(path.parent, list[str](), [path.name])] if path.is_file() else os.walk(path)
+    homes: dict[Path, Logged] = {}  # of TensorBoard
+    for folder, folders, names in walk if not own else ():
         folders.sort(key=lambda name: (len(name), name))
         checkpoints = [name for name in folders if name.startswith("checkpoint-")]
         again = ("tensorboard", "wandb", "mlflow", "mlruns") if "csv" in folders else ()  # Lightning's loggers of a run
         folders[:] = [name for name in folders if name not in (*checkpoints[:-1], *again)]
         found: dict[Any, list[Path]] = {}
         for file in (Path(folder, name) for name in sorted(names)):
-            if file.is_file() and (reader := find_reader(file, given=False)):
+            if file.is_file() and (reader := find_reader(file, given=file == path)):
                 found.setdefault(reader, []).append(file)
         if found:
             reader = min(found, key=READERS.index)
             files = found[reader][: 1 if reader is read_events else None]
-            if of_folder := [run for file in files for run in reader(file)]:
-                runs += of_folder
-                folders.clear()  # deeper files are copies: checkpoints, other loggers
+            of_folder = [
+                run for file in files for run in (reader(file, keys) if reader is read_table else reader(file))
+            ]
+            if of_folder:  # deeper files are copies: checkpoints, other loggers; but for splits of TensorBoard
+                folders[:] = [name for name in folders if reader is read_events and find_split(name)]
+            above, name = homes.get(Path(folder).parent), Path(folder).name
+            split = find_split(name) if above or name.lower() in SPLITS else ""
+            for run in of_folder if reader is read_events else ():
+                if split:
+                    run.values = {key if find_split(key) else f"{split}/{key}": run.values[key] for key in run.values}
+                if above:
+                    above.values, of_folder = run.values | above.values, []
+                else:
+                    home = Path(folder).parent if split else Path(folder)
+                    run.run, homes[home] = home.name, run
+            runs += of_folder
+    for run in runs:
+        told = (key for key in run.settings if tail(key) in {*NAMES["model"], *NAMES["seed"]})
+        run.settings |= {key: "" for key in told if str(run.settings[key]).strip().lower() in EMPTY}
     if not any(run.values or run.settings for run in runs):
         problem = "holds no runs" if on_server or path.exists() else "no such file or folder"
         raise UserError(f"{path}: {problem}; give runs of {KINDS}")
@@ -405,7 +445,7 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
 
 
 def read_sources(
-    sources: Sequence[str | Path], own: str | None = None, pattern: str | None = None
+    sources: Sequence[str | Path], own: str | None = None, pattern: str | None = None, keys: Collection[str] = ()
 ) -> tuple[list[Logged], list[str]]:
     """Read the finished runs of all sources, and notes. Raises UserError with all problems.
 
@@ -418,9 +458,9 @@ def read_sources(
         form = re.compile(placed)
     for name, source in zip(names, sources, strict=True):
         with collecting(problems):
-            found = read_source(Path(source), own)
+            found = read_source(Path(source), own, keys)
             of_path = Counter(run.path for run in found)
-            left = [run for run in found if {str(run.settings.get(key)).lower() for key in STATES} & {*UNFINISHED}]
+            left = [run for run in found if is_unfinished(run)]
             notes += [f"{plural(len(left), 'run')} not finished, left out"] if left else []
             for run in (run for run in found if run not in left):
                 folders = [name, *run.path.parts[len(Path(source).parts) :]] if of_path[run.path] == 1 else []
@@ -437,6 +477,10 @@ def read_sources(
                 runs.append(run)
     raise_all(problems)
     return runs, notes
+
+
+def is_unfinished(run: Logged) -> bool:
+    return any(tail(key) in STATES and UNFINISHED.match(str(run.settings[key])) for key in run.settings)
 
 
 # ---- names
@@ -459,31 +503,35 @@ FREE = (  # settings in which runs of one model and size may differ, as in their
     " train_sample_loss"
 )
 FREE = (*NAMES["seed"], *FREE.split())
-STATES, UNFINISHED = ("status", "State"), ("running", "scheduled", "failed", "killed", "crashed")  # of MLflow, W&B
+TIMES = ("time", "date", "datetime", "timestamp", "wall_time", "created", "created_at", "logged_at")
+STATES, EMPTY = ("status", "state"), ("none", "nan", "null")
+UNFINISHED = "running scheduled fail kill crash err abort cancel preempt pend wait queue prun paus interrupt time oom"
+UNFINISHED = re.compile(rf"\W*({UNFINISHED.replace(' ', '|')}|out.of|node.fail|unknown)", re.I)
 # names of one measure, joined by spaces; compare the first measure that runs have: shares, rising, falling
 SHARES = (
     *("accuracy acc acc1 acc@1 top1 top_1 top1_acc top1_accuracy prec1", "balanced_accuracy bacc", "exact_match em"),
-    *("map", "f1 f1_macro macro_f1", "auc auroc roc_auc", "score scores", "iou miou", "dice", "precision", "recall"),
+    *("map", "f1 f1_macro macro_f1", "auc auroc roc_auc", "iou miou", "dice", "precision", "recall"),
     "top5 acc5 acc@5 top5_acc top5_accuracy",
 )
-RISING = (*SHARES, "bleu", "rouge_l rougel", "r2", "pearson", "spearman", "matthews", "reward return")
+RISING = (*SHARES, "score scores", "bleu", "rouge_l rougel", "r2", "pearson", "spearman", "matthews", "reward return")
 FALLING = ("error err err1 top1_err error_rate", "loss cross_entropy ce nll", "bits_per_byte bpb", "perplexity ppl")
 FALLING = (*FALLING, "rmse", "mse", "mae", "wer", "cer", "fid")
 MEASURED = {name: place for place, names in enumerate((*RISING, *FALLING)) for name in names.split()}
 SPLITS = ("test predict heldout holdout", "eval val valid validation dev", "", "train training")
 SPLITS = {name: place for place, names in enumerate(SPLITS) for name in names.split() or [""]}
+SPREAD = re.compile(r"^(std|rank|split\d+)_|(_std|__min|__max)$")  # over folds or steps
 ENDS = ("epoch", "step", "best", "final", "last", "max", "min")
 LOGGED = re.compile(
     r"(metrics|summary)[./]|(train|val|valid|validation|eval|test)/", re.I
 )  # prefixes of results, not of settings
+OF_CHOICE = ("name", "type", "_target_")
 OF_STUDY = ("model", "data", "train_size", "seed", "budget")
-WEIGHED = affecting(WEIGHTS)
 
 
 def tail(key: str) -> str:
-    """Return the last part of a key in lower case; `model` for `model.name`."""
+    """Return the last part of a key in lower case; `model` for `model.name`, `model.type` and `model._target_`."""
     parts = re.split(r"[./]", key.strip().lower().replace(" ", "_").replace("-", "_"))
-    return parts[-2] if len(parts) > 1 and parts[-1] == "name" else parts[-1]
+    return parts[-2] if len(parts) > 1 and parts[-1] in OF_CHOICE else parts[-1]
 
 
 def describe_metric(key: str) -> tuple[int, int | None]:
@@ -492,10 +540,15 @@ def describe_metric(key: str) -> tuple[int, int | None]:
     `eval/top1`, `val_acc_epoch` and `Test Accuracy` are a split and a measure; mmengine's `accuracy/top1` is validated.
     """
     key = "val/top1" if key == "accuracy/top1" else re.sub(r"^(metrics|summary)[./]", "", key.strip().lower())
-    words = re.sub(r"[\s./-]+", "_", key.removeprefix("mean_")).strip("_").split("_")
-    words = words[:-1] if words[-1] in ENDS else words
-    split = next((word for word in words if word in SPLITS), "")
-    return SPLITS[split], MEASURED.get("_".join(word for word in words if word != split))
+    key, spread = SPREAD.subn("", key)
+    words = [word for word in re.split(r"[\s./_-]+", key.removeprefix("mean_")) if word not in ("", *ENDS)]
+    split = find_split(key)
+    what = MEASURED.get("_".join(word for word in words if word != split))
+    return SPLITS["train" if spread else split], what
+
+
+def find_split(name: str) -> str:
+    return next((word for word in re.split(r"[\s./_-]+", name.lower()) if word and word in SPLITS), "")
 
 
 def pick(values: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, Any]:

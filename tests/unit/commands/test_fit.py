@@ -102,7 +102,7 @@ def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
         ("model,train_size,error\na,1,.5\na,2,.2\n", [], ["a: 2 different sizes; a law needs 3"]),
         ("model,train_size,error\na,1,\n", [], ["no value in this column"]),
         ("model,train_size,error,error\na,1,.5,.4\na,2,.2,.3\na,3,.1,.1\n", [], ["two columns are named 'error'"]),
-        ("model;train_size;error\na;1;0,5\na;2;0,2\na;3;0,1\n", [], ["separated by ';'"]),
+        ("model;train_size;error\na;1;0,5\na;2;0,2\na;3;0,1\n", [], ["error=0,5: write 0.5"]),
         ("model,train_size,error,chance\na,1,.5,1.5\na,2,.2,.1\na,3,.1,.1\n", [], ["1 line (2)", "chance=1.5"]),
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\n", ["--up-to", "2"], ["a: 2 different sizes within --up"]),
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\na,4k,.1\n", [], ["1 line (5)", "train_size='4k' is not a"]),
@@ -183,7 +183,7 @@ def test_two_sizes_have_the_law_of_hoffmann(tmp_path, capsys):
     rng, lines = np.random.default_rng(0), ["model,N,D,loss"]
     for n, d in itertools.product(2e7 * 2.0 ** np.arange(5), 4e8 * 2.0 ** np.arange(5)):
         loss = 1.8 + 480 / n**0.35 + 2000 / d**0.37
-        lines += [f"gpt,{n},{d},{loss * np.exp(0.002 * rng.standard_normal())}", f"flat,{n},{2 * n},3"]
+        lines += [f"gpt,{n},{d},{loss * np.exp(0.002 * rng.standard_normal())}", f"flat,{n},{2 * n},{3 + d / 1e12}"]
     path = tmp_path / "runs.csv"
     path.write_text("\n".join(lines))
     words = (path, "--x", "N,D", "--y", "loss", "--out", tmp_path / "out")

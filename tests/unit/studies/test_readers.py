@@ -136,7 +136,7 @@ def test_planted_mixes_are_grouped_or_refused(tmp_path, change, options, expecte
 
 
 TABLES = {  # of which file, the runs or the words of the refusal
-    "a.csv": ('seed,val_loss\n0,"1,650"\n1,"1,432"\n', "val_loss=1,650 can be 1650 or 1.650; write one of them"),
+    "a.csv": ('seed,val_loss\n0,"1,650"\n1,"1,432"\n', "val_loss=1,650: write 1650 or 1.650"),
     "b.csv": ('train_size,seed,val_acc\n"1,000",0,0.5\n"1,000",1,0.6\n', 2),
     "a_sweep.csv": ("batch_size,epoch,val_acc\n32,10,0.5\n64,20,0.6\n32,30,0.7\n", 3),
     "a_log.csv": ("lr,epoch,val_acc\n0.1,1,0.5\n0.2,2,0.6\n0.1,3,0.7\n", 1),

@@ -195,7 +195,8 @@ def read_cells(
     for name in names if unique else used:
         if names.count(name) > 1:
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
-    count, least = len(names), max((names.index(name) + 1 for name in used if name in names), default=0)
+    count = len(names)
+    least = count if unique else max((names.index(name) + 1 for name in used if name in names), default=0)
     wrong = [number for number, row in numbered if len(row) < least or any(row[count:])]
     if wrong and not (count == 1 and re.search("[;|\t]", names[0])):  # a table with another delimiter
         problem = f"not one cell for each of the {plural(count, 'column')}; correct the row, or delete it"
