@@ -66,9 +66,7 @@ def fit(words: Sequence[str]) -> int:
 
         found = load_results(args.csv.parent).fits
         of_study = found if found.by_model and found.error_name == args.y else None
-    points = {}
-    if of_study is None:
-        points = read_points(args.csv, args.x, args.y, group, limit)
+    points = {} if of_study else read_points(args.csv, args.x, args.y, group, limit)
     if args.out is not None:
         refuse_output(args.out, "fit", args.csv)
     from vitlab.data.opening import progress_bar
@@ -260,30 +258,27 @@ def read_runs(path: Path, x: Sequence[str], y: str, group: Sequence[str]) -> "pd
     columns, used = {key for run in runs for key in run.settings}, {*x, y, *group, "seed", "test_items", "chance"}
     cells = {tuple(run.settings.get(key) for key in (*x, "seed")) for run in runs}
     # one curve needs no group, unless sizes come twice and a column that is not known may tell them apart
-    if "model" not in columns and (columns <= used or len(cells) == len(runs)):
-        columns.add("model")
-        for run in runs:
-            run.settings["model"] = "all"
-    asked = [*(("x", key) for key in x), ("y", y), *(("group", key) for key in group)]
-    text = f"{path} has no value in this column"
-    raise_all(f"--{to} {key}: {text}; {choices_text(key, columns)}" for to, key in asked if key not in columns)
+    one = "model" not in columns and (columns <= used or len(cells) == len(runs))
+    columns |= {"model"} if one else {*()}
+    raise_all(
+        f"--{option} {key}: {path} has no value in this column; {choices_text(key, columns)}"
+        for option, keys in (("x", x), ("y", [y]), ("group", group))
+        for key in keys
+        if key not in columns
+    )
     runs, seeds = [run for run in runs if y in run.settings], choose_keys("seed", None, runs, [])
     for run in runs:
+        run.settings |= {"model": "all"} if one else {}
         model, size = (tuple(str(run.settings.get(key, "")) for key in keys) for keys in (group, x))
         run.row = {"model": model, "train_size": size, "seed": str(pick(run.settings, seeds)[1])}
         run.values[y] = run.settings[y]
     again, copies = count_runs(runs, bool(seeds))
-    told = f"--group {','.join(group)}: {path}: "
-    if again:
-        text = describe_runs(again, f"with the {', '.join(group)}, {', '.join(x)} and seed, or all values, of another")
-        raise UserError(f"{told}{text}; name what tells them apart, or write a column seed")
+    ends = [key for key in list_varied(runs, {*x, *group}) if tail(key) in STEPS]
+    if again or ends:
+        same = f"of one {', '.join(group)}, {', '.join(x)} and seed differ in {', '.join(ends) or y}, or in nothing"
+        raise UserError(f"{path}: {describe_runs(again or runs, same)}; name what tells them apart by --group")
     if copies:
         print(f"vitlab: {path}: {describe_runs(copies, 'left out as copies')}", file=sys.stderr)
-    ends = [key for key in list_varied(runs, {*x, y, *group}) if tail(key) in STEPS]
-    if ends:
-        raise UserError(
-            f"{told}rows of one curve, size and seed differ in {', '.join(ends)}; keep the last of each run"
-        )
     rows = [run for run in runs if run not in copies]
     places = {seed: place for place, seed in enumerate(sorted({run.row["seed"] for run in rows}, key=str))}
     cells = [{key: str(cell) for key, cell in run.settings.items()} | {"seed": places[run.row["seed"]]} for run in rows]

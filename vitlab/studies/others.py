@@ -1,13 +1,11 @@
 """Judge runs of other programs as a study: find columns by exact names or the user's keys, guess nothing."""
 
 import math
-import re
 import shlex
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +55,7 @@ def load_others(
     `config["read_as"]` says how columns were read, `config["notes"]` lists remarks.
     """
     asked = {"model": model, "size": size, "seed": seed, "metric": metric}
-    wanted = [key.strip() for of in (model, size, seed) for key in (of or "").split(",")]
-    (runs, notes), problems = read_sources(sources, reader, name, wanted), list[str]()
+    (runs, notes), problems = read_sources(sources, reader, name), list[str]()
     ours = metric is None and lower_is_better is None and all(run.row for run in runs)
     keys = {role: choose_keys(role, of, runs, problems) for role, of in asked.items() if not ours or role != "metric"}
     ignored = choose_keys("ignore", ignore or NOTHING, runs, problems)
@@ -103,13 +100,14 @@ def load_others(
         runs = [run for run in runs if run not in copies]
     if varied := list_varied(runs, known):
         text = f"runs of one model and size differ in {cut_names(varied, 8)}; make these models of their own"
-        ended = all(tail(key) in STEPS for key in varied)
-        words = {"ignore": ",".join([*ignored, *varied])} if ended else {"model": ",".join([*keys["model"], *varied])}
+        of_role = {"ignore": ignored} if all(tail(key) in STEPS for key in varied) else {"model": keys["model"]}
+        words = {role: ",".join([*of, *varied]) for role, of in of_role.items()}
         ask(f"{text}, or give one as --seed, or average by --ignore", **words)
     if again:
         text = describe_runs(again, "with the model, size and seed, or all values, of another")
         ask(f"{text}; tell them apart by KEY, or none counts them", **dict.fromkeys(["seed", *lacking], "KEY"))
-    notes += describe_ends(runs)
+    if ends := [key for key in list_varied(runs, known, "train_size") if tail(key) in STEPS]:
+        notes.append(f"models of one size end at different {', '.join(ends)}")
     for run in runs:
         run.row |= {} if chance is None else {"chance": chance}
         run.row |= {"source": run.source, "family": None} if len(sources) > 1 else {}
@@ -117,27 +115,26 @@ def load_others(
     read_as = {role: " or ".join(keys[role]) or NOTHING for role in ROLES} | {"metric": said, "runs": counts}
     config = {"name": Path(sources[0]).resolve().stem, "read_as": read_as, "notes": notes}
     config["margin"] = min(run.row.pop("margin", MARGIN) for run in runs)
-    rows, files = [run.row for run in runs], {run.run: wrap(run, ours) for run in runs}
-    found = Results(rows, config, StudyFiles(out), files, outcomes=None if ours else {})
+    files = {run.run: RunResults(RunFiles(run.path)) for run in runs}
+    for run in () if ours else runs:
+        written = datetime.fromtimestamp(run.path.stat().st_mtime if run.path.exists() else time.time()).isoformat()
+        files[run.run].result = {"settings": run.settings, "finished_at": written}
+    found = Results([run.row for run in runs], config, StudyFiles(out), files, outcomes=None if ours else {})
     found.status = StudyStatus([])
     return found
 
 
 def choose_keys(role: str, asked: str | None, runs: Sequence[Logged], problems: list[str]) -> list[str]:
     """List the columns to read a role from: the user's columns, or the first with a known name that a run has."""
-    known = list(
-        dict.fromkeys(key for run in runs for key in (*run.settings, *(run.values if role == "metric" else ())))
-    )
+    known = [*dict.fromkeys(key for run in runs for key in run.settings | (run.values if role == "metric" else {}))]
     if asked:
         wanted = [key.strip() for key in asked.split(",") if key.strip() != NOTHING]
         problems += [f"--{role} {key}: no run has it; {choices_text(key, known)}" for key in wanted if key not in known]
         return wanted
     if role == "metric":
         return find_measures(runs)
-    named = sorted(
-        (key for key in known if tail(key) in NAMES[role]),
-        key=lambda key: (NAMES[role].index(tail(key)), len(re.split("[./]", key)), not key.lower().endswith("name")),
-    )
+    named = [key for key in known if tail(key) in NAMES[role]]
+    named.sort(key=lambda key: (NAMES[role].index(tail(key)), key.count(".") + key.count("/"), key.endswith("_")))
     firsts = dict.fromkeys(pick(run.settings, [f"name.{role}", *named])[0] for run in runs)
     return list(filter(None, firsts))
 
@@ -247,33 +244,15 @@ def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: 
         run.row = {"unit": unit, **run.row, "seed": seed}
 
 
-def list_varied(runs: Sequence[Logged], known: Collection[str]) -> list[str]:
-    """List the settings, beside the known ones, that runs of one model and size do not share."""
-    names = dict.fromkeys(key for run in runs for key in [*run.settings, *find_ends(run)] if key not in known)
+def list_varied(runs: Sequence[Logged], known: Collection[str], *of_cell: str) -> list[str]:
+    """List the settings, beside the known ones, that runs of one cell do not share: of one model and size, or so."""
+    names = dict.fromkeys(key for run in runs for key in run.settings if key not in known and tail(key) not in FREE)
     found = []
-    for key in (key for key in names if tail(key) not in FREE):
-        pairs = {
-            (run.row["model"], run.row["train_size"], str(parse((run.values | run.settings).get(key, NOTHING))))
-            for run in runs
-            if tail(key) not in STEPS or key in find_ends(run)
-        }
-        found += [key] if len(pairs) > len({pair[:2] for pair in pairs}) else []
+    for key in names:
+        cells = [tuple(run.row[of] for of in of_cell or ("model", "train_size")) for run in runs]
+        pairs = {*zip(cells, (str(parse(run.settings.get(key, NOTHING))) for run in runs), strict=True)}
+        found += [key] if len(pairs) > len({*cells}) else []
     return found
-
-
-def find_ends(run: Logged) -> dict[str, Any]:
-    """Return the steps or epochs at which a run's log or row ends, by their columns."""
-    return {key: value for key, value in (run.settings | run.values).items() if tail(key) in STEPS}
-
-
-def describe_ends(runs: Sequence[Logged]) -> list[str]:
-    """Describe the steps at which models of one size end, if these differ."""
-    for step, size in product(STEPS, dict.fromkeys(run.row["train_size"] for run in runs)):
-        of_size = [run for run in runs if run.row["train_size"] == size]
-        ends = {run.row["model"]: end for run in of_size for key, end in find_ends(run).items() if tail(key) == step}
-        if len({*ends.values()}) > 1:
-            return [f"{step}: {cut_names([f'{model} ended at {end:,}' for model, end in ends.items()], 4)}"]
-    return []
 
 
 def count_runs(
@@ -297,17 +276,6 @@ def count_runs(
 
 
 def agree(one: Logged, other: Logged) -> bool:
-    """Tell whether two runs have the same values, up to float32's rounding, of all but steps that both logged."""
-    both = [key for key in one.values.keys() & other.values.keys() if tail(key) not in STEPS]
-    pairs = [(one.values[key], other.values[key]) for key in both]
+    """Tell whether two runs have the same values, up to float32's rounding, of all that both logged."""
+    pairs = [(one.values[key], other.values[key]) for key in one.values.keys() & other.values.keys()]
     return bool(pairs) and all(math.isclose(a, b, rel_tol=1e-6) or (a != a and b != b) for a, b in pairs)
-
-
-def wrap(run: Logged, ours: bool) -> RunResults:
-    """Wrap a run for the report's pages; a run of another program gets its settings and its file's time, or now."""
-    found = RunResults(RunFiles(run.path))
-    if ours:
-        return found
-    written = datetime.fromtimestamp(run.path.stat().st_mtime if run.path.exists() else time.time()).isoformat()
-    found.result = {"settings": run.settings, "finished_at": written}
-    return found

@@ -37,7 +37,7 @@ from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
 
-@dataclass
+@dataclass(eq=False)
 class Logged:
     """A run of another program: its name and file, its settings, and the last value of each number it logged."""
 
@@ -49,6 +49,10 @@ class Logged:
     row: dict[str, Any] = field(default_factory=dict)  # of results.csv, where vitlab trained it
     line: int = 0  # of a table
     alone: bool = False  # a single row of a table: its `accuracy` is held out; a log's may be on training items
+
+    def __post_init__(self) -> None:
+        for key in [key for key in self.values if tail(key) in STEPS]:
+            self.settings[key] = self.values.pop(key)
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -143,7 +147,6 @@ def read_table(path: Path, keys: Collection[str] = ()) -> list[Logged]:
     columns, count = table.columns, len(table.numbers)
     for name in BESIDE:
         beside |= read_plain(path.parent / name)
-    numbers = {key: [as_number(cell) for cell in cells] for key, cells in columns.items()}
     texts = {key for key in columns if any(map(is_text, columns[key]))}
     known = {*keys, *(key for key in texts if tail(key) not in TIMES)}
     named = [key for key in columns if key in known or any(tail(key) in names for names in NAMES.values())]
@@ -153,7 +156,9 @@ def read_table(path: Path, keys: Collection[str] = ()) -> list[Logged]:
         groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
     is_log = path.name in LOGS and step is not None and not named
     kept = [[columns[key][place] for place in of] for of in groups.values() for key in columns if tail(key) in KEPT]
-    rise = step and all(a < b for of in groups.values() for a, b in pairwise(numbers[step][place] for place in of))
+    rise = step and all(
+        a < b for of in groups.values() for a, b in pairwise(as_number(columns[step][place]) for place in of)
+    )
     if any(len({*cells}) > 1 for cells in kept) or not (rise or is_log) or len(groups) == count > 1:
         groups, step = {place: [place] for place in range(count)}, None
     measured = {key for key in columns if describe_metric(key)[1] is not None or LOGGED.match(key) or beside or is_log}
@@ -162,7 +167,7 @@ def read_table(path: Path, keys: Collection[str] = ()) -> list[Logged]:
         settings, values = {}, {}
         for key, cells in columns.items():
             of_run = [cells[place] for place in places if cells[place].strip()]
-            varies = key == step or (len(groups) < count and key not in {*named, *texts} and len({*of_run}) > 1)
+            varies = len(groups) < count and key not in {*named, *texts} and len({*of_run}) > 1
             if of_run and (key in measured or varies):
                 values[key] = float(of_run[-1].replace(",", ""))
             elif of_run:
@@ -223,21 +228,12 @@ def read_study(path: Path) -> list[Logged]:
         row = beside | {key: value for key, value in row.items() if not isinstance(value, dict | list)}
         run = RunFiles(path.parent / row["run"] if study else path.parent)
         told = {key: row[key] for key in row if key in OF_STUDY or "." in key}
-        settings = told | weighed(RunResults(run).config) | told
+        settings = told | dict(flatten(select(RunResults(run).config, TrainConfig, WEIGHED), choices=True)) | told
         settings = {key: settings[key] for key in settings if key in OF_STUDY or not (row.get("trial") and key in row)}
-        values = as_tested(numbers_of({key: value for key, value in row.items() if key not in told}))
+        values = numbers_of({key: value for key, value in row.items() if key not in told})
+        values = {key if key.startswith(("validation_", "train_")) else f"test_{key}": values[key] for key in values}
         runs.append(Logged(row["run"], run.folder, settings, values, row=row))
     return runs
-
-
-def weighed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten the settings of a vitlab run that change its weights."""
-    return dict(flatten(select(config, TrainConfig, affecting(WEIGHTS)), choices=True))
-
-
-def as_tested(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Name the numbers that vitlab measured on test items so."""
-    return {key if key.startswith(("validation_", "train_")) else f"test_{key}": result[key] for key in result}
 
 
 def read_events(path: Path) -> list[Logged]:
@@ -277,13 +273,11 @@ def read_wandb(path: Path) -> list[Logged]:
         if done.returncode:
             raise ValueError(done.stderr.strip() or "wandb leet failed")
         found = json.loads(done.stdout)
-        config, (summary, settings) = (
-            found["config"] or {},
-            (dict(flatten(found[key] or {}, choices=True)) for key in ("summary", "config")),
-        )
-        if {one.name for one in fields(TrainConfig)} <= config.keys():  # of vitlab
-            told = {"model": config["variant"], "data": config["data"]["name"]}
-            settings, summary = told | weighed(config), as_tested({k: v for k, v in summary.items() if "/" not in k})
+        settings, summary = (dict(flatten(found[key] or {}, choices=True)) for key in ("config", "summary"))
+        if {one.name for one in fields(TrainConfig)} <= (found["config"] or {}).keys():  # of vitlab
+            told = {"model": settings["variant"], "data": settings["data.name"]}
+            settings = told | dict(flatten(select(found["config"], TrainConfig, WEIGHED), choices=True))
+            summary |= {f"test_{key}": value for key, value in summary.items()}
     settings["state"] = found.get("state")
     return [Logged(found.get("name") or path.stem, path, settings, numbers_of(summary))]
 
@@ -362,7 +356,6 @@ def read_arrays(path: Path) -> list[Logged]:
 # ---- files and folders
 
 
-READERS: tuple[Callable[..., list[Logged]], ...]
 READERS = (read_study, read_trainer, read_mlruns, read_database, read_wandb, read_arrays, read_table, read_events)
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 KINDS = "vitlab, transformers, timm, Lightning, TensorBoard, W&B, MLflow, trackio, scikit-learn, CSV or JSON lines"
@@ -391,7 +384,7 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
     return next((reader for reader in READERS if kinds[reader]), None)
 
 
-def read_source(path: Path, own: str | None = None, keys: Collection[str] = ()) -> list[Logged]:
+def read_source(path: Path, own: str | None = None) -> list[Logged]:
     """Read a file, or every folder with runs below a path: in each folder, the files of the first kind in READERS.
 
     A user's module `own` reads the whole path: its `read(path)` gives (name, settings, values) of each run.
@@ -419,25 +412,20 @@ def read_source(path: Path, own: str | None = None, keys: Collection[str] = ()) 
         if found:
             reader = min(found, key=READERS.index)
             files = found[reader][: 1 if reader is read_events else None]
-            of_folder = [
-                run for file in files for run in (reader(file, keys) if reader is read_table else reader(file))
-            ]
-            if of_folder:  # deeper files are copies: checkpoints, other loggers; but for splits of TensorBoard
+            for run in (run for file in files for run in reader(file)):
+                # deeper files are copies: checkpoints, other loggers; but for splits of TensorBoard
                 folders[:] = [name for name in folders if reader is read_events and find_split(name)]
-            above, name = homes.get(Path(folder).parent), Path(folder).name
-            split = find_split(name) if above or name.lower() in SPLITS else ""
-            for run in of_folder if reader is read_events else ():
-                if split:
+                home, split = Path(folder), find_split(Path(folder).name)
+                if reader is read_events and (home.parent in homes or home.name.lower() in SPLITS):
                     run.values = {key if find_split(key) else f"{split}/{key}": run.values[key] for key in run.values}
-                if above:
-                    above.values, of_folder = run.values | above.values, []
-                else:
-                    home = Path(folder).parent if split else Path(folder)
-                    run.run, homes[home] = home.name, run
-            runs += of_folder
+                    home = home.parent
+                    run.run = home.name
+                first = homes.setdefault(home, run) if reader is read_events else run
+                first.values = run.values | first.values
+                runs += [run] if first is run else []
     for run in runs:
-        told = (key for key in run.settings if tail(key) in {*NAMES["model"], *NAMES["seed"]})
-        run.settings |= {key: "" for key in told if str(run.settings[key]).strip().lower() in EMPTY}
+        empty = [key for key, value in run.settings.items() if str(value).strip().lower() in ("none", "nan", "null")]
+        run.settings |= {key: "" for key in empty if tail(key) in {*NAMES["model"], *NAMES["seed"]}}
     if not any(run.values or run.settings for run in runs):
         problem = "holds no runs" if on_server or path.exists() else "no such file or folder"
         raise UserError(f"{path}: {problem}; give runs of {KINDS}")
@@ -445,7 +433,7 @@ def read_source(path: Path, own: str | None = None, keys: Collection[str] = ()) 
 
 
 def read_sources(
-    sources: Sequence[str | Path], own: str | None = None, pattern: str | None = None, keys: Collection[str] = ()
+    sources: Sequence[str | Path], own: str | None = None, pattern: str | None = None
 ) -> tuple[list[Logged], list[str]]:
     """Read the finished runs of all sources, and notes. Raises UserError with all problems.
 
@@ -458,8 +446,8 @@ def read_sources(
         form = re.compile(placed)
     for name, source in zip(names, sources, strict=True):
         with collecting(problems):
-            found = read_source(Path(source), own, keys)
-            of_path = Counter(run.path for run in found)
+            found = read_source(Path(source), own)
+            of_path, named = Counter(run.path for run in found), Counter(run.run for run in found)
             left = [run for run in found if is_unfinished(run)]
             notes += [f"{plural(len(left), 'run')} not finished, left out"] if left else []
             for run in (run for run in found if run not in left):
@@ -470,6 +458,8 @@ def read_sources(
                 for key, value in told[0].items() if len(told) == 1 else ():
                     if pattern or not any(tail(one) in NAMES[key] and run.settings[one] != "" for one in run.settings):
                         run.settings[f"name.{key}"] = parse(value)
+                if named[run.run] > 1 and folders[2:]:
+                    run.run = "/".join(folders[1:-1])
                 run.source = name if names.count(name) == 1 else str(source)
                 run.settings |= {"source": run.source} if len(sources) > 1 else {}
                 seen[run.run] += 1
@@ -480,7 +470,7 @@ def read_sources(
 
 
 def is_unfinished(run: Logged) -> bool:
-    return any(tail(key) in STATES and UNFINISHED.match(str(run.settings[key])) for key in run.settings)
+    return any(tail(key) in ("status", "state") and UNFINISHED.match(str(run.settings[key])) for key in run.settings)
 
 
 # ---- names
@@ -504,9 +494,8 @@ FREE = (  # settings in which runs of one model and size may differ, as in their
 )
 FREE = (*NAMES["seed"], *FREE.split())
 TIMES = ("time", "date", "datetime", "timestamp", "wall_time", "created", "created_at", "logged_at")
-STATES, EMPTY = ("status", "state"), ("none", "nan", "null")
 UNFINISHED = "running scheduled fail kill crash err abort cancel preempt pend wait queue prun paus interrupt time oom"
-UNFINISHED = re.compile(rf"\W*({UNFINISHED.replace(' ', '|')}|out.of|node.fail|unknown)", re.I)
+UNFINISHED = re.compile(rf"\W*({UNFINISHED.replace(' ', '|')}|out.of|node.fail|unknown)", re.I)  # a state begins so
 # names of one measure, joined by spaces; compare the first measure that runs have: shares, rising, falling
 SHARES = (
     *("accuracy acc acc1 acc@1 top1 top_1 top1_acc top1_accuracy prec1", "balanced_accuracy bacc", "exact_match em"),
@@ -521,11 +510,10 @@ SPLITS = ("test predict heldout holdout", "eval val valid validation dev", "", "
 SPLITS = {name: place for place, names in enumerate(SPLITS) for name in names.split() or [""]}
 SPREAD = re.compile(r"^(std|rank|split\d+)_|(_std|__min|__max)$")  # over folds or steps
 ENDS = ("epoch", "step", "best", "final", "last", "max", "min")
-LOGGED = re.compile(
-    r"(metrics|summary)[./]|(train|val|valid|validation|eval|test)/", re.I
-)  # prefixes of results, not of settings
+LOGGED = re.compile(r"(metrics|summary)[./]|(train|val|valid|validation|eval|test)/", re.I)  # begin results
 OF_CHOICE = ("name", "type", "_target_")
 OF_STUDY = ("model", "data", "train_size", "seed", "budget")
+WEIGHED = affecting(WEIGHTS)
 
 
 def tail(key: str) -> str:

@@ -217,7 +217,7 @@ def test_a_question_has_a_command_that_answers_it(tmp_path, capsys):
     given = ["report", str(tmp_path / "my runs"), "--name", "{model}.{seed}", "--lower-is-better"]
     assert main(given) == 2
     line = capsys.readouterr().err
-    assert "columns: name.model, name.seed, epoch, gain; " in line
+    assert "columns: epoch, name.model, name.seed, gain; " in line
     words = shlex.split(
         line.partition("type: vitlab ")[2].replace("--metric KEY", "--metric gain").replace("KEY", "none")
     )
