@@ -210,7 +210,11 @@ def test_folders_are_read_as_their_programs_mean_them(tmp_path, files):
 
 
 def test_bare_numbers_of_vitlabs_own_wandb_runs_are_tested(tmp_path):
-    config = dict.fromkeys(field.name for field in fields(TrainConfig)) | {"variant": "vit", "data": {"name": "a"}}
+    config = dict.fromkeys(field.name for field in fields(TrainConfig)) | {
+        "variant": "vit",
+        "data": {"name": "a"},
+        "model": {},
+    }
     run = from_wandb("a", tmp_path, config, {"accuracy": 0.5, "validation/accuracy": 0.9}, "finished")
     assert (run.values["test_accuracy"], run.settings["model"]) == (0.5, "vit")
     assert is_unfinished(from_wandb("a", tmp_path, config, {}, "failed"))
