@@ -249,8 +249,8 @@ def read_runs(path: Path, x: Sequence[str], y: str, group: Sequence[str]) -> "pd
     """
     import pandas as pd
 
-    from vitlab.studies.others import choose_keys, count_runs, describe_runs, list_varied
-    from vitlab.studies.readers import STEPS, is_unfinished, pick, read_table, tail
+    from vitlab.studies.others import choose_keys, count_runs, describe_runs, list_varied, set_roles
+    from vitlab.studies.readers import STEPS, is_unfinished, read_table, tail
 
     runs = [run for run in read_table(path, [*x, *group]) if not is_unfinished(run)]
     for run in runs:
@@ -269,20 +269,17 @@ def read_runs(path: Path, x: Sequence[str], y: str, group: Sequence[str]) -> "pd
     runs, seeds = [run for run in runs if y in run.settings], choose_keys("seed", None, runs, [])
     for run in runs:
         run.settings |= {"model": "all"} if one else {}
-        model, size = (tuple(str(run.settings.get(key, "")) for key in keys) for keys in (group, x))
-        run.row = {"model": model, "train_size": size, "seed": str(pick(run.settings, seeds)[1])}
-        run.values[y] = run.settings[y]
-    again, copies = count_runs(runs, bool(seeds))
+        run.values |= {} if isinstance(run.settings[y], str) else {y: run.settings[y]}
+    set_roles(runs, {"model": [*group, *x], "size": [], "seed": seeds}, {"model": "joined", "seed": None})
+    runs, again, notes = count_runs(runs, bool(seeds))
     ends = [key for key in list_varied(runs, {*x, *group}) if tail(key) in STEPS]
     if again or ends:
         same = f"of one {', '.join(group)}, {', '.join(x)} and seed differ in {', '.join(ends) or y}, or in nothing"
         raise UserError(f"{path}: {describe_runs(again or runs, same)}; name what tells them apart by --group")
-    if copies:
-        print(f"vitlab: {path}: {describe_runs(copies, 'left out as copies')}", file=sys.stderr)
-    rows = [run for run in runs if run not in copies]
-    places = {seed: place for place, seed in enumerate(sorted({run.row["seed"] for run in rows}, key=str))}
-    cells = [{key: str(cell) for key, cell in run.settings.items()} | {"seed": places[run.row["seed"]]} for run in rows]
-    return pd.DataFrame(cells, [run.line for run in rows]).fillna("")
+    for note in notes:
+        print(f"vitlab: {path}: {note}", file=sys.stderr)
+    cells = [{key: str(cell) for key, cell in run.settings.items()} | {"seed": run.row["seed"]} for run in runs]
+    return pd.DataFrame(cells, [run.line for run in runs]).fillna("")
 
 
 def split_names(text: str) -> list[str]:

@@ -84,22 +84,21 @@ def load_others(
     set_roles(runs, keys, asked)
     if "source" not in (*keys["model"], *ignored):
         several = Counter(of_model for of_model, _ in {(run.row["model"], run.source) for run in runs})
-        whole = len({run.source for run in runs}) < len(runs)  # else a source is a run
-        for run in runs:
-            run.row["model"] += f" source={run.source}" if whole and several[run.row["model"]] > 1 else ""
+        for run in runs if len({run.source for run in runs}) < len(runs) else ():  # else a source is a run
+            run.row["model"] += f" source={run.source}" if several[run.row["model"]] > 1 else ""
     known = {*ignored, *(key for of in keys.values() for key in of)}
     told = list(dict.fromkeys(key for run in runs for key in run.settings if tail(key) in NAMES["data"]))
     for run in runs:
         run.row |= {"run": run.run, "data": pick(run.settings, told)[1] or run.source}
+        run.row |= {} if chance is None else {"chance": chance}
+        run.row |= {"source": run.source, "family": None} if len(sources) > 1 else {}
     for of in ([key] for key in told if key not in known):
         found = dict.fromkeys(str(value) for run in runs if (value := pick(run.settings, of)[1]) is not None)
         if len(found) > 1:
             text = f"{of[0]}: runs on {cut_names([*found], 4)} are not compared; report each alone, or ignore {of[0]}"
             ask(text, ignore=",".join([*ignored, *of]))
-    again, copies = count_runs(runs, bool(keys["seed"]), seed == NOTHING, "size" in lacking)
-    if copies:
-        notes.append(describe_runs(copies, "left out as copies"))
-        runs = [run for run in runs if run not in copies]
+    runs, again, found = count_runs(runs, bool(keys["seed"]), seed == NOTHING, "size" in lacking)
+    notes += found
     if varied := list_varied(runs, known):
         text = f"runs of one model and size differ in {cut_names(varied, 8)}; make these models of their own"
         of_role = {"ignore": ignored} if all(tail(key) in STEPS for key in varied) else {"model": keys["model"]}
@@ -110,9 +109,6 @@ def load_others(
         ask(f"{text}; tell them apart by KEY, or none counts them", **dict.fromkeys(["seed", *lacking], "KEY"))
     if ends := [key for key in list_varied(runs, known, "train_size") if tail(key) in STEPS]:
         notes.append(f"models of one size end at different {', '.join(ends)}")
-    for run in runs:
-        run.row |= {} if chance is None else {"chance": chance}
-        run.row |= {"source": run.source, "family": None} if len(sources) > 1 else {}
     counts = f"{plural(len(runs), 'run')} of {plural(len(sources), 'source')}"
     read_as = {role: " or ".join(keys[role]) or NOTHING for role in ROLES} | {"metric": said, "runs": counts}
     config = {"name": str(as_plain(Path(os.path.realpath(sources[0])).stem)), "read_as": read_as, "notes": notes}
@@ -195,8 +191,7 @@ def measure(
     runs, percent = [run for run in runs if run not in left], []
     known: dict[str, list[float]] = {}
     for run in runs:
-        key, value = pick(run.settings | run.values, keys)
-        run.row, run.values[key] = {"value": finite(value)}, value
+        run.row = {"value": finite(pick(run.settings | run.values, keys)[1])}
         known.setdefault(run.source, []).extend([] if run.row["value"] is None else [run.row["value"]])
     if lost := [run for run in runs if run.row["value"] is None]:
         notes.append(describe_runs(lost, f"ended without a finite {keys[0]}"))
@@ -212,6 +207,7 @@ def measure(
     for run in runs:
         value = run.row.pop("value")
         value = math.nan if value is None else value / 100 if run.source in percent else value
+        run.values[keys[0]] = value  # also of a name that no reader knows
         run.row |= {column: value, "metric": column, "metric_name": keys[0]}
         run.row |= {"error": 1 - value} if column == "accuracy" else {}
     scale = f", in percent in {cut_names(percent, 3)}" if percent else ""
@@ -259,8 +255,10 @@ def list_varied(runs: Sequence[Logged], known: Collection[str], *of_cell: str) -
 
 def count_runs(
     runs: Sequence[Logged], seeds: bool, counted: bool = False, sizeless: bool = False
-) -> tuple[list[Logged], list[Logged]]:
-    """Number the runs of a model and size if no seed is known; return the runs to tell apart, and the copies."""
+) -> tuple[list[Logged], list[Logged], list[str]]:
+    """Number the runs of a model and size if no seed is known; return the runs without copies, those to tell apart, and
+    a remark on copies.
+    """
     kept: dict[tuple[Any, ...], list[Logged]] = {}
     again, copies = [], []
     for run in runs:
@@ -274,7 +272,11 @@ def count_runs(
             of_cell.append(run)
     for number, run in enumerate(run for of_cell in kept.values() for run in of_cell if not seeds and of_cell[1:]):
         run.row["seed"] = number  # of no other run: the order of a file pairs nothing
-    return again, copies
+    return (
+        [run for run in runs if run not in copies],
+        again,
+        [describe_runs(copies, "left out as copies")] * bool(copies),
+    )
 
 
 def agree(one: Logged, other: Logged) -> bool:

@@ -13,7 +13,7 @@ import subprocess
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
@@ -136,15 +136,12 @@ def as_number(text: str) -> float:
     return value if math.isfinite(value) else math.nan
 
 
-def read_columns(path: Path, used: Iterable[str] = (), unique: bool = False) -> Table:
-    """Read the columns of a table as texts: CSV, a JSON object a line, or a JSON list of objects. Raises UserError.
-
-    `used` columns need unique names; with `unique`, all columns do.
-    """
+def read_columns(path: Path) -> Table:
+    """Read the columns of a table as texts: CSV, a JSON object a line, or a JSON list of objects. Raises UserError."""
     text = read_utf8(path, "CSV")
     if not text.lstrip().startswith(("{", "[")):
         mark = max(",", "\t", ";", key=text.lstrip().partition("\n")[0].count)
-        found = read_cells(path, "CSV", used, mark, quoting=True, header=True, advice="give a CSV file", unique=unique)
+        found = read_cells(path, "CSV", None, mark, quoting=True, header=True, advice="give a CSV file")
         if len(found.columns) == 1 and (other := re.search(r"\||\b \b", next(iter(found.columns)))):
             raise UserError(f"{path}: its columns are separated by {other[0]!r}; separate them by commas")
         for key, cells in found.columns.items():
@@ -171,9 +168,8 @@ def read_columns(path: Path, used: Iterable[str] = (), unique: bool = False) -> 
 
 def parse(value: Any) -> Any:
     """Parse a setting: a finite number, whole if it can be, or else its text."""
-    text, number = str(value).strip(), as_number(str(value))
-    whole = int(text) if text.isdecimal() and not math.isnan(number) else number
-    return text if math.isnan(number) else int(whole) if number.is_integer() else number
+    text, number = str(value).strip(), as_number(str(value))  # of which a float holds 15 digits
+    return text if math.isnan(number) else int(text if text.isdecimal() else number) if number % 1 == 0 else number
 
 
 def read_table(path: Path, keys: Collection[str] = ()) -> list[Logged]:
@@ -182,7 +178,7 @@ def read_table(path: Path, keys: Collection[str] = ()) -> list[Logged]:
     A log of one run takes its settings from the YAML beside it. If a step comes twice, each row is a run. Runs differ
     in texts, in model, size and seed, and in `keys`.
     """
-    table, beside, runs = read_columns(path, unique=True), {}, []
+    table, beside, runs = read_columns(path), {}, []
     columns, count = table.columns, len(table.numbers)
     for name in BESIDE:
         beside |= read_plain(path.parent / name)
@@ -195,9 +191,8 @@ def read_table(path: Path, keys: Collection[str] = ()) -> list[Logged]:
         groups.setdefault(tuple(columns[key][place] for key in named), []).append(place)
     is_log = path.name in LOGS and step is not None and not named
     kept = [[columns[key][place] for place in of] for of in groups.values() for key in columns if tail(key) in KEPT]
-    rise = step and all(
-        a < b for of in groups.values() for a, b in pairwise(as_number(columns[step][place]) for place in of)
-    )
+    ends = [[as_number(columns[step][place]) for place in of] for of in groups.values()] if step else []
+    rise = step and all(a < b for of in ends for a, b in pairwise(of))
     if any(len({*cells}) > 1 for cells in kept) or not (rise or is_log) or len(groups) == count > 1:
         groups, step = {place: [place] for place in range(count)}, None
     measured = {key for key in columns if describe_metric(key)[1] is not None or LOGGED.match(key) or beside or is_log}
@@ -315,13 +310,17 @@ def read_wandb(path: Path) -> list[Logged]:
         if done.returncode:
             raise ValueError(done.stderr.strip() or "wandb leet failed")
         found = json.loads(done.stdout)
-        settings, summary = (dict(flatten(found[key] or {}, choices=True)) for key in ("config", "summary"))
-        if {one.name for one in fields(TrainConfig)} <= (found["config"] or {}).keys():  # of vitlab
-            told = {"model": settings["variant"], "data": settings["data.name"]}
-            settings = told | dict(flatten(select(found["config"], TrainConfig, WEIGHED), choices=True))
-            summary |= {f"test_{key}": value for key, value in summary.items()}
-    settings["state"] = found.get("state")
-    return [Logged(found.get("name") or path.stem, path, settings, numbers_of(summary))]
+    return [from_wandb(found.get("name") or path.stem, path, found["config"], found["summary"], found.get("state"))]
+
+
+def from_wandb(name: str, path: Path, config: Any, summary: Any, state: Any) -> Logged:
+    """Make a run of what W&B keeps; the bare numbers of a run of vitlab were measured on test items."""
+    settings, values = (dict(flatten(of or {}, choices=True)) for of in (config, summary))
+    if {one.name for one in fields(TrainConfig)} <= (config or {}).keys():  # of vitlab
+        told = {"model": settings["variant"], "data": settings["data.name"]}
+        settings = told | dict(flatten(select(config, TrainConfig, WEIGHED), choices=True))
+        values |= {f"test_{key}": value for key, value in values.items()}
+    return Logged(name, path, settings | {"state": state}, numbers_of(values))
 
 
 def read_project(source: Path) -> list[Logged]:
@@ -330,8 +329,7 @@ def read_project(source: Path) -> list[Logged]:
 
     with reading(str(source), "give wandb:ENTITY/PROJECT, after wandb login"):
         runs = wandb.Api().runs(str(source).partition(":")[2], filters={"state": "finished"}, lazy=False)
-        found = [(run, *(dict(flatten(of, choices=True)) for of in (run.config, run.summary_metrics))) for run in runs]
-    return [Logged(run.name, source / run.id, settings, numbers_of(summary)) for run, settings, summary in found]
+        return [from_wandb(run.name, source / run.id, run.config, run.summary_metrics, "finished") for run in runs]
 
 
 def read_mlruns(path: Path) -> list[Logged]:
