@@ -1,6 +1,7 @@
 """Judge runs of other programs as a study: find columns by exact names or the user's keys, guess nothing."""
 
 import math
+import os
 import shlex
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from vitlab.studies.readers import (
     SPLITS,
     STEPS,
     Logged,
+    as_plain,
     describe_metric,
     parse,
     pick,
@@ -110,7 +112,7 @@ def load_others(
         notes.append(f"models of one size end at different {', '.join(ends)}")
     counts = f"{plural(len(runs), 'run')} of {plural(len(sources), 'source')}"
     read_as = {role: " or ".join(keys[role]) or NOTHING for role in ROLES} | {"metric": said, "runs": counts}
-    config = {"name": Path(sources[0]).resolve().stem, "read_as": read_as, "notes": notes}
+    config = {"name": str(as_plain(Path(os.path.realpath(sources[0])).stem)), "read_as": read_as, "notes": notes}
     config["margin"] = min(run.row.pop("margin", MARGIN) for run in runs)
     files = {run.run: RunResults(RunFiles(run.path)) for run in runs}
     for run in () if ours else runs:
@@ -220,7 +222,7 @@ def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: 
         for role in ROLES:
             first, value = pick(run.settings, keys[role])
             if role == "size" and keys[role]:
-                value = number if (number := finite(parse(value))) and number > 0 else None
+                value = number if (number := finite(parse(value))) and 0 < number < 2**53 else None
             run.row[role] = value
             more = [key for key in keys[role] if key != first and run.settings.get(key) not in (None, "")]
             if more and asked[role] and role != "size":
@@ -237,7 +239,7 @@ def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: 
     for run in runs:
         size, model, seed = run.row.pop("size") or 1, str(run.row["model"] or "all"), run.row["seed"]
         run.row |= {"model": model, "train_size": parse(round(size * (100 if shares else 1), 6))}
-        seed = seed if all(isinstance(one, int) for one in seeds) else places[seed]
+        seed = seed if all(isinstance(one, int) and abs(one) < 2**53 for one in seeds) else places[seed]
         run.row = {"unit": unit, **run.row, "seed": seed}
 
 

@@ -10,6 +10,7 @@ import pickletools
 import re
 import sqlite3
 import subprocess
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from zlib import crc32
 
 import numpy as np
 import yaml
@@ -28,7 +30,7 @@ from vitlab.config.groups import affecting, select
 from vitlab.config.identity import flatten
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.data.text.texts import Table, read_cells
-from vitlab.files import check_regular, read_utf8, reading
+from vitlab.files import check_regular, check_unpacked, read_utf8, reading
 from vitlab.formatting import plural
 from vitlab.registry import implementation
 from vitlab.studies.outcomes import choose_trials
@@ -36,10 +38,20 @@ from vitlab.studies.results import MARGIN, RunResults
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
+LONGEST = 1000  # bytes of a setting's text; a longer one ends in its checksum
+MOST_PARTS = 100_000  # of a YAML file
+LARGEST_YAML = 2**20  # bytes; takes 4 s
+LARGEST_PICKLE, LARGEST_ARRAYS = 2**22, 2**28  # bytes when unpacked
+MOST_RUNS = 100_000
+SECONDS = 10  # of reading a database
+
 
 @dataclass(eq=False)
 class Logged:
-    """A run of another program: its name and file, its settings, and the last value of each number it logged."""
+    """A run of another program: its name and file, its settings, and the last value of each number it logged.
+
+    Of any format, names are texts, settings texts or numbers, and values numbers. Raises UserError for other values.
+    """
 
     run: str
     path: Path
@@ -51,12 +63,37 @@ class Logged:
     alone: bool = False  # a single row of a table: its `accuracy` is held out; a log's may be on training items
 
     def __post_init__(self) -> None:
+        with reading(str(self.path), "correct it"):
+            self.run = str(as_plain(self.run))
+            self.settings = {str(as_plain(key)): as_plain(value) for key, value in self.settings.items()}
+            for key, value in self.values.items():
+                if not isinstance(value, int | float):
+                    raise UserError(f"{self.path}: {self.run}: {as_plain(key)}={as_plain(value)!r} is no number")
+            self.values = {str(as_plain(key)): float(value) for key, value in self.values.items()}
         for key in [key for key in self.values if tail(key) in STEPS]:
             self.settings[key] = self.values.pop(key)
 
 
+def as_plain(value: Any) -> Any:
+    """Return None, a truth value or a number; another value, also a long number, as a text that can be written."""
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 1e300):
+        return value
+    text = hex(value) if isinstance(value, int) else value if isinstance(value, str) else repr(value)
+    whole = text.encode(errors="backslashreplace")
+    return whole.decode() if len(whole) <= LONGEST else f"{whole[:200].decode(errors='ignore')}...{crc32(whole):08x}"
+
+
 class PlainLoader(yaml.SafeLoader):
-    """Loads YAML; reads a Python object as None, and so builds none."""
+    """Loads YAML; reads a Python object as None, and so builds none. Refuses aliases that stand for much more text."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        node: Any = super().compose_node(parent, index)
+        parts = node.value if isinstance(node.value, list) else []
+        parts = [part for of in parts for part in (of if isinstance(of, tuple) else (of,))]
+        node.parts = 1 + sum(getattr(part, "parts", 0) for part in parts)
+        if node.parts > MOST_PARTS:
+            raise ValueError(f"over {MOST_PARTS:,} parts, with those that aliases (*name) repeat")
+        return node
 
 
 PlainLoader.add_multi_constructor("", lambda *_: None)
@@ -68,6 +105,8 @@ def read_plain(path: Path) -> dict[str, Any]:
         return {}
     with reading(str(path), "correct it, or delete it"):
         text = read_utf8(path, "source")
+        if not text.startswith("{") and len(text) > LARGEST_YAML:
+            raise ValueError(f"over {LARGEST_YAML // 2**20} MB of YAML")
         found = json.loads(text) if text.startswith("{") else yaml.load(text, PlainLoader)
         return dict(flatten(found or {}, choices=True))
 
@@ -187,7 +226,7 @@ def read_trainer(path: Path) -> list[Logged]:
         for row in json.loads(read_utf8(path, "source"))["log_history"]:
             values |= numbers_of(row)
     values |= numbers_of(read_plain(folder / "all_results.json"))
-    settings = {key: int(values.pop(key)) for key in ("train_samples",) if key in values}
+    settings = {key: parse(values.pop(key)) for key in ("train_samples",) if key in values}
     settings |= {f"config.{key}": value for key, value in read_plain(folder / "config.json").items()}
     if (arguments := folder / "training_args.bin").is_file():
         with reading(str(arguments), "delete it"):
@@ -200,6 +239,7 @@ def list_pickled(path: Path) -> Iterator[tuple[str, Any]]:
 
     Unpickle nothing: carry out no operation.
     """
+    check_unpacked(path, LARGEST_PICKLE)
     with zipfile.ZipFile(path) as file:
         data = file.read(next(name for name in file.namelist() if name.endswith("data.pkl")))
     key = ""
@@ -240,6 +280,8 @@ def read_events(path: Path) -> list[Logged]:
     except ModuleNotFoundError:
         raise UserError(f"{path}: TensorBoard's events need its package: pip install 'vitlab[tensorboard]'") from None
     folder, settings = path.parent, read_plain(path.parent / "hparams.yaml")
+    for file in folder.glob("**/*tfevents*"):  # the library opens all of them
+        check_regular(file, str(file))
     with reading(str(folder), "give a folder of event files"):
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
         last = {tag: events.Scalars(tag)[-1] for tag in events.Tags()["scalars"]}
@@ -264,7 +306,7 @@ def read_wandb(path: Path) -> list[Logged]:
     options = ["--no-observability", "--summary", "--json", "--run-file", str(path)]
     with reading(str(path), "give the .wandb file of an offline run, and install wandb 0.31 or later"):
         command = [get_core_path(), "leet", "inspect", *options]
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
         if done.returncode:
             raise ValueError(done.stderr.strip() or "wandb leet failed")
         found = json.loads(done.stdout)
@@ -300,39 +342,44 @@ def read_mlruns(path: Path) -> list[Logged]:
                     texts[str(file.relative_to(path.parent / kind))] = read_utf8(file, "source")
         lines = {key: [line.split() for line in text.splitlines()] for key, text in found["metrics"].items()}
         values = {key: float(max(of, key=lambda line: (int(line[2]), int(line[0])))[1]) for key, of in lines.items()}
-    status = {1: "running", 2: "scheduled", 4: "failed", 5: "killed"}.get(meta.get("status"), "finished")
+    status = {1: "running", 2: "scheduled", 4: "failed", 5: "killed"}.get(as_plain(meta.get("status")), "finished")
     settings = {key: parse(text) for key, text in found["params"].items()} | {"status": status}
-    return (
-        [Logged(str(meta.get("run_name")), path, settings, values)] if meta.get("lifecycle_stage") != "deleted" else []
-    )
+    return [Logged(meta.get("run_name"), path, settings, values)] if meta.get("lifecycle_stage") != "deleted" else []
 
 
 def read_database(path: Path) -> list[Logged]:
-    """Read a database of MLflow or of trackio."""
-    runs: dict[str, Logged] = {}
+    """Read the tables, not views, of a database of MLflow or of trackio."""
+    runs: dict[Any, tuple[Any, dict[str, Any], dict[str, Any]]] = {}  # name, settings and values
     address = f"file:{quote(str(path.resolve()))}?mode=ro"
     with (
-        reading(str(path), "give a database of MLflow or trackio"),
+        reading(str(path), f"give a database of MLflow or trackio that is read in {SECONDS} s"),
         closing(sqlite3.connect(address, uri=True)) as file,
     ):
-        tables = {name for (name,) in file.execute("select name from sqlite_master")}
-        if "latest_metrics" in tables:
+        end = time.monotonic() + SECONDS
+        file.set_progress_handler(lambda: time.monotonic() > end, 10_000)
+        file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2**24)
+        tables = dict(file.execute("select name, type from sqlite_master").fetchall())
+        of_mlflow = "latest_metrics" in tables
+        for name in ("runs", "params", "latest_metrics") if of_mlflow else ("configs", "metrics"):
+            if tables.get(name) != "table":
+                raise ValueError(f"no table {name}")
+        if of_mlflow:
             of_runs = "select run_uuid, name, status from runs where lifecycle_stage = 'active'"
             for key, name, status in file.execute(of_runs):
-                runs[key] = Logged(name or key, path, {"status": status})
+                runs[key] = (name or key, {"status": status}, {})
             for key, name, value in file.execute("select run_uuid, key, value from params"):
                 if key in runs:
-                    runs[key].settings[name] = parse(value)
+                    runs[key][1][name] = parse(as_plain(value))
             for key, name, value, lost in file.execute("select run_uuid, key, value, is_nan from latest_metrics"):
                 if key in runs:
-                    runs[key].values[name] = math.nan if lost else value
+                    runs[key][2][name] = math.nan if lost else value
         else:
             for name, text in file.execute("select run_name, config from configs order by id"):
                 settings = flatten(json.loads(text), choices=True)
-                runs[name] = Logged(name, path, {key: value for key, value in settings if not key.startswith("_")})
+                runs[name] = (name, {key: value for key, value in settings if not key.startswith("_")}, {})
             for name, text in file.execute("select run_name, metrics from metrics order by step, id"):
-                runs.setdefault(name, Logged(name, path)).values.update(numbers_of(json.loads(text)))
-    return [*runs.values()]
+                runs.setdefault(name, (name, {}, {}))[2].update(numbers_of(json.loads(text)))
+    return [Logged(name, path, settings, values) for name, settings, values in runs.values()]
 
 
 def read_arrays(path: Path) -> list[Logged]:
@@ -341,8 +388,13 @@ def read_arrays(path: Path) -> list[Logged]:
     Arrays of one value are settings, such as model; the default model is the file's name.
     """
     keys, runs = ("train_sizes", "train_scores", "test_scores"), []
-    with reading(str(path), f"save {', '.join(keys)} under these names"), np.load(path, allow_pickle=False) as file:
+    advice = f"save {', '.join(keys)} under these names"
+    with reading(str(path), advice):
+        check_unpacked(path, LARGEST_ARRAYS)
+    with reading(str(path), advice), np.load(path, allow_pickle=False) as file:
         beside = {"model": path.stem} | {key: file[key].item() for key in file.files if file[key].shape == ()}
+        if (count := file[keys[1]].size) > MOST_RUNS:
+            raise ValueError(f"{count:,} runs, of {MOST_RUNS:,} at most")
         for size, *scores in zip(*(file[key] for key in keys), strict=True):
             for fold, of_fold in enumerate(zip(*scores, strict=True)):
                 settings = beside | {"train_size": int(size), "seed": fold}
@@ -364,11 +416,13 @@ PLACED = {"size": r"\d+(?:\.\d+)?", "seed": r"\d+"}  # in such names
 def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logged]] | None:
     """Find a file's reader by its first bytes; None for another kind. In a folder, tables need a known suffix."""
     with reading(str(path), "make it readable, or take it away"), open(path, "rb") as file:
-        head = file.read(4096)
+        head = file.read(4096).removeprefix(b"\xef\xbb\xbf")
+    packed = head.startswith(b"\x1f\x8b") and (given or path.suffix in TABLES)
+    head = (read_utf8(path, "source")[:4096].encode() if packed else head).replace(b"\r", b"\n")
     first, _, more = head.lstrip().partition(b"\n")
-    columns = re.search(rb"[,;\t]", first) and more and b"\0" not in head
+    columns = re.search(rb"[,;\t]", first) and (more or len(head) > 4000)
     table = first.endswith(b"}") or not more if first.startswith(b"{") else columns
-    table = table or re.match(rb"\[\s*\{", head.lstrip())
+    table = table or re.match(rb"\[\s*\{", head.lstrip()) or (b"\0" in head and path.suffix in TABLES)  # UTF-16
     kinds = {
         read_study: path.name == "study.yaml" or (path.name == "result.json" and b'"train_size"' in head),
         read_database: head.startswith(b"SQLite format 3\0"),
@@ -379,7 +433,11 @@ def find_reader(path: Path, *, given: bool = True) -> Callable[[Path], list[Logg
         read_mlruns: path.name == "meta.yaml" and b"run_id:" in head,
         read_table: table and (given or path.suffix in TABLES or path.name in LOGS),
     }
-    return next((reader for reader in READERS if kinds[reader]), None)
+    found = next((reader for reader in READERS if kinds[reader]), None)
+    if given and not found:
+        problem = "names no columns" if read_utf8(path, "source").strip() else "is empty"  # or says why it is no text
+        raise UserError(f"{path}: {problem}; give runs of {KINDS}")
+    return found
 
 
 def read_source(path: Path, own: str | None = None) -> list[Logged]:
@@ -389,14 +447,14 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
     """
     runs: list[Logged] = []
     check_regular(path, str(path))
-    on_server = str(path).startswith("wandb:") and not path.exists()
+    on_server = str(path).startswith("wandb:") and not os.path.exists(path)
     if own:
         module = implementation("vitlab.studies.readers", own, "read", "--reader")
         with reading(str(path), f"correct {own}"):
             runs = [Logged(str(name), path, dict(settings), dict(of)) for name, settings, of in module.read(path)]
     elif on_server:
         runs = read_project(path)
-    walk = [(path.parent, list[str](), [path.name])] if path.is_file() else os.walk(path)
+    walk = [(path.parent, list[str](), [path.name])] if os.path.isfile(path) else os.walk(path)
     homes: dict[Path, Logged] = {}  # of TensorBoard
     for folder, folders, names in walk if not own else ():
         folders.sort(key=lambda name: (len(name), name))
@@ -425,7 +483,7 @@ def read_source(path: Path, own: str | None = None) -> list[Logged]:
         empty = [key for key, value in run.settings.items() if str(value).strip().lower() in ("none", "nan", "null")]
         run.settings |= {key: "" for key in empty if tail(key) in {*NAMES["model"], *NAMES["seed"]}}
     if not any(run.values or run.settings for run in runs):
-        problem = "holds no runs" if on_server or path.exists() else "no such file or folder"
+        problem = "holds no runs" if on_server or os.path.exists(path) else "no such file or folder"
         raise UserError(f"{path}: {problem}; give runs of {KINDS}")
     return runs
 
@@ -437,7 +495,7 @@ def read_sources(
 
     Read settings `name.model`, ... from names of runs and folders: by `pattern` for all, by OURS for runs without.
     """
-    names = [Path(source).resolve().name for source in sources]
+    names = [str(as_plain(Path(os.path.realpath(source)).name)) for source in sources]
     runs, problems, notes, seen = [], [], [], Counter[str]()
     placed = re.sub(r"\\{(\w+)\\}", lambda of: f"(?P<{of[1]}>{PLACED.get(of[1], '.+?')})", re.escape(pattern or OURS))
     with reading(f"--name {pattern}", f"write it as {OURS}"):

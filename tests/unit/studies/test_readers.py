@@ -351,7 +351,7 @@ def write_hostile(folder):
         "x.wandb": "bad header",
         "x.json": "trainer_state.json as the Trainer writes it",
         "x.jsonl": "line 2: cannot read it",
-        "x.csv": "holds no runs",
+        "x.csv": "byte 1 .0x82. is not UTF-8",
         "summary.csv": "model, size: no column has a known name",
     }
 
