@@ -169,16 +169,9 @@ def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
 
 
 def read_cells(
-    path: Path,
-    key: str,
-    used: Collection[str | None],
-    delimiter: str,
-    quoting: bool,
-    header: bool,
-    advice: str,
-    unique: bool = False,
+    path: Path, key: str, used: Collection[str | None] | None, delimiter: str, quoting: bool, header: bool, advice: str
 ) -> Table:
-    """Read a file's columns, without empty rows. Columns in `used`, with `unique` all columns, need distinct names.
+    """Read a file's columns, without empty rows. Columns in `used` (None: all columns) need distinct names.
 
     Raises UserError for a row that lacks a used cell or fills cells beyond the columns: cells may be under wrong names.
     delimiter: "" means a tab if the first line has one, else a comma. advice: on quotes, for messages.
@@ -193,7 +186,8 @@ def read_cells(
     if len(numbered) <= header:
         raise UserError(f"{source}: no rows{' below the names of the columns' if numbered else ''}")
     names = [name.strip() for name in numbered.pop(0)[1]] if header else list(map(str, range(len(numbered[0][1]))))
-    for name in names if unique else used:
+    used = names if used is None else used
+    for name in used:
         if names.count(name) > 1:
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
     count, least = len(names), max((names.index(name) + 1 for name in used if name in names), default=0)
