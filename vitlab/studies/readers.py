@@ -15,7 +15,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,19 +39,14 @@ from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
 LONGEST = 1000  # bytes of a setting's text; a longer one ends in its checksum
-MOST_PARTS = 100_000  # of a YAML file
-LARGEST_YAML = 2**20  # bytes; takes 4 s
-LARGEST_PICKLE, LARGEST_ARRAYS = 2**22, 2**28  # bytes when unpacked
-MOST_RUNS = 100_000
+MOST_PARTS = 50_000  # of a YAML file, read in 3 s
+LARGEST = 2**22  # bytes of what a zip archive holds, unpacked
 SECONDS = 10  # of reading a database
 
 
 @dataclass(eq=False)
 class Logged:
-    """A run of another program: its name and file, its settings, and the last value of each number it logged.
-
-    Of any format, names are texts, settings texts or numbers, and values numbers. Raises UserError for other values.
-    """
+    """A run of another program: its name and file, its settings, and the last value of each number it logged."""
 
     run: str
     path: Path
@@ -66,9 +61,6 @@ class Logged:
         with reading(str(self.path), "correct it"):
             self.run = str(as_plain(self.run))
             self.settings = {str(as_plain(key)): as_plain(value) for key, value in self.settings.items()}
-            for key, value in self.values.items():
-                if not isinstance(value, int | float):
-                    raise UserError(f"{self.path}: {self.run}: {as_plain(key)}={as_plain(value)!r} is no number")
             self.values = {str(as_plain(key)): float(value) for key, value in self.values.items()}
         for key in [key for key in self.values if tail(key) in STEPS]:
             self.settings[key] = self.values.pop(key)
@@ -86,12 +78,13 @@ def as_plain(value: Any) -> Any:
 class PlainLoader(yaml.SafeLoader):
     """Loads YAML; reads a Python object as None, and so builds none. Refuses aliases that stand for much more text."""
 
+    parts = 0
+
     def compose_node(self, parent: Any, index: Any) -> Any:
-        node: Any = super().compose_node(parent, index)
-        parts = node.value if isinstance(node.value, list) else []
-        parts = [part for of in parts for part in (of if isinstance(of, tuple) else (of,))]
-        node.parts = 1 + sum(getattr(part, "parts", 0) for part in parts)
-        if node.parts > MOST_PARTS:
+        start, node = self.parts, super().compose_node(parent, index)
+        self.parts += getattr(node, "parts", 1)
+        node.parts = self.parts - start
+        if self.parts > MOST_PARTS:
             raise ValueError(f"over {MOST_PARTS:,} parts, with those that aliases (*name) repeat")
         return node
 
@@ -105,8 +98,6 @@ def read_plain(path: Path) -> dict[str, Any]:
         return {}
     with reading(str(path), "correct it, or delete it"):
         text = read_utf8(path, "source")
-        if not text.startswith("{") and len(text) > LARGEST_YAML:
-            raise ValueError(f"over {LARGEST_YAML // 2**20} MB of YAML")
         found = json.loads(text) if text.startswith("{") else yaml.load(text, PlainLoader)
         return dict(flatten(found or {}, choices=True))
 
@@ -239,7 +230,7 @@ def list_pickled(path: Path) -> Iterator[tuple[str, Any]]:
 
     Unpickle nothing: carry out no operation.
     """
-    check_unpacked(path, LARGEST_PICKLE)
+    check_unpacked(path, LARGEST)
     with zipfile.ZipFile(path) as file:
         data = file.read(next(name for name in file.namelist() if name.endswith("data.pkl")))
     key = ""
@@ -349,37 +340,35 @@ def read_mlruns(path: Path) -> list[Logged]:
 
 def read_database(path: Path) -> list[Logged]:
     """Read the tables, not views, of a database of MLflow or of trackio."""
-    runs: dict[Any, tuple[Any, dict[str, Any], dict[str, Any]]] = {}  # name, settings and values
+    runs: dict[str, Logged] = {}
     address = f"file:{quote(str(path.resolve()))}?mode=ro"
     with (
-        reading(str(path), f"give a database of MLflow or trackio that is read in {SECONDS} s"),
+        reading(str(path), f"give a database of MLflow or trackio, read in {SECONDS} s"),
         closing(sqlite3.connect(address, uri=True)) as file,
     ):
         end = time.monotonic() + SECONDS
         file.set_progress_handler(lambda: time.monotonic() > end, 10_000)
         file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2**24)
-        tables = dict(file.execute("select name, type from sqlite_master").fetchall())
-        of_mlflow = "latest_metrics" in tables
-        for name in ("runs", "params", "latest_metrics") if of_mlflow else ("configs", "metrics"):
-            if tables.get(name) != "table":
-                raise ValueError(f"no table {name}")
-        if of_mlflow:
+        if views := [*file.execute("select name from sqlite_master where type = 'view'")]:
+            raise ValueError(f"has a view, {views[0][0]}")
+        tables = {name for (name,) in file.execute("select name from sqlite_master")}
+        if "latest_metrics" in tables:
             of_runs = "select run_uuid, name, status from runs where lifecycle_stage = 'active'"
             for key, name, status in file.execute(of_runs):
-                runs[key] = (name or key, {"status": status}, {})
+                runs[key] = Logged(name or key, path, {"status": status})
             for key, name, value in file.execute("select run_uuid, key, value from params"):
                 if key in runs:
-                    runs[key][1][name] = parse(as_plain(value))
+                    runs[key].settings[name] = parse(as_plain(value))
             for key, name, value, lost in file.execute("select run_uuid, key, value, is_nan from latest_metrics"):
                 if key in runs:
-                    runs[key][2][name] = math.nan if lost else value
+                    runs[key].values[name] = math.nan if lost else value
         else:
             for name, text in file.execute("select run_name, config from configs order by id"):
                 settings = flatten(json.loads(text), choices=True)
-                runs[name] = (name, {key: value for key, value in settings if not key.startswith("_")}, {})
+                runs[name] = Logged(name, path, {key: value for key, value in settings if not key.startswith("_")})
             for name, text in file.execute("select run_name, metrics from metrics order by step, id"):
-                runs.setdefault(name, (name, {}, {}))[2].update(numbers_of(json.loads(text)))
-    return [Logged(name, path, settings, values) for name, settings, values in runs.values()]
+                runs.setdefault(name, Logged(name, path)).values.update(numbers_of(json.loads(text)))
+    return [replace(run) for run in runs.values()]  # checked again
 
 
 def read_arrays(path: Path) -> list[Logged]:
@@ -388,13 +377,9 @@ def read_arrays(path: Path) -> list[Logged]:
     Arrays of one value are settings, such as model; the default model is the file's name.
     """
     keys, runs = ("train_sizes", "train_scores", "test_scores"), []
-    advice = f"save {', '.join(keys)} under these names"
-    with reading(str(path), advice):
-        check_unpacked(path, LARGEST_ARRAYS)
-    with reading(str(path), advice), np.load(path, allow_pickle=False) as file:
+    with reading(str(path), f"save {', '.join(keys)} under these names"), np.load(path, allow_pickle=False) as file:
+        check_unpacked(path, LARGEST)
         beside = {"model": path.stem} | {key: file[key].item() for key in file.files if file[key].shape == ()}
-        if (count := file[keys[1]].size) > MOST_RUNS:
-            raise ValueError(f"{count:,} runs, of {MOST_RUNS:,} at most")
         for size, *scores in zip(*(file[key] for key in keys), strict=True):
             for fold, of_fold in enumerate(zip(*scores, strict=True)):
                 settings = beside | {"train_size": int(size), "seed": fold}
