@@ -154,6 +154,7 @@ def test_mistakes_are_named_at_once(photos, tmp_path):
         done = vitlab("advise", *words, "--out", tmp_path / "out")
         assert done.returncode == 2, words
         assert says in done.stderr
+        assert not (tmp_path / "out").exists(), "also networks are looked for before pictures are read"
 
 
 def draw_folder(kind, folder, count=900):

@@ -1,48 +1,41 @@
 """`vitlab data`: a look at pictures before anything is trained; `advise`: which model for them, what labels bring."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from rich.markup import escape
-
-from vitlab.commands.arguments import CommandParser, non_empty_path
-from vitlab.config import UserError, printable, raise_all
-from vitlab.console import Console, tabulate
-from vitlab.files import write_json
-from vitlab.formatting import cut_lines, plural
-from vitlab.training.files import mark_output, refuse_output
-
-if TYPE_CHECKING:
-    from vitlab.data.look import Look
 import argparse
+import json
 import os
 import re
 import shlex
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.markup import escape
 
-from vitlab.commands.arguments import number_between, status_line, typed
-from vitlab.config import TrainConfig, collecting, compose, first_line, load
+from vitlab.commands.arguments import CommandParser, number_between, status_line, typed
+from vitlab.config import TrainConfig, UserError, collecting, compose, first_line, load, printable, raise_all
 from vitlab.config.groups import dump_yaml
+from vitlab.config.schema.data import DataConfig
+from vitlab.console import Console, tabulate
 from vitlab.data.images import imagefolder
 from vitlab.data.opening import open_data, progress_bar
-from vitlab.files import write_text
-from vitlab.formatting import duration, whole
+from vitlab.files import write_json, write_text
+from vitlab.formatting import cut_lines, duration, plural, whole
+from vitlab.training.files import mark_output, refuse_output
 
 if TYPE_CHECKING:
     from vitlab.advice.backbones import Backbone
     from vitlab.advice.compare import Network
     from vitlab.advice.pictures import Pictures
+    from vitlab.data.look import Look
 
 # ---- data
 
 
-LOOK = """Look at a folder of pictures, one subfolder for each class, before anything is trained.
+LOOK = """Look at labelled pictures, in one subfolder for each class or in a table, before anything is trained.
   vitlab data photos                     # counts, sizes, files that cannot be read, copies
+  vitlab data data=imagetable data.root=photos data.path=labels.csv
   vitlab data photos --out look          # the same with pictures: look/data.html, look/data.json
 
 Copies are found when they are encoded again, resized, mirrored or a little brighter, not when cropped or turned."""
@@ -51,12 +44,12 @@ MOST = 20  # classes, files and pairs that are listed
 
 def look(words: Sequence[str]) -> int:
     parser = CommandParser("data", LOOK)
-    about = "class folders, or train/, val/ and test/ with class folders"
-    parser.add_argument("folder", metavar="FOLDER", type=non_empty_path, help=about)
+    about = "class folders, or train/, val/ and test/ with class folders; or data=imagetable and its keys"
+    parser.add_argument("words", nargs="+", metavar="FOLDER | key=value", help=about)
     parser.add_out("where to write data.html and data.json")
     parser.add_json()
-    args = parser.parse_args(words)
-    _, facts, paths = look_into(args.folder.expanduser(), args.out, "data")
+    args = parser.parse_intermixed_args(words)
+    _, facts, paths = look_into(find_source(args.words), args.out, "data")
     if args.json:
         print(json.dumps(facts, indent=1))
     else:
@@ -66,28 +59,50 @@ def look(words: Sequence[str]) -> int:
     return 0
 
 
-def look_into(root: Path, out: Path | None, command: str) -> "tuple[Look, dict[str, Any], list[Path]]":
-    """Look at a folder for a command; return the look, its facts, the page and document written to OUT.
+def find_source(words: Sequence[str]) -> Path | DataConfig:
+    """Return the folder or the table of labelled pictures that a command's words name. Raises UserError."""
+    keys = [word for word in words if "=" in word]
+    is_table = "data=imagetable" in keys and all(word.startswith(("data=imagetable", "data.")) for word in words)
+    if not is_table and (keys or len(words) > 1 or not words[0]):
+        raise UserError(
+            f"{' '.join(words)}: give one folder of pictures and no keys, or data=imagetable data.root=FOLDER "
+            "data.path=TABLE and its other keys"
+        )
+    if not is_table:
+        raise_all(imagefolder.check_root(root := Path(words[0]).expanduser()))
+        return root
+    config = compose(TrainConfig, list(keys), base={"task": "classification"}).data
+    if config.target != "class":
+        raise UserError(f"data.target={config.target}: give classes")
+    return config
+
+
+def name_source(source: Path | DataConfig) -> list[str]:
+    """Name a folder or a table for the mark of an output."""
+    return [str(source)] if isinstance(source, Path) else [str(source.root), str(source.path)]
+
+
+def look_into(source: Path | DataConfig, out: Path | None, command: str) -> "tuple[Look, dict[str, Any], list[Path]]":
+    """Look at pictures for a command; return the look, its facts, the page and document written to OUT.
 
     Raises UserError.
     """
-
-    raise_all(imagefolder.check_root(root))
-    if out and out.resolve().is_relative_to(root.resolve()):
+    root = source if isinstance(source, Path) else Path(source.root).expanduser()
+    if out and source is root and out.resolve().is_relative_to(root.resolve()):
         raise UserError(f"--out {out}: is inside {root}, whose folders are classes; give another folder")
     if out:
-        refuse_output(out, command, root)
+        refuse_output(out, command, *name_source(source))
+    from vitlab.data.images import tables
     from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
-    from vitlab.data.opening import progress_bar
 
     with progress_bar(Console(stderr=True)) as progress:
-        found = look_at(root, progress)
+        found = look_at(root, progress, None if source is root else tables.list_splits(source))
     facts = summarize(found)
     if out is None:
         return found, facts, []
     from vitlab.reports.pages.data_look import write_data_page
 
-    mark_output(out, command, root)
+    mark_output(out, command, *name_source(source))
     write_json(out / "data.json", facts)
     return found, facts, [write_data_page(out / "data.html", found, facts), out / "data.json"]
 
@@ -154,23 +169,27 @@ def advise(words: Sequence[str]) -> int:
     parser.add_argument("--image-size", type=number_between(16, 1024, int), metavar="N", help=about)
     parser.add_out("the folder of the advice (default: runs/advice-FOLDER)")
     args = parser.parse_intermixed_args(words)
-    keys = [word for word in args.words if "=" in word]
-    is_table = "data=imagetable" in keys and all(word.startswith(("data=imagetable", "data.")) for word in args.words)
-    if not is_table and (keys or len(args.words) > 1):
-        raise UserError(
-            f"{' '.join(args.words)}: give one folder of pictures and no keys, or data=imagetable data.root=FOLDER "
-            "data.path=TABLE and its other keys"
-        )
-    root = None if is_table else Path(args.words[0]).expanduser()
-    out = args.out or Path("runs") / f"advice-{root.resolve().name if root else 'table'}"
+    source = find_source(args.words)
+    root = source if isinstance(source, Path) else Path(source.root)
+    out = args.out or Path("runs") / f"advice-{root.resolve().name if source is root else 'table'}"
+    refuse_output(out, "advise", *name_source(source))
     console = Console(stderr=True)
-    pictures = list_folder(root, out, console) if root else list_table(keys, out, console)
+    with status_line("loading torch, timm and scikit-learn"):
+        from vitlab.advice import backbones as frozen
+    asked = None if args.backbones is None else [one for one in args.backbones.split(",") if one not in ("", "none")]
+    problems: list[str] = []
+    for name in frozen.DEFAULT if asked is None else asked:  # before thousands of pictures are read
+        with collecting(problems):
+            frozen.open_backbone(name, args.image_size or frozen.SMALLEST)
+    if problems and (asked or len(problems) == len(frozen.DEFAULT)):
+        raise UserError(problems if asked else f"{problems[0]}; --backbones none compares without networks")
+    pictures = list_folder(root, out, console) if source is root else list_table(source, out, console)
     from vitlab.data.look import describe_few
 
     count, classes = len(pictures.files), len(np.unique(pictures.labels))
     if count < FEWEST or classes < 2:
         found = f"{plural(count, 'picture')} in {plural(classes, 'class', 'classes')}"
-        raise UserError(f"{root or keys[0]}: {found}; advise needs {FEWEST} pictures or more, in two classes or more")
+        raise UserError(f"{root}: {found}; advise needs {FEWEST} pictures or more, in two classes or more")
     training = pictures.labels if pictures.held_out is None else pictures.labels[~pictures.held_out]
     counts = np.bincount(training, minlength=len(pictures.classes)).tolist()
     if few := describe_few(dict(zip(pictures.classes, counts, strict=True)), whole=pictures.held_out is None):
@@ -201,26 +220,21 @@ def list_folder(root: Path, out: Path, console: Console) -> "Pictures":
     return list_folder_pictures(root, look, facts["bits"])
 
 
-def list_table(keys: Sequence[str], out: Path, console: Console) -> "Pictures":
+def list_table(config: DataConfig, out: Path, console: Console) -> "Pictures":
     """List the pictures of data=imagetable, and mark OUT. Raises UserError, also for a file that cannot be read."""
     from vitlab.advice.pictures import list_table_pictures
 
-    refuse_output(out, "advise", *keys)
-    config = compose(TrainConfig, list(keys), base={"task": "classification"}).data
-    if config.target != "class":
-        raise UserError(f"data.target={config.target}: advise is for classes")
     with progress_bar(console) as progress:
         pictures = list_table_pictures(config, progress)
-    mark_output(out, "advise", *keys)
+    mark_output(out, "advise", *name_source(config))
     return pictures
 
 
 def compare(pictures: "Pictures", out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
     """Compare, print the answer, write OUT/advice.json and OUT/advice.html; return the exit code. Raises UserError."""
-    with status_line("loading torch, timm and scikit-learn"):
-        from vitlab.advice import backbones as frozen
-        from vitlab.advice import compare as arrays
-        from vitlab.reports import advice as report
+    from vitlab.advice import backbones as frozen
+    from vitlab.advice import compare as arrays
+    from vitlab.reports import advice as report
 
     given = None if args.backbones is None else [one for one in args.backbones.split(",") if one not in ("", "none")]
     networks: dict[str, Backbone] = {}
@@ -233,8 +247,8 @@ def compare(pictures: "Pictures", out: Path, args: argparse.Namespace, begun: fl
             if one.name in networks:
                 raise UserError(f"--backbones {source}: has the name of {opened[one.name]}; rename one of them")
             networks[one.name], opened[one.name] = one, source
-    if problems and (given or not networks):
-        raise UserError(problems if given else f"{problems[0]}; --backbones none compares without networks")
+    if problems and given:
+        raise UserError(problems)
     for problem in problems:
         console.say(problem)
     seen = [f"{one.name} at {' x '.join(map(str, one.size))} pixels" for one in networks.values()]

@@ -170,12 +170,15 @@ class Look:
         return list(dict.fromkeys(name for listing in self.listed.values() for name in listing))
 
 
-def look_at(root: Path, progress: Show = lambda *_: None) -> Look:
-    """Read all pictures of a folder that passes `imagefolder.check_root`. Raises UserError if it has no pictures.
+def look_at(
+    root: Path, progress: Show = lambda *_: None, of_table: dict[str, imagefolder.Listing] | None = None
+) -> Look:
+    """Read all pictures of a folder that passes `imagefolder.check_root`, or of a table below its root.
 
-    Unreadable pictures are no error. Calls progress(what, done, total) on the way.
+    Unreadable pictures are no error. Calls progress(what, done, total) on the way. Raises UserError if a folder has no
+    pictures.
     """
-    listed = imagefolder.list_splits(root)
+    listed = imagefolder.list_splits(root) if of_table is None else of_table
     files = [
         (path, (part, name)) for part, listing in listed.items() for name, paths in listing.items() for path in paths
     ]
@@ -197,7 +200,7 @@ def look_at(root: Path, progress: Show = lambda *_: None) -> Look:
         unreadable=[picture for picture in read if picture.error],
         skipped=skipped,
         pairs=find_pairs(pictures, [list(listed).index(part) for part, _ in places], progress),
-        problems=imagefolder.find_problems(root, listed),
+        problems=imagefolder.find_problems(root, listed) if of_table is None else [],
     )
 
 
@@ -298,7 +301,7 @@ def suggest(facts: Mapping[str, Any]) -> str:
 def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) for each fact of `summarize` that fits on a line."""
     if len(facts["splits"]) == 1:
-        yield "split", "none: no train/ with val/ or test/, so a share of each class is held out (data.test_share)"
+        yield "split", "none, so a share of each class is held out (data.test_share)"
     if facts["imbalance"] is not None:
         yield "largest to smallest class", f"{facts['imbalance']:,.1f} to 1"
     counts = {name: row[facts["splits"][0]] for name, row in facts["classes"].items()}

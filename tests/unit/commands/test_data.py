@@ -47,6 +47,19 @@ def test_what_is_printed(folder, capsys):
     assert lines[-1].startswith("suggested: data.image_size=")
 
 
+def test_a_table_of_pictures_is_looked_at_as_a_folder_is(folder, tmp_path, capsys):
+    (folder / "train" / "dog" / "<b>.png").unlink()
+    rows = [(path, path.relative_to(folder).parts) for path in sorted(folder.rglob("*.jpg"))]
+    lines = [f'"{"/".join(parts)}","{parts[1]}",{parts[0]}' for _, parts in rows]
+    (tmp_path / "table.csv").write_text("\n".join(["file,label,part", *lines]))
+    words = ["data=imagetable", f"data.root={folder}", f"data.path={tmp_path / 'table.csv'}", "data.split=part"]
+    documents = []
+    for name, given in (("one", [str(folder)]), ("two", words)):
+        assert main(["data", *given, "--json", "--out", str(tmp_path / name)]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert documents[0] == documents[1]
+
+
 def test_json_and_page_hold_the_same(folder, tmp_path, capsys):
     out = tmp_path / "look"
     assert main(["data", str(folder), "--out", str(out), "--json"]) == 0

@@ -20,7 +20,7 @@ train trainer.lrr=1 model=vit_nanoo x=1 recipe.weight_decay=-1 -> trainer.lrr: n
  & choices: accelerator || model=vit_nanoo: unknown model; did you mean 'vit_nano'? || x: no key 'x' ||\
  recipe.weight_decay=-1.0: must be at least 0
 train analyses=[./own.yaml] -> analyses=./own.yaml: title is missing
-scale --jobs 0 -> --jobs: '0' is not a positive integer, nor auto
+scale --jobs 0 -> --jobs: '0' is not auto or a positive integer
 scale --executor locl -> executor=locl: & did you mean 'local'? & choices: local
 scale --detach -> --detach: runs on executor=local end with this command & --executor
 scale --out mine -> --out mine: is not empty and holds no study

@@ -21,7 +21,7 @@ from vitlab.config import UserError, choices_text, extent, raise_all
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
 from vitlab.data.base import CaptionData, ImageData, Split, take_items
 from vitlab.data.cache import stat_files
-from vitlab.data.images.imagefolder import EXTENSIONS, SPLITS, FileImages, name_splits, to_names
+from vitlab.data.images.imagefolder import EXTENSIONS, SPLITS, WHOLE, FileImages, name_splits, to_names
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import hold_out
 from vitlab.data.text import tokenization
@@ -227,6 +227,14 @@ def read_parts(config: ImageTableConfig, rows: Sequence[Row]) -> np.ndarray:
             problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
     raise_all([*problems][:SHOWN])
     return parts
+
+
+def list_splits(config: ImageTableConfig) -> dict[str, dict[str, list[str]]]:
+    """List the files of each split and class, the training split first; a table without splits has all as WHOLE."""
+    rows, found = read_pictures(config), dict[str, dict[str, list[str]]]()
+    for row, part in zip(rows, read_parts(config, rows) if config.split else [WHOLE] * len(rows), strict=True):
+        found.setdefault(str(part), {}).setdefault(row[config.label], []).append(row[config.file])
+    return {part: found[part] for part in (WHOLE, *SPLITS) if part in found}
 
 
 def split_rows(config: ImageTableConfig, rows: Sequence[Row], whole: Split) -> dict[str, Split]:
