@@ -102,9 +102,10 @@ def load_others(
         if len(found) > 1:
             text = f"{of[0]}: runs on {cut_names([*found], 4)} are not compared; report each alone, or ignore {of[0]}"
             ask(text, ignore=",".join([*ignored, *of]))
+    varied = list_varied(runs, known)
     runs, again, found = count_runs(runs, bool(keys["seed"]), seed == NOTHING, "size" in lacking)
     notes += found
-    if varied := list_varied(runs, known):
+    if varied := varied if any(tail(key) not in STEPS for key in varied) else list_varied(runs, known):
         text = f"runs of one model and size differ in {cut_names(varied, 8)}; make these models of their own"
         of_role = {"ignore": ignored} if all(tail(key) in STEPS for key in varied) else {"model": keys["model"]}
         words = {role: ",".join([*of, *varied]) for role, of in of_role.items()}

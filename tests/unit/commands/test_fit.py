@@ -179,6 +179,17 @@ def test_a_group_with_too_few_sizes_is_left_out(tmp_path, capsys):
     assert "b: 2 different sizes; a law needs 3 or more" in err
 
 
+def test_copies_steps_and_failed_runs_are_no_further_seeds(tmp_path, capsys):
+    rows = [("ok", "a", size, seed, 3, 0.9 * size**-0.3 + seed / 100) for size in (1, 2, 4, 8) for seed in (0, 1)]
+    more = [(*row[:4], 1, 0.95) for row in rows] + rows + [*rows, ("crash", "a", 1, 7, 3, 0.1)]
+    for name, of in (("once", rows), ("more", more)):
+        lines = [",".join(map(str, row)) for row in [("status", "model", "train_size", "seed", "Epoch", "error"), *of]]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    assert main(["fit", str(tmp_path / "more.csv")]) == 2
+    (tmp_path / "more.csv").write_text("\n".join(lines[: 2 * len(rows) + 1] + lines[-1:]))
+    assert run_json(capsys, tmp_path / "more.csv") == run_json(capsys, tmp_path / "once.csv")
+
+
 def test_two_sizes_have_the_law_of_hoffmann(tmp_path, capsys):
     rng, lines = np.random.default_rng(0), ["model,N,D,loss"]
     for n, d in itertools.product(2e7 * 2.0 ** np.arange(5), 4e8 * 2.0 ** np.arange(5)):
