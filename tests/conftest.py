@@ -63,11 +63,23 @@ def made_once(tmp_path_factory, request):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def private_cache(made_once):
-    """Decoded images and tokens go below the tests' own folder."""
+def private_home(made_once):
+    """Decoded images, tokens, HOME and logins lie below the tests' own folder; nobody's W&B or Hugging Face is set."""
+    home = made_once("home", Path.mkdir)
     with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("WANDB_", "HF_", "XDG_", "VITLAB_"))]:
+            patch.delenv(name)
         patch.setenv("VITLAB_CACHE", str(made_once("cache", Path.mkdir)))
+        patch.setenv("HOME", str(home))
+        patch.setenv("NETRC", str(home / "netrc"))
+        patch.chdir(home)
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """Every test stands in an empty folder of its own."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)

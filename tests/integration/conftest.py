@@ -5,7 +5,7 @@ from tests.integration import commands
 
 
 @pytest.fixture(autouse=True, scope="session")
-def offline(private_cache):
+def offline(private_home):
     """Nobody is logged in to W&B."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")

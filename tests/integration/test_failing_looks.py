@@ -53,7 +53,6 @@ def planted(tmp_path, monkeypatch):
         options = "title: Cracked\nquestion: none\nreading: none\nexamples: 4\ndrawings: []\n"
         lines = f"kind: planted.{name}\n{options * (name == 'analysis')}"
         (tmp_path / "configs" / name / "cracked.yaml").write_text(lines)
-    monkeypatch.chdir(tmp_path)
     import planted.analysis
     import planted.probe
 

@@ -77,22 +77,20 @@ def test_a_command_refuses_the_folders_of_other_commands(outputs):
                 assert_refused(words, written)
 
 
-def test_a_command_writes_again_about_the_same_and_refuses_another_subject(outputs, tmp_path, monkeypatch):
+def test_a_command_writes_again_about_the_same_and_refuses_another_subject(outputs, tmp_path):
     words, written = outputs["report"]
     succeed(*words, "--out", written)
     other = tmp_path / "table.csv"
     other.write_text(words[1].read_text())
     assert_refused(["report", other], written)
     assert_refused(["fit", other], outputs["fit"][1])
-    monkeypatch.chdir(tmp_path)  # two projects have a table of one name
     succeed("report", "table.csv")
     done = vitlab("report", words[1])
     assert done.returncode == 2
     assert f"holds what 'vitlab report' wrote about {other.resolve()}" in done.stderr
 
 
-def test_report_next_to_its_source_keeps_the_source(outputs, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_report_next_to_its_source_keeps_the_source(outputs, tmp_path):
     text = outputs["report"][0][1].read_text()
     Path("results.csv").write_text(text)
     assert vitlab("report", "results.csv", "--out", ".").returncode == 2

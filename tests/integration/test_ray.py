@@ -42,8 +42,7 @@ def list_training(folder):
 
 
 @pytest.mark.slow
-def test_a_study_that_is_stopped_and_loses_a_node_gives_what_this_machine_gives(cluster, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_study_that_is_stopped_and_loses_a_node_gives_what_this_machine_gives(cluster, tmp_path):
     here = tmp_path / "here"
     commands.succeed("scale", *STUDY, "--jobs", "2", "--out", here)
 

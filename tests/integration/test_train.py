@@ -116,7 +116,6 @@ def test_an_option_that_an_analysis_does_not_have_is_refused(finished, tmp_path,
 
 
 def test_an_own_analysis_is_chosen_by_the_path_of_its_file(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mylab").mkdir()
     (tmp_path / "mylab" / "__init__.py").touch()

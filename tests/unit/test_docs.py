@@ -61,7 +61,6 @@ def stop_after(parse):
 @pytest.fixture
 def parse(monkeypatch, tmp_path):
     """What a command makes of its words, before it does anything."""
-    monkeypatch.chdir(tmp_path)
     for name in ("parse_args", "parse_intermixed_args"):
         monkeypatch.setattr(CommandParser, name, stop_after(getattr(CommandParser, name)))
 
@@ -99,8 +98,7 @@ def test_the_errors_that_are_shown_are_those_printed(capsys):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if read_blocks(page, "yaml")], ids=lambda page: page.stem)
-def test_a_study_that_is_shown_is_one(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_study_that_is_shown_is_one(page, tmp_path):
     for number, block in enumerate(read_blocks(page, "yaml")):
         if "models:" not in block:
             continue
@@ -117,8 +115,7 @@ def save_sentence_model(folder):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if read_blocks(page, "python")], ids=lambda page: page.stem)
-def test_every_block_of_python_runs(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_every_block_of_python_runs(page, tmp_path):
     model = language_model(50257, length=64, width=16, depth=1, heads=2)
     save_huggingface(model, tmp_path / "gpt2")
     make_study(tmp_path / "runs" / "arrow")

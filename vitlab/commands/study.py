@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 STATUS = """Say what of a study waits, trains, has finished and has failed.
 
-Reads a study's files alone, on any host that sees them. A run whose process has not been heard of for 50 s is
+Reads a study's files alone, on any host that sees them. A run whose process has not been heard of for 60 s is
 probably lost: start the study again, and it is taken over."""
 MOST = 20  # failed runs that are listed
 

@@ -3,9 +3,8 @@ from PIL import Image
 
 
 @pytest.fixture
-def there(tmp_path, monkeypatch):
+def there(tmp_path):
     """The folder that a command is called in."""
-    monkeypatch.chdir(tmp_path)
     for name in ("empty", "folder.yaml", "mine", "photos/dog"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")

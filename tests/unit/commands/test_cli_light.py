@@ -23,9 +23,8 @@ HEAVY = {"torch", *TRAINS, *DRAWS}
 
 
 @pytest.fixture
-def vitlab(tmp_path, monkeypatch, capsys):
+def vitlab(tmp_path, capsys):
     """Runs a command in an empty folder, in this process; gives its exit code, its output, the lines of its errors."""
-    monkeypatch.chdir(tmp_path)
 
     def run(*words):
         before = set(tmp_path.rglob("*"))

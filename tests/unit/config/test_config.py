@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -26,7 +25,7 @@ from vitlab.config.groups import load_node
 from vitlab.config.schema import BudgetConfig
 from vitlab.studies.grid import compose_study, expand, name_models
 
-SHIPPED = sorted(Path(groups.config_dir()).glob("*/*.yaml"))
+SHIPPED = sorted(groups.config_dir().glob("*/*.yaml"))
 
 
 # ---- what is shipped
@@ -125,6 +124,8 @@ def test_auto_patches_follow_the_image():
         assert config.model.patch_size == patch, size
     assert compose(DescribeConfig, ["image_size=40", "model=vit_nano"]).model.patch_size == 10
     assert train("data.image_size=[24,35]", "model.patch_size=[6,7]").model.patch_size == [6, 7]
+    with pytest.raises(UserError, match=r"along 37 pixels; give data.image_size=36, or model.patch"):
+        train("model.patch_size=auto", "data.image_size=[24,37]")
 
 
 def test_words_that_yaml_takes_for_booleans_and_nulls_stay_words_where_words_belong():
@@ -215,7 +216,7 @@ def test_a_study_that_cannot_be_read_is_refused(tmp_path):
 
 def test_two_analyses_of_one_name_would_write_to_the_same_files(tmp_path):
     copy = tmp_path / "far.yaml"
-    copy.write_text("name: cka\n" + Path("configs/analysis/cka.yaml").read_text())
+    copy.write_text("name: cka\n" + (groups.config_dir() / "analysis/cka.yaml").read_text())
     with pytest.raises(UserError, match="is named 'cka' like cka; give it another name in its file"):
         compose(TrainConfig, [f"analyses=[cka,{copy}]"])
 

@@ -176,8 +176,7 @@ def test_fewer_learned_positions_than_the_model_reads_are_refused_and_change_not
     assert all(torch.equal(value, before[name]) for name, value in target.state_dict().items())
 
 
-def test_a_folder_that_is_called_like_a_named_model_is_meant_by_its_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_that_is_called_like_a_named_model_is_meant_by_its_path(tmp_path):
     sizes = {"n_embd": 24, "n_layer": 2, "n_head": 3, "vocab_size": 50, "n_positions": 16}
     GPT2Config(**sizes, bos_token_id=1, eos_token_id=1, architectures=["GPT2LMHeadModel"]).save_pretrained("gpt2")
     words = ["data=pydoc", "task=causal_lm"]

@@ -377,8 +377,7 @@ def test_a_project_on_wandbs_server_is_a_source(tmp_path, monkeypatch):
         load_others(["wandb:me/empty"])
 
 
-def test_broken_and_hostile_files_are_refused_in_a_line_and_run_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_broken_and_hostile_files_are_refused_in_a_line_and_run_nothing(tmp_path):
     for name, expected in write_hostile(tmp_path).items():
         with pytest.raises(UserError, match=expected) as caught:
             load_others([tmp_path / name])

@@ -28,9 +28,8 @@ DEADLINE = 300  # seconds after which something hangs, also where other programs
 
 
 @pytest.fixture
-def prepare(tmp_path, monkeypatch):
+def prepare(tmp_path):
     """Writes a study's folder as `vitlab scale` does before it starts workers; gives its files."""
-    monkeypatch.chdir(tmp_path)
 
     def write(*words):
         plan = plan_study(compose_study("quick", [*WORDS, *words]), jobs=1, console=Console())

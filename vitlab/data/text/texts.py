@@ -27,6 +27,7 @@ from vitlab.formatting import plural
 VERSION = 7  # of the reading
 LARGEST = 1e15  # bound of targets: float32 sums their squares
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
+CONLLU = 10  # columns of CoNLL-U
 DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
 UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
 DEFAULT_MIXTURE = {"numbers": "numbers", "summarize": "summaries"}
@@ -217,6 +218,8 @@ def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
     for number, (line, row) in enumerate(lines, 1):
         if not line.strip() or row[0] == DOCUMENT:
             width = 0
+        elif len(row) == CONLLU and config.word and re.fullmatch(r"\d+[-.]\d+", row[0]):
+            continue  # of no word: `1-2 du` is a text that words 1 and 2 share, `2.1` is not in the text
         elif not line.startswith("# ") or (len(row), *row[tag]) in known:
             if not width:
                 width, sentence = len(row), sentences.setdefault(number, [])

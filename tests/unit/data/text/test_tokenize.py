@@ -147,8 +147,7 @@ def test_t5s_file_has_no_start_so_its_decoder_starts_with_padding(tmp_path):
     assert tokenizer.decode([0, *tokenizer.encode(["a ab"])[0], 1]) == "a ab"
 
 
-def test_kinds_and_paths(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_kinds_and_paths(tmp_path):
     (tmp_path / "mine").mkdir()
     assert [tokenization.is_path(name) for name in ("bpe", "x.json", "a/b", "mine")] == [False, True, True, True]
     with pytest.raises(UserError, match=r"data\.tokenizer=wordpeice: unknown kind; did you mean 'wordpiece'"):
