@@ -402,7 +402,7 @@ STRANGE = {  # the file's name (none: its folder is read), its content, and what
     "no table": ("r.csv", b"words\n", "names no columns"),
     "a long header": ("", ROWS.replace(b"\n", b"," + b"x" * 5000 + b"\n", 1), "not one cell for each of the 5 columns"),
     "great seeds": ("r.csv", ROWS.replace(b",0,", b",%d," % 2**53).replace(b",1,0.6", b",%d,0.6" % (2**53 + 1)), ""),
-    "seeds below 0": ("r.csv", ROWS.replace(b",0,", b",-%d," % 2**60).replace(b",1,0.6", b",%d,0.6" % (-1 - 2**60)), ""),
+    "seeds < 0": ("r.csv", ROWS.replace(b",0,", b",-%d," % 2**60).replace(b",1,0.6", b",%d,0.6" % (-1 - 2**60)), ""),
     "a great size": ("r.csv", ROWS.replace(b",2,", b",%d," % 10**200), "4 runs without a size"),
     "great values": ("r.csv", ROWS.replace(b"0.", b"1e30"), "no run has a finite value"),
     "a surrogate": ("r.jsonl", b'{"model": "\\ud800", "train_size": 1, "seed": [1], "val_acc": 0.5}\n', ""),
