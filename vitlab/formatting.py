@@ -1,6 +1,7 @@
 """Format numbers, names and links for a person to read."""
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,7 +100,7 @@ def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def link(*parts: str) -> str:
     """Build an address relative to the study folder; quoting keeps a name from acting as a scheme or a query."""
-    return "/".join(quote(part, safe="") for path in parts for part in path.split("/") if part)
+    return "/".join(quote(os.fsencode(part), safe="") for path in parts for part in path.split("/") if part)
 
 
 def folder_link(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -54,7 +55,7 @@ def fit(words: Sequence[str]) -> int:
     parser.add_out("fits.json and the figure, as SVG and PNG, go here")
     args = parser.parse_args(words)
     limit = math.inf if args.up_to is None else args.up_to
-    if args.csv.is_dir():
+    if os.path.isdir(args.csv):
         raise UserError(f"{args.csv}: is a folder; give a CSV file, of a study {args.csv / 'results.csv'}")
     group = split_names(args.group)
     if "," in args.x:

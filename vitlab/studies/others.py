@@ -35,6 +35,8 @@ from vitlab.training.files import RunFiles
 
 ROLES = ("model", "size", "seed")
 NOTHING = "none"
+LARGEST = 1e100  # value of a metric; squares stay finite
+MOST_MODELS = 150  # all pairs are compared
 
 
 def load_others(
@@ -86,6 +88,9 @@ def load_others(
         several = Counter(of_model for of_model, _ in {(run.row["model"], run.source) for run in runs})
         for run in runs if len({run.source for run in runs}) < len(runs) else ():  # else a source is a run
             run.row["model"] += f" source={run.source}" if several[run.row["model"]] > 1 else ""
+    if (count := len({run.row["model"] for run in runs})) > MOST_MODELS:
+        text = f"{count:,} models, and all pairs of {MOST_MODELS} at most are compared; give a part of the runs"
+        raise UserError(f"{text}, or a --model KEY with fewer values")
     known = {*ignored, *(key for of in keys.values() for key in of)}
     told = list(dict.fromkeys(key for run in runs for key in run.settings if tail(key) in NAMES["data"]))
     for run in runs:
@@ -192,7 +197,8 @@ def measure(
     runs, percent = [run for run in runs if run not in left], []
     known: dict[str, list[float]] = {}
     for run in runs:
-        run.row = {"value": finite(pick(run.settings | run.values, keys)[1])}
+        value = finite(pick(run.settings | run.values, keys)[1])
+        run.row = {"value": None if value is None or abs(value) > LARGEST else value}
         known.setdefault(run.source, []).extend([] if run.row["value"] is None else [run.row["value"]])
     if lost := [run for run in runs if run.row["value"] is None]:
         notes.append(describe_runs(lost, f"ended without a finite {keys[0]}"))
@@ -236,10 +242,11 @@ def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: 
     shares = bool(keys["size"]) and max(sizes) <= 1
     unit = ("hundredth" if shares else "example") if keys["size"] else "data set"
     places = {seed: n for n, seed in enumerate(sorted({*seeds}, key=str))}
+    whole = all(isinstance(one, int) and abs(one) < 2**53 for one in seeds)
     for run in runs:
         size, model, seed = run.row.pop("size") or 1, str(run.row["model"] or "all"), run.row["seed"]
         run.row |= {"model": model, "train_size": parse(round(size * (100 if shares else 1), 6))}
-        seed = seed if all(isinstance(one, int) and abs(one) < 2**53 for one in seeds) else places[seed]
+        seed = seed if whole else places[seed]
         run.row = {"unit": unit, **run.row, "seed": seed}
 
 

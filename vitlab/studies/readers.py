@@ -160,7 +160,13 @@ def read_columns(path: Path) -> Table:
 def parse(value: Any) -> Any:
     """Parse a setting: a finite number, whole if it can be, or else its text."""
     text, number = str(value).strip(), as_number(str(value))  # of which a float holds 15 digits
-    return text if math.isnan(number) else int(text if text.isdecimal() else number) if number % 1 == 0 else number
+    return (
+        text
+        if math.isnan(number)
+        else int(text if text.lstrip("+-").isdecimal() else number)
+        if number % 1 == 0
+        else number
+    )
 
 
 def read_table(path: Path, keys: Collection[str] = ()) -> list[Logged]:

@@ -1,9 +1,14 @@
 """Runs of other programs: read as these logged them, planted mixes grouped rightly or refused in one line."""
 
+import gzip
 import json
 import math
+import os
+import re
 import shlex
+import sqlite3
 import zipfile
+from contextlib import nullcontext
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
@@ -342,7 +347,6 @@ def write_hostile(folder):
     (folder / "x.wandb").write_bytes(b":W&B" + noise)
     (folder / "x.json").write_text('{"log_history": [1]}')
     (folder / "x.jsonl").write_text('{"model": "a", "val_acc": 0.5}\nnope\n')
-    (folder / "x.csv").write_bytes(noise)
     (folder / "args.yaml").write_text("model: !!python/object/apply:os.mkdir [made]\nseed: 1\n")
     (folder / "summary.csv").write_text("epoch,eval_top1\n0,50\n1,60\n")
     return {
@@ -351,7 +355,6 @@ def write_hostile(folder):
         "x.wandb": "bad header",
         "x.json": "trainer_state.json as the Trainer writes it",
         "x.jsonl": "line 2: cannot read it",
-        "x.csv": "byte 1 .0x82. is not UTF-8",
         "summary.csv": "model, size: no column has a known name",
     }
 
@@ -380,3 +383,51 @@ def test_broken_and_hostile_files_are_refused_in_a_line_and_run_nothing(tmp_path
             load_others([tmp_path / name])
         assert len(caught.value.problems) == 1
     assert not Path("made").exists()
+
+
+ROWS = ["model,train_size,seed,val_acc", *(f"{m},{n},{k},0.{5 + k}" for m, n, k in product("ab", (1, 2), (0, 1))), ""]
+ROWS = "\n".join(ROWS).encode()
+LAUGHS = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+MANY = "\n".join(["model,val_acc", *(f"m{n},0.{n}" for n in range(1, 200))])
+VIEW = "create view configs as with recursive c(x) as (select 1 union all select x + 1 from c) select * from c"
+STRANGE = {  # the file's name (none: its folder is read), its content, and what is said of them; "" if they are read
+    "UTF-16": ("r.csv", ROWS.decode().encode("utf-16"), "text in UTF-16"),
+    "UTF-16 in a folder": ("", ROWS.decode().encode("utf-16"), "text in UTF-16"),
+    "a byte-order mark": ("r.csv", b"\xef\xbb\xbf" + ROWS, ""),
+    "CR line ends": ("r.csv", ROWS.replace(b"\n", b"\r"), ""),
+    "gzip": ("r.csv.gz", gzip.compress(ROWS), ""),
+    "NUL": ("r.csv", ROWS + b"a,2,3,\0", "line 10: holds a NUL"),
+    "binary": ("r.csv", b"a,b\x82\n", "byte 3 (0x82) is not UTF-8"),
+    "empty": ("r.csv", b"", "is empty"),
+    "no table": ("r.csv", b"words\n", "names no columns"),
+    "a long header": ("", ROWS.replace(b"\n", b"," + b"x" * 5000 + b"\n", 1), "not one cell for each of the 5 columns"),
+    "great seeds": ("r.csv", ROWS.replace(b",0,", b",%d," % 2**53).replace(b",1,0.6", b",%d,0.6" % (2**53 + 1)), ""),
+    "seeds < 0": ("r.csv", ROWS.replace(b",0,", b",-%d," % 2**60).replace(b",1,0.6", b",%d,0.6" % (-1 - 2**60)), ""),
+    "a great size": ("r.csv", ROWS.replace(b",2,", b",%d," % 10**200), "4 runs without a size"),
+    "great values": ("r.csv", ROWS.replace(b"0.", b"1e30"), "no run has a finite value"),
+    "a surrogate": ("r.jsonl", b'{"model": "\\ud800", "train_size": 1, "seed": [1], "val_acc": 0.5}\n', ""),
+    "a name in Latin-1": (os.fsdecode(b"caf\xe9.csv"), ROWS, ""),
+    "a name of 300 letters": ("r" * 300, None, "no such file"),
+    "aliases": ("args.yaml", b"a0: &a0 [x]\n" + LAUGHS.encode(), "over 50,000 parts"),
+    "a long number": ("args.yaml", b"model: 0x" + b"f" * 4300, ""),
+    "models": ("r.csv", MANY.encode(), "199 models"),
+    "a pipe": ("events.out.tfevents.2", os.mkfifo, "a pipe, socket or device"),
+    "a zip bomb": ("r.npz", lambda path: np.savez_compressed(path, train_sizes=np.zeros(10**6)), "over 4 MB when"),
+    "a view": ("r.db", lambda path: sqlite3.connect(path).execute(VIEW), "has a view, configs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "said"), STRANGE.values(), ids=STRANGE)
+def test_strange_files_are_read_or_refused_in_a_line(tmp_path, name, content, said):
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        (path if name else tmp_path / "r.csv").write_bytes(content)
+    elif content:
+        content(path)
+    if name == "args.yaml":
+        path = tmp_path / "summary.csv"
+        path.write_text("epoch,eval_top1\n0,50\n1,60\n")
+    with pytest.raises(UserError, match=re.escape(said)) if said else nullcontext():
+        found = load_others([path], size="none" if said == "199 models" or name == "args.yaml" else None)
+        json.dumps(found.rows, ensure_ascii=False).encode()
+        assert sum(found.cells.n) == len(found.rows)
