@@ -148,9 +148,9 @@ def test_seeds_that_share_their_test_items_vary_too_little_with_uneven_seeds_too
     assert half_width(drawn, 800) > 1.2 * half_width(rows, 800)
     even = make_rows(CURVES, sizes=(100, 200, 400, 800))
     grown = (1 + 3 * 200 / 800) ** 0.5  # three seeds, 200 test items of 800 to train on
-    assert half_width([{**row, "holdout": "repeated"} for row in even], 800) == pytest.approx(
-        grown * half_width(even, 800)
-    )
+    drawn, shared = ([{**row, "holdout": of} for row in even] for of in ("repeated", None))
+    drawn, shared = (Results(rows, outcomes={}).gap("a", "b", 800).estimate for rows in (drawn, shared))
+    assert drawn.error == pytest.approx(grown * shared.error)
 
 
 def test_a_size_of_one_seed_has_the_spread_of_the_others_and_says_so():
