@@ -375,9 +375,8 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
         over = [*["seeds"] * over_seeds, *["held-out examples"] * over_items, *["trials"] * bool(results.luck)]
         how = f"equal seeds paired by their correlation, {results.correlation:.2f}"
-        alone = (
-            f"; {how if results.correlation else 'seeds not paired'}" if over_seeds else "; other seeds are not covered"
-        )
+        how = how if results.correlation else "seeds not paired"
+        alone = f"; {how if over_seeds else 'other seeds are not covered'}"
         most = max(sum(size in of for of in results.by_model.values()) for size in results.sizes)
         at = [*[f"{most} models"] * (most > 2), *[f"{len(compared)} sizes"] * (len(compared) > 1)]
         at_once = f", for {join_names(at)} at once" if at else ""

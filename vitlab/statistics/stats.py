@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 CONFIDENCE = 0.95
-MOST_DEGREES = 5  # at most so many times the degrees of the spread over seeds: two seeds may agree by chance
-OF_GAPS = 2  # the same for differences, which are judged together and so need farther tails
 DRAWS = 2400
 Costs = Sequence[tuple[float, Sequence[float]]]  # for each cell of a family: mean cost, metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
@@ -121,7 +119,7 @@ def subtract(first: Runs, second: Runs, correlation: float = 0.0, overlap: float
         parts = [spread.std**2 / count for spread, count in zip(spreads, counts, strict=True)]
         together = correlation * spreads[0].std * spreads[1].std
         over_seeds = sum(parts) - 2 * together * len(first.seeds & second.seeds) / (counts[0] * counts[1])
-        over_seeds += overlap * (spreads[0].std ** 2 + spreads[1].std ** 2 - 2 * together)
+        over_seeds = max(over_seeds + overlap * (spreads[0].std ** 2 + spreads[1].std ** 2 - 2 * together), 0.0)
         spent = sum(part**2 / spread.degrees for part, spread in zip(parts, spreads, strict=True))
         degrees = sum(parts) ** 2 / spent if spent else min(spread.degrees for spread in spreads)
         degrees = spreads[0].degrees if spreads[0] is spreads[1] else min(degrees, *(spread.most for spread in spreads))
@@ -129,7 +127,7 @@ def subtract(first: Runs, second: Runs, correlation: float = 0.0, overlap: float
         by_item = first.by_item - second.by_item
         known = [runs.rest for runs in (first, second) if runs.rest is not None] or [0.0]
         rest = known[0] / counts[0] + known[-1] / counts[1]
-    return combine_parts(mean, over_seeds, degrees, by_item, rest, min(counts), floor, OF_GAPS)
+    return combine_parts(mean, over_seeds, degrees, by_item, rest, min(counts), floor, most=2)  # many: far tails
 
 
 def combine_parts(
@@ -140,9 +138,12 @@ def combine_parts(
     rest: float,
     seeds: int,
     floor: float,
-    most: int = MOST_DEGREES,
+    most: int = 5,
 ) -> Estimate:
-    """Combine the variances of a mean over seeds, over items, and the rest in both, by Satterthwaite's rule."""
+    """Combine the variances of a mean over seeds, over items, and the rest in both, by Satterthwaite's rule.
+
+    The result has at most `most` times the degrees of the spread over seeds: two seeds may agree by chance.
+    """
     items, known = len(by_item), math.isfinite(over_seeds)
     of_seeds = over_seeds if known else 0.0
     if items == 1:
@@ -175,9 +176,8 @@ def estimate_mean(
 def correlate(models: Sequence[Mapping[int, float]], stds: Sequence[float]) -> tuple[float, float]:
     """Sum the products of two models' values of a seed, standardized, over pairs of models; return also the degrees."""
     seeds = sorted({seed for model in models for seed in model})
-    table = np.array([[model.get(seed, math.nan) for seed in seeds] for model in models]).reshape(
-        len(models), len(seeds)
-    )
+    rows = [[model.get(seed, math.nan) for seed in seeds] for model in models]
+    table = np.array(rows).reshape(len(models), len(seeds))
     known = np.isfinite(table).astype(float)
     table = np.nan_to_num(table - np.nanmean(table, axis=1, keepdims=True)) / np.array(stds).reshape(-1, 1)
     shared = np.triu(known @ known.T, 1)

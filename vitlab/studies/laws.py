@@ -108,9 +108,8 @@ class Measured(Protocol):
 
 def find_clear_leads(results: Measured, one: Mapping[int, str], other: Mapping[int, str]) -> dict[float, bool]:
     """Tell by size whether one of two contenders (size -> model) leads clearly."""
-    return {
-        size: results.gap(one[size], other[size], size).estimate.clear for size in sorted(one.keys() & other.keys())
-    }
+    shared = sorted(one.keys() & other.keys())
+    return {size: results.gap(one[size], other[size], size).estimate.clear for size in shared}
 
 
 def describe_budget(rows: Iterable[Mapping[str, Any]]) -> str:
