@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -108,7 +109,18 @@ def read_utf8(path: Path, key: str) -> str:
     except UnicodeDecodeError as error:
         wrong = f"byte {error.start} (0x{data[error.start]:02x}) is not UTF-8"
         raise UserError(f"{key}={path}: {wrong}; save the file as UTF-8") from None
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+    if (place := text.find("\0")) >= 0:
+        line = text.count("\n", 0, place) + 1
+        raise UserError(f"{key}={path}, line {line}: holds a NUL, so it is damaged or no text; take the NUL out")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
+def check_unpacked(path: Path, most: int) -> None:
+    """Raise ValueError if the members of a zip archive are longer than `most` bytes when unpacked."""
+    with zipfile.ZipFile(path) as file:
+        if sum(member.file_size for member in file.infolist()) > most:
+            raise ValueError(f"over {most // 2**20} MB when unpacked")
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -127,9 +127,12 @@ def use(task, folder):
     if as_model(load_run(folder / "run").model).decoding is not None:
         asked += [["generate", folder / "run", "--prompt", prompt, "--tokens", "4", *how] for how in DECODING]
     asked += [["eval", folder / "run", "probes=[]"]] if of_images else []
+    asked += [["analyze", folder / "run", "attention_entropy", "--out", folder / "again"]] if of_images else []
     for words in asked:
+        torch.set_float32_matmul_precision("highest")
         answer = call(*words)
         assert answer.returncode == 0, answer.stderr
+        assert torch.get_float32_matmul_precision() == "high", f"{words[0]}: TF32, as in training"
     seen = {f"analysis {name}" for name in names("analysis") if RunFiles(folder / "run").analysis(name)}
     known = {family(metric.key) for metric in metrics.METRICS}
     seen |= {f"metric {family(key)}" for key, value in result.items() if value is not None and family(key) in known}

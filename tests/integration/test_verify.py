@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 
 from tests.integration import commands
 from vitlab.commands.verify import compare
+from vitlab.training.files import RunFiles
 
 SHORT = ["budget.steps=9", "train_size=110", "trainer.threads=1", *commands.PLAIN]
 
@@ -62,6 +63,8 @@ def test_another_rate_is_named_and_differs_from_its_first_row(run):
     answer = verdict(run)
     assert (answer["verdict"], answer["from_step"], answer["differs"]) == ("differs", 3, "train/loss")
     assert answer["changes"] == ["config.yaml: is not the configuration that was trained"]
+    edit(run / "config.yaml", r"\n  lr: .*", "\n  lr: 0.016001")  # by less than what counts as rounding
+    assert verdict(run, "--steps", "6")["verdict"] == "differs"
 
 
 def test_other_versions_are_named_and_a_last_digit_is_rounding(run):
@@ -115,5 +118,8 @@ def test_training_ends_soon_after_the_steps_to_compare(tmp_path, monkeypatch):
         return compare(files, again, *args, **options)
 
     monkeypatch.setattr("vitlab.commands.verify.compare", note)
+    read, files = [], RunFiles.metrics
+    monkeypatch.setattr(RunFiles, "metrics", lambda self: read.append(self) or files(self))
     answer = verdict(tmp_path / "run", "--steps", "4")
     assert (answer["verdict"], answer["compared"], trained) == ("equal", ["rows"], [4])
+    assert len(read) < 6, "not at each step"

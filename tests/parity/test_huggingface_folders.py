@@ -6,6 +6,7 @@ With real weights: MINILM=FOLDER python -m pytest -n 0 -s tests/parity/test_hugg
 
 import json
 import os
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -379,6 +380,17 @@ def test_a_pipe_in_a_folder_is_refused(name, folders, tmp_path):
         load_huggingface(tmp_path / "gpt2") if name[0] == "m" else tokenization.from_file(tmp_path / "gpt2")
 
 
+MEMORY = {"attention.attention.query": "attention.q_proj", "attention.attention.key": "attention.k_proj"}
+MEMORY |= {"attention.attention.value": "attention.v_proj", "attention.output.dense": "attention.o_proj"}
+MEMORY |= {"intermediate.dense": "mlp.fc1", "output.dense": "mlp.fc2"}
+
+
+def name_in_memory(name):
+    layer = re.sub(r"encoder\.layer\.(\d+)\.", r"layers.\1.", name)
+    old = next((old for old in MEMORY if old in layer), "")
+    return layer.replace(old, MEMORY[old]) if old else layer
+
+
 OLD = {
     "norms of TensorFlow": ("bert", lambda n: n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")),
     "without the prefix": ("bert", lambda name: name.removeprefix("bert.")),
@@ -386,6 +398,7 @@ OLD = {
     "compiled": ("gpt2", lambda name: f"_orig_mod.module.{name}"),
     "Lightning": ("t5", lambda name: f"model.{name}"),
     "GPT-2 alone": ("gpt2", lambda name: name.removeprefix("transformer.")),
+    "transformers 5 in memory": ("vit", name_in_memory),
     "compiled within": ("vit", lambda name: name.replace("layer.0.", "layer.0._orig_mod.")),
 }
 BUFFERS = ("h.0.attn.bias", "h.1.attn.masked_bias", "bert.embeddings.position_ids", "embeddings.token_type_ids")

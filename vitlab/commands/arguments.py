@@ -80,7 +80,7 @@ positive_integer = typed(int, "a positive integer", lambda value: value >= 1)
 positive_number = typed(float, "a number above 0", lambda value: 0 < value < float("inf"))
 parse_jobs = typed(
     lambda text: None if text == "auto" else int(text),
-    "a positive integer, nor auto",
+    "auto or a positive integer",
     lambda value: value is None or value >= 1,
 )
 

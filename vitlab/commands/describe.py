@@ -121,13 +121,19 @@ def draw_positions(config: DescribeConfig, folder: Path) -> list[Path]:
 def count(config: DescribeConfig, *, timed: bool, quiet: bool) -> dict[str, Any]:
     """Count layers, tokens, parameters by part, operations and memory; measure a step if `timed`. Raises UserError."""
     with status_line("loading torch and timm", quiet=quiet):
+        from vitlab import tasks
+        from vitlab.data.opening import open_data
         from vitlab.models import counting, family
         from vitlab.models.base import as_model
 
     shape = find_shape(config)
     model = counting.meta(config.model, **shape)
-    by_part, training = counting.flops(model, shape)
-    recipe = load("recipe", config.model.recipe)
+    recipe, loss = load("recipe", config.model.recipe), None
+    if config.data is not None and "target_length" in shape:  # batches are trimmed to their longest pair
+        options = {"recipe": recipe, "data": open_data(config.data), "data_config": config.data}
+        task = tasks.build(load("task", config.data.task), **options)
+        loss = lambda model: task.loss(model, task.example())  # noqa: E731
+    by_part, training = counting.flops(model, shape, loss)
     moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
     layers, params = counting.stacks(model), counting.parameters(model)
     if timed:

@@ -5,7 +5,7 @@ import math
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -66,9 +66,7 @@ def fit(words: Sequence[str]) -> int:
 
         found = load_results(args.csv.parent).fits
         of_study = found if found.by_model and found.error_name == args.y else None
-    points = {}
-    if of_study is None:
-        points = read_points(args.csv, args.x, args.y, group, limit)
+    points = {} if of_study else read_points(args.csv, args.x, args.y, group, limit)
     if args.out is not None:
         refuse_output(args.out, "fit", args.csv)
     from vitlab.data.opening import progress_bar
@@ -170,10 +168,7 @@ def fit_surfaces(args: Namespace, group: list[str]) -> int:
         raise UserError(f"--law {args.law}: is a law of errors; leave it out with {option}")
     if args.up_to is not None or len({*x, y}) != 3 or len(x) != 2:
         raise UserError(f"{option}: fits L(N, D); give two columns other than --y, without --up-to")
-    table = read_table(args.csv, [*x, *group])
-    if "model" not in table:
-        table["model"] = "all"
-    check_columns(args.csv, table, {"x": x, "y": [y], "group": group})
+    table = read_runs(args.csv, x, y, group)
     if (what := describe_metric(y)[1]) is not None and what < len(RISING):
         raise UserError(f"--y {y}: rises where a model is better; give a column of errors, such as 1 - {y}")
     numbers = table[[*x, y]].map(as_number)
@@ -215,17 +210,7 @@ def read_points(
     from vitlab.data.text.texts import name_lines
     from vitlab.studies.readers import as_number
 
-    used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
-    table = read_table(path, used)
-    # one curve needs no group, unless sizes come twice and a column that is not known may tell them apart
-    if "model" not in table and (set(table) <= {*used} or not table.filter([x, "seed"]).duplicated().any()):
-        table["model"] = "all"
-    check_columns(path, table, {"x": [x], "y": [y], "group": group})
-    rows = table[table[y].str.strip() != ""]
-    if rows.empty:
-        others = [key for key in table if table[key].map(as_number).notna().any()]
-        near = f"; {choices_text('', others)}" if others else ""
-        raise UserError(f"--y {y}: {path} has no value in this column{near}")
+    rows = read_runs(path, [x], y, group)
     size, error = (rows[key].map(as_number) for key in (x, y))
     items, guessed = (rows.get(key, pd.Series("", rows.index)).map(as_number) for key in ("test_items", "chance"))
     guessed = guessed if y == "error" else guessed * math.nan
@@ -239,19 +224,10 @@ def read_points(
         for key, wrong, text in faults
         if wrong.any()
     ]
-    # without a column the number of earlier runs of this size
-    earlier = rows.groupby([*(rows[key] for key in group), size], dropna=False).cumcount()
-    seed = rows.get("seed", pd.Series("", rows.index))
-    known = seed.str.fullmatch(r"\s*[0-9]+\s*")
-    seed = seed.str.strip().str[-15:].where(known, earlier).map(int)  # a float holds so many digits
-    again = known & pd.concat([*(rows[key] for key in group), size, seed], axis=1).where(known).duplicated()
-    if again.any():
-        same = f"has the {', '.join(group)}, {x} and seed of an earlier line; name what tells them apart in --group"
-        problems.append(f"{path}, {name_lines(rows.index[again])}: {same}")
     points = {}
     for name, of_group in rows.groupby([rows[key] for key in group], sort=False):
         lines, chance = of_group.index, (1 - guessed[of_group.index]).dropna().tolist()
-        columns = {"sizes": size[lines], "errors": error[lines], "seeds": seed[lines]}
+        columns = {"sizes": size[lines], "errors": error[lines], "seeds": rows["seed"][lines]}
         points[name] = {**columns, "chance": chance[-1] if chance else None}
     within = f" within --up-to {amount(limit)}" if limit < math.inf else ""
     raise_all(cut_lines(problems, 20))
@@ -267,23 +243,43 @@ def read_points(
     return {name: of_group for name, of_group in points.items() if name not in few}
 
 
-def read_table(path: Path, used: Collection[str]) -> "pd.DataFrame":
-    """Read the cells of a file as texts, by the numbers of its lines; `used` columns must have a name of their own."""
+def read_runs(path: Path, x: Sequence[str], y: str, group: Sequence[str]) -> "pd.DataFrame":
+    """Read the cells of finished runs that have a y as texts, and their seeds, as `vitlab report` does: last rows, and
+    copies once. The index is the numbers of the file's lines. Raises UserError.
+    """
     import pandas as pd
 
-    from vitlab.studies.readers import read_columns
+    from vitlab.studies.others import choose_keys, count_runs, describe_runs, list_varied, set_roles
+    from vitlab.studies.readers import STEPS, is_unfinished, read_table, tail
 
-    found = read_columns(path, used)
-    return pd.DataFrame(found.columns, found.numbers)
-
-
-def check_columns(path: Path, table: "pd.DataFrame", asked: Mapping[str, Sequence[str]]) -> None:
+    runs = [run for run in read_table(path, [*x, *group]) if not is_unfinished(run)]
+    for run in runs:
+        run.settings |= run.values
+    columns, used = {key for run in runs for key in run.settings}, {*x, y, *group, "seed", "test_items", "chance"}
+    cells = {tuple(run.settings.get(key) for key in (*x, "seed")) for run in runs}
+    # one curve needs no group, unless sizes come twice and a column that is not known may tell them apart
+    one = "model" not in columns and (columns <= used or len(cells) == len(runs))
+    columns |= {"model"} if one else {*()}
     raise_all(
-        f"--{option} {name}: {path} has no such column; {choices_text(name, [*table])}"
-        for option, names in asked.items()
-        for name in names
-        if name not in table
+        f"--{option} {key}: {path} has no value in this column; {choices_text(key, columns)}"
+        for option, keys in (("x", x), ("y", [y]), ("group", group))
+        for key in keys
+        if key not in columns
     )
+    runs, seeds = [run for run in runs if y in run.settings], choose_keys("seed", None, runs, [])
+    for run in runs:
+        run.settings |= {"model": "all"} if one else {}
+        run.values |= {} if isinstance(run.settings[y], str) else {y: run.settings[y]}
+    set_roles(runs, {"model": [*group, *x], "size": [], "seed": seeds}, {"model": "joined", "seed": None})
+    runs, again, notes = count_runs(runs, bool(seeds))
+    ends = [key for key in list_varied(runs, {*x, *group}) if tail(key) in STEPS]
+    if again or ends:
+        same = f"of one {', '.join(group)}, {', '.join(x)} and seed differ in {', '.join(ends) or y}, or in nothing"
+        raise UserError(f"{path}: {describe_runs(again or runs, same)}; name what tells them apart by --group")
+    for note in notes:
+        print(f"vitlab: {path}: {note}", file=sys.stderr)
+    cells = [{key: str(cell) for key, cell in run.settings.items()} | {"seed": run.row["seed"]} for run in runs]
+    return pd.DataFrame(cells, [run.line for run in runs]).fillna("")
 
 
 def split_names(text: str) -> list[str]:

@@ -1,6 +1,7 @@
 """`vitlab predict`, `generate` and `export`: a finished run in use, by this program and by others."""
 
 import argparse
+import contextlib
 import json
 import re
 import shlex
@@ -442,7 +443,9 @@ def write_card(loaded: "LoadedRun", run: str, folder: Path, library: str, load: 
         **{key: text for key, text in describe_use(loaded).items() if key.startswith(("model", "target_"))},
     }
     table = "".join(f"| {key} | {escape(text, MARKDOWN)} |\n" for key, text in facts.items())
-    table = f"| | |\n|---|---|\n{table}\nTrain it again:\n\n    {describe_command(config)}\n"
+    table = f"| | |\n|---|---|\n{table}\n"
+    with contextlib.suppress(UserError):  # where a folder or an own YAML of its groups is gone
+        table += f"Train it again:\n\n    {describe_command(config)}\n"
     if (study / "study.yaml").is_file():
         table += f"\n## Its study\n{format_markdown(load_results(study))}"
     about = ModelCardData(library_name=library, tags=["vitlab", config.task.name])
@@ -454,6 +457,8 @@ def write_card(loaded: "LoadedRun", run: str, folder: Path, library: str, load: 
 def describe_command(config: TrainConfig) -> str:
     """Describe the command that trains a run again: what differs from the defaults of its groups."""
     names = {key: vars(config)[key].name for key in ("model", "data", "task", "recipe")}
+    if config.init.weights and Path(config.init.weights).resolve().name == config.model.name:
+        names["model"] = config.init.weights  # a Hugging Face folder
     places = {f"data.{key}": vars(config.data).get(key) for key in ("root", "path", "source", "target")}
     names |= {key: place for key, place in places.items() if isinstance(place, str)}
     settings, default = (

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 STATUS = """Say what of a study waits, trains, has finished and has failed.
 
-Reads a study's files alone, on any host that sees them. A run whose process has not been heard of for 50 s is
+Reads a study's files alone, on any host that sees them. A run whose process has not been heard of for 60 s is
 probably lost: start the study again, and it is taken over."""
 MOST = 20  # failed runs that are listed
 
@@ -239,11 +239,11 @@ def report(words: Sequence[str]) -> int:
     from vitlab.studies.results import load_results
 
     options = {key: vars(args)[key] for key in (*KEYS, "name", "lower_is_better", "chance", "ignore", "reader", "out")}
-    if not args.reader and len(args.studies) == 1 and (Path(args.studies[0]) / "study.yaml").exists():
+    if not args.reader and len(args.studies) == 1 and os.path.exists(Path(args.studies[0], "study.yaml")):
         given = [key.replace("_", "-") for key in options if options[key] is not None]
         raise_all(f"--{key}: is for several sources, or runs of other programs" for key in given)
         return rewrite(load_results(args.studies[0]), wandb=args.wandb, runs=args.runs, as_json=args.json)
-    out = args.out or Path("runs") / f"{Path(args.studies[0]).resolve().stem}-report"
+    out = args.out or Path("runs") / f"{Path(os.path.realpath(args.studies[0])).stem[:200]}-report"
     refuse_output(out, "report", *args.studies)
     results = load_others(args.studies, **options | {"out": out})
     command = shlex.join(["vitlab", "report", *(word for word in words if word != "--json")])

@@ -113,12 +113,14 @@ def train_again(
             def report(far: Progress) -> None:
                 shown(files.folder.name, far.step, far.steps)
 
+            last = [0]  # the steps with rows
+
             def stop() -> bool:
-                is_there = steps and max((row["step"] for row in run.files.metrics()), default=0) >= steps
-                return bool(is_there) or stopping.requested
+                return bool(steps and last[-1] >= steps) or stopping.requested
 
             try:
-                train_and_test(run, None, Hooks(report, stop, analyze=lambda _: None))
+                log = lambda row: last.append(row["step"])  # noqa: E731
+                train_and_test(run, None, Hooks(report, stop, analyze=lambda _: None, log=log))
                 return run, None if steps else run.files.result()
             except Interrupted:
                 if stopping.requested:

@@ -22,7 +22,7 @@ from vitlab.config.schema.fields import LARGEST_IMAGE, default_of
 def find_problems(config: DictConfig) -> list[str]:
     """List each problem of a configuration as one line; a key out of its range is not used to judge other keys."""
     ranges = [*check_ranges(config), *check_missing(config)]
-    keys, problems = {*map(key_of, ranges)}, []
+    keys, problems = {*map(key_of, ranges)}, [line for _, _, line in groups.find_idle(config)]
     if "budget" in config:
         ranges += check_budget(config.budget)
     for key in ("train_size", "sizes", "data.sizes", "seeds"):  # `models` may be a mapping: see vitlab.studies.grid
@@ -188,9 +188,13 @@ def read_image_size(config: DictConfig) -> tuple[int, int] | None:
     return extent(value) if all(1 <= side <= LARGEST_IMAGE for side in extent(value)) else None
 
 
+MOST_ALONG = 16  # patches along a side, with model.patch_size=auto: 37 pixels would be 37 x 37 tokens
+
+
 def choose_patch(side: int) -> int:
-    """Choose the largest patch that divides an image's side and leaves at least 4 along it: 24 -> 6, 224 -> 56."""
-    return max(patch for patch in range(1, max(1, side // 4) + 1) if side % patch == 0)
+    """Choose the largest patch that divides an image's side and leaves 4 to 16 along it: 24 -> 6; 0 for none."""
+    patch = max(patch for patch in range(1, max(1, side // 4) + 1) if side % patch == 0)
+    return patch if side <= patch * MOST_ALONG else 0
 
 
 def check_images(config: DictConfig) -> Iterator[str]:
@@ -209,7 +213,13 @@ def check_images(config: DictConfig) -> Iterator[str]:
         if not isinstance(model, DictConfig):
             continue
         yield from check_heads(model, slot)
-        if model.get("kind") == "vit" and image_size is not None:
+        if model.get("kind") == "vit" and image_size is not None and model.patch_size == "auto":
+            side = next(side for side in image_size if not choose_patch(side))
+            yield (
+                f"{slot}.patch_size=auto: no patch leaves 4 to {MOST_ALONG} along {side} pixels; give {image_key}="
+                f"{side // 4 * 4}, or {slot}.patch_size: {near_divisors(side, side // 4)}"
+            )
+        elif model.get("kind") == "vit" and image_size is not None:
             yield from check_patches(model, slot, image_size, image_key)
 
 
@@ -263,13 +273,6 @@ def check_captioner(config: DictConfig) -> Iterator[str]:
         yield f"model.encoder={config.model.encoder.name}: gives no tokens of patches; {fit}"
 
 
-SCHEDULES = {  # that use a key, and what the key is where none does
-    "final_lr": (("cosine", "linear"), 0),
-    "cooldown": (("constant",), 0),
-    "milestones": (("multistep",), []),
-}
-
-
 def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
     """Yield problems of a recipe's keys that contradict, have no effect, or do not fit its model or its batch."""
     if len(node.betas) != 2:
@@ -280,10 +283,6 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
         yield f"recipe.lora.rank={node.lora.rank}: recipe.optimizer=muon trains whole matrices; give adamw or sgd"
     if node.lora.rank and node.freeze:
         yield f"recipe.lora.rank={node.lora.rank}: recipe.freeze={node.freeze} trains the head only; give one of them"
-    if node.lora.on and not node.lora.rank:
-        yield f"recipe.lora.on=[{','.join(node.lora.on)}]: has no effect without recipe.lora.rank; give for example 8"
-    if node.freeze and node.layer_decay is not None:
-        yield f"recipe.layer_decay={node.layer_decay}: recipe.freeze={node.freeze} trains the head only; give null"
     name = node.schedule
     if name == "noam" and isinstance(model, DictConfig) and "width" not in model:
         yield (
@@ -294,10 +293,6 @@ def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
         yield "recipe.warmup=0: recipe.schedule=noam divides by it; give recipe.warmup=4000"
     if name == "multistep" and not (node.milestones and sorted(set(node.milestones)) == list(node.milestones)):
         yield f"recipe.milestones={node.milestones}: give one or more that increase, such as [0.3,0.6,0.9]"
-    for key, (users, off) in SCHEDULES.items():
-        if node[key] and name not in users:
-            only = f"only recipe.schedule={' or '.join(users)} uses it, not {name}"
-            yield f"recipe.{key}={node[key]}: {only}; give {to_text(off)}"
     if node.average is not None and node.ema is not None:
         yield f"recipe.average={node.average}: recipe.ema={node.ema} is an average too; give one of them"
     if node.average is not None and node.patience is not None:

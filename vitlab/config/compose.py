@@ -20,6 +20,7 @@ from vitlab.config.errors import UserError, collecting, key_of, raise_all, to_te
 from vitlab.config.groups import Loader, assign, explain, structured
 from vitlab.config.identity import flatten
 from vitlab.config.schema import BudgetConfig
+from vitlab.config.schema.fields import default_of
 
 T = TypeVar("T")
 SLOTS = ("model", "data", "task")
@@ -163,7 +164,8 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
             scale_model(chosen)
         if OmegaConf.select(config, f"{slot}.patch_size") == "auto" and size is not None:
             sides = [checks.choose_patch(side) for side in size]
-            OmegaConf.update(config, f"{slot}.patch_size", sides[0] if sides[0] == sides[1] else sides)
+            if all(sides):  # else `check_images` says so
+                OmegaConf.update(config, f"{slot}.patch_size", sides[0] if sides[0] == sides[1] else sides)
     # where a task reads labels they are in the column `label`, as texts are in the column `text`
     if task is not None and task.kind == "text_classification" and data is not None and data.get("label", "") is None:
         data.label = "label"
@@ -175,6 +177,9 @@ def fill_defaults(config: DictConfig, given: Set[str]) -> None:
     if "analyses" in config:
         names = config.analyses if config.analyses is not None else task.analyses if task is not None else []
         config.analyses = [name for index, name in enumerate(names) if name not in names[:index]]
+    for node, field, problem in list(groups.find_idle(config)):  # a recipe's betas with another optimizer
+        if key_of(problem) not in given:
+            node[field.name] = default_of(field)
 
 
 def scale_model(model: DictConfig) -> None:

@@ -28,7 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import schema
 from vitlab.config.errors import UserError, choices_text, raise_all, to_text
-from vitlab.config.schema.fields import KINDS, Choice, default_of
+from vitlab.config.schema.fields import KINDS, ON, Choice, default_of
 
 Loader, Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
 
@@ -194,6 +194,24 @@ def check_missing(node: DictConfig, path: str = "") -> Iterator[str]:
         yield f"{path}{key} is missing: give {path}{key}=VALUE"
 
 
+def find_idle(node: DictConfig, path: str = "") -> Iterator[tuple[DictConfig, Field, str]]:
+    """Yield (its node, field, problem) of each key that has no effect beside other keys, and not its default."""
+    schema = OmegaConf.get_type(node)
+    for field in fields(schema) if is_dataclass(schema) else ():
+        value = read_value(node, field.name)
+        if isinstance(value, DictConfig):
+            yield from find_idle(value, f"{path}{field.name}.")
+        for key, wanted in field.metadata.get("when", {}).items():
+            at, default = OmegaConf.select(node, key), default_of(field)
+            if value == default or (bool(at) if wanted is ON else at in wanted or at is None):  # None: not known yet
+                continue
+            known = " or ".join(map(to_text, wanted)) if len(wanted) < 9 else f"{min(wanted)} to {max(wanted)}"
+            only = f"only {path}{key}={known} uses it, not {to_text(at)}"
+            only = f"has no effect without {path}{key}" if wanted is ON else only
+            yield node, field, f"{path}{field.name}={to_text(value)}: {only}; give {to_text(default)}"
+            break
+
+
 GROUPS = ("model", "data", "task", "recipe", "analysis", "probe", "study", "mixer")
 
 
@@ -298,6 +316,11 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
     if group == "analysis":  # nothing else gives its options later
         shown = choice if isinstance(choice, str) else choice["name"]
         problems += [f"{key}={shown}: {name} is missing; add it to the file" for name in OmegaConf.missing_keys(node)]
+    for owner, field, line in list(find_idle(node)):
+        if declared is values or re.split(r"[.=]", line)[0] in choice:
+            problems.append(f"{key}={label}: {line}")
+        else:  # of the file that a mapping changes
+            owner[field.name] = default_of(field)
     raise_all(problems)
     return node
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from safetensors.numpy import load_file, save
 
 from vitlab.config import UserError, raise_all, resolved
 from vitlab.config.groups import affecting, select
-from vitlab.config.schema.data import DataConfig
+from vitlab.config.schema.data import DataConfig, FolderConfig
 from vitlab.config.schema.fields import CACHE
 from vitlab.data.base import BESIDE, ImageData, Show, Split, take_items
 from vitlab.files import replacing, write_json
@@ -304,7 +304,8 @@ def load_images(config: DataConfig, module: Any, progress: Show) -> ImageData:
         size = sum(map(len, data.splits.values())) * data.channels * math.prod(data.image_size)
         return {**about, "keep": config.cache != "auto" or size <= LIMIT}, arrays
 
-    key = partial(key_of, config, module)
+    # a folder's key is the listing before its pictures are decoded; others may change by downloads
+    key = (cache if isinstance(config, FolderConfig) else lambda of: of)(partial(key_of, config, module))
     about, arrays = build() if config.cache == "never" else cached(config.name, key, build, progress)
     splits = {}
     for part in {"train", "validation", "test"} & arrays.keys():

@@ -26,6 +26,7 @@ from vitlab.models.resnet import ResNet
 from vitlab.models.text import STD, TextModel
 from vitlab.models.vit import ViT
 
+BLOCK = re.compile(r"(?:encoder\.)?blocks\.(\d+)\.")
 HEADS = ("auto", "keep", "new")
 HINTS = {  # part of a tensor's name: the option that a model without this tensor lacks
     "norm_pre.": "{place}.norm_pre=true (CLIP)",
@@ -73,19 +74,26 @@ class LoadReport:
         return "\n".join(lines)
 
 
-# a ViT's or ResNet's first name and what self-supervised training writes before it
-BODY = re.compile(r"((?:(?:backbone|(?:base_)?encoder|teacher)\.)*)(?:patch_embed\.proj|layer1\.0\.conv1)\.weight")
+# a body's first weight and what other programs write before it; a captioner's `image.`, a hybrid's stem stay
+FIRST = r"patch_embed\.proj|layer1\.0\.conv1|((vit|bert)\.)?embeddings\.(patch_embeddings\.projection|word_embeddings)"
+BODY = re.compile(rf"(?!image\.|patch_embed\.)((?:\w+\.)*?)(?:{FIRST}|(transformer\.)?wte|shared)\.weight")
+MOMENTUM = ("encoder_k.", "momentum_encoder.")  # MoCo's slow copies of encoder_q. and base_encoder.
 
 
-def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
-    """Strip the prefixes of wrappers and of DINO's kin from tensor names; say in a line which tensors are left out."""
-    tensors = {
-        re.sub(r"^(?:module\.|model\.)+", "", str(name).replace("_orig_mod.", "")): value
-        for name, value in state.items()
-        if isinstance(value, Tensor)
-    }
-    bodies = {match[1] for name in tensors if (match := BODY.fullmatch(name))}
-    prefix = bodies.pop() if len(bodies) == 1 else ""
+def unwrap(state: Mapping[str, Any], origin: str = "") -> tuple[dict[str, Tensor], str]:
+    """Strip what all tensors of a body have before their names; say in a line which tensors are left out.
+
+    Raises UserError for several bodies, such as a student and a teacher.
+    """
+    tensors = {str(name).replace("_orig_mod.", ""): v for name, v in state.items() if isinstance(v, Tensor)}
+    found = dict.fromkeys(match[1] for name in tensors if (match := BODY.fullmatch(name)))
+    bodies = [body for body in found if not body.endswith(MOMENTUM)] or [*found]
+    if len(bodies) > 1 and len({re.sub(r"\d+", "", body) for body in bodies}) > 1:
+        problem = f"holds several models, {', '.join(body or 'one without a prefix' for body in bodies)}"
+        raise UserError(f"init={origin}: {problem}; save the tensors of one of them alone, by torch.save")
+    if len(bodies) != 1:  # of another model, or one with several stages
+        return {re.sub(r"^(?:module\.|model\.)+", "", name): value for name, value in tensors.items()}, ""
+    (prefix,) = bodies
     others = [name for name in tensors if not name.startswith(prefix)]
     inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     return inside, f"left out, as not below {prefix}: {cut_names(others, 2)}" if others else ""
@@ -193,7 +201,13 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
         hints = [
             hint.format(place=weights.place) for part, hint in HINTS.items() if any(part in name for name in surplus)
         ]
-        fix = f"give {' and '.join(hints)}" if hints else "give the model the options of the one that they are from"
+        depth = {
+            side: len({m[1] for n in names if (m := BLOCK.match(n))})
+            for side, names in (("source", source), ("own", current))
+        }
+        if depth["source"] and depth["source"] != depth["own"]:
+            hints.append(f"{weights.place}.depth={depth['source']}")
+        fix = f"give {' and '.join(hints)}" if hints else "choose the model that they are from, or model=timm:NAME"
         raise UserError(f"{weights.label}={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
 
 
@@ -380,11 +394,12 @@ def fit_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: G
         return {}
     tokens = {name: source[name] for name in PREFIX if name in source}
     count = sum(token.shape[1] for token in tokens.values())
-    source_grid = source_grid or infer_square(value.shape[1], count)
+    source_grid = source_grid or infer_square(value.shape[1], (count, 1, 0) if "cls_token" in tokens else (count, 0))
     source_prefix = value.shape[1] - math.prod(source_grid)
     fitted, own = {}, value[:, :source_prefix]
     if source_prefix and isinstance(model, ViT) and not model.prefix_positions:
-        places = own.split([token.shape[1] for token in tokens.values()], dim=1) if count == source_prefix else ()
+        lengths = [token.shape[1] for token in tokens.values()] if count == source_prefix else [source_prefix]
+        places = own.split(lengths, dim=1) if source_prefix in (count, 1) else ()  # 1: of the class token alone
         moved = zip(tokens.items(), places, strict=False)
         fitted = {name: token + place for (name, token), place in moved if name in current}
     if (source_prefix, tuple(source_grid)) != (prefix, patches.grid_size):
@@ -397,14 +412,14 @@ def fit_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: G
     return fitted
 
 
-def infer_square(length: int, tokens: int) -> Grid:
-    """Infer the square grid of positions, with or without the source's prefix tokens. Raises UserError."""
-    for prefix in (tokens, 0):
+def infer_square(length: int, prefixes: Sequence[int]) -> Grid:
+    """Infer the square grid of positions with one of these numbers of prefix tokens. Raises UserError."""
+    for prefix in prefixes:
         side = math.isqrt(max(length - prefix, 0))
         if side and side * side == length - prefix:
             return side, side
     raise UserError(
-        f"init: pos_embed has {length} positions for {tokens} prefix tokens and a grid that is not square; give a "
+        f"init: pos_embed has {length} positions for {prefixes[0]} prefix tokens and a grid that is not square; give a "
         "run's folder, which holds the grid's size"
     )
 

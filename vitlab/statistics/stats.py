@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 CONFIDENCE = 0.95
+MOST_DEGREES = 5  # at most so many times the degrees of the spread over seeds: two seeds may agree by chance
+OF_GAPS = 2  # the same for differences, which are judged together and so need farther tails
 DRAWS = 2400
 Costs = Sequence[tuple[float, Sequence[float]]]  # for each cell of a family: mean cost, metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
@@ -127,23 +129,14 @@ def subtract(first: Runs, second: Runs, correlation: float = 0.0, overlap: float
         by_item = first.by_item - second.by_item
         known = [runs.rest for runs in (first, second) if runs.rest is not None] or [0.0]
         rest = known[0] / counts[0] + known[-1] / counts[1]
-    return combine_parts(mean, over_seeds, degrees, by_item, rest, min(counts), floor, most=2)  # many: far tails
+    found = combine_parts(mean, over_seeds, degrees, by_item, rest, min(counts), floor)
+    return replace(found, degrees=min(found.degrees, OF_GAPS * degrees)) if degrees else found
 
 
 def combine_parts(
-    mean: float,
-    over_seeds: float,
-    degrees: float,
-    by_item: np.ndarray,
-    rest: float,
-    seeds: int,
-    floor: float,
-    most: int = 5,
+    mean: float, over_seeds: float, degrees: float, by_item: np.ndarray, rest: float, seeds: int, floor: float
 ) -> Estimate:
-    """Combine the variances of a mean over seeds, over items, and the rest in both, by Satterthwaite's rule.
-
-    The result has at most `most` times the degrees of the spread over seeds: two seeds may agree by chance.
-    """
+    """Combine the variances of a mean over seeds, over items, and the rest in both, by Satterthwaite's rule."""
     items, known = len(by_item), math.isfinite(over_seeds)
     of_seeds = over_seeds if known else 0.0
     if items == 1:
@@ -153,7 +146,7 @@ def combine_parts(
     variance = max(parts[0], parts[2]) + parts[1] - parts[2]  # the component of the seeds is not below 0
     known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
     of_all = variance**2 / (parts**2 / known_with).sum() if variance > 0 else math.inf
-    of_all = min(of_all, most * degrees) if known else of_all
+    of_all = min(of_all, MOST_DEGREES * degrees) if known else of_all
     return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor, over_seeds=of_seeds)
 
 

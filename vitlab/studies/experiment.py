@@ -91,13 +91,13 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
     print(*refused.values(), sep="\n", end="\n" * bool(refused), file=sys.stderr)
     names = [name for name in asked if name not in refused]
     probed = [name for name in (*run.config.probes, *run.config.eval_on) if name in lacking]
-    total, done = 2 * len(names) + bool(probed), itertools.count(1)
+    total, count = 2 * len(names) + bool(probed), itertools.count(1)
 
     def advance() -> None:
         if not training:
             hooks.check_claim()
             if hooks.progress:
-                hooks.progress(Progress(next(done), total))
+                hooks.progress(Progress(next(count), total))
             if hooks.stop and hooks.stop():
                 raise Interrupted
 
@@ -183,7 +183,7 @@ def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, An
         print(run.init, file=sys.stderr)
     if run.plan.head:
         print(ON_FEATURES, file=sys.stderr)
-    hooks = replace(hooks, log=observer.on_start(run) if observer else None)
+    hooks = replace(hooks, log=observer.on_start(run)) if observer else hooks
     try:
         try:
             result = measure(run, hooks)

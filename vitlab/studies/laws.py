@@ -9,23 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from vitlab.formatting import DASH, amount, finite, plural, round_numbers, significant
-from vitlab.statistics.crossover import (
-    Crossover,
-    crossover,
-    data_multiplier,
-    describe_crossover,
-    describe_multiplier,
-)
-from vitlab.statistics.fit import (
-    DRAWS,
-    FEWEST,
-    FEWEST_AVERAGED,
-    LARGEST_MISS,
-    MEAN,
-    Fit,
-    ends,
-    fit_points,
-)
+from vitlab.statistics.crossover import Crossover, crossover, data_multiplier, describe_crossover, describe_multiplier
+from vitlab.statistics.fit import DRAWS, FEWEST, FEWEST_AVERAGED, LARGEST_MISS, MEAN, Fit, ends, fit_points
 from vitlab.tasks.metrics import Metric
 
 MOST_PAIRS = 10  # pairs that sentences name

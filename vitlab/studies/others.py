@@ -1,6 +1,7 @@
 """Judge runs of other programs as a study: find columns by exact names or the user's keys, guess nothing."""
 
 import math
+import os
 import shlex
 import time
 from collections import Counter
@@ -17,7 +18,9 @@ from vitlab.studies.readers import (
     RISING,
     SHARES,
     SPLITS,
+    STEPS,
     Logged,
+    as_plain,
     describe_metric,
     parse,
     pick,
@@ -81,52 +84,56 @@ def load_others(
     set_roles(runs, keys, asked)
     if "source" not in (*keys["model"], *ignored):
         several = Counter(of_model for of_model, _ in {(run.row["model"], run.source) for run in runs})
-        for run in runs:
+        for run in runs if len({run.source for run in runs}) < len(runs) else ():  # else a source is a run
             run.row["model"] += f" source={run.source}" if several[run.row["model"]] > 1 else ""
     known = {*ignored, *(key for of in keys.values() for key in of)}
     told = list(dict.fromkeys(key for run in runs for key in run.settings if tail(key) in NAMES["data"]))
     for run in runs:
         run.row |= {"run": run.run, "data": pick(run.settings, told)[1] or run.source}
+        run.row |= {} if chance is None else {"chance": chance}
+        run.row |= {"source": run.source, "family": None} if len(sources) > 1 else {}
     for of in ([key] for key in told if key not in known):
         found = dict.fromkeys(str(value) for run in runs if (value := pick(run.settings, of)[1]) is not None)
         if len(found) > 1:
             text = f"{of[0]}: runs on {cut_names([*found], 4)} are not compared; report each alone, or ignore {of[0]}"
             ask(text, ignore=",".join([*ignored, *of]))
-    if varied := list_varied(runs, known):
+    varied = list_varied(runs, known)
+    runs, again, found = count_runs(runs, bool(keys["seed"]), seed == NOTHING, "size" in lacking)
+    notes += found
+    if varied := varied if any(tail(key) not in STEPS for key in varied) else list_varied(runs, known):
         text = f"runs of one model and size differ in {cut_names(varied, 8)}; make these models of their own"
-        ask(f"{text}, or give one as --seed, or average by --ignore", model=",".join([*keys["model"], *varied]))
-    again, copies = count_runs(runs, bool(keys["seed"]), seed == NOTHING, "size" in lacking)
+        of_role = {"ignore": ignored} if all(tail(key) in STEPS for key in varied) else {"model": keys["model"]}
+        words = {role: ",".join([*of, *varied]) for role, of in of_role.items()}
+        ask(f"{text}, or give one as --seed, or average by --ignore", **words)
     if again:
         text = describe_runs(again, "with the model, size and seed, or all values, of another")
         ask(f"{text}; tell them apart by KEY, or none counts them", **dict.fromkeys(["seed", *lacking], "KEY"))
-    if copies:
-        notes.append(describe_runs(copies, "left out as copies"))
-        runs = [run for run in runs if run not in copies]
-    for run in runs:
-        run.row |= {} if chance is None else {"chance": chance}
-        run.row |= {"source": run.source, "family": None} if len(sources) > 1 else {}
+    if ends := [key for key in list_varied(runs, known, "train_size") if tail(key) in STEPS]:
+        notes.append(f"models of one size end at different {', '.join(ends)}")
     counts = f"{plural(len(runs), 'run')} of {plural(len(sources), 'source')}"
     read_as = {role: " or ".join(keys[role]) or NOTHING for role in ROLES} | {"metric": said, "runs": counts}
-    config = {"name": Path(sources[0]).resolve().stem, "read_as": read_as, "notes": notes}
+    config = {"name": str(as_plain(Path(os.path.realpath(sources[0])).stem)), "read_as": read_as, "notes": notes}
     config["margin"] = min(run.row.pop("margin", MARGIN) for run in runs)
-    rows, files = [run.row for run in runs], {run.run: wrap(run, ours) for run in runs}
-    found = Results(rows, config, StudyFiles(out), files, outcomes=None if ours else {})
+    files = {run.run: RunResults(RunFiles(run.path)) for run in runs}
+    for run in () if ours else runs:
+        written = datetime.fromtimestamp(run.path.stat().st_mtime if run.path.exists() else time.time()).isoformat()
+        files[run.run].result = {"settings": run.settings, "finished_at": written}
+    found = Results([run.row for run in runs], config, StudyFiles(out), files, outcomes=None if ours else {})
     found.status = StudyStatus([])
     return found
 
 
 def choose_keys(role: str, asked: str | None, runs: Sequence[Logged], problems: list[str]) -> list[str]:
     """List the columns to read a role from: the user's columns, or the first with a known name that a run has."""
-    known = list(
-        dict.fromkeys(key for run in runs for key in (*run.settings, *(run.values if role == "metric" else ())))
-    )
+    known = [*dict.fromkeys(key for run in runs for key in run.settings | (run.values if role == "metric" else {}))]
     if asked:
         wanted = [key.strip() for key in asked.split(",") if key.strip() != NOTHING]
         problems += [f"--{role} {key}: no run has it; {choices_text(key, known)}" for key in wanted if key not in known]
         return wanted
     if role == "metric":
         return find_measures(runs)
-    named = sorted((key for key in known if tail(key) in NAMES[role]), key=lambda key: NAMES[role].index(tail(key)))
+    named = [key for key in known if tail(key) in NAMES[role]]
+    named.sort(key=lambda key: (NAMES[role].index(tail(key)), key.count(".") + key.count("/"), key.endswith("_")))
     firsts = dict.fromkeys(pick(run.settings, [f"name.{role}", *named])[0] for run in runs)
     return list(filter(None, firsts))
 
@@ -201,6 +208,7 @@ def measure(
     for run in runs:
         value = run.row.pop("value")
         value = math.nan if value is None else value / 100 if run.source in percent else value
+        run.values[keys[0]] = value  # also of a name that no reader knows
         run.row |= {column: value, "metric": column, "metric_name": keys[0]}
         run.row |= {"error": 1 - value} if column == "accuracy" else {}
     scale = f", in percent in {cut_names(percent, 3)}" if percent else ""
@@ -214,7 +222,7 @@ def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: 
         for role in ROLES:
             first, value = pick(run.settings, keys[role])
             if role == "size" and keys[role]:
-                value = number if (number := finite(parse(value))) and number > 0 else None
+                value = number if (number := finite(parse(value))) and 0 < number < 2**53 else None
             run.row[role] = value
             more = [key for key in keys[role] if key != first and run.settings.get(key) not in (None, "")]
             if more and asked[role] and role != "size":
@@ -231,22 +239,27 @@ def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: 
     for run in runs:
         size, model, seed = run.row.pop("size") or 1, str(run.row["model"] or "all"), run.row["seed"]
         run.row |= {"model": model, "train_size": parse(round(size * (100 if shares else 1), 6))}
-        seed = seed if all(isinstance(one, int) for one in seeds) else places[seed]
+        seed = seed if all(isinstance(one, int) and abs(one) < 2**53 for one in seeds) else places[seed]
         run.row = {"unit": unit, **run.row, "seed": seed}
 
 
-def list_varied(runs: Sequence[Logged], known: Collection[str]) -> list[str]:
-    """List the settings, beside the known ones, that runs of one model and size do not share."""
-    names = dict.fromkeys(key for run in runs for key in run.settings if key not in known)
+def list_varied(runs: Sequence[Logged], known: Collection[str], *of_cell: str) -> list[str]:
+    """List the settings, beside the known ones, that runs of one cell do not share: of one model and size, or so."""
+    names = dict.fromkeys(key for run in runs for key in run.settings if key not in known and tail(key) not in FREE)
     found = []
-    for key in (key for key in names if tail(key) not in FREE):
-        pairs = {(run.row["model"], run.row["train_size"], str(parse(run.settings.get(key, NOTHING)))) for run in runs}
-        found += [key] if len(pairs) > len({pair[:2] for pair in pairs}) else []
+    for key in names:
+        cells = [tuple(run.row[of] for of in of_cell or ("model", "train_size")) for run in runs]
+        pairs = {*zip(cells, (str(parse(run.settings.get(key, NOTHING))) for run in runs), strict=True)}
+        found += [key] if len(pairs) > len({*cells}) else []
     return found
 
 
-def count_runs(runs: Sequence[Logged], seeds: bool, counted: bool, sizeless: bool) -> tuple[list[Logged], list[Logged]]:
-    """Number the runs of a model and size if no seed is known; return the runs to tell apart, and the copies."""
+def count_runs(
+    runs: Sequence[Logged], seeds: bool, counted: bool = False, sizeless: bool = False
+) -> tuple[list[Logged], list[Logged], list[str]]:
+    """Number the runs of a model and size if no seed is known; return the runs without copies, those to tell apart, and
+    a remark on copies.
+    """
     kept: dict[tuple[Any, ...], list[Logged]] = {}
     again, copies = [], []
     for run in runs:
@@ -258,21 +271,16 @@ def count_runs(runs: Sequence[Logged], seeds: bool, counted: bool, sizeless: boo
             again.append(run)
         else:
             of_cell.append(run)
-            run.row["seed"] = run.row["seed"] if seeds else len(of_cell) - 1
-    return again, copies
+    for number, run in enumerate(run for of_cell in kept.values() for run in of_cell if not seeds and of_cell[1:]):
+        run.row["seed"] = number  # of no other run: the order of a file pairs nothing
+    return (
+        [run for run in runs if run not in copies],
+        again,
+        [describe_runs(copies, "left out as copies")] * bool(copies),
+    )
 
 
 def agree(one: Logged, other: Logged) -> bool:
     """Tell whether two runs have the same values, up to float32's rounding, of all that both logged."""
     pairs = [(one.values[key], other.values[key]) for key in one.values.keys() & other.values.keys()]
     return bool(pairs) and all(math.isclose(a, b, rel_tol=1e-6) or (a != a and b != b) for a, b in pairs)
-
-
-def wrap(run: Logged, ours: bool) -> RunResults:
-    """Wrap a run for the report's pages; a run of another program gets its settings and its file's time, or now."""
-    found = RunResults(RunFiles(run.path))
-    if ours:
-        return found
-    written = datetime.fromtimestamp(run.path.stat().st_mtime if run.path.exists() else time.time()).isoformat()
-    found.result = {"settings": run.settings, "finished_at": written}
-    return found

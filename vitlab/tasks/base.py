@@ -1,6 +1,6 @@
 """The interface of tasks to the training loop, their shared parts, and a model's metrics on a split of its data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -77,6 +77,12 @@ class Task(Protocol):
 
     def measure(self, model: nn.Module, batch: Any, detailed: bool = False) -> Measured:
         """Compute the metrics' inputs from a prepared held-out batch, keyed by metric; "" stands for all others."""
+
+
+def find_batch_length(count: Callable[[np.ndarray], np.ndarray], items: int, batch_size: int) -> int:
+    """Find the mean length of 16 random batches, padded to their longest item; `count` gives the tokens of items."""
+    draw, size = np.random.default_rng(0), min(items, batch_size)
+    return round(np.mean([count(draw.choice(items, size, replace=False)).max() for _ in range(16)]))
 
 
 def make_metrics(

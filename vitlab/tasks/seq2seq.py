@@ -5,6 +5,7 @@ Shapes: B batch, S tokens of a source, N of a target, V vocabulary; C channels, 
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
 from vitlab.models.decoding import write
-from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, sum_cross_entropy
+from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, find_batch_length, sum_cross_entropy
 from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.language import SEED
 from vitlab.tasks.measures import (
@@ -72,7 +73,7 @@ class SequenceToSequence(Task):
             )
         raise_all(list_long_texts(data, config.long))
         self.set_options(config, recipe, data)
-        self.decoder_only = config.one_sequence
+        self.decoder_only = bool(config.one_sequence)
         if self.decoder_only:
             self.shape = {**data.shape, "length": data.length + data.target_length, "head": "next_token"}
         if config.kind == "summarization":
@@ -90,7 +91,7 @@ class SequenceToSequence(Task):
         self.outputs = data.tokenizer.size
         self.strata = data.classes  # of a mixture: the names of its parts
         self.search = {key: vars(config)[key] for key in ("beams", "length_penalty") if key in vars(config)}
-        self.label_smoothing = recipe.label_smoothing
+        self.label_smoothing, self.batch_size = recipe.label_smoothing, recipe.batch_size
         self.eval_batch_size = max(recipe.batch_size, 64)
         self.shape = {**data.shape, "target_length": data.target_length, "head": "seq2seq"}
         # these compare generated texts with the wanted ones
@@ -111,9 +112,17 @@ class SequenceToSequence(Task):
         made = TokenInputs.of(batch.inputs, batch.mask, None, self.tokenizer.special)
         return made._replace(given=batch.given, following=batch.following)
 
+    @cached_property
+    def lengths(self) -> tuple[int, int]:
+        """The tokens of `inputs` and `given` of a training batch, in the mean: padding is trimmed."""
+        size, first = (len(self.train), self.batch_size), self.shape["length"] - self.target_length * self.decoder_only
+        parts = slice(first), slice(first + 1, None), slice(None)
+        used = [lambda rows, part=part: (self.train.read(rows)[:, part] != IGNORE_INDEX).sum(1) for part in parts]
+        source, target, both = (find_batch_length(count, *size) for count in used)
+        return source, both - 2 if self.decoder_only else target
+
     def example(self) -> SourceTargetBatch:
-        lengths = self.shape["length"], self.shape.get("target_length", self.shape["length"])
-        source, target = (torch.zeros(1, length, dtype=torch.int64, device="meta") for length in lengths)
+        source, target = (torch.zeros(1, length, dtype=torch.int64, device="meta") for length in self.lengths)
         return SourceTargetBatch(source, None, target, target)
 
     def logits(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
@@ -254,6 +263,7 @@ class SpanCorruption(SequenceToSequence):
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         self.share, self.mean_span = config.share, config.mean_span
         self.plan = plan_lengths(data.length, config.share, config.mean_span)
+        self.lengths = self.plan.source, self.plan.target
         tokenizer = data.tokenizer.with_sentinels(max(SENTINELS, self.plan.spans + 1))
         # a summary that the run is fine-tuned for may be longer than the spans
         length = max(self.plan.target, data_config.target_length or 0)
@@ -318,7 +328,9 @@ class Captioning(SequenceToSequence):
     def example(self) -> SourceTargetBatch:
         height, width = self.shape["image_size"]
         images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
-        tokens = torch.zeros(1, self.shape["target_length"], dtype=torch.int64, device="meta")
+        count = lambda rows: (self.train.targets[rows, 0] != IGNORE_INDEX).sum(axis=1) - 1  # noqa: E731
+        length = find_batch_length(count, len(self.train), self.batch_size)
+        tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")
         return SourceTargetBatch(images, None, tokens, tokens, captions=tokens[:, None])
 
     def wanted(self, batch: SourceTargetBatch) -> list[str] | list[tuple[str, ...]]:

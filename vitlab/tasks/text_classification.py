@@ -7,6 +7,7 @@ Shapes: B batch, S sequences of an item (absent if it is one), N tokens, D width
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
 from vitlab.data.text import NO_TAG
-from vitlab.tasks.base import Measured, TargetTask, TokenInputs
+from vitlab.tasks.base import Measured, TargetTask, TokenInputs, find_batch_length
 from vitlab.tasks.metrics import ANSWERS, CHOICES, NUMBERS, TAGS, TEXTS
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ class TextClassification(TargetTask):
     def inputs(self, batch: Batch) -> TokenInputs:
         return TokenInputs.of(*batch.flatten(), self.tokenizer.special)
 
+    @cached_property
+    def length(self) -> int:
+        """The tokens of a training batch, in the mean, where padding is trimmed."""
+        count = lambda rows: (self.train.read(rows)[..., 0, :] != IGNORE_INDEX).sum(axis=-1)  # noqa: E731
+        return find_batch_length(count, len(self.train), self.eval_batch_size)
+
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
         tokens = torch.zeros(1, *several, self.shape["length"], dtype=torch.int64, device="meta")
@@ -88,7 +95,7 @@ class TextClassification(TargetTask):
         """Return the targets' loss and, scaled by `auxiliary_lm`, the next tokens' (Radford et al., 2018, eq. 5)."""
         if not self.auxiliary_lm:
             return super().loss(model, batch)
-        tokens, mask, segments = trim_padding(model, *batch.flatten())
+        tokens, mask, segments = trim_padding(model, *batch.flatten(), self.length)
         hidden = model.hidden(tokens, mask, segments)
         logits = self.combine_sequences(model.logits(model.read(hidden, mask)), batch)
         lm = self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)
@@ -109,7 +116,7 @@ class TextClassification(TargetTask):
 
     def answer(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the logits of a prepared batch; return its targets too."""
-        return self.combine_sequences(model(*trim_padding(model, *batch.flatten())).float(), batch)
+        return self.combine_sequences(model(*trim_padding(model, *batch.flatten(), self.length)).float(), batch)
 
 
 LONGEST_ANSWER = 30  # tokens
@@ -196,13 +203,16 @@ def read_planes(planes: Tensor, pad: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def trim_padding(
-    model: nn.Module, tokens: Tensor, mask: Tensor | None, segments: Tensor
+    model: nn.Module, tokens: Tensor, mask: Tensor | None, segments: Tensor, length: int | None = None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Trim sequences (M, N) of the padding that all of them share, for a body that ignores padding."""
-    if mask is None or not model.text.supports_padding_mask:
+    """Trim sequences (M, N) of the padding that all of them share, those without a mask to a length.
+
+    A body that does not ignore padding gets whole sequences.
+    """
+    if not model.text.supports_padding_mask:
         return tokens, mask, segments
-    longest = int(mask.any(dim=0).sum())
-    return tokens[:, :longest], mask[:, :longest], segments[:, :longest]
+    longest = length if mask is None else int(mask.any(dim=0).sum())
+    return tokens[:, :longest], None if mask is None else mask[:, :longest], segments[:, :longest]
 
 
 def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tensor | None) -> Tensor:

@@ -19,6 +19,7 @@ from vitlab.config import UserError
 from vitlab.config.identity import count_parts
 from vitlab.config.schema import TrainConfig, TrainerConfig
 from vitlab.data.loader import Part
+from vitlab.formatting import plural
 from vitlab.hardware import Launched, count_cores
 from vitlab.models.counting import list_blocks
 from vitlab.training.launch import stop_with_parent
@@ -105,7 +106,7 @@ def refuse_devices(trainer: TrainerConfig, accelerator: str) -> None:
     """Raise UserError for more devices than this machine has."""
     there = torch.cuda.device_count() if accelerator == "gpu" else count_cores()
     if trainer.devices > max(1, there):
-        has = f"{there} GPU{'s' * (there != 1)}" if accelerator == "gpu" else f"{there} cores, and torch uses no GPU"
+        has = f"{plural(there, 'GPU')}" if accelerator == "gpu" else f"{plural(there, 'core')}, and torch uses no GPU"
         raise UserError(f"trainer.devices={trainer.devices}: this machine has {has}; give at most {there}")
 
 

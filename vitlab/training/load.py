@@ -21,7 +21,7 @@ from vitlab.config import TrainConfig, UserError, change, compose, first_line
 from vitlab.config.schema.models import is_folder
 from vitlab.data.opening import open_data
 from vitlab.data.text.tokenization import from_file
-from vitlab.files import check_regular
+from vitlab.files import check_regular, read_json
 from vitlab.formatting import cut_names
 from vitlab.models import counting
 from vitlab.models.encoder import TransformerEncoder
@@ -157,7 +157,9 @@ def read_weights(source: str) -> Weights:
         raise UserError(problems)
     path = Path(source)
     if path.is_dir() and not RunFiles(source).checkpoint_path.is_file():
-        return read_huggingface(source)[1]
+        if "architecture" not in read_json(path / "config.json"):
+            return read_huggingface(source)[1]
+        path /= "model.safetensors"  # of timm
     if path.is_dir():
         config = compose(TrainConfig, base={**RunFiles(source).config(), "analyses": []})  # their files may be gone
         state = read_checkpoint(RunFiles(source).weights_path)
@@ -174,7 +176,8 @@ def read_weights(source: str) -> Weights:
         raise UserError(
             f"init={path}: not a file of weights that can be read without unpickling; save it as .safetensors"
         ) from error
-    state, left_out = unwrap(content)
+    state, left_out = unwrap(content, str(path))
+    state = {name.replace("register_tokens", "reg_token"): value for name, value in state.items()}  # DINOv2's own
     if not state:
         raise UserError(
             f"init={path}: contains no weights but {cut_names([*map(str, content)], 6) or 'nothing'}; save the weights "

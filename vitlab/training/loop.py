@@ -158,13 +158,16 @@ class Loop(L.Callback):
         if self.run.trunks is not None and step == self.run.branch:
             self.save(trainer, self.run.files.trunk_path)
         # never save between a step and its evaluation: the resumed run would skip it
-        if step % trainer.val_check_batch or module.evaluated_step == step:
-            due = time.perf_counter() - self.saved_at >= self.settings.checkpoint_every
-            stopping, due = self.run.ranks.agree(self.hooks.stop is not None and self.hooks.stop(), due)
-            if stopping or due:
-                self.save(trainer)
-            if stopping:
-                raise Interrupted
+        if step % trainer.val_check_batch:
+            self.save_or_stop(trainer)
+
+    def save_or_stop(self, trainer: L.Trainer) -> None:
+        due = time.perf_counter() - self.saved_at >= self.settings.checkpoint_every
+        stopping, due = self.run.ranks.agree(self.hooks.stop is not None and self.hooks.stop(), due)
+        if stopping or due:
+            self.save(trainer)
+        if stopping:
+            raise Interrupted
 
     @torch.no_grad()
     def add_to_average(self, step: int, module: L.LightningModule) -> None:
@@ -194,6 +197,8 @@ class Loop(L.Callback):
                     self.weights = {key: value.detach().cpu().clone() for key, value in state.items()}
             if self.stopped:
                 trainer.should_stop = True
+            elif step < self.run.steps:  # else the end of training saves
+                self.save_or_stop(trainer)
         self.mark = time.perf_counter()
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:

@@ -207,7 +207,7 @@ def to_steps(value: float, steps: int) -> int:
 
 def find_fork(recipe: RecipeConfig | SimpleNamespace, steps: int) -> int:
     """Find the first step of the cooldown, 0 without one: runs of all budgets have the same steps before it."""
-    return min(steps - round(recipe.cooldown * steps), steps - 1) if recipe.cooldown else 0
+    return min(max(1, steps - round(recipe.cooldown * steps)), steps - 1) if recipe.cooldown else 0
 
 
 def find_branch(recipe: RecipeConfig, steps: int) -> int:

@@ -39,7 +39,7 @@ from vitlab.formatting import round_numbers
 from vitlab.hardware import count_cores, keep_freed_memory
 from vitlab.models import counting
 from vitlab.models.base import before_head, read_by_head
-from vitlab.models.layers import merge_low_rank
+from vitlab.models.layers import LowRank, merge_low_rank
 from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task, evaluate
 from vitlab.tasks.images import HeadTask, ImageTask
@@ -108,6 +108,17 @@ def leaves_unused(config: ModelConfig, task: Task) -> bool:
     return any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
 
 
+def refuse_idle_products(model: nn.Module) -> None:
+    """Raise UserError for low-rank products without a gradient: the model reads their layers' weights directly."""
+    products = [(name.split(".")[-2], each) for name, each in model.named_modules() if isinstance(each, LowRank)]
+    if idle := {layer for layer, product in products if product.up.weight.grad is None}:
+        rest = ",".join(sorted({layer for layer, _ in products} - idle))
+        fix = f"recipe.lora.on=[{rest}]" if rest else "recipe.lora.rank=null"
+        raise UserError(
+            f"recipe.lora: has no effect on {', '.join(sorted(idle))} of {type(model).__name__}; give {fix}"
+        )
+
+
 def find_head(model: nn.Module, task: Task) -> str:
     """Find the only trained module, the model's last, for recipe.freeze=features. Raises UserError without one."""
     heads = {name.rpartition(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -160,6 +171,7 @@ def plan_run(config: TrainConfig, data: Any, machine: Machine = HERE) -> RunPlan
     family, params = models.family(config.model, model), counting.parameters(model)
     example = task.example()
     by_part, flops = counting.flops(model, task.shape, lambda model: task.loss(model, example))
+    refuse_idle_products(model)
     if config.recipe.freeze != "features":
         return RunPlan(config, data, task, chosen, family, params, flops)
     if config.budget.flops is not None:
@@ -186,8 +198,7 @@ def start_run(plan: RunPlan, folder: str | Path, ranks: Ranks = ALONE, trunks: S
     """
     torch.set_num_threads(plan.settings.threads)
     keep_freed_memory()
-    if plan.settings.accelerator == "gpu":
-        torch.set_float32_matmul_precision("high")
+    evaluation_context(plan.settings.precision, plan.settings.accelerator)  # sets TF32
     L.seed_everything(plan.config.seed, verbose=False)
     return Run(plan, RunFiles(folder), ranks, trunks)
 

@@ -96,10 +96,12 @@ def choose_accelerator(accelerator: str) -> str:
 def evaluation_context(precision: str, accelerator: str = "auto") -> tuple[torch.device, AbstractContextManager]:
     """Return the device and the autocast context that reproduce a trained model's numbers in result.json.
 
-    `precision` is the result's, `accelerator` is trainer.accelerator. A CPU evaluates a 16-mixed model in float32.
-    Raises UserError for `gpu` without one.
+    `precision` is the result's, `accelerator` is trainer.accelerator. A CPU evaluates a 16-mixed model in float32; a
+    GPU multiplies float32 in TF32, from here on in this process. Raises UserError for `gpu` without one.
     """
     device = torch.device("cuda" if choose_accelerator(accelerator) == "gpu" else "cpu")
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
     dtype = AUTOCAST_DTYPES.get(precision)
     if device.type == "cpu" and dtype == torch.float16:
         dtype = None

@@ -102,7 +102,7 @@ def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
         ("model,train_size,error\na,1,.5\na,2,.2\n", [], ["a: 2 different sizes; a law needs 3"]),
         ("model,train_size,error\na,1,\n", [], ["no value in this column"]),
         ("model,train_size,error,error\na,1,.5,.4\na,2,.2,.3\na,3,.1,.1\n", [], ["two columns are named 'error'"]),
-        ("model;train_size;error\na;1;0,5\na;2;0,2\na;3;0,1\n", [], ["separated by ';'"]),
+        ("model;train_size;error\na;1;0,5\na;2;0,2\na;3;0,1\n", [], ["error=0,5: write 0.5"]),
         ("model,train_size,error,chance\na,1,.5,1.5\na,2,.2,.1\na,3,.1,.1\n", [], ["1 line (2)", "chance=1.5"]),
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\n", ["--up-to", "2"], ["a: 2 different sizes within --up"]),
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\na,4k,.1\n", [], ["1 line (5)", "train_size='4k' is not a"]),
@@ -179,11 +179,22 @@ def test_a_group_with_too_few_sizes_is_left_out(tmp_path, capsys):
     assert "b: 2 different sizes; a law needs 3 or more" in err
 
 
+def test_copies_steps_and_failed_runs_are_no_further_seeds(tmp_path, capsys):
+    rows = [("ok", "a", size, seed, 3, 0.9 * size**-0.3 + seed / 100) for size in (1, 2, 4, 8) for seed in (0, 1)]
+    more = [(*row[:4], 1, 0.95) for row in rows] + rows + [*rows, ("crash", "a", 1, 7, 3, 0.1)]
+    for name, of in (("once", rows), ("more", more)):
+        lines = [",".join(map(str, row)) for row in [("status", "model", "train_size", "seed", "Epoch", "error"), *of]]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    assert main(["fit", str(tmp_path / "more.csv")]) == 2
+    (tmp_path / "more.csv").write_text("\n".join(lines[: 2 * len(rows) + 1] + lines[-1:]))
+    assert run_json(capsys, tmp_path / "more.csv") == run_json(capsys, tmp_path / "once.csv")
+
+
 def test_two_sizes_have_the_law_of_hoffmann(tmp_path, capsys):
     rng, lines = np.random.default_rng(0), ["model,N,D,loss"]
     for n, d in itertools.product(2e7 * 2.0 ** np.arange(5), 4e8 * 2.0 ** np.arange(5)):
         loss = 1.8 + 480 / n**0.35 + 2000 / d**0.37
-        lines += [f"gpt,{n},{d},{loss * np.exp(0.002 * rng.standard_normal())}", f"flat,{n},{2 * n},3"]
+        lines += [f"gpt,{n},{d},{loss * np.exp(0.002 * rng.standard_normal())}", f"flat,{n},{2 * n},{3 + d / 1e12}"]
     path = tmp_path / "runs.csv"
     path.write_text("\n".join(lines))
     words = (path, "--x", "N,D", "--y", "loss", "--out", tmp_path / "out")

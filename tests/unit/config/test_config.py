@@ -124,6 +124,8 @@ def test_auto_patches_follow_the_image():
         assert config.model.patch_size == patch, size
     assert compose(DescribeConfig, ["image_size=40", "model=vit_nano"]).model.patch_size == 10
     assert train("data.image_size=[24,35]", "model.patch_size=[6,7]").model.patch_size == [6, 7]
+    with pytest.raises(UserError, match=r"along 37 pixels; give data.image_size=36, or model.patch"):
+        train("model.patch_size=auto", "data.image_size=[24,37]")
 
 
 def test_words_that_yaml_takes_for_booleans_and_nulls_stay_words_where_words_belong():

@@ -7,6 +7,7 @@ from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from vitlab.config.errors import UserError
+from vitlab.config.schema.models import read_folder
 from vitlab.models import build_model
 from vitlab.models.export import export_weights
 from vitlab.models.weights import Weights, describe_weights, load_into
@@ -105,6 +106,7 @@ def test_clip_and_siglip_weights_give_timms_logits(name, changes):
         ("siglip_224", {"pool": "mean"}, "the model has no attn_pool.latent", "; give model=timm:NAME"),
         ("clip_quickgelu_224", {"norm_pre": True}, "mlp=quick_gelu norm_eps=1e-05, this one mlp=gelu norm_eps=1e-06",
          "; give model.mlp=quick_gelu model.norm_eps=1e-05"),
+        ("224", {"depth": 3}, "the weights have no encoder.blocks.2.norm1.weight", "; give model.depth=2"),
         ("224", {"layer_scale": 0.1}, "the weights have no encoder.blocks.0.ls1.gamma, ", ""),
         ("deit3", {"prefix_positions": False}, "the model has no ", "; give model.layer_scale=1e-5"),
     ],
@@ -186,6 +188,26 @@ def test_prefix_tokens_that_come_or_go_keep_the_others_places():
     report = load_weights(more, state)
     assert torch.equal(more.pos_embed, torch.cat([state["pos_embed"][:, :1], own, state["pos_embed"][:, 1:]], dim=1))
     assert {"dist_token", "head_dist.weight"} <= {*report.missing, *report.new}
+
+
+def test_the_published_dinov2_with_registers_and_timms_folder_are_timms_model(tmp_path):
+    sizes = {"embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 20 / 24, "patch_size": 4, "img_size": 16}
+    theirs = timm.create_model("vit_tiny_patch16_224", **sizes, num_classes=7, reg_tokens=4, no_embed_class=True).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    state, place = theirs.state_dict(), torch.randn(1, 1, 24)
+    published = {name.replace("reg_token", "register_tokens"): value for name, value in state.items()}
+    published["cls_token"] = state["cls_token"] - place
+    published["pos_embed"] = torch.cat([place, state["pos_embed"]], 1)
+    torch.save(published, tmp_path / "reg4.pth")
+    timm.models.save_for_hf(theirs, tmp_path / "hub", safe_serialization=True)
+    images = torch.randn(2, 3, 16, 16)
+    for name in ("reg4.pth", "hub"):
+        mine = vit(image_size=(16, 16), registers=4, prefix_positions=False, seed=3)
+        load_weights(mine, tmp_path / name)
+        torch.testing.assert_close(mine(images), theirs(images), rtol=1e-4, atol=1e-4)
+    with pytest.raises(UserError, match=r"is a folder of timm; give model=timm:vit_tiny_patch16_224 init\.weights="):
+        read_folder(tmp_path / "hub")
 
 
 def test_the_first_convolution_takes_other_channels():

@@ -4,6 +4,7 @@ import json
 import math
 import shlex
 import zipfile
+from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,9 @@ import wandb
 
 from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
-from vitlab.config import UserError
+from vitlab.config import TrainConfig, UserError
 from vitlab.studies.others import load_others
-from vitlab.studies.readers import read_source
+from vitlab.studies.readers import from_wandb, is_unfinished, read_source
 from vitlab.studies.results import load_results
 
 PROGRAMS = ["timm", "transformers", "lightning", "tensorboard", "mlflow", "mlruns", "wandb", "trackio", "sklearn"]
@@ -98,6 +99,13 @@ MIXES = {  # the change, options, the cells or the words of the refusal, words o
     "percents": (put("val_acc", lambda row: 100 * row["val_acc"]), {}, WHOLE, ""),
     "percents and shares": (put("val_acc", lambda row: 100 * row["val_acc"], slice(3)), {}, "up to 1 and above", ""),
     "steps in place of epochs": (repeat_steps, {}, WHOLE, ""),
+    "a run ends early": (lambda rows: without([2], None)(repeat_steps(rows)), {}, "differ in step; ", ""),
+    "steps by model": (put("step", lambda row: len(row["model"])), {}, WHOLE, "end at different step"),
+    "times of rows": (lambda rows: put("time", lambda row: f"at {row['step']}")(repeat_steps(rows)), {}, WHOLE, ""),
+    "a spread": (put("val_acc__MIN", lambda row: row["val_acc"] / 2), {}, WHOLE, ""),
+    "a type of model": (rename("model", "model.type"), {}, WHOLE, ""),
+    "a model without a value": (put("model_name", "None"), {}, WHOLE, ""),
+    "states in words": (put("State", "crash: no memory", slice(1)), {}, LESS, "1 run not finished"),
     "an epoch of each run": (lambda rows: put("epoch", 50)(without(None, "seed")(rows)), {}, WHOLE, ""),
     "two rates at each step": (repeat_steps_of_two, {}, "differ in lr, step; ", ""),
     "a missing seed": (without([0, 1], "seed"), {}, "2 runs without a seed: runs:2, runs:3", ""),
@@ -136,7 +144,7 @@ def test_planted_mixes_are_grouped_or_refused(tmp_path, change, options, expecte
 
 
 TABLES = {  # of which file, the runs or the words of the refusal
-    "a.csv": ('seed,val_loss\n0,"1,650"\n1,"1,432"\n', "val_loss=1,650 can be 1650 or 1.650; write one of them"),
+    "a.csv": ('seed,val_loss\n0,"1,650"\n1,"1,432"\n', "val_loss=1,650: write 1650 or 1.650"),
     "b.csv": ('train_size,seed,val_acc\n"1,000",0,0.5\n"1,000",1,0.6\n', 2),
     "a_sweep.csv": ("batch_size,epoch,val_acc\n32,10,0.5\n64,20,0.6\n32,30,0.7\n", 3),
     "a_log.csv": ("lr,epoch,val_acc\n0.1,1,0.5\n0.2,2,0.6\n0.1,3,0.7\n", 1),
@@ -173,6 +181,8 @@ FOLDERS = {  # files of a run of vit on 500 examples that reaches 0.5, and besid
     },
     "best value of W&B": {"a.jsonl": '{"model": {"name": "vit"}, "train_size": 500, "val/acc": {"max": 0.5}}\n'},
     "cv_results_": {"a.csv": "params,n_train,split0_test_score,mean_test_score,std_test_score\nvit,500,0.1,0.5,0.7\n"},
+    "tabs": {"a.tsv": "model\tn_train\tval_acc\nvit\t500\t0.5\n"},
+    "semicolons": {"a.csv": "model;n_train;val_acc\nvit;500;0.5\n"},
     "crashed": {"a.csv": "status,model,n_train,val_acc\nFINISHED,vit,500,0.5\nFAILED,vit,500,0.1\n"},
     "MLflow's states": {
         f"{run}/{name}": text
@@ -199,6 +209,32 @@ def test_folders_are_read_as_their_programs_mean_them(tmp_path, files):
     assert cells[["model", "train_size", "mean", "n"]].values.tolist() == [["vit", 500, 0.5, 1]]
 
 
+def test_bare_numbers_of_vitlabs_own_wandb_runs_are_tested(tmp_path):
+    config = dict.fromkeys(field.name for field in fields(TrainConfig)) | {
+        "variant": "vit",
+        "data": {"name": "a"},
+        "model": {},
+    }
+    run = from_wandb("a", tmp_path, config, {"accuracy": 0.5, "validation/accuracy": 0.9}, "finished")
+    assert (run.values["test_accuracy"], run.settings["model"]) == (0.5, "vit")
+    assert is_unfinished(from_wandb("a", tmp_path, config, {}, "failed"))
+
+
+def test_runs_without_seeds_are_not_paired_by_their_order(tmp_path):
+    (tmp_path / "a.csv").write_text("model,train_size,val_acc\na,1,.9\na,1,.8\nb,1,.7\nb,1,.6\n")
+    assert load_others([tmp_path / "a.csv"]).runs.seed.is_unique
+
+
+def test_folders_named_by_splits_are_one_run_of_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    for split, value in (("train", 0.9), ("validation", 0.5)):
+        with SummaryWriter(tmp_path / "vit-n500-s1" / split) as writer:
+            writer.add_scalar("epoch_accuracy", value)
+    assert load_others([tmp_path]).cells[["model", "train_size", "mean", "n"]].values.tolist() == [["vit", 500, 0.5, 1]]
+
+
 def test_settings_of_add_hparams_are_those_of_the_run_above(tmp_path):
     pytest.importorskip("tensorboard")
     from torch.utils.tensorboard import SummaryWriter
@@ -217,7 +253,7 @@ def test_a_question_has_a_command_that_answers_it(tmp_path, capsys):
     given = ["report", str(tmp_path / "my runs"), "--name", "{model}.{seed}", "--lower-is-better"]
     assert main(given) == 2
     line = capsys.readouterr().err
-    assert "columns: name.model, name.seed, epoch, gain; " in line
+    assert "columns: epoch, name.model, name.seed, gain; " in line
     words = shlex.split(
         line.partition("type: vitlab ")[2].replace("--metric KEY", "--metric gain").replace("KEY", "none")
     )
@@ -315,7 +351,7 @@ def write_hostile(folder):
         "x.wandb": "bad header",
         "x.json": "trainer_state.json as the Trainer writes it",
         "x.jsonl": "line 2: cannot read it",
-        "x.csv": "holds no runs",
+        "x.csv": "byte 1 .0x82. is not UTF-8",
         "summary.csv": "model, size: no column has a known name",
     }
 

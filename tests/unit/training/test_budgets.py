@@ -1,10 +1,18 @@
 """Budgets as numbers of steps, against their definition."""
 
-import pytest
+from pathlib import Path
 
+import numpy as np
+import pytest
+import torch
+
+from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.loader import train_loader
+from vitlab.data.opening import open_data
+from vitlab.models import counting
 from vitlab.training import run as budgets
-from vitlab.training.run import find_peak
+from vitlab.training.run import find_peak, plan_run
 
 
 def budget(unit, value):
@@ -53,3 +61,29 @@ def test_a_budget_of_operations_below_one_step_is_the_users_mistake():
 )
 def test_the_peak_is_that_of_the_chip(device, precision, peak):
     assert find_peak(device, precision) == peak
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "data=numbers data.count=400",
+        "data=numbers data.count=400 model=gpt_nano",
+        "data=csv data.path=table.csv task=text_classification recipe.batch_size=8",
+        "task=captioning data.train_images=60 data.test_images=9",
+    ],
+)
+def test_operations_are_counted_at_the_lengths_of_batches(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("table.csv").write_text("text,label\n" + "".join(f"{'so ' * (n % 17)}it is,{n % 2}\n" for n in range(200)))
+    config = compose(TrainConfig, words.split())
+    task, lengths = plan_run(config, open_data(config.data)).task, []
+    is_tokens = lambda x: x is not None and x.dtype == torch.int64 and x.ndim == 2  # noqa: E731
+    for model in (counting.meta(config.model, **task.shape), models.build(config.model, **task.shape).eval()):
+        model.register_forward_pre_hook(lambda _, given: lengths.append([len(x[0]) for x in given if is_tokens(x)]))
+        options = {"batch_size": config.recipe.batch_size, "steps": 4, "seed": 0}
+        if next(model.parameters()).is_meta:
+            task.loss(model, task.example())
+            continue
+        for batch in train_loader(task.train, np.arange(len(task.train)), **options):
+            task.loss(model, task.prepare(batch, torch.Generator()))
+    assert lengths[0] == pytest.approx(np.mean(lengths[1:], axis=0), abs=1.5)

@@ -5,8 +5,10 @@ On kept features the head trains as on those of the body, and each picture is co
 
 import copy
 import re
+from contextlib import nullcontext, suppress
 
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
@@ -14,9 +16,10 @@ from torch import nn
 
 from tests.runs import train_run
 from vitlab import models
-from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
+from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load
 from vitlab.data.cache import read_kept
 from vitlab.data.opening import open_data
+from vitlab.models import counting
 from vitlab.models.base import before_head, evaluating
 from vitlab.models.export import export_weights
 from vitlab.models.layers import merge_low_rank
@@ -119,12 +122,46 @@ def test_layers_that_a_model_does_not_have_are_refused(name, option, says):
         freeze(build(name), recipe("lora.rank=2", f"lora.{option}", "optimizer=adamw"))
 
 
+IDLE = {"beit": "qkv", "eva": "qkv", "swin_transformer_v2": "qkv"}  # modules of timm that read the weights themselves
+SMALL_ONES = ("test_", "nano", "tiny", "_ti", "xxs", "xs", "small", "_s", "050", "18", "10", "b0", "26")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", timm.list_modules())
+def test_products_that_a_family_of_timm_does_not_use_are_refused(module):
+    order = lambda name: (next((n for n, part in enumerate(SMALL_ONES) if part in name), 99), name)  # noqa: E731
+    name = min(timm.list_models(module=module), key=order)
+    size = timm.models.get_pretrained_cfg(name).input_size[-2:]
+    model = counting.meta(load("model", f"timm:{name}"), image_size=size, channels=3, num_classes=2).eval()
+    with suppress(UserError):  # of convolutions alone
+        freeze(model, recipe("lora.rank=2", "optimizer=adamw"))
+        model(torch.zeros(1, 3, *size, device="meta")).sum().backward()
+        with pytest.raises(UserError, match=f"no effect on {IDLE[module]} of") if module in IDLE else nullcontext():
+            running.refuse_idle_products(model)
+
+
+def test_products_without_effect_are_refused_before_training_with_the_layers_that_work():
+    words = [
+        "model=timm:beit_base_patch16_224",
+        "data=digits",
+        "recipe=lora",
+        "data.image_size=16",
+        "trainer.threads=1",
+    ]
+    words.append("model.options={depth: 1, embed_dim: 24, num_heads: 2}")
+    data = open_data(compose(TrainConfig, words).data)
+    with pytest.raises(
+        UserError, match=re.escape("recipe.lora: has no effect on qkv of Beit; give recipe.lora.on=[fc1,")
+    ):
+        running.plan_run(compose(TrainConfig, words), data)
+    running.plan_run(compose(TrainConfig, [*words, "recipe.lora.on=[fc1,fc2,proj]"]), data)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         ("recipe.lora.rank=2 recipe.optimizer=muon", "trains whole matrices; give adamw or sgd"),
         ("recipe.lora.rank=2 recipe.freeze=body recipe.optimizer=adamw", "trains the head only; give one of them"),
-        ("recipe.lora.on=[qkv]", "recipe.lora.on=[qkv]: has no effect without recipe.lora.rank; give for example 8"),
         ("recipe.freeze=body recipe.optimizer=muon", "which recipe.optimizer=muon cannot; give adamw"),
         ("recipe=linear_probe recipe.repeats=2", "recipe.repeats=2: needs recipe.freeze=body, since"),
     ],

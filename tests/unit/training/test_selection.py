@@ -54,7 +54,8 @@ def test_training_stops_after_evaluations_without_a_better_one(tmp_path, evaluat
     assert (whole["steps"], whole["train_flops"] * 10) == (12, result["train_flops"] * 12)
 
 
-def test_the_best_weights_count_and_an_interrupted_run_has_the_same(tmp_path, evaluated):
+@pytest.mark.parametrize(("stopped", "seen"), [(5, [2, 4]), (8, [2, 4, 6, 8])])
+def test_the_best_weights_count_and_an_interrupted_run_has_the_same(tmp_path, evaluated, stopped, seen):
     best = config("recipe.patience=2", "recipe.keep=best", "recipe.ema=0.5")
     result = train_run(best, tmp_path / "whole")
     assert (result["steps"], result["kept_step"]) == (10, 6)
@@ -62,10 +63,10 @@ def test_the_best_weights_count_and_an_interrupted_run_has_the_same(tmp_path, ev
     assert same(weights, evaluated[6])
     assert not same(weights, evaluated[10])
 
-    asked = iter([False, False, False, False, True])  # not asked where an evaluation follows: at step 9
+    asked = iter([*[False] * (stopped - 1), True])  # at step 8 behind its evaluation
     with pytest.raises(Interrupted):
         train_run(best, tmp_path / "cut", stop=lambda: next(asked))
-    assert evaluations(tmp_path / "cut") == [2, 4, 6, 8]
+    assert evaluations(tmp_path / "cut") == seen
     for _ in ("resumed", "killed after training"):
         again = train_run(best, tmp_path / "cut")
         for key in ("steps", "kept_step", "loss", "accuracy", "train_loss"):

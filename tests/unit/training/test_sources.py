@@ -53,19 +53,28 @@ def test_files_in_every_format_and_wrapping(tmp_path):
         lambda name: f"module.backbone.{name}",  # DINO's students
         lambda name: f"teacher.backbone.{name}",
         lambda name: f"module.base_encoder.{name}",  # MoCo v3
+        lambda name: f"net.{name}",
+        lambda name: f"model.net.{name}",
+        lambda name: f"model.{name}",  # Lightning
+        lambda name: f"module.encoder_q.{name}",  # MoCo
         lambda name: f"encoder.{name}",  # SimMIM
     ],
 )
 def test_prefixes_of_wrappers_and_training_scripts_are_left_out(rename, tmp_path):
     source, target = vit(image_size=(16, 16)), vit(image_size=(16, 16), seed=2)
     state = {rename(name): value for name, value in export_weights(source).items()}
-    others = (
-        {} if "encoder" not in rename("") and "backbone" not in rename("") else {"predictor.weight": torch.zeros(3)}
-    )
+    others = {"criterion.weight": torch.zeros(3)} if rename("") else {}
+    if "encoder_q" in rename(""):  # a slow copy
+        others |= {name.replace("encoder_q", "encoder_k"): value + 1 for name, value in state.items()}
     torch.save({"model": {**state, **others, "n_averaged": torch.tensor(3)}}, tmp_path / "a.pth")
     report = load_weights(target, tmp_path / "a.pth")
     assert same(source, target)
-    assert ("predictor.weight" in report.advice) == bool(others)
+    assert ("criterion.weight" in report.advice) == bool(others)
+    if others:
+        both = state | {f"student.{name}": value for name, value in export_weights(source).items()}
+        torch.save(both, tmp_path / "b.pth")
+        with pytest.raises(UserError, match=r"b\.pth: holds several models, .*student\."):
+            read_weights(str(tmp_path / "b.pth"))
 
 
 def test_a_file_without_weights_of_its_own_names_what_it_holds(tmp_path):

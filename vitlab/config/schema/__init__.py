@@ -15,6 +15,7 @@ from vitlab.config.schema.fields import (
     LARGEST_LAYER,
     LARGEST_LENGTH,
     NO_EFFECT,
+    ON,
     WEIGHTS,
     Choice,
     Extent,
@@ -96,7 +97,7 @@ class SpanCorruptionConfig(TaskConfig):
 @choice("task", "captioning")
 class WritingConfig(TaskConfig):
     beams: int = setting(1, least=1, most=100)
-    length_penalty: float = setting(0.6, least=0, most=10)
+    length_penalty: float = setting(0.6, least=0, most=10, when={"beams": range(2, 101)})
 
 
 @choice("task", "translation", "summarization")
@@ -120,10 +121,10 @@ class RandAugmentConfig:
     """RandAugment (Cubuk et al., 2020): `layers` operations an image, off with 0. In data/augment/rand_augment.py."""
 
     layers: int = setting(0, least=0, most=100)
-    magnitude: float = setting(9.0, least=0, most=10)
-    std: float = setting(0.0, least=0)  # of the magnitude, drawn for each operation
-    probability: float = setting(1.0, least=0, most=1)  # that a drawn operation is applied
-    increasing: bool = True  # whether every operation is the stronger, the larger the magnitude
+    magnitude: float = setting(9.0, least=0, most=10, when={"layers": ON})
+    std: float = setting(0.0, least=0, when={"layers": ON})  # of the magnitude, drawn for each operation
+    probability: float = setting(1.0, least=0, most=1, when={"layers": ON})  # that a drawn operation is applied
+    increasing: bool = setting(True, when={"layers": ON})  # whether every operation is the stronger, the larger it is
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,11 @@ class LoraConfig:
     """Low-rank adaptation (Hu et al., 2021): only the head and, in each chosen linear layer, a product B A train."""
 
     rank: Optional[int] = setting(None, least=1, most=2**16)  # of B A; none: off
-    on: list[str] = setting([])  # the layers' names in each block, such as qkv, proj, fc1, fc2; none: all of them
+    on: list[str] = setting([], when={"rank": ON})  # the layers' names in blocks, such as qkv, proj, fc1; none: all
+
+
+ADAM, MOMENTUM = {"optimizer": ("adamw", "muon")}, {"optimizer": ("sgd", "muon")}
+MULTISTEP = {"schedule": ("multistep",)}
 
 
 @choice("recipe", "", "recipe")
@@ -143,21 +148,22 @@ class RecipeConfig(Choice):
     lr_batch: Optional[int] = setting(None, least=1, affects=WEIGHTS)
     weight_decay: float = setting(0.05, least=0, affects=WEIGHTS)
     # rate of each layer against that of the next
-    layer_decay: Optional[float] = setting(None, above=0, most=1, affects=WEIGHTS)
+    layer_decay: Optional[float] = setting(None, above=0, most=1, affects=WEIGHTS, when={"freeze": (None,)})
     # what does not train: all but the head; features: those of each picture are computed once, without augmentation
     freeze: Optional[Literal["body", "features"]] = None
     lora: LoraConfig = setting(LoraConfig)
-    betas: list[float] = setting([0.9, 0.999], least=0, below=1, affects=WEIGHTS)
-    eps: float = setting(1e-8, above=0, affects=WEIGHTS)
-    momentum: float = setting(0.9, least=0, most=1)  # of sgd and muon
-    nesterov: bool = False
+    betas: list[float] = setting([0.9, 0.999], least=0, below=1, affects=WEIGHTS, when=ADAM)
+    eps: float = setting(1e-8, above=0, affects=WEIGHTS, when=ADAM)
+    momentum: float = setting(0.9, least=0, most=1, when=MOMENTUM)
+    nesterov: bool = setting(False, when={**MOMENTUM, "momentum": ON})
     schedule: Literal["cosine", "linear", "constant", "noam", "multistep"] = setting("cosine", affects=WEIGHTS)
     warmup: Union[int, float] = setting(0.05, least=0, affects=WEIGHTS)  # below 1: a share of the steps
-    final_lr: float = setting(0.0, least=0, most=1, affects=WEIGHTS)  # where cosine and linear end, as a share of lr
-    # of constant: the last share of the steps, in which the rate falls to 0
-    cooldown: float = setting(0.0, least=0, below=1, affects=WEIGHTS)
-    milestones: list[float] = setting([], above=0, below=1, affects=WEIGHTS)  # of multistep, as shares of the steps
-    decay_factor: float = setting(0.1, above=0, most=1, affects=WEIGHTS)  # of the rate at each milestone
+    # the rate at the end, as a share of lr
+    final_lr: float = setting(0.0, least=0, most=1, affects=WEIGHTS, when={"schedule": ("cosine", "linear")})
+    # the last share of the steps, in which the rate falls to 0
+    cooldown: float = setting(0.0, least=0, below=1, affects=WEIGHTS, when={"schedule": ("constant",)})
+    milestones: list[float] = setting([], above=0, below=1, affects=WEIGHTS, when=MULTISTEP)  # shares of the steps
+    decay_factor: float = setting(0.1, above=0, most=1, affects=WEIGHTS, when=MULTISTEP)  # of the rate at milestones
     clip_norm: Optional[float] = setting(1.0, above=0)
     batch_size: int = setting(128, least=1, most=2**20)
     repeats: int = setting(1, least=1)  # copies of each image in a batch, augmented differently
@@ -224,7 +230,8 @@ class InitConfig:
 
     weights: Optional[str] = None  # timm:NAME, the folder of a run or of Hugging Face, or a file; none: random
     encoder: Optional[str] = None  # the same for the transformer encoder alone, of images or of text
-    head: Literal["auto", "keep", "new"] = "auto"  # auto: new unless it has the same classes
+    # auto: new unless it has the same classes
+    head: Literal["auto", "keep", "new"] = setting("auto", when={"weights": ON})
 
 
 @dataclass(frozen=True)

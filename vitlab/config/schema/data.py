@@ -11,6 +11,7 @@ from vitlab.config.schema.fields import (
     LARGEST_LENGTH,
     MISSING,
     NO_EFFECT,
+    ON,
     WEIGHTS,
     Choice,
     Extent,
@@ -20,6 +21,7 @@ from vitlab.config.schema.fields import (
 )
 
 TRAINING = f"{WEIGHTS} {COST}"  # but not what the cache holds
+TRAINED = {"tokenizer": ("bpe", "wordpiece", "characters")}
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class AugmentConfig:
     shift: int = setting(0, least=0)  # pad by this many pixels, crop at random
     # [least, most]: cut out a random share of the area, of some aspect (width / height), resize it to the whole image
     crop_scale: Optional[list[float]] = setting(None, above=0, most=1)
-    crop_aspect: list[float] = setting([0.75, 1.3333], above=0, most=100)
+    crop_aspect: list[float] = setting([0.75, 1.3333], above=0, most=100, when={"crop_scale": ON})
 
 
 @choice("data", "")
@@ -63,9 +65,9 @@ class TextDataConfig(DataConfig):
     length: int = setting(128, least=4, most=LARGEST_LENGTH, affects=TRAINING)  # tokens of a sequence
     # bpe, wordpiece, characters: trained on the training texts; or the path of a tokenizer.json
     tokenizer: str = "bpe"
-    vocabulary: int = setting(4096, least=16, most=LARGEST_LAYER)  # tokens of a trained tokenizer, at most
-    lowercase: bool = False  # of a trained tokenizer
-    split_digits: bool = False  # each digit is a token, of a trained bpe
+    vocabulary: int = setting(4096, least=16, most=LARGEST_LAYER, when=TRAINED)  # tokens, at most
+    lowercase: bool = setting(False, when=TRAINED)
+    split_digits: bool = setting(False, when={"tokenizer": ("bpe",)})  # each digit is a token
     # tokens of a target; length if not given
     target_length: Optional[int] = setting(None, least=2, most=LARGEST_LENGTH, affects=TRAINING)
     # of pairs: each source has one right target, so `exact_match` is measured
@@ -150,8 +152,8 @@ class CaptionedConfig(ImageDataConfig):
 
     # or wordpiece, characters, trained on the training captions; or the path of a tokenizer.json
     tokenizer: str = setting("bpe", affects=TRAINING)
-    vocabulary: int = setting(4096, least=16, most=LARGEST_LENGTH, affects=TRAINING)
-    lowercase: bool = setting(False, affects=TRAINING)
+    vocabulary: int = setting(4096, least=16, most=LARGEST_LENGTH, affects=TRAINING, when=TRAINED)
+    lowercase: bool = setting(False, affects=TRAINING, when=TRAINED)
     target_length: int = setting(64, least=2, most=LARGEST_LENGTH, affects=TRAINING)  # tokens of a caption with its end
     exact: bool = setting(False, affects=TRAINING)  # a caption is the only right one: then exact_match is measured
 

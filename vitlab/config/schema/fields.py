@@ -1,7 +1,7 @@
 """Declaring the fields of settings: default, range, unit, what a value changes."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Union
@@ -20,6 +20,7 @@ WEIGHTS = "weights"  # a run's final weights: the setting is part of the run's i
 COST = "cost"  # the time or memory of a step
 CACHE = "cache"  # what the cache holds of a data set
 NO_EFFECT = ""
+ON = "on"  # in `when`: any value but null, 0, false and an empty list
 KINDS: dict[tuple[str, str], type] = {}  # (group, kind) -> the dataclass of its settings; "" is for all other kinds
 T = TypeVar("T")
 
@@ -36,17 +37,20 @@ def setting(
     fixed: bool = False,
     path: bool = False,
     group: str = "",
+    when: Mapping[str, Container[Any]] | None = None,
 ) -> Any:
     """Declare a field of a settings dataclass; each instance copies a list or dict, and calls a class, as default.
 
     least, most (inclusive), above, below (exclusive): limits of a number, or of each number of a list. affects: what a
     value changes, some of WEIGHTS, COST and CACHE. per: "study" if all runs of a study have the same value. fixed:
     the value belongs to the choice of a group, and cannot be set beside it. path: names a file or folder of data.
-    group: holds a whole choice of that group.
+    group: holds a whole choice of that group. when: the field acts only where each of these keys beside it has one of
+    these values, or is ON.
     """
     limits = {"least": least, "most": most, "above": above, "below": below}
     metadata = {key: limit for key, limit in limits.items() if limit is not None}
     metadata |= {"affects": frozenset(affects.split()), "per": per, "fixed": fixed, "path": path, "group": group}
+    metadata["when"] = when or {}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     if callable(default):

@@ -35,6 +35,9 @@ class ModelConfig(Choice):
     init: Optional[str] = setting(None, affects=NO_EFFECT, fixed=True)  # the first weights when the user names none
 
 
+ATTENDS = {"mixer.attends": (True,)}
+
+
 @dataclass(frozen=True)
 class TransformerConfig(ModelConfig):
     """Settings that all transformers have."""
@@ -43,14 +46,15 @@ class TransformerConfig(ModelConfig):
     depth: int = setting(12, least=1, most=LARGEST_DEPTH)
     width: int = setting(768, least=1, most=LARGEST_LAYER)
     heads: int = setting(12, least=1, most=LARGEST_LAYER)
-    head_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)  # width / heads when not given
+    # width / heads when not given
+    head_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER, when=ATTENDS)
     mlp_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "gelu"
     norm: Literal["layernorm", "rmsnorm", "batchnorm"] = "layernorm"
     norm_eps: float = setting(1e-6, above=0, most=1)
     norm_first: bool = True  # pre-norm; else post-norm
     dropout: float = setting(0.0, least=0, most=0.99)
-    attention_dropout: float = setting(0.0, least=0, most=0.99)  # of the weights of attention
+    attention_dropout: float = setting(0.0, least=0, most=0.99, when=ATTENDS)  # of the weights of attention
     drop_path: float = setting(0.0, least=0, most=0.99)
 
 
@@ -74,7 +78,8 @@ class ViTConfig(TransformerConfig):
     class_token: Optional[bool] = None  # when not given: where pool=token
     registers: int = setting(0, least=0, most=LARGEST_LAYER)
     distillation: bool = False  # DeiT's second token and head
-    prefix_positions: bool = True  # learned positions for class token and registers too
+    # learned positions for class token and registers too
+    prefix_positions: bool = setting(True, when={"positions": ("learned",)})
     layer_scale: Optional[float] = setting(None, above=0, most=1e6)  # where its factors start; none: no LayerScale
     norm_pre: bool = False  # a norm before the first block and no bias in the patch embedding, as in CLIP
     fc_norm: bool = False  # the last norm after pooling, as in timm's mean-pooled models, not before
@@ -143,6 +148,8 @@ class EncoderDecoderConfig(TextModelConfig, TransformerConfig):
     decoder_depth: Optional[int] = setting(None, least=1, most=LARGEST_DEPTH)  # depth when not given
     width: int = setting(512, least=1, most=LARGEST_LAYER)
     heads: int = setting(8, least=1, most=LARGEST_LAYER)
+    head_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)  # the decoder attends with any mixer
+    attention_dropout: float = setting(0.0, least=0, most=0.99)
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "relu"
     mixer: Any = setting("attention", group="mixer")  # of the encoder
     bias: bool = True  # of the linear layers of attention and MLPs
@@ -248,6 +255,8 @@ def encoder_names(theirs: str, here: str, attention: str, norm1: str, norm2: str
     return {f"{theirs}.encoder.layer.{{i}}.{part}": f"{here}blocks.{{i}}.{own}" for part, own in parts.items()}
 
 
+VIT_LAYER = {f"attention.{part}_proj": f"mixer.{part}" for part in "qkv"} | {"attention.o_proj": "mixer.proj"}
+VIT_LAYER |= {"layernorm_before": "norm1", "layernorm_after": "norm2", "mlp.fc1": "mlp.fc1", "mlp.fc2": "mlp.fc2"}
 VIT = Architecture(
     model_class="ViTForImageClassification",
     prefix="vit.",
@@ -262,6 +271,8 @@ VIT = Architecture(
         "vit.embeddings.position_embeddings": "pos_embed",
         "vit.embeddings.patch_embeddings.projection.": "patch_embed.proj.",
         **encoder_names("vit", "encoder.", "attention", "layernorm_before", "layernorm_after"),
+        # of transformers 5 in memory; it writes those above to files
+        **{f"vit.layers.{{i}}.{a}.": f"encoder.blocks.{{i}}.{b}." for a, b in VIT_LAYER.items()},
         "vit.layernorm.": "encoder.norm.",
         "vit.pooler.dense.": "pre_logits.0.",  # of a ViTModel
         "classifier.": "head.",
@@ -417,6 +428,9 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError(f"{folder}: cannot read config.json ({first_line(error)})") from None
     config = parse_json(FolderConfig, text, f"{folder}: config.json", "give one that transformers wrote")
     kind = config.get("model_type")
+    if kind is None and "architecture" in config:
+        problem = f"model=timm:{config['architecture']} init.weights={folder}"
+        raise UserError(f"{folder}: is a folder of timm; give {problem}")
     if kind not in ARCHITECTURES:
         raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(ARCHITECTURES)}")
     of = ARCHITECTURES[kind]

@@ -37,8 +37,12 @@ LAYOUT = "put the images of each class into a folder of its own"
 Listing = dict[str, list[str]]  # class -> its files, as paths below the root
 
 
+SCANNED: dict[str, list[tuple[str, int, int]]] = {}  # by root: what was listed for a key, for the hash after it
+
+
 def fingerprint(config: ImageDataConfig) -> list:
-    return [VERSION, scan_files(config)]
+    SCANNED[config.root] = scan_files(config)
+    return [VERSION, SCANNED[config.root]]
 
 
 def scan_files(config: ImageDataConfig) -> list[tuple[str, int, int]]:
@@ -53,7 +57,8 @@ def contents(config: ImageDataConfig) -> str:
     """List all images' names and sizes, and the validation folder, as a text: a copy of the folder has the same."""
     root = Path(config.root).expanduser()
     splits = [f"{part} {name}" for part, name in find_splits(root).items() if part == "validation"]
-    files = "\n".join(f"{size} {normalize('NFC', path)}" for path, size, _ in stat_files(root, EXTENSIONS))
+    listed = SCANNED.pop(config.root, None) or stat_files(root, EXTENSIONS)
+    files = "\n".join(f"{size} {normalize('NFC', path)}" for path, size, _ in listed)
     return files + "".join(splits)
 
 
@@ -61,7 +66,8 @@ def load(config: ImageDataConfig) -> ImageData:
     """Load RGB images of `config.root`, resized to cover `image_size`, cropped. Raises UserError, a line a fault."""
     root = Path(config.root).expanduser()
     raise_all(check_root(root))
-    scan_files(config)  # for its warning: without a cache nothing asks for the fingerprint
+    if config.cache == "never":
+        scan_files(config)  # for its warning: nothing asks for the fingerprint
     folders = list_splits(root)
     raise_all(find_problems(root, folders))
     size, classes, splits = extent(config.image_size), tuple(next(iter(folders.values()))), {}

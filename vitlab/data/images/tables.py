@@ -42,12 +42,13 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def contents(config: ImageDataConfig) -> str:
-    """List the pictures' names and sizes, and their groups, as a text; labels and targets are hashed elsewhere."""
+    """List the pictures' names, sizes, groups and splits as a text; labels and targets are hashed elsewhere."""
     root = Path(config.root).expanduser()
     if config.kind == "captions":
         return "\n".join(f"{os.path.getsize(root / name)} {name}" for name in read_captions(config))
-    named = [(row[config.file], row.get(config.group or "")) for row in read_pictures(config)]
-    return "\n".join(f"{os.path.getsize(root / file)} {file} {group}" for file, group in named)
+    keys = config.group or "", config.split or ""
+    named = [(row[config.file], *map(row.get, keys)) for row in read_pictures(config)]
+    return "\n".join(f"{os.path.getsize(root / file)} {file} {group} {split}" for file, group, split in named)
 
 
 def load(config: ImageDataConfig) -> ImageData:

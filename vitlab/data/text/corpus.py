@@ -19,7 +19,6 @@ from vitlab.data.cache import Entry, cached, key_of
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
 
-TRAINED = ("tokenizer", "vocabulary", "lowercase", "split_digits")  # keys that matter only for a trained tokenizer
 SPLITS = {"train": "training", "validation": "validation", "test": "held-out"}  # a split's name in messages
 T = TypeVar("T")
 
@@ -32,7 +31,7 @@ def load_texts(config: TextDataConfig, module: Any, progress: Show) -> TextData:
         settings, of_corpus = key_of(config, module)
         of_all = {"tokenizers": version("tokenizers"), "corpus": of_corpus}
         if is_path:
-            settings = {key: value for key, value in settings.items() if key not in TRAINED}
+            del settings["tokenizer"]
             file = tokenization.locate_file(config.tokenizer)
             of_all["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
         return settings, of_all

@@ -27,6 +27,7 @@ from vitlab.formatting import plural
 VERSION = 7  # of the reading
 LARGEST = 1e15  # bound of targets: float32 sums their squares
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
+CONLLU = 10  # columns of CoNLL-U
 DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
 UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
 DEFAULT_MIXTURE = {"numbers": "numbers", "summarize": "summaries"}
@@ -168,16 +169,9 @@ def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
 
 
 def read_cells(
-    path: Path,
-    key: str,
-    used: Collection[str | None],
-    delimiter: str,
-    quoting: bool,
-    header: bool,
-    advice: str,
-    unique: bool = False,
+    path: Path, key: str, used: Collection[str | None] | None, delimiter: str, quoting: bool, header: bool, advice: str
 ) -> Table:
-    """Read a file's columns, without empty rows. Columns in `used`, with `unique` all columns, need distinct names.
+    """Read a file's columns, without empty rows. Columns in `used` (None: all columns) need distinct names.
 
     Raises UserError for a row that lacks a used cell or fills cells beyond the columns: cells may be under wrong names.
     delimiter: "" means a tab if the first line has one, else a comma. advice: on quotes, for messages.
@@ -192,7 +186,8 @@ def read_cells(
     if len(numbered) <= header:
         raise UserError(f"{source}: no rows{' below the names of the columns' if numbered else ''}")
     names = [name.strip() for name in numbered.pop(0)[1]] if header else list(map(str, range(len(numbered[0][1]))))
-    for name in names if unique else used:
+    used = names if used is None else used
+    for name in used:
         if names.count(name) > 1:
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
     count, least = len(names), max((names.index(name) + 1 for name in used if name in names), default=0)
@@ -223,6 +218,8 @@ def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
     for number, (line, row) in enumerate(lines, 1):
         if not line.strip() or row[0] == DOCUMENT:
             width = 0
+        elif len(row) == CONLLU and config.word and re.fullmatch(r"\d+[-.]\d+", row[0]):
+            continue  # of no word: `1-2 du` is a text that words 1 and 2 share, `2.1` is not in the text
         elif not line.startswith("# ") or (len(row), *row[tag]) in known:
             if not width:
                 width, sentence = len(row), sentences.setdefault(number, [])

@@ -54,6 +54,15 @@ def levels(split):
     return split.read(np.arange(len(split)))[:, 0, 5, 5].tolist()
 
 
+def test_a_cold_folder_is_walked_twice_and_a_warm_one_once(root, monkeypatch):
+    walked, scan = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: walked.append(Path(path).name) or scan(path))
+    for most in (3, 4):  # once more to see whether a class holds folders
+        chosen = config.load("data", {"name": "imagefolder", "root": str(root), "image_size": 11})
+        hash_data(chosen, data.load(chosen))
+        assert walked.count("cat") == most
+
+
 def test_a_share_of_each_class_is_held_out(root):
     found = load(root, test_share=0.3)
     assert found.classes == ("cat", "dog")

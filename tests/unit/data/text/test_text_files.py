@@ -360,6 +360,10 @@ def test_conll_u(tmp_path):
     others = (line for n in range(20) for line in ("", f"1\tword{n}\tword\tNOUN"))
     path = write(tmp_path / "train.conllu", *lines, "2\t.\t.\tPUNCT", *others)
     found = load("conll", path=path, test_path=path, word=1, tag=3)
+    full = [line + "\t_" * 6 if "\t" in line else line for line in Path(path).read_text().split("\n")]
+    ranged = write(tmp_path / "ranged.conllu", "1-2\tdu" + "\t_" * 8, *full, "2.1\tpro" + "\t_" * 8)
+    again = load("conll", path=ranged, test_path=path, word=1, tag=3)
+    assert (again.classes, texts(again, "train")) == (found.classes, texts(found, "train"))
     assert found.classes == ("INTJ", "NOUN", "PUNCT", "VERB")
     source = ["Dogs bark", "No .", *(f"word{n}" for n in range(20))]
     assert_divided(source, texts(found, "train"), texts(found, "validation"))
