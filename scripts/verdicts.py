@@ -1,6 +1,7 @@
 """How often the sentences of a study are right, on simulated ones: tables of docs/rules.md.
 
-    python scripts/verdicts.py leads best equal crossovers compute gaps means rounds own_sizes multipliers
+    python scripts/verdicts.py several --first 50000 --trials 500
+    python scripts/verdicts.py leads equal crossovers compute gaps means rounds own_sizes multipliers
     python scripts/verdicts.py best_of null_trials halves --trials 500    # of docs/tuning.md
     python scripts/verdicts.py halves --trials 200 --study runs/trials    # of a study of 16 recipes that was trained
     python scripts/verdicts.py spent spent_null --trials 500    # of docs/spend.md; --study LCDB.tar.gz: its curves
@@ -87,11 +88,41 @@ def lead(sizes, seeds, rng):
     return bool(find_leads(list(compare_sizes(results, contenders).values())))
 
 
-def best(models, seeds, rng):
-    """Whether one of several equal models is named the best at one size."""
-    results = simulate(dict.fromkeys("abcdefgh"[:models], curve(0.2)), [1000], seeds, 2000, rng)
-    (one,) = compare_sizes(results, {model: {1000: model} for model in results.by_model}).values()
-    return one.verdict == "lead"
+def several(models, seeds, kind, rng):
+    """Equal models: a leader, any lead; one better by 4 spreads: named, any wrong lead, the interval of its row true.
+
+    kind: by what factor spreads differ, or items (2,000 shared), tails (a run in ten at chance), uneven (2 to 5 seeds),
+    sizes (four, spreads fall from 2 to .5), families (two, their best on validation), pairs (seeds correlate by .5).
+    """
+    names, found, start = [f"m{number}" for number in range(models)], [], int(rng.integers(2**31))
+    for better in (0, 4):
+        rng, rows, true = np.random.default_rng(start), [], {name: better * (name == names[-1]) for name in names}
+        sizes = {1000 * 2**k: 2 * 4 ** (-k / 3) for k in range(4)} if kind == "sizes" else {1000: 1.0}
+        spreads = float(kind) ** (rng.random(models) - 0.5) if kind.isdigit() else np.ones(models)
+        counts = rng.integers(2, 6, models) if kind == "uneven" else [seeds] * models
+        for size, common in sizes.items():
+            together = rng.standard_normal(5) * (0.5**0.5 if kind == "pairs" else 0)
+            for name, count, spread in zip(names, counts, spreads, strict=True):
+                for seed in range(count):
+                    luck = together[seed] + rng.standard_normal() * (0.5**0.5 if kind == "pairs" else 1)
+                    value = 0.7 + 0.01 * common * (true[name] + spread * luck)
+                    value = 0.1 if kind == "tails" and rng.random() < 0.1 else value
+                    family = int(name[1:]) % 2 if kind == "families" else name
+                    row = {"run": f"{name}-{size}-{seed}", "model": name, "family": family, "train_size": size}
+                    row |= {"validation_accuracy": value + 0.01 * rng.standard_normal()} if kind == "families" else {}
+                    rows.append({**row, "seed": seed, "accuracy": value})
+        results = Results(rows, outcomes={})
+        if kind == "items":  # runs differ by .054 of a skill
+            skills = {name: (lambda _, lead=lead: 0.6 + 0.054 * lead) for name, lead in true.items()}
+            results = simulate(skills, [1000], seeds, 2000, rng)
+        leads = [gap for gap in results.gaps.itertuples() if gap.verdict == "lead"]
+        wrong = any(true[gap.best] <= true[gap.other] for gap in leads)
+        *_, last = compare_sizes(results, results.contenders).values()
+        lead, gap = find_leads([last]).values(), last.gap
+        truth = 0.01 * (true[gap.best] - true[gap.other]) * common
+        within = gap.estimate.low <= truth <= gap.estimate.high
+        found += [bool(lead) if not better else [*lead] == [results.families[names[-1]]], wrong]
+    return [*found, within if kind != "items" else math.nan]
 
 
 def equal_crossover(sizes, seeds, rng):
@@ -400,9 +431,11 @@ def advised(count, rng):
 
 FEWEST_TESTED = 100  # pictures
 UNEVEN = [(1, 1), (2, 2), (3, 3), (5, 5), (3, 2), (3, 1), (5, 3)]
+KINDS = ("2", "4", "items", "tails", "uneven", "sizes", "families", "pairs")
+SEVERAL = [*product((2, 4, 8), (2, 3, 5), ("1",)), *product((2, 4, 8), (3,), KINDS), (21, 3, "1"), (21, 3, "4")]
 QUESTIONS = {
     "leads": (lead, "sizes, seeds", [(2, 2), (2, 5), (4, 3), (8, 2), (8, 3), (8, 5)]),
-    "best": (best, "models, seeds", [(2, 3), (4, 2), (4, 3), (4, 5), (8, 3)]),
+    "several": (several, "models, seeds, spreads", SEVERAL),
     "equal": (equal_crossover, "sizes, seeds", [(3, 3), (4, 3), (8, 2), (8, 5)]),
     "crossovers": (crossover, "test items, seeds", [(300, 3), (2000, 3), (2000, 5)]),
     "compute": (compute, "spread over seeds, seeds", [(0.003, 3), (0.003, 5), (0.01, 3), (0.01, 5)]),
@@ -425,6 +458,7 @@ QUESTIONS |= {
     "spent_null": (spent_null, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
 }
 COLUMNS = {
+    "several": "equal: a leader | any lead | one better by 4: named | a wrong lead | interval true",
     "spent": "runs | cost at the stop | decided | true",
     "advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair",
 }

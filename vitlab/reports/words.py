@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
-from vitlab.statistics.stats import Estimate, adjust_p_values, count_missing_seeds
+from vitlab.statistics.stats import Estimate, count_missing_seeds
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.tasks.metrics import Metric
 
@@ -37,7 +37,7 @@ class Comparison:
 
     `best` leads on validation items if there are three or more contenders and all have validation results, else on
     test items. `next` is the first contender that `best` does not clearly beat, or else the runner-up on test items;
-    `gap` is their difference. `p` is the p-value of "some other contender is as good as `best`".
+    `gap` is their difference.
     """
 
     size: int
@@ -46,7 +46,6 @@ class Comparison:
     tied: tuple[str, ...]  # `best` and contenders that `best` does not clearly beat; empty if `best` leads
     gap: Gap
     verdict: str
-    p: float
     chance: float | None  # the accuracy of always choosing the largest class
     metric: Metric
 
@@ -102,7 +101,6 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
             tied=(best, *unclear) if unclear else (),
             gap=gaps[rival],
             verdict=verdicts.pop() if len(verdicts) == 1 else UNDECIDED,
-            p=max(gap.estimate.p if gap.estimate.mean > 0 else 1.0 for gap in gaps.values()),
             chance=max((cell.chance for cell in cells.values() if cell.chance is not None), default=None),
             metric=metric,
         )
@@ -208,11 +206,8 @@ def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]
 
 
 def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
-    """Return the leader by size. With equal models, at most 5% of studies get a wrong leader at any size."""
-    adjusted = adjust_p_values([one.p for one in comparisons])
-    return {
-        one.size: one.best for one, p in zip(comparisons, adjusted, strict=True) if one.verdict == LEAD and p < 0.05
-    }
+    """Return the leader by size."""
+    return {one.size: one.best for one in comparisons if one.verdict == LEAD}
 
 
 def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
@@ -230,14 +225,10 @@ def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
         margin = metric.describe_margin(results.margin)
         where = everywhere if all(one.verdict == LEVEL for one in comparisons) else at
         return f"{join_names(sorted(last.tied))} are level within {margin} {where}."
-    if last.verdict == LEAD:
-        chance = f"which chance can give at one of {len(comparisons)} sizes"
-        return f"Undecided: {last.best} ahead by {last.difference} {at}, {chance}."
     one = "" if last.gap.estimate.half_width is not None else " (one seed)"
     who = " ahead of {} by" if last.gap.estimate.mean else " and {} even,"
     text = f"Undecided{one}: {last.order[0]}{who.format(last.order[1])} {last.difference} {at}"
-    spread = results.find_spreads(last.gap.best, last.gap.other).get(last.size)
-    if last.verdict == UNDECIDED and (missing := count_missing_seeds(last.gap.estimate, spread)):
+    if last.verdict == UNDECIDED and (missing := count_missing_seeds(last.gap.estimate)):
         text += f"; {plural(missing, 'more seed')} each may settle it"
     return f"{text}."
 
@@ -383,9 +374,12 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     if gaps:
         over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
         over = [*["seeds"] * over_seeds, *["held-out examples"] * over_items, *["trials"] * bool(results.luck)]
-        alone = "" if over_seeds else "; other seeds are not covered"
-        several = round(max(gap.comparisons for gap in gaps) * results.alpha) + 1
-        at_once = f", for {several} models at once" if several > 2 else ""
+        how = f"equal seeds paired by their correlation, {results.correlation:.2f}"
+        how = how if results.correlation else "seeds not paired"
+        alone = f"; {how if over_seeds else 'other seeds are not covered'}"
+        most = max(sum(size in of for of in results.by_model.values()) for size in results.sizes)
+        at = [*[f"{most} models"] * (most > 2), *[f"{len(compared)} sizes"] * (len(compared) > 1)]
+        at_once = f", for {join_names(at)} at once" if at else ""
         at_once += ", at all looks of a study that stops when satisfied" if results.alpha < 1 else ""
         of = f"in percent of the higher {metric.name} " if metric.relative else ""
         texts.append(f"Last column: difference {of}(95% interval over {join_names(over)}{at_once}{alone}).")

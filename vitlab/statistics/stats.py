@@ -7,16 +7,17 @@ crossed. Measured coverage: docs/rules.md.
 import hashlib
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 CONFIDENCE = 0.95
 MOST_DEGREES = 5  # at most so many times the degrees of the spread over seeds: two seeds may agree by chance
+OF_GAPS = 2  # the same for differences, which are judged together and so need farther tails
 DRAWS = 2400
-OF_P = 2  # the same for p-values, which combine over sizes and so need farther tails
 Costs = Sequence[tuple[float, Sequence[float]]]  # for each cell of a family: mean cost, metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
@@ -26,8 +27,8 @@ class Estimate:
     """A mean with its standard `error`, None if the runs cannot tell it.
 
     degrees: degrees of freedom of the error, which covers other seeds if `seeds` is 2 or more, other test items if
-    `items` is not 0. floor: least half-width of the 95% interval. comparisons: the intervals of so many hold at once
-    with 95% (Bonferroni), as for the best of several models against each other one.
+    `items` is not 0. floor: least half-width of the 95% interval. comparisons: questions that share the 5% which the
+    interval leaves out. over_seeds: the part of the error's square.
     """
 
     mean: float
@@ -37,9 +38,9 @@ class Estimate:
     items: int = 0
     floor: float = 0.0
     comparisons: float = 1
-    seed_degrees: float = math.inf  # of freedom of the spread over seeds
+    over_seeds: float = 0.0
 
-    @property
+    @cached_property
     def half_width(self) -> float | None:
         """Half the width of the interval; None without an error."""
         if self.error is None:
@@ -47,15 +48,14 @@ class Estimate:
         left_out = (1 - CONFIDENCE) / self.comparisons
         return max(quantile(self.degrees, 1 - left_out) * self.error, self.floor * math.log(left_out, 1 - CONFIDENCE))
 
-    @property
+    @cached_property
     def p(self) -> float:
         """The two-sided p-value of a mean of 0, times the comparisons; 1 without an error."""
         if self.error is None or self.mean == 0:
             return 1.0
         from scipy.special import stdtr
 
-        degrees = min(self.degrees, OF_P * self.seed_degrees)
-        by_error = 2 * float(stdtr(degrees, -abs(self.mean) / self.error)) if self.error else 0.0
+        by_error = 2 * float(stdtr(self.degrees, -abs(self.mean) / self.error)) if self.error else 0.0
         by_floor = (1 - CONFIDENCE) ** (abs(self.mean) / self.floor) if self.floor else 0.0
         return min(1.0, self.comparisons * max(by_error, by_floor))
 
@@ -74,79 +74,63 @@ class Estimate:
 
 
 class Spread(NamedTuple):
-    """A standard deviation over seeds, and its degrees of freedom."""
+    """A standard deviation over seeds, its degrees of freedom, and those of all that it borrows from."""
 
-    std: float | np.ndarray
+    std: float
     degrees: float
+    most: float = math.inf
 
 
-Spreads = Sequence[Spread | None]  # of two models and of their paired differences; None if unknown
+class Runs(NamedTuple):
+    """A model's runs at a size: their mean, seeds and spread, and the mean of each test item, (n,) or (1,) if unknown.
+
+    rest: the variance of a run's mean that neither its seed nor the items alone explain; None from one seed.
+    """
+
+    mean: float
+    seeds: frozenset[int]
+    spread: Spread | None
+    by_item: np.ndarray
+    rest: float | None
 
 
-def paired_difference(
-    first: Values, second: Values, spreads: Spreads = (None, None, None), overlap: float = 0.0, floor: float = 0.0
-) -> Estimate:
+def summarize(values: Values, spread: Spread | None = None) -> Runs:
+    """Summarize a model's runs; a better known `spread` replaces that of these seeds."""
+    if len({np.shape(value) for value in values.values()}) > 1:  # some run kept no items
+        values = {seed: float(np.mean(value)) for seed, value in values.items()}
+    table = np.stack([np.atleast_1d(value) for value in values.values()]).astype(np.float64)
+    (seeds, items), by_item, by_seed, rest = table.shape, table.mean(axis=0), table.mean(axis=1), None
+    if seeds > 1:
+        squares = ((table - by_seed[:, None] - by_item + by_item.mean()) ** 2).sum()
+        rest = float(squares) / ((seeds - 1) * max(items - 1, 1) * items)
+        spread = spread or Spread(float(by_seed.std(ddof=1)), seeds - 1)
+    return Runs(float(table.mean()), frozenset(values), spread, by_item, rest)
+
+
+def subtract(first: Runs, second: Runs, correlation: float = 0.0, overlap: float = 0.0, floor: float = 0.0) -> Estimate:
     """Estimate the first model's mean less the second's, each over all of its seeds, as tables show them.
 
-    Pair the seeds that both have, since they share the training subset, and the test items if both have values on each.
-    spreads: better known than the spreads of these seeds alone. overlap: test / training items if each seed has its own
-    test set, else 0. floor: least half-width of the interval. The result's `seeds` count the model with fewer.
+    Equal seeds have the `correlation`; test items are paired if both models have them. A model with one seed and no
+    spread takes the other's. overlap: test / training items if each seed has its own test set, else 0. floor: least
+    half-width of the interval. The result's `seeds` count the model with fewer.
     """
-    if len({np.shape(value) for model in (first, second) for value in model.values()}) > 1:  # some run kept no items
-        first, second = ({seed: float(np.mean(value)) for seed, value in model.items()} for model in (first, second))
-    shared = sorted(first.keys() & second.keys())
-    order = [[*shared, *sorted(model.keys() - shared)] for model in (first, second)]
-    tables = [
-        np.stack([np.atleast_1d(model[seed]) for seed in seeds]).astype(np.float64)
-        for model, seeds in zip((first, second), order, strict=True)
-    ]
-    if len(first) == len(second) == len(shared):
-        return estimate_mean(tables[0] - tables[1], spreads[2], overlap, floor)
-    mean, items = float(tables[0].mean() - tables[1].mean()), tables[0].shape[1]
-    means = [table.mean(axis=1, keepdims=True) for table in tables]
-    (over_seeds,), degrees = vary_over_seeds(means, len(shared), spreads, overlap)
-    by_item, rest = tables[0].mean(axis=0) - tables[1].mean(axis=0), 0.0
-    if items > 1 and max(map(len, tables)) > 1:
-        rests = [
-            table - table.mean(axis=0) - of_seed + table.mean() for table, of_seed in zip(tables, means, strict=True)
-        ]
-        rest = float(vary_over_seeds(rests, len(shared))[0].sum()) / (items * (items - 1))
-    return combine_parts(mean, over_seeds, degrees, by_item, rest, min(map(len, tables)), floor)
-
-
-def vary_over_seeds(
-    tables: Sequence[np.ndarray], shared: int, spreads: Spreads = (None, None, None), overlap: float = 0.0
-) -> tuple[np.ndarray, float]:
-    """Compute the variance (n,) over seeds of the difference of two means, of tables (seeds, n); its degrees (Welch).
-
-    The first `shared` seeds of both are the same. A model with one seed and no spread takes the other's spread; without
-    any spread return NaN and 0 degrees.
-    """
-    *known, of_difference = spreads
-    for place, table in enumerate(tables):
-        if known[place] is None and len(table) > 1:
-            known[place] = Spread(table.std(axis=0, ddof=1), len(table) - 1)
-    first, second = known[0] or known[1], known[1] or known[0]
-    if first is None:
-        return np.full(tables[0].shape[1], np.nan), 0.0
-    variances = [np.broadcast_to(np.square(spread.std), tables[0].shape[1]) for spread in (first, second)]
-    together, drawn_again = np.zeros(tables[0].shape[1]), variances[0] + variances[1]
-    if of_difference is not None:
-        together, drawn_again = (drawn_again - of_difference.std**2) / 2, np.square(of_difference.std)
-    elif shared > 1:
-        centered = [table[:shared] - table[:shared].mean(axis=0) for table in tables]
-        together = (centered[0] * centered[1]).sum(axis=0) / (shared - 1)
-    most = np.sqrt(variances[0] * variances[1])
-    together = np.clip(together, -most, most) * shared
-    counts = [len(table) for table in tables]
-    parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
-    spent = sum(float(part.sum()) ** 2 / spread.degrees for part, spread in zip(parts, (first, second), strict=True))
-    total = float(sum(parts).sum())
-    degrees = total**2 / spent if spent > 0 else min(first.degrees, second.degrees)
-    if first is second:  # one spread, known once
-        degrees = first.degrees
-    variance = np.maximum(parts[0] + parts[1] - 2 * together / (counts[0] * counts[1]), 0)
-    return variance + overlap * drawn_again, float(degrees)
+    counts, mean = [len(first.seeds), len(second.seeds)], first.mean - second.mean
+    spreads = first.spread or second.spread, second.spread or first.spread
+    over_seeds, degrees, rest, by_item = math.nan, 0.0, 0.0, np.zeros(1)
+    if spreads[0] and spreads[1]:
+        parts = [spread.std**2 / count for spread, count in zip(spreads, counts, strict=True)]
+        together = correlation * spreads[0].std * spreads[1].std
+        over_seeds = sum(parts) - 2 * together * len(first.seeds & second.seeds) / (counts[0] * counts[1])
+        over_seeds = max(over_seeds + overlap * (spreads[0].std ** 2 + spreads[1].std ** 2 - 2 * together), 0.0)
+        spent = sum(part**2 / spread.degrees for part, spread in zip(parts, spreads, strict=True))
+        degrees = sum(parts) ** 2 / spent if spent else min(spread.degrees for spread in spreads)
+        degrees = spreads[0].degrees if spreads[0] is spreads[1] else min(degrees, *(spread.most for spread in spreads))
+    if first.by_item.shape == second.by_item.shape:
+        by_item = first.by_item - second.by_item
+        known = [runs.rest for runs in (first, second) if runs.rest is not None] or [0.0]
+        rest = known[0] / counts[0] + known[-1] / counts[1]
+    found = combine_parts(mean, over_seeds, degrees, by_item, rest, min(counts), floor)
+    return replace(found, degrees=min(found.degrees, OF_GAPS * degrees)) if degrees else found
 
 
 def combine_parts(
@@ -154,16 +138,16 @@ def combine_parts(
 ) -> Estimate:
     """Combine the variances of a mean over seeds, over items, and the rest in both, by Satterthwaite's rule."""
     items, known = len(by_item), math.isfinite(over_seeds)
+    of_seeds = over_seeds if known else 0.0
     if items == 1:
-        return Estimate(mean, math.sqrt(over_seeds) if known else None, degrees, seeds, floor=floor)
-    parts = np.array([over_seeds if known else 0.0, by_item.var(ddof=1) / items, rest])
+        error = math.sqrt(over_seeds) if known else None
+        return Estimate(mean, error, degrees, seeds, floor=floor, over_seeds=of_seeds)
+    parts = np.array([of_seeds, by_item.var(ddof=1) / items, rest])
     variance = max(parts[0], parts[2]) + parts[1] - parts[2]  # the component of the seeds is not below 0
     known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
     of_all = variance**2 / (parts**2 / known_with).sum() if variance > 0 else math.inf
-    if not known:
-        return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor)
-    of_all = min(of_all, MOST_DEGREES * degrees)
-    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor, seed_degrees=degrees)
+    of_all = min(of_all, MOST_DEGREES * degrees) if known else of_all
+    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor, over_seeds=of_seeds)
 
 
 def estimate_mean(
@@ -174,22 +158,28 @@ def estimate_mean(
     With items, combine the mean squares of a two-way table, with Satterthwaite's degrees of freedom (Searle et al.,
     Variance Components, 1992, sections 4.3 and 5.2). A better known `spread` over seeds replaces the spread of these
     seeds. One seed without a spread gets an interval over items alone, without items none. `overlap` and `floor`: as in
-    `paired_difference`.
+    `subtract`.
     """
-    table = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
-    (seeds, items), mean = table.shape, float(table.mean())
-    by_seed, by_item = table.mean(axis=1), table.mean(axis=0)
-    if spread is None and seeds > 1:
-        spread = Spread(float(by_seed.std(ddof=1)), seeds - 1)
-    over_seeds = np.nan if spread is None else spread.std**2 * (1 / seeds + overlap)
-    rest = 0.0
-    if min(table.shape) > 1:
-        squares = ((table - by_seed[:, None] - by_item + mean) ** 2).sum()
-        rest = float(squares / ((seeds - 1) * (items - 1)) / table.size)
-    return combine_parts(mean, over_seeds, spread.degrees if spread else 0.0, by_item, rest, seeds, floor)
+    runs, seeds = summarize(dict(enumerate(np.asarray(values))), spread), len(values)
+    over_seeds = runs.spread.std**2 * (1 / seeds + overlap) if runs.spread else math.nan
+    degrees = runs.spread.degrees if runs.spread else 0.0
+    return combine_parts(runs.mean, over_seeds, degrees, runs.by_item, (runs.rest or 0.0) / seeds, seeds, floor)
 
 
-def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, Spread]:
+def correlate(models: Sequence[Mapping[int, float]], stds: Sequence[float]) -> tuple[float, float]:
+    """Sum the products of two models' values of a seed, standardized, over pairs of models; return also the degrees."""
+    seeds = sorted({seed for model in models for seed in model})
+    rows = [[model.get(seed, math.nan) for seed in seeds] for model in models]
+    table = np.array(rows).reshape(len(models), len(seeds))
+    known = np.isfinite(table).astype(float)
+    table = np.nan_to_num(table - np.nanmean(table, axis=1, keepdims=True)) / np.array(stds).reshape(-1, 1)
+    shared = np.triu(known @ known.T, 1)
+    return float((table @ table.T)[shared > 1].sum()), float((shared[shared > 1] - 1).sum())
+
+
+def moderated_spreads(
+    by_size: Mapping[Any, Sequence[float]], size_of: Callable[[Any], float] = float
+) -> dict[Any, Spread]:
     """Compute the spread over seeds at each size, moderated by a line through the spreads of all of the model's sizes.
 
     Fit a line to the log variance in the log size by gamma regression, so two sizes tell nothing of each other. The
@@ -198,6 +188,9 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     worth less than one more seed. A size with one seed takes the line's spread. If the line is worth less than a seed
     there, as far from sizes with few seeds, the size takes the variance pooled over all sizes with its degrees of
     freedom (Satterthwaite, 1946). Return {} if no size has two seeds.
+
+    With `size_of`, keys are cells of several models, and one line is for all. The line is then worth less, by
+    Satterthwaite's rule, the more they differ; half of what seeds differ by chance is taken off.
     """
     repeated = {
         size: (statistics.variance(values), len(values) - 1) for size, values in by_size.items() if len(values) > 1
@@ -209,35 +202,40 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     from scipy.special import digamma, polygamma
 
     variances, degrees = (np.array(part, dtype=float) for part in zip(*known.values(), strict=True))
-    columns = min(2, len(known))
-    known_rows, rows = (np.vander(np.log(list(sizes)), columns) for sizes in (known, by_size))
+    sizes = [size_of(key) for key in known]
+    columns = min(2, len({*sizes}))
+    known_rows, rows = (np.vander(np.log(of), columns) for of in (sizes, [size_of(key) for key in by_size]))
     inverse = np.linalg.pinv(known_rows.T @ (degrees[:, None] * known_rows))
     pooled = float(np.average(variances, weights=degrees))
     flat = Spread(math.sqrt(pooled), float((degrees @ variances) ** 2 / (degrees @ variances**2)))
     line = np.log(pooled) * np.eye(columns)[-1]
-    for _ in range(50):
+    for _ in range(50 * (columns - 1)):  # the pooled variance is the best line of one size
         fitted = np.exp(known_rows @ line)
         line = line + inverse @ (known_rows.T @ (degrees * (variances / fitted - 1).clip(-1, 3)))
-    logs = np.log(variances) - digamma(degrees / 2) + np.log(degrees / 2) - known_rows @ line
-    excess = 0.0
+    ratios = variances / np.exp(known_rows @ line)
+    logs = np.log(ratios) - digamma(degrees / 2) + np.log(degrees / 2)
+    excess, share = 0.0, 1.0
     if len(logs) > columns:
-        excess = float((logs**2).sum() / (len(logs) - columns) - polygamma(1, degrees / 2).mean())
+        of_line = (logs - logs.mean() * (columns == 1)) ** 2
+        excess = float(of_line.sum() / (len(logs) - columns) - polygamma(1, degrees / 2).mean())
+    if len(known) > len({*sizes}):
+        share = 1 / (1 + max(float(degrees @ ratios**2 - len(known) + 2) / degrees.sum() - 1, 0))
     # solve for trigamma(prior / 2) = the variance of log variances that is left
     prior = 2 * brentq(lambda half: polygamma(1, half) - excess, 1e-6, 1e6) if excess > 1e-6 else math.inf
     spreads = {}
     for size, row in zip(by_size, rows, strict=True):
-        common, worth = math.exp(row @ line), 1 / float(row @ inverse @ row)
+        common, worth = math.exp(row @ line), share / float(row @ inverse @ row)
         variance, own = repeated.get(size, (common, 0))
         if not own and worth < 1:
             spreads[size] = flat
             continue
         if variance and own and prior < 1:
-            spreads[size] = Spread(math.sqrt(variance), own)
+            spreads[size] = Spread(math.sqrt(variance), own, max(worth, own))
             continue
         mixed = common if math.isinf(prior) else (prior * common + own * variance) / (prior + own)
         degrees_here = min(prior + own, worth)
         # seeds that agree to the digit, as without any mistake, have no usable log variance, yet count as seeds
-        spreads[size] = Spread(math.sqrt(mixed), degrees_here if variance else max(degrees_here, own))
+        spreads[size] = Spread(math.sqrt(mixed), degrees_here if variance else max(degrees_here, own), max(worth, own))
     return spreads
 
 
@@ -257,16 +255,14 @@ def adjust_p_values(values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def count_missing_seeds(gap: Estimate, spread: Spread | None, most: int = 20) -> int | None:
+def count_missing_seeds(gap: Estimate, most: int = 20) -> int | None:
     """Count the further seeds after which a difference's interval leaves out 0, if difference and spread stay the same.
 
-    None without an error or a spread, and if more than `most` are needed, for example because test items limit it.
+    None without a spread, and if more than `most` are needed, for example because test items limit it.
     """
-    if gap.error is None or not spread:
-        return None
-    of_items = max(gap.error**2 - spread.std**2 / gap.seeds, 0.0)
-    for more in range(1, most + 1):
-        error = math.sqrt(spread.std**2 / (gap.seeds + more) + of_items)
+    of_items = max(gap.error**2 - gap.over_seeds, 0.0) if gap.error else 0.0
+    for more in range(1, most + 1 if gap.over_seeds else 0):
+        error = math.sqrt(gap.over_seeds * gap.seeds / (gap.seeds + more) + of_items)
         if replace(gap, error=error, degrees=gap.degrees + more).clear:
             return more
     return None

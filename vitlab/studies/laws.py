@@ -11,7 +11,6 @@ import numpy as np
 from vitlab.formatting import DASH, amount, finite, plural, round_numbers, significant
 from vitlab.statistics.crossover import Crossover, crossover, data_multiplier, describe_crossover, describe_multiplier
 from vitlab.statistics.fit import DRAWS, FEWEST, FEWEST_AVERAGED, LARGEST_MISS, MEAN, Fit, ends, fit_points
-from vitlab.statistics.stats import adjust_p_values
 from vitlab.tasks.metrics import Metric
 
 MOST_PAIRS = 10  # pairs that sentences name
@@ -93,10 +92,9 @@ class Measured(Protocol):
 
 
 def find_clear_leads(results: Measured, one: Mapping[int, str], other: Mapping[int, str]) -> dict[float, bool]:
-    """Tell by size whether one of two contenders (size -> model) leads clearly, at all sizes at once (Holm)."""
+    """Tell by size whether one of two contenders (size -> model) leads clearly."""
     shared = sorted(one.keys() & other.keys())
-    found = adjust_p_values([results.gap(one[size], other[size], size).estimate.p for size in shared])
-    return {size: p < 0.05 for size, p in zip(shared, found, strict=True)}
+    return {size: results.gap(one[size], other[size], size).estimate.clear for size in shared}
 
 
 def describe_budget(rows: Iterable[Mapping[str, Any]]) -> str:

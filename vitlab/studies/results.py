@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
 from statistics import median_low
 from types import SimpleNamespace
@@ -25,11 +26,14 @@ from vitlab.statistics.stats import (
     Estimate,
     Spread,
     add_variance,
+    adjust_p_values,
     compare_costs,
+    correlate,
     draw_luck,
     estimate_mean,
     moderated_spreads,
-    paired_difference,
+    subtract,
+    summarize,
     weigh_ranks,
 )
 from vitlab.studies.laws import StudyFits
@@ -121,7 +125,7 @@ class Results:
         self.config, self.files, self.run_files = dict(config or {}), files, dict(run_files or {})
         self.alpha, self.trials_of = alpha, trials_of or count_trials(rows)
         self.is_foreign = "read_as" in self.config
-        self.gap, self.find_spreads, self.expect_best = map(cache, (self.gap, self.find_spreads, self.expect_best))
+        self.gap, self.expect_best = map(cache, (self.gap, self.expect_best))
         if outcomes is not None:
             self.outcomes = dict(outcomes)
         if luck is not None:
@@ -341,36 +345,69 @@ class Results:
         return (max(low, 0.0), min(high, 1.0)) if metric.percent else (low, high)
 
     def gap(self, first: str, second: str, size: int) -> Gap:
-        """Compute the gap between two models that both have a result at the size."""
-        metric = self.metric
-        cells = {model: self.by_model[model][size] for model in self.by_model if model in (first, second)}
-        best, other = sorted(cells, key=lambda model: metric.lead(cells[model].mean, 0.0), reverse=True)
-        pair = (best, other) if metric.higher_is_better else (other, best)
-        rows = [cells[model].rows for model in pair]
-        spreads = [*(cells[model].spread for model in pair), self.find_spreads(first, second).get(size)]
-        fewer = min(rows, key=len)
-        gap = paired_difference(*map(self.values_of, rows), spreads, self.overlap(fewer), self.floor(fewer))
-        luck = [self.luck[model, size] for model in pair if (model, size) in self.luck]
-        gap = add_variance(gap, float(sum(one.var() for one in luck)), self.trials - 1)
-        # the best of several is compared with each other one
-        gap = replace(gap, comparisons=(sum(size in of for of in self.by_model.values()) - 1) / self.alpha)
-        verdict = UNDECIDED
-        if not any(cell.beats_chance for cell in cells.values()):
+        """Judge the gap between two models that both have a result at the size."""
+        best, other = (first, second) if (first, second, size) in self.estimates else (second, first)
+        cells, verdict = [self.by_model[model][size] for model in (best, other)], UNDECIDED
+        gap = self.estimates[best, other, size]
+        gap = replace(gap, comparisons=gap.comparisons / self.alpha)
+        if not any(cell.beats_chance for cell in cells):
             verdict = CHANCE
         elif gap.low > 0:
             verdict = LEAD
-        elif max(-gap.low, gap.high) <= self.margin * metric.point:
+        elif max(-gap.low, gap.high) <= self.margin * self.metric.point:
             verdict = LEVEL
-        return Gap(best, other, gap, verdict, (len(cells[best].rows), len(cells[other].rows)))
+        return Gap(best, other, gap, verdict, (len(cells[0].rows), len(cells[1].rows)))
 
-    def find_spreads(self, first: str, second: str) -> dict[float, Spread]:
-        """Compute the spread over seeds of the paired differences of two models at each size."""
-        differences = {}
-        for size in sorted(self.by_model[first].keys() & self.by_model[second].keys()):
-            both = [self.by_model[model][size].rows for model in (first, second)]
-            one, two = (dict(zip([row["seed"] for row in rows], self.compared(rows), strict=True)) for rows in both)
-            differences[size] = [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
-        return moderated_spreads(differences)
+    @cached_property
+    def correlation(self) -> float:
+        """The correlation of two models' runs of one seed, from all sizes, shrunk to none by its own error."""
+        found = pairs = 0.0
+        for size in self.sizes:
+            cells = [of[size] for of in self.by_model.values() if size in of and (of[size].spread or (0,))[0]]
+            values = [
+                dict(zip((row["seed"] for row in cell.rows), self.compared(cell.rows), strict=True)) for cell in cells
+            ]
+            product, degrees = correlate(values, [cell.spread.std for cell in cells])
+            found, pairs = found + product, pairs + degrees
+        return float(np.clip(found / pairs - 2 / found, -1, 1)) if found**2 > 2 * pairs else 0.0
+
+    @cached_property
+    def estimates(self) -> dict[tuple[str, str, int], Estimate]:
+        """The lead of each model over each worse one at each size, (better, worse, size), so that all hold at once.
+
+        Step down, at a size from the farthest two of its M models on: a pair that is k places apart in their order
+        counts for k M / 2 questions, and none is surer than one that encloses it (Ryan, 1960). Then each pair steps
+        down over its sizes (Holm, 1979).
+        """
+        everything = moderated_spreads(
+            {(m, size): self.compared(cell.rows) for m, of in self.by_model.items() for size, cell in of.items()},
+            itemgetter(1),
+        )
+        found, questions, lead = {}, dict[tuple[str, ...], dict[int, float]](), self.metric.lead
+        for size in self.sizes:
+            cells = {model: of[size] for model, of in self.by_model.items() if size in of}
+            ranked = sorted(cells, key=lambda model: lead(cells[model].mean, 0.0), reverse=True)
+            spreads = [everything.get((model, size)) for model in ranked]
+            runs = [summarize(self.values_of(cells[m].rows), of) for m, of in zip(ranked, spreads, strict=True)]
+            known = [(self.overlap(cells[model].rows), self.floor(cells[model].rows)) for model in ranked]
+            luck = [float(self.luck[m, size].var()) if (m, size) in self.luck else 0.0 for m in ranked]
+            p, apart = np.zeros((len(ranked),) * 2), np.arange(len(ranked))
+            for one, two in combinations(apart, 2):
+                fewer = min(one, two, key=lambda place: len(runs[place].seeds))
+                pair = (one, two) if self.metric.higher_is_better else (two, one)
+                gap = subtract(*(runs[place] for place in pair), self.correlation, *known[fewer])
+                gap = add_variance(gap, luck[one] + luck[two], self.trials - 1)
+                found[ranked[one], ranked[two], size], p[one, two] = gap, max(gap.p, 1e-300)
+            adjusted = p * np.maximum((apart - apart[:, None]) * len(ranked) / 2, 1)
+            adjusted = np.maximum.accumulate(np.maximum.accumulate(adjusted)[:, ::-1], axis=1)[:, ::-1]
+            for one, two in combinations(apart, 2):
+                pair = tuple(sorted((ranked[one], ranked[two])))
+                questions.setdefault(pair, {})[size] = adjusted[one, two]
+        for pair, by_size in questions.items():
+            for size, value in zip(by_size, adjust_p_values([*by_size.values()]), strict=True):
+                key = (*pair, size) if (*pair, size) in found else (*pair[::-1], size)
+                found[key] = replace(found[key], comparisons=max(value / max(found[key].p, 1e-300), 1.0))
+        return found
 
     def compared(self, rows: Iterable[Mapping[str, Any]]) -> list[float]:
         return [self.metric.compared(self.metric.value(row)) for row in rows]

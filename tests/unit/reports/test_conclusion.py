@@ -1,10 +1,11 @@
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from vitlab.reports.words import WIDTH, describe_undertrained, say_result
+from vitlab.reports.words import WIDTH, describe_undertrained, make_size_table, say_result
 from vitlab.studies.results import Results
 
 ONE_SEED = "One seed each: no interval."
@@ -42,7 +43,7 @@ def near(*means, spread=0.002):
 
 def test_who_leads_over_the_whole_range_or_at_the_largest_size():
     assert both(near(0.4, 0.62, 0.78, 0.88), near(0.782, 0.87, 0.93, 0.961)) == (
-        "ResNet leads at every size from 500 to 32,000, by 8.1 points (8.1 to 8.1) there."
+        "ResNet leads at every size from 500 to 32,000, by 8.1 points (7.9 to 8.3) there."
     )
     found = all_told(rows_of({"vit": near(0.5, 0.5, 0.5), "resnet": near(0.6, 0.501, 0.6, spread=-0.002)}))
     assert found[0].startswith("ResNet leads with 8,000 examples, by 10.0 points (")
@@ -55,7 +56,7 @@ def test_a_sure_crossover_comes_first():
     assert found[0].startswith("ViT passes ResNet at 4,")
     assert "extrapolated" not in found[0]
     assert found[1:3] == [
-        "ViT leads with 32,000 examples, by 2.0 points (2.0 to 2.0).",
+        "ViT leads with 32,000 examples, by 2.0 points (1.8 to 2.2).",
         "ResNet leads at 500 and 2,000 examples; ViT leads from 8,000 examples on.",
     ]
 
@@ -69,13 +70,16 @@ def test_undecided_says_how_many_seeds_would_settle_it():
     assert re.search(r"; \d+ more seeds each may settle it\.$", closer)
 
 
-def test_leads_hold_for_all_sizes_at_once():
+def test_leads_hold_for_all_sizes_at_once_and_no_place_shows_what_one_size_would_say():
     """The difference at one size is clear by itself, but not as the clearest of three."""
-    gaps, shifts = (0.0, 0.0065, 0.0), np.array([-0.004, 0.0, 0.004])
+    gaps, shifts = (0.0, 0.0052, 0.0), np.array([-0.004, 0.0, 0.004])
     curves = {"vit": [tuple(0.5 + gap + shifts) for gap in gaps], "resnet": [tuple(0.5 - gap - shifts) for gap in gaps]}
     found = Results(rows_of(curves), outcomes={})
-    assert found.gap("vit", "resnet", 2000).verdict == "lead"
-    assert not any("leads" in text for text in say_result(found))
+    gap = found.gap("vit", "resnet", 2000)
+    assert (gap.verdict, gap.estimate.comparisons) == ("undecided", pytest.approx(3))
+    assert replace(gap.estimate, comparisons=1).clear
+    assert not any("leads" in text or "chance" in text for text in say_result(found))
+    assert make_size_table(found).body[1][-1].startswith("undecided: vit ahead by 1.0 points (-")
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])

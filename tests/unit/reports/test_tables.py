@@ -49,7 +49,8 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
     assert re.fullmatch(r"\| 53 \| 50.5 ± 0.7% \| 70.5 ± 0.7% \| b by 20.0 points \(1[45].\d to 2[45].\d\) \|", line)
     assert caption == (
         "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds. Last column: difference (95% interval "
-        "over seeds and held-out examples). Always choosing the largest class gives 25.0% on 400 held-out examples."
+        "over seeds and held-out examples; seeds not paired). Always choosing the largest class gives 25.0% on 400 "
+        "held-out examples."
     )
     one_seed = format_markdown(results_of(rows[::2], right))
     assert "over held-out examples; other seeds are not covered" in one_seed

@@ -4,60 +4,46 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
+from scipy.stats import ttest_1samp, ttest_ind
 
 from vitlab.statistics.stats import (
+    adjust_p_values,
     combine_parts,
     compare_costs,
+    correlate,
     estimate_mean,
     moderated_spreads,
-    paired_difference,
+    subtract,
+    summarize,
 )
 
 
-def test_values_per_seed_give_the_interval_of_the_paired_t_test():
-    first, second = {0: 0.80, 1: 0.84, 2: 0.88}, {2: 0.90, 1: 0.83, 0: 0.86}
-    low, high = ttest_rel([0.80, 0.84, 0.88], [0.86, 0.83, 0.90]).confidence_interval()
-    found = paired_difference(first, second)
-    assert (found.low, found.high, found.seeds) == (pytest.approx(low), pytest.approx(high), 3)
-    assert paired_difference({0: 0.8}, {0: 0.9}).half_width is None
-    assert not paired_difference({0: 0.8}, {0: 0.9}).clear
+def difference(first, second, **options):
+    return subtract(summarize(first), summarize(second), **options)
 
 
-def test_models_without_common_seeds_have_welchs_interval():
-    first, second = {0: 0.80, 1: 0.84, 2: 0.88}, {5: 0.9, 6: 0.83}
+def test_two_models_have_welchs_interval_whatever_their_seeds_are_called():
+    first, second = {0: 0.80, 1: 0.84, 2: 0.88}, {5: 0.9, 1: 0.83}
     low, high = ttest_ind([*first.values()], [*second.values()], equal_var=False).confidence_interval()
-    found = paired_difference(first, second)
-    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
-    assert paired_difference({0: 0.8}, {1: 0.9}).half_width is None
+    found = difference(first, second)
+    assert (found.low, found.high, found.seeds) == (pytest.approx(low), pytest.approx(high), 2)
+    for other in (0, 1):
+        assert difference({0: 0.8}, {other: 0.9}).half_width is None
+        assert not difference({0: 0.8}, {other: 0.9}).clear
 
 
 def test_the_difference_is_that_of_the_means_also_where_one_model_has_more_seeds():
     first, second = {0: 0.70, 1: 0.72, 2: 0.71, 3: 0.85}, {0: 0.72, 1: 0.735}
-    found = paired_difference(first, second)
+    found = difference(first, second)
     assert found.mean == pytest.approx(np.mean([*first.values()]) - np.mean([*second.values()]))
     assert found.seeds == 2
-    assert paired_difference(first, {0: 0.5}).half_width is not None  # one seed: it varies as the other model does
-
-
-def test_uneven_seeds_are_covered_as_even_ones_are():
-    """Five seeds against three, half of what a seed does shared, 400 items: coverage of the 95% interval."""
-    rng, held = np.random.default_rng(0), []
-    for _ in range(300):
-        shared, items = rng.normal(0, 0.02, (5, 1)), rng.normal(0, 0.3, 400)
-        tables = [
-            shared[:seeds] + rng.normal(0, 0.02, (seeds, 1)) + items + rng.normal(0, 0.3, (seeds, 400))
-            for seeds in (5, 3)
-        ]
-        found = paired_difference(*(dict(enumerate(table)) for table in tables))
-        held.append(found.low <= 0 <= found.high)
-    assert 0.91 <= np.mean(held) <= 0.99
+    assert difference(first, {0: 0.5}).half_width is not None  # one seed: it varies as the other model does
 
 
 def test_one_seed_has_the_interval_over_items():
     first, second = np.array([1.0, 1, 0, 1, 1, 0, 1]), np.array([0.0, 1, 0, 1, 0, 0, 1])
     low, high = ttest_1samp(first - second, 0).confidence_interval()
-    found = paired_difference({3: first}, {3: second})
+    found = difference({3: first}, {3: second})
     assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
     assert (found.seeds, found.items) == (1, 7)
 
@@ -148,8 +134,27 @@ def test_a_mean_varies_over_seeds_and_items_and_what_both_hold_counts_once(over_
     assert found.error**2 == pytest.approx(right.var(ddof=1) / 100 + more)
 
 
-def test_the_seeds_that_both_models_have_are_paired_and_the_others_are_not():
+def test_the_seeds_that_both_models_have_are_paired_by_their_correlation():
     a, b = np.array([0.80, 0.84, 0.88, 0.83]), np.array([0.86, 0.83, 0.90])
-    found = paired_difference(dict(enumerate(a)), dict(enumerate(b)))
-    together = 3 * np.cov(a[:3], b)[0, 1] / (4 * 3)
-    assert found.error**2 == pytest.approx(a.var(ddof=1) / 4 + b.var(ddof=1) / 3 - 2 * together)
+    models = dict(enumerate(a)), dict(enumerate(b))
+    found = difference(*models, correlation=0.5, overlap=0.1)
+    together = 0.5 * a.std(ddof=1) * b.std(ddof=1)
+    drawn_again = a.var(ddof=1) + b.var(ddof=1) - 2 * together
+    assert found.error**2 == pytest.approx(
+        a.var(ddof=1) / 4 + b.var(ddof=1) / 3 - 2 * 3 * together / (4 * 3) + 0.1 * drawn_again
+    )
+    products = (a[:3] - a.mean()) @ (b - b.mean()) / 0.02
+    assert correlate([*models, {7: 0.9, 8: 0.7}, {0: 0.9}], [0.1, 0.2, 0.1, 0.1]) == (pytest.approx(products), 2)
+
+
+def test_spreads_of_several_models_are_one_the_more_the_less_they_differ():
+    rng = np.random.default_rng(0)
+    alike = {(model, size): rng.normal(0, 0.02 * size**-0.5, 3) for model in "abcdefgh" for size in (1, 4)}
+    found = moderated_spreads({**alike, ("i", 4): [0.5]}, lambda key: key[1])
+    assert all(spread.std == pytest.approx(0.02 * size**-0.5, rel=0.3) for (_, size), spread in found.items())
+    assert 8 <= found["i", 4].degrees <= found["i", 4].most <= 32
+    unlike = {("a", 1): [0.1, 0.2, 0.3], **{(model, 1): [0.1, 0.1 + 1e-3, 0.1 - 1e-3] for model in "bcd"}}
+    found = moderated_spreads(unlike, lambda key: key[1])
+    assert found["a", 1].std == pytest.approx(0.1, rel=0.2)
+    assert found["a", 1].degrees == 2
+    assert adjust_p_values([0.04, 0.01, 0.5]) == [0.08, 0.03, 0.5]

@@ -188,7 +188,7 @@ def test_a_decided_question_stops_early_and_an_undecided_one_says_what_it_would_
     assert spent < 40
     assert text.startswith("Decided, with ")
     assert "left unspent: vit at 1,000 leads resnet by " in text
-    open_one = Clock(tmp_path / "open", monkeypatch, 0.002)
+    open_one = Clock(tmp_path / "open", monkeypatch, 0.008)
     text, spent = open_one.spend(15)
     assert text.startswith("Not decided: ")
     assert 8 <= spent <= 10
