@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from joblib import parallel_config
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from vitlab.advice import compare as advice
 from vitlab.advice.backbones import scale_pixels
@@ -185,6 +185,33 @@ def multiplier(seeds, beyond, rng):
     error = laws[1](size) if beyond else found.error
     first, second = (brentq(lambda x, law=law: law(x) - error, 1e-3, 1e12) for law in laws)
     return (found.low or 0) <= first / second <= (found.high or math.inf)
+
+
+def draw_fall(width, sizes, seeds, rng):
+    """Two curves that cross where one falls within `width` doublings, at any place after the second of `sizes`."""
+    sizes, scale, level = 500.0 * 2 ** np.arange(sizes), width / (2 * math.log(9)), 0.3
+    while True:
+        middle = rng.uniform(math.log2(sizes[1]), math.log2(min(sizes[-1], 8 * sizes[1])))
+        drop, flat, steep, share = (rng.uniform(*ends) for ends in ((0.7, 2), (0.03, 0.17), (0.14, 0.35), (0.2, 0.8)))
+        first = lambda x, steep=steep, middle=middle: math.log(level) - steep * (np.log2(x) - middle)  # noqa: E731
+        second = lambda x, of=(middle, drop, flat, share): (  # noqa: E731
+            math.log(level) + of[3] * of[1] - of[2] * (np.log2(x) - of[0]) - of[1] * expit((np.log2(x) - of[0]) / scale)
+        )
+        path = np.geomspace(sizes[0] / 2, sizes[-1] * 2, 20_000)
+        turns = np.flatnonzero(np.diff(first(path) > second(path)))
+        if len(turns) == 1:
+            break
+    noise, x = rng.uniform(0.02, 0.1), np.repeat(sizes, seeds)
+    fits = [fit_scaling_law(x, np.exp(one(x) + noise * rng.standard_normal(len(x)))) for one in (first, second)]
+    return path[turns[0]], fits
+
+
+def fall(sizes, width, seeds, rng):
+    """Whether the interval of a sure crossover holds the true one where a curve falls within so many doublings."""
+    fit.DRAWS = 600  # a quarter of the time
+    place, fits = draw_fall(width, sizes, seeds, rng)
+    found = find_crossover(*fits)
+    return found.low <= place <= (found.high or math.inf) if found.claim == "sure" else None
 
 
 # ---- a time that is spent
@@ -409,6 +436,7 @@ QUESTIONS = {
     "gaps": (gap, "spread, seeds of both", [(spread, *seeds) for spread in (0.05, 0.2) for seeds in UNEVEN]),
     "means": (mean, "spreads fall by, seeds", [*product((1, 3, 10), (2, 3, 5))]),
     "rounds": (rounds, "points", [(1.0,)]),
+    "falls": (fall, "sizes, doublings, seeds", [*product((4, 6), (0.05, 0.15, 0.3), (3,))]),
     "own_sizes": (own_sizes, "seeds", [(2,), (3,), (5,)]),
     "best_of": (
         expected_best,

@@ -22,6 +22,7 @@ NEAR = 2.0  # times the largest size: p_none covers sizes up to here
 CLEAR = 0.95  # level of the intervals of differences: a lead is clear if its interval leaves out 0
 SURE, LIKELY = 0.9, 0.5  # a claim needs a crossover in this share of the draws
 EARLY = 0.1  # a sentence says that small sizes have another order if this share of the draws has
+SUDDEN = 0.5  # a fall of which so much is sudden has no place between its sizes
 GRID = 60  # sizes at which two laws are compared
 
 CAME_TRUE = 0.64  # share of 47 likely crossovers on public curves (LCDB) whose winner led at the end: docs/rules.md
@@ -49,6 +50,7 @@ class Crossover:
     largest: float = float("nan")  # both models were measured up to this size
     below: float | None = None  # smallest size with a clear leader; set if the order at smaller sizes is open
     ahead: int | None = None  # the leader after the crossover: 0 the first model, 1 the second
+    around: tuple[float, float] | None = None  # set if a curve falls so suddenly that sizes alone say where
 
     @property
     def factor(self) -> float | None:
@@ -98,10 +100,17 @@ def crossover(
         return replace(none, reason="the curves do not cross, and not both laws fit well enough to look beyond")
     grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
     beyond = first.draw_log_errors(grid) - second.draw_log_errors(grid, role=1) if hold else np.full((1, GRID), np.nan)
+    around = None
     if turns:  # read off the data; a draw that does not cross there crosses where its laws do, else at infinity
         i, j = turns[-1]
-        lead, ahead, between = np.sign(differences[i]), differences[j] > 0, slice(i, j + 1)
-        place, *places = find_turn(sizes[between], lines[:, between] * lead)
+        lead, ahead = np.sign(differences[i]), differences[j] > 0
+        between = np.union1d(sizes[i : j + 1], np.linspace(sizes[i], sizes[j], GRID))
+        place, *places = find_turn(between, (first.read_means(between) - second.read_means(between, role=1)) * lead)
+        for fit in (first, second):
+            left = np.clip(np.searchsorted(x := fit.runs.log_sizes, place, "right") - 1, 0, len(x) - 2)
+            fall = np.diff(first.read_means(x[left : left + 2])[0] - second.read_means(x[left : left + 2], role=1)[0])
+            if fit.sudden[left] > SUDDEN * abs(fall[0]):
+                around = np.exp(x[left : left + 2]).tolist()
         if j == len(sizes) - 1:
             later = np.maximum(find_change(grid, beyond * lead), sizes[-1])
             places = np.where(draws[:, j] * lead > 0, later, places)
@@ -133,6 +142,7 @@ def crossover(
         claim=claim,
         below=None,  # the order after the crossover is known
         ahead=int(ahead),
+        around=None if around is None or high == np.inf else (min(low, around[0]), max(high, around[1])),
     )
 
 
@@ -178,6 +188,9 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
         what = f"{ahead} passes {behind}" if first else "the curves cross"
         return f"possible: {what} between {low} and {high} training {unit}s ({CAME_TRUE:.0%} of such claims came true)"
     verb = f"{ahead} passes {behind}" if first else "the curves cross"
+    if crossing.around:
+        low, high = map(rounded, crossing.around)
+        return f"{verb} between {low} and {high} training {unit}s, near {rounded(crossing.size)}"
     end = f"to {high}" if high else f"up, open within {REACH:g}x of the data"
     where = "" if crossing.inside else f", extrapolated by a factor of {significant(crossing.factor, 2)}"
     if crossing.factor > NEAR:

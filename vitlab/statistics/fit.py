@@ -16,6 +16,7 @@ SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
 SHARES = (0.0, 0.5, 0.9)  # e_inf to start from, as shares of the lowest error
 STEPS, TOLERANCE = 100, 1e-6  # of the least squares: most steps; relative gain in the sum of squares
 SHORT, KEPT = 10, 3  # steps from all starts; starts that go on
+MOST_DRAWN = 8  # sets of sizes whose draws a fit keeps
 POOL = 100  # draw from at most so many residuals
 FIRST_FOLD = 4  # sizes of the first fold; 3 for a curve of 4 sizes
 MOST_FOLDS = 6
@@ -515,7 +516,7 @@ class Fit:
     def draw_log_errors(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
         """Draw log errors (draws, N): the laws with other noise in the data and, beyond the data, a drift per doubling.
 
-        Give two compared models different `role`s, so that they drift apart. Keep the draws: a study compares each
+        Give two compared models different `role`s, so that they drift apart. Keep the last draws: a study compares each
         model with all others at the same sizes.
         """
         key = bytes([role]) + log_sizes.tobytes()
@@ -525,23 +526,39 @@ class Fit:
                 drawn[k :: len(self.laws)] = law.evaluate(thetas, log_sizes)[0]
             half = np.random.default_rng(role).standard_t(DRIFT_DEGREES, DRAWS // 2)
             drift = self.drift * np.concatenate([half, -half])
+            if len(self.drawn) >= MOST_DRAWN:
+                del self.drawn[next(iter(self.drawn))]
             doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
             self.drawn[key] = drawn + drift[:, None] * doublings
         return self.drawn[key]
+
+    @cached_property
+    def sudden(self) -> np.ndarray:
+        """Compute the part of each fall between two sizes (N - 1) that exceeds the slopes before and after it."""
+        gaps = np.diff(self.runs.log_sizes)
+        slopes = -np.diff(self.runs.log_means) / gaps
+        beside = np.pad(slopes, 1).clip(0)
+        return (slopes - np.maximum(beside[:-2], beside[2:])).clip(0) * gaps
 
     def read_means(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
         """Compute the log mean error at log sizes (N), then its draws: (1 + draws, N).
 
         Return the measured error at measured sizes. Between two of them follow the laws, shifted by their miss at both,
-        or a straight line in log size if the laws do not hold. Outside the data follow the laws.
+        or a straight line in log size if the laws do not hold. Outside the data follow the laws. What is `sudden` may
+        come all at once: each draw puts that step at another place.
         """
         x, means = self.runs.log_sizes, self.runs.log_means
         shares = np.stack([np.interp(log_sizes, x, one, 0, 0) for one in np.eye(len(x))])  # (sizes, N)
         drawn = means + self.noise_of_means
+        left = np.clip(np.searchsorted(x, log_sizes, "right") - 1, 0, len(x) - 2)
+        share = np.clip((log_sizes - x[left]) / np.diff(x)[left], 0, 1)
+        places = np.random.default_rng(role).random((len(drawn), len(self.sudden)))
+        steps = self.sudden[left] * (share - (share > places[:, left]))
         if not self.holds:
-            return np.vstack([means @ shares, drawn @ shares])
+            return np.vstack([means @ shares, drawn @ shares + steps])
         curve = self.log_errors(log_sizes) + (means - self.log_errors(x)) @ shares
-        return np.vstack([curve, self.draw_log_errors(log_sizes, role) + (drawn - self.draw_log_errors(x)) @ shares])
+        laws = self.draw_log_errors(log_sizes, role) + (drawn - self.draw_log_errors(x)) @ shares
+        return np.vstack([curve, laws + steps])
 
     def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
         """Predict the error at each size, in the shape of `sizes`."""

@@ -156,6 +156,20 @@ def crossing(size):
     return lambda x: 6 * x**-0.45, lambda x: 6 * size**-0.2 * x**-0.25
 
 
+def test_a_sudden_fall_crosses_anywhere_between_two_sizes():
+    held, sizes = [], SIZES[1:5]  # 500 to 4,000
+    for place in np.geomspace(2100, 3800, 6):
+        flat = fit_scaling_law(*measure(lambda x: 0.2 * (x / 2000) ** -0.4, sizes=sizes))
+        step = fit_scaling_law(*measure(lambda x, at=place: np.where(x < at, 0.35, 0.06), start=1, sizes=sizes))
+        found = crossover(step, flat)
+        held.append(found.low < place < found.high)
+        assert np.log2(found.high / found.low) > 0.8
+    assert all(held)
+    assert re.fullmatch(
+        r"a passes b between 2,000 and 4,000 .* examples, near 2,\d00", describe_crossover(found, "a", "b")
+    )
+
+
 def test_a_crossover_that_half_of_the_draws_have_is_likely():
     first, second = (fit_scaling_law(*measure(law, start=s)) for s, law in enumerate(crossing(100_000)))
     crossing_place = crossover(first, second)
