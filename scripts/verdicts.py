@@ -33,7 +33,7 @@ from vitlab.reports.words import compare_sizes, find_leads
 from vitlab.statistics import fit, stats
 from vitlab.statistics.crossover import crossover as find_crossover
 from vitlab.statistics.crossover import data_multiplier
-from vitlab.statistics.fit import fit_scaling_law
+from vitlab.statistics.fit import fit_points, fit_scaling_law
 from vitlab.statistics.stats import compare_costs, estimate_mean, moderated_spreads, quantile
 from vitlab.studies import laws
 from vitlab.studies.results import Results, load_results
@@ -318,6 +318,22 @@ def is_true(world, question, low, high):
     return any(low <= math.log(b) and high >= math.log(a) for a, b in world.between)
 
 
+def public(crosses, seeds, rng):
+    """Sure crossovers of public curves (--study); their intervals true; 90% intervals of differences at a size true."""
+    fit.DRAWS = 600
+    world = World(False, rng)
+    while len(world.between) != crosses:
+        world = World(False, rng)
+    points = [(n, world.draw(m, n, k), k) for m in "ab" for n in world.sizes for k in range(seeds)]
+    fits = [fit_points(*half.T) for half in np.split(np.array(points), 2)]
+    found, at = find_crossover(*fits), np.log(world.sizes)
+    low, high = fit.ends(fits[0].read_means(at)[1:] - fits[1].read_means(at, role=1)[1:])
+    true = np.log([world.truth("a", n) / world.truth("b", n) for n in world.sizes])
+    sure = found.claim == "sure"
+    held = is_true(world, Question(None), math.log(found.low), math.log(found.high or math.inf)) if sure else math.nan
+    return [sure, held, np.mean((low <= true) & (true <= high))]
+
+
 def spent(kind, costs, rng):
     """Runs and part of a grid's cost at the stop; decided; the claim's interval true."""
     world, question, cost, time = make_spending(kind, costs, False, rng)
@@ -452,7 +468,9 @@ QUESTIONS |= {
     "spent": (spent, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
     "spent_null": (spent_null, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
 }
+QUESTIONS |= {"public": (public, "crosses, seeds", [*product((1, 0), (1, 3))])}
 COLUMNS = {
+    "public": "sure | its interval true | differences true",
     "spent": "runs | cost at the stop | decided | true",
     "advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair",
 }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,13 @@ POOL = 100  # draw from at most so many residuals
 FIRST_FOLD = 4  # sizes of the first fold; 3 for a curve of 4 sizes
 MOST_FOLDS = 6
 FEWEST = 3  # sizes of a fit
+FEWEST_SCATTERED = 8  # sizes whose scatter round a smooth curve tells the noise of one seed
+SCATTER = "judged by the scatter round the curve, not by seeds"
+WIDER = 1.4  # times the scatter: points of one seed share subsets and test items
+SMOOTH, TREND = (
+    0.2,
+    0.05,
+)  # scatter is no noise if noise so rarely falls so long, or changes its sign so seldom
 COVERAGE = 0.9  # of intervals
 LARGEST_MISS = float(np.log(1.5))  # draw no law with a larger RMSE of the log error, on the data or held out
 STRIDE = np.uint64(0x9E3779B97F4A7C15)  # from draw to draw, as in SplitMix64
@@ -405,7 +412,7 @@ class Fit:
     @property
     def measured_by(self) -> str:
         """The source of the noise behind the intervals, in words."""
-        return "seeds resampled" if self.runs.repeated else "residuals resampled, one seed"
+        return "seeds resampled" if self.runs.repeated else SCATTER
 
     @property
     def largest(self) -> float:
@@ -438,10 +445,34 @@ class Fit:
         return max(misses, self.rmse_holdout or 0.0) <= LARGEST_MISS
 
     @cached_property
+    def scatter(self) -> tuple[np.ndarray, float, str]:
+        """Fit a polynomial to the means: their distances, degrees of freedom, and why the scatter is no noise, or "".
+
+        Noise changes its sign and lets errors rise. Smoothed points never rise, or lie on plateaus.
+        """
+        from scipy.special import bdtr, log_ndtr
+
+        x, y = self.runs.log_sizes, self.runs.means
+        terms = np.vander((x - x.mean()) / np.ptp(x), min(4, len(x) // 2))
+        line = terms @ np.linalg.lstsq(terms, y)[0]
+        misses, freedom = y - line, len(x) - terms.shape[1]
+        scatter = max(float(np.sqrt(misses @ misses / freedom)), np.sqrt(NO_NOISE))
+        falls = log_ndtr(-np.diff(line) / scatter / np.sqrt(2))  # log probability that a step does not rise
+        rises = [-1, *np.flatnonzero(np.diff(y) > 0), len(falls)]
+        doubt = ""
+        stretches = [falls[a + 1 : b] for a, b in pairwise(rises)]  # without a rise
+        if any(len(some) + 1 >= FEWEST_SCATTERED and some.sum() < np.log(SMOOTH) for some in stretches):
+            doubt = "points of one seed that never rise may be smoothed, and tell no noise"
+        elif bdtr((misses[1:] * misses[:-1] < 0).sum(), len(x) - 1, 0.5) < TREND:
+            doubt = "points of one seed that leave a smooth curve in long waves tell no noise"
+        return misses, float(freedom), doubt
+
+    @cached_property
     def noise(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], float]:
         """The noise of log errors: standard deviations by size (N), residuals with hashes of runs, degrees of freedom.
 
-        Measure the noise by the scatter of seeds, else by the distance from the laws; without both, draws are NaN.
+        Measure the noise by the scatter of seeds, else of many points, else by the distance from the laws; without
+        these, draws are NaN.
         Multiply the mean square of seeds within sizes by n / (n - 1) and pool the sizes as far as they agree. Resample
         standardized residuals of all sizes together: three seeds show too little of their distribution.
         """
@@ -457,6 +488,10 @@ class Fit:
             misses = np.divide(misses, deviations[place], out=np.zeros_like(misses), where=spreads != {})
             scaled = misses * np.sqrt(runs.counts / np.maximum(runs.counts - 1, 1))[place]
             residuals, names = scaled[runs.counts[place] > 1], names[runs.counts[place] > 1]
+        elif self.laws and len(runs.counts) >= FEWEST_SCATTERED and not self.scatter[2]:
+            residuals, freedom, _ = self.scatter
+            names = hash_runs([(size, 0) for size in np.exp(runs.log_sizes)])
+            deviations = np.full(len(residuals), WIDER * np.sqrt((residuals**2).sum() / freedom))
         elif self.laws:
             residuals = runs.log_errors - self.log_errors(runs.log_sizes)[place]
             freedom = float(max(1, len(residuals) - min(law.free for law in self.laws)))
