@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from joblib import parallel_config
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from vitlab.advice import compare as advice
 from vitlab.advice.backbones import scale_pixels
@@ -34,7 +34,7 @@ from vitlab.reports.words import compare_sizes, find_leads
 from vitlab.statistics import fit, stats
 from vitlab.statistics.crossover import crossover as find_crossover
 from vitlab.statistics.crossover import data_multiplier
-from vitlab.statistics.fit import fit_scaling_law
+from vitlab.statistics.fit import fit_points, fit_scaling_law
 from vitlab.statistics.stats import compare_costs, estimate_mean, moderated_spreads, quantile
 from vitlab.studies import laws
 from vitlab.studies.results import Results, load_results
@@ -218,6 +218,33 @@ def multiplier(seeds, beyond, rng):
     return (found.low or 0) <= first / second <= (found.high or math.inf)
 
 
+def draw_fall(width, sizes, seeds, rng):
+    """Two curves that cross where one falls within `width` doublings, at any place after the second of `sizes`."""
+    sizes, scale, level = 500.0 * 2 ** np.arange(sizes), width / (2 * math.log(9)), 0.3
+    while True:
+        middle = rng.uniform(math.log2(sizes[1]), math.log2(min(sizes[-1], 8 * sizes[1])))
+        drop, flat, steep, share = (rng.uniform(*ends) for ends in ((0.7, 2), (0.03, 0.17), (0.14, 0.35), (0.2, 0.8)))
+        first = lambda x, steep=steep, middle=middle: math.log(level) - steep * (np.log2(x) - middle)  # noqa: E731
+        second = lambda x, of=(middle, drop, flat, share): (  # noqa: E731
+            math.log(level) + of[3] * of[1] - of[2] * (np.log2(x) - of[0]) - of[1] * expit((np.log2(x) - of[0]) / scale)
+        )
+        path = np.geomspace(sizes[0] / 2, sizes[-1] * 2, 20_000)
+        turns = np.flatnonzero(np.diff(first(path) > second(path)))
+        if len(turns) == 1:
+            break
+    noise, x = rng.uniform(0.02, 0.1), np.repeat(sizes, seeds)
+    fits = [fit_scaling_law(x, np.exp(one(x) + noise * rng.standard_normal(len(x)))) for one in (first, second)]
+    return path[turns[0]], fits
+
+
+def fall(sizes, width, seeds, rng):
+    """Whether the interval of a sure crossover holds the true one where a curve falls within so many doublings."""
+    fit.DRAWS = 600  # a quarter of the time
+    place, fits = draw_fall(width, sizes, seeds, rng)
+    found = find_crossover(*fits)
+    return found.low <= place <= (found.high or math.inf) if found.claim == "sure" else None
+
+
 # ---- a time that is spent
 
 GRID = [500 * 2**k for k in range(6)]  # planted; 3 seeds of each size
@@ -320,6 +347,22 @@ def is_true(world, question, low, high):
     if world.place:
         return low <= math.log(world.place) <= high
     return any(low <= math.log(b) and high >= math.log(a) for a, b in world.between)
+
+
+def public(crosses, seeds, rng):
+    """Sure crossovers of public curves (--study); their intervals true; 90% intervals of differences at a size true."""
+    fit.DRAWS = 600
+    world = World(False, rng)
+    while len(world.between) != crosses:
+        world = World(False, rng)
+    points = [(n, world.draw(m, n, k), k) for m in "ab" for n in world.sizes for k in range(seeds)]
+    fits = [fit_points(*half.T) for half in np.split(np.array(points), 2)]
+    found, at = find_crossover(*fits), np.log(world.sizes)
+    low, high = fit.ends(fits[0].read_means(at)[1:] - fits[1].read_means(at, role=1)[1:])
+    true = np.log([world.truth("a", n) / world.truth("b", n) for n in world.sizes])
+    sure = found.claim == "sure"
+    held = is_true(world, Question(None), math.log(found.low), math.log(found.high or math.inf)) if sure else math.nan
+    return [sure, held, np.mean((low <= true) & (true <= high))]
 
 
 def spent(kind, costs, rng):
@@ -442,6 +485,7 @@ QUESTIONS = {
     "gaps": (gap, "spread, seeds of both", [(spread, *seeds) for spread in (0.05, 0.2) for seeds in UNEVEN]),
     "means": (mean, "spreads fall by, seeds", [*product((1, 3, 10), (2, 3, 5))]),
     "rounds": (rounds, "points", [(1.0,)]),
+    "falls": (fall, "sizes, doublings, seeds", [*product((4, 6), (0.05, 0.15, 0.3), (3,))]),
     "own_sizes": (own_sizes, "seeds", [(2,), (3,), (5,)]),
     "best_of": (
         expected_best,
@@ -457,8 +501,10 @@ QUESTIONS |= {
     "spent": (spent, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
     "spent_null": (spent_null, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
 }
+QUESTIONS |= {"public": (public, "crosses, seeds", [*product((1, 0), (1, 3))])}
 COLUMNS = {
     "several": "equal: a leader | any lead | one better by 4: named | a wrong lead | interval true",
+    "public": "sure | its interval true | differences true",
     "spent": "runs | cost at the stop | decided | true",
     "advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair",
 }

@@ -148,7 +148,7 @@ def say_result(results: Results) -> list[str]:
     comparisons = list(compare_sizes(results, contenders).values())
     if not comparisons:
         text = f"{join_names(names)} have no training-set size in common yet, so nothing can be compared."
-        return shorten([text], names)
+        return shorten([results.fits.describe_headline() or text], names)
     crossing, *more = results.fits.describe_headline(), describe_end(results, comparisons), describe_leads(comparisons)
     sure = results.fits.between is not None and results.fits.between[1].claim == "sure"
     written = [crossing, *more] if sure else [*more, crossing]

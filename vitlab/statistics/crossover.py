@@ -10,6 +10,7 @@ from vitlab.config import UserError
 from vitlab.formatting import amount, significant
 from vitlab.statistics.fit import (
     COVERAGE,
+    SCATTER,
     Fit,
     ends,
 )
@@ -22,6 +23,8 @@ NEAR = 2.0  # times the largest size: p_none covers sizes up to here
 CLEAR = 0.95  # level of the intervals of differences: a lead is clear if its interval leaves out 0
 SURE, LIKELY = 0.9, 0.5  # a claim needs a crossover in this share of the draws
 EARLY = 0.1  # a sentence says that small sizes have another order if this share of the draws has
+ENOUGH = 10  # sizes from which curves of one seed have sure crossovers
+SUDDEN = 0.5  # a fall of which so much is sudden has no place between its sizes
 GRID = 60  # sizes at which two laws are compared
 
 CAME_TRUE = 0.64  # share of 47 likely crossovers on public curves (LCDB) whose winner led at the end: docs/rules.md
@@ -49,6 +52,8 @@ class Crossover:
     largest: float = float("nan")  # both models were measured up to this size
     below: float | None = None  # smallest size with a clear leader; set if the order at smaller sizes is open
     ahead: int | None = None  # the leader after the crossover: 0 the first model, 1 the second
+    scattered: bool = False  # a curve of one seed is among them: judged by the scatter round the curve
+    around: tuple[float, float] | None = None  # set if a curve falls so suddenly that sizes alone say where
 
     @property
     def factor(self) -> float | None:
@@ -77,9 +82,12 @@ def crossover(
     sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
     if not len(sizes):
         return Crossover(reason="their training-set sizes do not overlap")
+    scattered = [fit for fit in (first, second) if not fit.runs.repeated]
+    if doubt := next(filter(None, (fit.scatter[2] for fit in scattered)), ""):
+        return Crossover(reason=doubt, largest=float(np.exp(sizes[-1])))
     lines = first.read_means(sizes) - second.read_means(sizes, role=1)
     differences, draws = lines[0], lines[1:]
-    none = Crossover(largest=float(np.exp(sizes[-1])))
+    none = Crossover(largest=float(np.exp(sizes[-1])), scattered=bool(scattered))
     lows, highs = ends(draws, 1 - (1 - CLEAR) * alpha / len(sizes))  # of all sizes at once
     leading = (lows > 0) | (highs < 0)
     for size, leads_there in (leads or {}).items():
@@ -98,10 +106,17 @@ def crossover(
         return replace(none, reason="the curves do not cross, and not both laws fit well enough to look beyond")
     grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
     beyond = first.draw_log_errors(grid) - second.draw_log_errors(grid, role=1) if hold else np.full((1, GRID), np.nan)
+    around = None
     if turns:  # read off the data; a draw that does not cross there crosses where its laws do, else at infinity
         i, j = turns[-1]
-        lead, ahead, between = np.sign(differences[i]), differences[j] > 0, slice(i, j + 1)
-        place, *places = find_turn(sizes[between], lines[:, between] * lead)
+        lead, ahead = np.sign(differences[i]), differences[j] > 0
+        between = np.union1d(sizes[i : j + 1], np.linspace(sizes[i], sizes[j], GRID))
+        place, *places = find_turn(between, (first.read_means(between) - second.read_means(between, role=1)) * lead)
+        for fit in (first, second):
+            left = np.clip(np.searchsorted(x := fit.runs.log_sizes, place, "right") - 1, 0, len(x) - 2)
+            fall = np.diff(first.read_means(x[left : left + 2])[0] - second.read_means(x[left : left + 2], role=1)[0])
+            if fit.sudden[left] > SUDDEN * abs(fall[0]):
+                around = np.exp(x[left : left + 2]).tolist()
         if j == len(sizes) - 1:
             later = np.maximum(find_change(grid, beyond * lead), sizes[-1])
             places = np.where(draws[:, j] * lead > 0, later, places)
@@ -121,7 +136,8 @@ def crossover(
         none = replace(none, p_none=float(((places > sizes[-1] + np.log(NEAR)) & ~turned_early).mean()))
     if place is None or share < LIKELY:
         return replace(none, reason=f"only {share:.0%} of the drawn curves cross within {REACH:g}x of the data")
-    claim, drawn = ("likely", places[has_one]) if share < sure else ("sure", places)
+    few = any(len(fit.runs.counts) < ENOUGH for fit in scattered)
+    claim, drawn = ("likely", places[has_one]) if share < sure or few else ("sure", places)
     low, high = np.exp(np.quantile(drawn, [left_out, 1 - left_out], method="inverted_cdf")).tolist()
     size = float(np.exp(place))
     return replace(
@@ -133,6 +149,7 @@ def crossover(
         claim=claim,
         below=None,  # the order after the crossover is known
         ahead=int(ahead),
+        around=None if around is None or high == np.inf else (min(low, around[0]), max(high, around[1])),
     )
 
 
@@ -174,15 +191,20 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
         return f"{first} and {second}: {text}" if first else text
     ahead, behind = (second, first) if crossing.ahead else (first, second)
     low, high = rounded(crossing.low), crossing.high and rounded(crossing.high)
+    by = f", {SCATTER}" if crossing.scattered else ""
     if crossing.claim == "likely":
         what = f"{ahead} passes {behind}" if first else "the curves cross"
-        return f"possible: {what} between {low} and {high} training {unit}s ({CAME_TRUE:.0%} of such claims came true)"
+        came = "" if crossing.scattered else f" ({CAME_TRUE:.0%} of such claims came true)"
+        return f"possible: {what} between {low} and {high} training {unit}s{came}{by}"
     verb = f"{ahead} passes {behind}" if first else "the curves cross"
+    if crossing.around:
+        low, high = map(rounded, crossing.around)
+        return f"{verb} between {low} and {high} training {unit}s, near {rounded(crossing.size)}{by}"
     end = f"to {high}" if high else f"up, open within {REACH:g}x of the data"
     where = "" if crossing.inside else f", extrapolated by a factor of {significant(crossing.factor, 2)}"
     if crossing.factor > NEAR:
         where += f", not within {NEAR:g}x of the data"
-    return f"{verb} at {rounded(crossing.size)} training {unit}s (90% interval {low} {end}){where}"
+    return f"{verb} at {rounded(crossing.size)} training {unit}s (90% interval {low} {end}){where}{by}"
 
 
 def rounded(size: float) -> str:
@@ -224,6 +246,8 @@ def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: f
     else:
         return Multiplier(reason="they reach no error in common inside their data")
     none = Multiplier(error or float(np.exp(levels[0])))
+    if doubt := next((fit.scatter[2] for fit in (first, second) if not fit.runs.repeated and fit.scatter[2]), ""):
+        return replace(none, reason=doubt)
     needs = [find_needed(first, levels), np.log(size) if size is not None else find_needed(second, levels, role=1)]
     for name, fit, places in zip(("first", "second"), (first, second), needs, strict=True):
         places, (low, high) = np.atleast_1d(places), fit.runs.log_sizes[[0, -1]]

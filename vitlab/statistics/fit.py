@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import ClassVar
 
 import numpy as np
@@ -16,10 +16,18 @@ SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
 SHARES = (0.0, 0.5, 0.9)  # e_inf to start from, as shares of the lowest error
 STEPS, TOLERANCE = 100, 1e-6  # of the least squares: most steps; relative gain in the sum of squares
 SHORT, KEPT = 10, 3  # steps from all starts; starts that go on
+MOST_DRAWN = 8  # sets of sizes whose draws a fit keeps
 POOL = 100  # draw from at most so many residuals
 FIRST_FOLD = 4  # sizes of the first fold; 3 for a curve of 4 sizes
 MOST_FOLDS = 6
 FEWEST = 3  # sizes of a fit
+FEWEST_SCATTERED = 8  # sizes whose scatter round a smooth curve tells the noise of one seed
+SCATTER = "judged by the scatter round the curve, not by seeds"
+WIDER = 1.4  # times the scatter: points of one seed share subsets and test items
+SMOOTH, TREND = (
+    0.2,
+    0.05,
+)  # scatter is no noise if noise so rarely falls so long, or changes its sign so seldom
 COVERAGE = 0.9  # of intervals
 LARGEST_MISS = float(np.log(1.5))  # draw no law with a larger RMSE of the log error, on the data or held out
 STRIDE = np.uint64(0x9E3779B97F4A7C15)  # from draw to draw, as in SplitMix64
@@ -404,7 +412,7 @@ class Fit:
     @property
     def measured_by(self) -> str:
         """The source of the noise behind the intervals, in words."""
-        return "seeds resampled" if self.runs.repeated else "residuals resampled, one seed"
+        return "seeds resampled" if self.runs.repeated else SCATTER
 
     @property
     def largest(self) -> float:
@@ -437,10 +445,34 @@ class Fit:
         return max(misses, self.rmse_holdout or 0.0) <= LARGEST_MISS
 
     @cached_property
+    def scatter(self) -> tuple[np.ndarray, float, str]:
+        """Fit a polynomial to the means: their distances, degrees of freedom, and why the scatter is no noise, or "".
+
+        Noise changes its sign and lets errors rise. Smoothed points never rise, or lie on plateaus.
+        """
+        from scipy.special import bdtr, log_ndtr
+
+        x, y = self.runs.log_sizes, self.runs.means
+        terms = np.vander((x - x.mean()) / np.ptp(x), min(4, len(x) // 2))
+        line = terms @ np.linalg.lstsq(terms, y)[0]
+        misses, freedom = y - line, len(x) - terms.shape[1]
+        scatter = max(float(np.sqrt(misses @ misses / freedom)), np.sqrt(NO_NOISE))
+        falls = log_ndtr(-np.diff(line) / scatter / np.sqrt(2))  # log probability that a step does not rise
+        rises = [-1, *np.flatnonzero(np.diff(y) > 0), len(falls)]
+        doubt = ""
+        stretches = [falls[a + 1 : b] for a, b in pairwise(rises)]  # without a rise
+        if any(len(some) + 1 >= FEWEST_SCATTERED and some.sum() < np.log(SMOOTH) for some in stretches):
+            doubt = "points of one seed that never rise may be smoothed, and tell no noise"
+        elif bdtr((misses[1:] * misses[:-1] < 0).sum(), len(x) - 1, 0.5) < TREND:
+            doubt = "points of one seed that leave a smooth curve in long waves tell no noise"
+        return misses, float(freedom), doubt
+
+    @cached_property
     def noise(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], float]:
         """The noise of log errors: standard deviations by size (N), residuals with hashes of runs, degrees of freedom.
 
-        Measure the noise by the scatter of seeds, else by the distance from the laws; without both, draws are NaN.
+        Measure the noise by the scatter of seeds, else of many points, else by the distance from the laws; without
+        these, draws are NaN.
         Multiply the mean square of seeds within sizes by n / (n - 1) and pool the sizes as far as they agree. Resample
         standardized residuals of all sizes together: three seeds show too little of their distribution.
         """
@@ -456,6 +488,10 @@ class Fit:
             misses = np.divide(misses, deviations[place], out=np.zeros_like(misses), where=spreads != {})
             scaled = misses * np.sqrt(runs.counts / np.maximum(runs.counts - 1, 1))[place]
             residuals, names = scaled[runs.counts[place] > 1], names[runs.counts[place] > 1]
+        elif self.laws and len(runs.counts) >= FEWEST_SCATTERED and not self.scatter[2]:
+            residuals, freedom, _ = self.scatter
+            names = hash_runs([(size, 0) for size in np.exp(runs.log_sizes)])
+            deviations = np.full(len(residuals), WIDER * np.sqrt((residuals**2).sum() / freedom))
         elif self.laws:
             residuals = runs.log_errors - self.log_errors(runs.log_sizes)[place]
             freedom = float(max(1, len(residuals) - min(law.free for law in self.laws)))
@@ -515,7 +551,7 @@ class Fit:
     def draw_log_errors(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
         """Draw log errors (draws, N): the laws with other noise in the data and, beyond the data, a drift per doubling.
 
-        Give two compared models different `role`s, so that they drift apart. Keep the draws: a study compares each
+        Give two compared models different `role`s, so that they drift apart. Keep the last draws: a study compares each
         model with all others at the same sizes.
         """
         key = bytes([role]) + log_sizes.tobytes()
@@ -525,23 +561,39 @@ class Fit:
                 drawn[k :: len(self.laws)] = law.evaluate(thetas, log_sizes)[0]
             half = np.random.default_rng(role).standard_t(DRIFT_DEGREES, DRAWS // 2)
             drift = self.drift * np.concatenate([half, -half])
+            if len(self.drawn) >= MOST_DRAWN:
+                del self.drawn[next(iter(self.drawn))]
             doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
             self.drawn[key] = drawn + drift[:, None] * doublings
         return self.drawn[key]
+
+    @cached_property
+    def sudden(self) -> np.ndarray:
+        """Compute the part of each fall between two sizes (N - 1) that exceeds the slopes before and after it."""
+        gaps = np.diff(self.runs.log_sizes)
+        slopes = -np.diff(self.runs.log_means) / gaps
+        beside = np.pad(slopes, 1).clip(0)
+        return (slopes - np.maximum(beside[:-2], beside[2:])).clip(0) * gaps
 
     def read_means(self, log_sizes: np.ndarray, role: int = 0) -> np.ndarray:
         """Compute the log mean error at log sizes (N), then its draws: (1 + draws, N).
 
         Return the measured error at measured sizes. Between two of them follow the laws, shifted by their miss at both,
-        or a straight line in log size if the laws do not hold. Outside the data follow the laws.
+        or a straight line in log size if the laws do not hold. Outside the data follow the laws. What is `sudden` may
+        come all at once: each draw puts that step at another place.
         """
         x, means = self.runs.log_sizes, self.runs.log_means
         shares = np.stack([np.interp(log_sizes, x, one, 0, 0) for one in np.eye(len(x))])  # (sizes, N)
         drawn = means + self.noise_of_means
+        left = np.clip(np.searchsorted(x, log_sizes, "right") - 1, 0, len(x) - 2)
+        share = np.clip((log_sizes - x[left]) / np.diff(x)[left], 0, 1)
+        places = np.random.default_rng(role).random((len(drawn), len(self.sudden)))
+        steps = self.sudden[left] * (share - (share > places[:, left]))
         if not self.holds:
-            return np.vstack([means @ shares, drawn @ shares])
+            return np.vstack([means @ shares, drawn @ shares + steps])
         curve = self.log_errors(log_sizes) + (means - self.log_errors(x)) @ shares
-        return np.vstack([curve, self.draw_log_errors(log_sizes, role) + (drawn - self.draw_log_errors(x)) @ shares])
+        laws = self.draw_log_errors(log_sizes, role) + (drawn - self.draw_log_errors(x)) @ shares
+        return np.vstack([curve, laws + steps])
 
     def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
         """Predict the error at each size, in the shape of `sizes`."""

@@ -92,9 +92,12 @@ class Measured(Protocol):
 
 
 def find_clear_leads(results: Measured, one: Mapping[int, str], other: Mapping[int, str]) -> dict[float, bool]:
-    """Tell by size whether one of two contenders (size -> model) leads clearly."""
-    shared = sorted(one.keys() & other.keys())
-    return {size: results.gap(one[size], other[size], size).estimate.clear for size in shared}
+    """Tell by size whether one of two contenders (size -> model) leads clearly.
+
+    Leave out sizes whose gap has no interval, of one seed: the curves' scatter tells of these.
+    """
+    gaps = {size: results.gap(one[size], other[size], size).estimate for size in sorted(one.keys() & other.keys())}
+    return {size: gap.clear for size, gap in gaps.items() if gap.error is not None}
 
 
 def describe_budget(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -251,10 +251,11 @@ LAWS = {"vit": lambda x: 0.2 * (x / 2000) ** -0.5, "resnet": lambda x: 0.2 * (x 
 SIZES = [500, 1000, 2000, 4000, 8000]
 
 
-def test_a_crossover_of_one_seed_is_sure_and_decides_nothing():
+def test_a_crossover_of_one_seed_is_possible_and_decides_nothing():
     rows = {seeds: make_rows(LAWS, SIZES, seeds, 1e-3) for seeds in (1, 3)}
     items = {row["run"]: (np.arange(4000) < 4000 * row["accuracy"]).astype(np.float32) for row in rows[3]}
     of_items = {row["run"]: items[row["run"]] for row in rows[1]}
     answers = [judge(Results(rows[n], outcomes=kept), Question()) for n, kept in ((1, of_items), (3, items))]
-    assert all(answer.text.startswith("ViT passes ResNet at 2,000") for answer in answers)
+    assert answers[0].text.startswith("possible: ViT passes ResNet between")
+    assert answers[1].text.startswith("ViT passes ResNet at 2,000")
     assert [answer.decided for answer in answers] == [False, True]
