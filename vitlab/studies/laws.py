@@ -108,12 +108,9 @@ class Measured(Protocol):
 
 
 def find_clear_leads(results: Measured, one: Mapping[int, str], other: Mapping[int, str]) -> dict[float, bool]:
-    """Tell by size whether one of two contenders (size -> model) leads clearly, at all sizes at once (Holm).
-
-    Leave out sizes whose gap has no interval, of one seed: the curves' scatter tells of these.
-    """
+    """Tell by size whether one of two contenders (size -> model) leads clearly, at all sizes at once (Holm)."""
     gaps = {size: results.gap(one[size], other[size], size).estimate for size in sorted(one.keys() & other.keys())}
-    gaps = {size: gap for size, gap in gaps.items() if gap.error is not None}
+    gaps = {size: gap for size, gap in gaps.items() if gap.error is not None}  # of one seed the scatter tells
     found = adjust_p_values([gap.p for gap in gaps.values()])
     return {size: p < 0.05 for size, p in zip(gaps, found, strict=True)}
 
