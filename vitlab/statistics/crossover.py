@@ -114,8 +114,7 @@ def crossover(
         place, *places = find_turn(between, (first.read_means(between) - second.read_means(between, role=1)) * lead)
         for fit in (first, second):
             left = np.clip(np.searchsorted(x := fit.runs.log_sizes, place, "right") - 1, 0, len(x) - 2)
-            fall = np.diff(first.read_means(x[left : left + 2])[0] - second.read_means(x[left : left + 2], role=1)[0])
-            if fit.sudden[left] > SUDDEN * abs(fall[0]):
+            if fit.sudden[left] > SUDDEN * abs(differences[j] - differences[i]):
                 around = np.exp(x[left : left + 2]).tolist()
         if j == len(sizes) - 1:
             later = np.maximum(find_change(grid, beyond * lead), sizes[-1])
@@ -136,8 +135,8 @@ def crossover(
         none = replace(none, p_none=float(((places > sizes[-1] + np.log(NEAR)) & ~turned_early).mean()))
     if place is None or share < LIKELY:
         return replace(none, reason=f"only {share:.0%} of the drawn curves cross within {REACH:g}x of the data")
-    few = any(len(fit.runs.counts) < ENOUGH for fit in scattered)
-    claim, drawn = ("likely", places[has_one]) if share < sure or few else ("sure", places)
+    unsure = share < sure or any(len(fit.runs.counts) < ENOUGH for fit in scattered)
+    claim, drawn = ("likely", places[has_one]) if unsure else ("sure", places)
     low, high = np.exp(np.quantile(drawn, [left_out, 1 - left_out], method="inverted_cdf")).tolist()
     size = float(np.exp(place))
     return replace(

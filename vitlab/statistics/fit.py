@@ -24,10 +24,7 @@ FEWEST = 3  # sizes of a fit
 FEWEST_SCATTERED = 8  # sizes whose scatter round a smooth curve tells the noise of one seed
 SCATTER = "judged by the scatter round the curve, not by seeds"
 WIDER = 1.4  # times the scatter: points of one seed share subsets and test items
-SMOOTH, TREND = (
-    0.2,
-    0.05,
-)  # scatter is no noise if noise so rarely falls so long, or changes its sign so seldom
+SMOOTH, TREND = 0.2, 0.05  # probabilities of so long a fall, of so few changes of sign, if scatter is noise
 COVERAGE = 0.9  # of intervals
 LARGEST_MISS = float(np.log(1.5))  # draw no law with a larger RMSE of the log error, on the data or held out
 STRIDE = np.uint64(0x9E3779B97F4A7C15)  # from draw to draw, as in SplitMix64
@@ -448,7 +445,7 @@ class Fit:
     def scatter(self) -> tuple[np.ndarray, float, str]:
         """Fit a polynomial to the means: their distances, degrees of freedom, and why the scatter is no noise, or "".
 
-        Noise changes its sign and lets errors rise. Smoothed points never rise, or lie on plateaus.
+        Noise changes its sign and lets errors rise. Smoothed points never rise.
         """
         from scipy.special import bdtr, log_ndtr
 
@@ -458,21 +455,18 @@ class Fit:
         misses, freedom = y - line, len(x) - terms.shape[1]
         scatter = max(float(np.sqrt(misses @ misses / freedom)), np.sqrt(NO_NOISE))
         falls = log_ndtr(-np.diff(line) / scatter / np.sqrt(2))  # log probability that a step does not rise
-        rises = [-1, *np.flatnonzero(np.diff(y) > 0), len(falls)]
-        doubt = ""
-        stretches = [falls[a + 1 : b] for a, b in pairwise(rises)]  # without a rise
-        if any(len(some) + 1 >= FEWEST_SCATTERED and some.sum() < np.log(SMOOTH) for some in stretches):
-            doubt = "points of one seed that never rise may be smoothed, and tell no noise"
-        elif bdtr((misses[1:] * misses[:-1] < 0).sum(), len(x) - 1, 0.5) < TREND:
+        rises, doubt = [-1, *np.flatnonzero(np.diff(y) > 0), len(falls)], ""
+        if bdtr((misses[1:] * misses[:-1] < 0).sum(), len(x) - 1, 0.5) < TREND:
             doubt = "points of one seed that leave a smooth curve in long waves tell no noise"
+        if any(b - a >= FEWEST_SCATTERED and falls[a + 1 : b].sum() < np.log(SMOOTH) for a, b in pairwise(rises)):
+            doubt = "points of one seed that never rise may be smoothed, and tell no noise"
         return misses, float(freedom), doubt
 
     @cached_property
     def noise(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], float]:
         """The noise of log errors: standard deviations by size (N), residuals with hashes of runs, degrees of freedom.
 
-        Measure the noise by the scatter of seeds, else of many points, else by the distance from the laws; without
-        these, draws are NaN.
+        Measure the noise by the scatter of seeds, of many points, or by the distance from the laws; else draws are NaN.
         Multiply the mean square of seeds within sizes by n / (n - 1) and pool the sizes as far as they agree. Resample
         standardized residuals of all sizes together: three seeds show too little of their distribution.
         """
@@ -570,8 +564,7 @@ class Fit:
     @cached_property
     def sudden(self) -> np.ndarray:
         """Compute the part of each fall between two sizes (N - 1) that exceeds the slopes before and after it."""
-        gaps = np.diff(self.runs.log_sizes)
-        slopes = -np.diff(self.runs.log_means) / gaps
+        slopes = -np.diff(self.runs.log_means) / (gaps := np.diff(self.runs.log_sizes))
         beside = np.pad(slopes, 1).clip(0)
         return (slopes - np.maximum(beside[:-2], beside[2:])).clip(0) * gaps
 
@@ -592,8 +585,8 @@ class Fit:
         if not self.holds:
             return np.vstack([means @ shares, drawn @ shares + steps])
         curve = self.log_errors(log_sizes) + (means - self.log_errors(x)) @ shares
-        laws = self.draw_log_errors(log_sizes, role) + (drawn - self.draw_log_errors(x)) @ shares
-        return np.vstack([curve, laws + steps])
+        steps += self.draw_log_errors(log_sizes, role)
+        return np.vstack([curve, steps + (drawn - self.draw_log_errors(x)) @ shares])
 
     def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
         """Predict the error at each size, in the shape of `sizes`."""

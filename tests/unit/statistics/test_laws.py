@@ -232,7 +232,7 @@ def test_scatter_tells_the_noise_of_one_seed_unless_the_points_are_smoothed():
     steep, flat = (measure(law, 0.05, 1, start=s, sizes=sizes) for s, law in enumerate(crossing(1500)))
     found = crossover(fit_scaling_law(*steep), fit_scaling_law(*flat))
     assert (found.claim, found.low < 1500 < found.high) == ("sure", True)
-    assert describe_crossover(found, "a", "b").endswith("judged by the scatter round the curve, not by seeds")
+    assert describe_crossover(found, "a", "b").endswith("not by seeds")
     lowest = [fit_scaling_law(x, np.minimum.accumulate(errors)) for x, errors in (steep, flat)]
     assert "may be smoothed" in crossover(*lowest).reason
     waves = [fit_scaling_law(sizes, level * np.exp(0.1 * np.sin(np.arange(24) / 1.6))) for level in (0.3, 0.4)]
