@@ -24,6 +24,7 @@ from vitlab.config import (
     printable,
     raise_all,
 )
+from vitlab.config.checks import find_misfit
 from vitlab.config.errors import key_of
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
@@ -263,6 +264,7 @@ def analyze(words: Sequence[str]) -> int:
         config, changed = source_config(args.run, overrides, ("data",))
         if args.out:
             refuse_output(args.out, "analyze", args.run)
+        raise_all(line for name in named for line in find_misfit(analyses[name], config.task))
     raise_all(problems)
     with status_line("loading torch, lightning and timm"):
         from vitlab.analysis import examine, refusal
@@ -278,7 +280,7 @@ def analyze(words: Sequence[str]) -> int:
         raise UserError(f"--text '{args.text[0][0]}': {args.run} is an image model")
     shown = [encode_text(subject.model, subject.data.tokenizer, parts) for parts in args.text]
     heads: list[dict[str, Any]] = []
-    refused = {name: why for name, options in analyses.items() if (why := refusal(options, subject.model))}
+    refused = {name: why for name, options in analyses.items() if (why := refusal(options, subject.model, task))}
     if refused and named:
         raise UserError(refused.values())
     applicable = {name: options for name, options in analyses.items() if name not in refused}

@@ -82,9 +82,9 @@ def test_of_a_captioner_the_model_of_its_pictures_is_looked_at():
     config = compose(TrainConfig, words)
     task = tasks.build(config.task, recipe=load("recipe", "adamw"), data=captioned(), data_config=config.data)
     captioner = build(config.model, **task.shape)
-    assert analysis.refusal(load("analysis", "robustness"), captioner) == (
-        "robustness: does not apply to Captioner: it needs images, and classes"
+    assert analysis.refusal(load("analysis", "robustness"), captioner, task) == (
+        "robustness: is for images, labels, measures, not for captions"
     )
-    assert analysis.refusal(load("analysis", "attention_distance"), captioner) is None
+    assert analysis.refusal(load("analysis", "attention_distance"), captioner, task) is None
     found = analysis.examine(captioner.eval(), task, load("analysis", "attention_distance"), 0)
     assert {row["layer"] for row in found.rows} == {1}
