@@ -32,7 +32,7 @@ ROWS = {  # kinds of targets
     "choices": [*CLASSIFIED, "data.text=[long,short,other]", "data.label=right"],
     "numbers": [*CLASSIFIED, "data.text=long", "data.label=score", "data.target=number"],
     "tags": [*CLASSIFIED, "data.text=long", "data.label=tags", "data.target=tags"],
-    "span_extraction": ["task=span_extraction"],
+    "span_extraction": ["task=span_extraction", "data.count=300"],
     "causal_lm": ["task=causal_lm", *TEXTS],
     "masked_lm": ["task=masked_lm", *TEXTS],
     "masked_lm without pairs": ["task=masked_lm", "task.sequences=stream", *TEXTS],
