@@ -1,11 +1,14 @@
 """A GPU that only seems to be there: its tensors lie on the CPU and say `cuda:0`, and CUDA's rules hold for them.
 
 Every operation is computed, so code that reads values runs to its end, backward passes too. `Place` answers where a
-tensor is, moves tensors and makes new ones; `Rules` sees the operations, and notes what a GPU would refuse.
+tensor is, moves tensors, makes new ones, and casts under autocast; `Rules` sees the operations, and notes what a GPU
+would refuse, and tensors in float16 under autocast to bfloat16.
 """
 
+import re
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -47,6 +50,13 @@ FORBIDDEN = frozenset(" ".join(THROWS.values()).split())
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_pack_padded_sequence"}
 COPYING = {"copy_", "_foreach_copy_"}
 NUMBERS = {"fill", "fill_", "masked_fill", "masked_fill_", "where", "_foreach_mul", "_foreach_mul_", "_foreach_add_"}
+HEADER = (Path(torch.__file__).parent / "include/ATen/autocast_mode.h").read_text()  # what autocast does on CUDA
+LOWER, SINGLE, OPTIONAL = (
+    {*re.findall(r"_\((\w+)", HEADER.partition(f"#define AT_FORALL_{name}(_)")[2].partition("\n\n")[0])}
+    for name in ("LOWER_PRECISION_FP", "FP32", "FP32_SET_OPT_DTYPE")
+)
+SINGLE |= OPTIONAL | {"norm", "cross_entropy"}  # which consists of log_softmax and nll_loss
+RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}  # by cuDNN in float16, whatever was asked for (AutocastRNN.cpp)
 PLACES = {}  # of a storage; kept, as caches of the program are
 
 
@@ -77,7 +87,7 @@ class Rules(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.around = [CPU]  # where goes what is made without a tensor
-        self.refused, self.met, self.seen = set(), set(), set()
+        self.refused, self.met, self.halved, self.seen = set(), set(), set(), set()
 
     def note(self, problems, what):
         frame = sys._getframe(1)
@@ -97,6 +107,8 @@ class Rules(TorchDispatchMode):
             if on_gpu := CUDA in places:
                 self.check(func, args, kwargs, given, places)
             made = func(*args, **kwargs)
+            if on_gpu and lower_dtype() == torch.bfloat16 and any(t.dtype == torch.float16 for t in tensors(made)):
+                self.note(self.halved, func._schema.name)
             without = not given or func is torch.ops.aten.lift_fresh.default
             for tensor in tensors(made):
                 if place_of(tensor) is None:
@@ -143,6 +155,8 @@ class Place(TorchFunctionMode):
         generator = kwargs.get("generator")
         if generator is not None and generator.device.type != around.type:
             self.rules.note(self.rules.met, f"{func.__name__} on {around} with a generator of {generator.device}")
+        if around == CUDA and (lower := lower_dtype()):
+            args, kwargs = cast(func, lower, args), cast(func, lower, kwargs)
         self.rules.around.append(around)
         try:
             made = func(*args, **kwargs)
@@ -172,6 +186,28 @@ class Place(TorchFunctionMode):
         return made
 
 
+def lower_dtype():
+    """The type of CUDA's autocast where it is on, else None."""
+    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+
+
+def cast(func, lower, values):
+    """Cast the tensors on the GPU among a function's arguments as autocast does."""
+    name = func.__name__  # not those in place; `__rmatmul__` is matmul
+    names = {name, name.removeprefix("__").removesuffix("__").removeprefix("r")}
+    dtype = (
+        torch.float16 if names & RECURRENT else lower if names & LOWER else torch.float32 if names & SINGLE else None
+    )
+    if dtype is None or isinstance(values, str):
+        return values
+    if isinstance(values, Tensor):
+        is_cast = values.is_floating_point() and values.dtype != torch.float64 and place_of(values) == CUDA
+        return values.to(dtype) if is_cast else values
+    if isinstance(values, dict):
+        return {key: cast(func, lower, value) for key, value in values.items()}
+    return type(values)(cast(func, lower, value) for value in values) if type(values) in (list, tuple) else values
+
+
 ASKED = {
     Tensor.device.__get__: lambda place: place,
     Tensor.is_cuda.__get__: lambda place: place == CUDA,
@@ -196,12 +232,12 @@ class Generator(torch.Generator):
 
 
 @contextmanager
-def seeming_gpu():
-    """torch sees one GPU, without bf16; gives the `Rules`."""
+def seeming_gpu(bf16=False):
+    """torch sees one GPU, with or without bf16; gives the `Rules`."""
     names = ("set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "set_rng_state")
     answers = dict.fromkeys((*names, "set_rng_state_all", "get_rng_state"))
-    answers |= {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": False}
-    answers |= {"get_device_name": "none", "get_device_capability": (7, 0), "get_rng_state_all": []}
+    answers |= {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": bf16}
+    answers |= {"get_device_name": "none", "get_device_capability": (8 if bf16 else 7, 0), "get_rng_state_all": []}
     answers |= {"get_device_properties": SimpleNamespace(L2_cache_size=2**22)}
     patches = {name: (lambda *_, _answer=answer, **__: _answer) for name, answer in answers.items()}
     rules = Rules()

@@ -22,12 +22,12 @@ def build(config, spec):
     return Roll(config.by)
 """
 TASK = """
-from vitlab.tasks import images
+from vitlab.tasks import images, metrics
 class Weighted(images.ImageTask):
     def loss(self, model, batch):
         return self.by * super().loss(model, batch)
 def build(config, *, recipe, data, data_config):
-    task = Weighted(recipe, data, data_config, images.IMAGES, len(data.classes))
+    task = Weighted(recipe, data, data_config, metrics.IMAGES, len(data.classes))
     task.by = config.by
     return task
 """

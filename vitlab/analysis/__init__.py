@@ -1,13 +1,14 @@
 """Analyses of trained models: arrays in, arrays out, no plotting. Each has a YAML.
 
 An analysis is a module or, where several share a module, an `Analysis` of its `ANALYSES`. It has `UNIT`, `NEEDS` (in
-words, what a model must have for it), `applies(model) -> bool` and `run(model, inputs, config)`. `inputs` are as the
-run's task prepares them: images (B, C, Y, X), or `TokenInputs` (vitlab.tasks.base). `run` returns rows,
-each a mapping of plain values, or, where the result is a picture, a mapping of NumPy arrays by name, with the rows that
-go with them as "rows". "references" in that mapping are values of known cases by name, in the unit of the rows, which
-figures draw; figures of heads take the first as 100%. A `run` with the parameter
-`labels` gets the inputs' labels if they mean the model's outputs; with `progress`, it may call it with
-(done, total); with `token_texts`, it gets the function from tokens to their texts.
+words, what a model must have for it), `applies(model) -> bool` and `run(model, inputs, config)`; its YAML says what
+kinds of targets it is for. `inputs` are as the run's task prepares them: images (B, C, Y, X), or `TokenInputs`
+(vitlab.tasks.base). `run` returns rows, each a mapping of plain values, or, where the result is a picture, a mapping of
+NumPy arrays by name, with the rows that go with them as "rows", and with a "unit" other than UNIT. "references" in that
+mapping are values of known cases by name, in the unit of the rows, which figures draw; figures of heads take the first
+as 100%. A `run` with the parameter `targets` gets the inputs' targets if they mean the model's outputs, with `of` and
+`scale` the task's; with `progress`, it may call it with (done, total); with `token_texts`, it gets the function from
+tokens to their texts.
 
 The YAML holds the options: `examples` (the number of validation items), `drawings` (the functions below
 `vitlab.reports.figures` that draw the rows or the first array), `pictures` (keep the images beside the arrays,
@@ -50,9 +51,14 @@ def module_of(config: AnalysisConfig) -> Analysis | ModuleType:
     return module
 
 
-def refusal(config: AnalysisConfig, model: nn.Module) -> str | None:
-    """Explain in a line why an analysis cannot examine a model; None if it can. Raises UserError for a wrong module."""
+def refusal(config: AnalysisConfig, model: nn.Module, task: Task) -> str | None:
+    """Explain in a line why an analysis cannot examine a task's model; None if it can.
+
+    Raises UserError for a wrong module.
+    """
     module = module_of(config)
+    if config.of and task.of not in config.of:
+        return f"{config.name}: is for {', '.join(config.of)}, not for {task.of}"
     if module.applies(analysis_target(model)):
         return None
     return f"{config.name}: does not apply to {type(model).__name__}: it needs {module.NEEDS}"
@@ -74,8 +80,8 @@ def examine(
 ) -> Findings:
     """Run one analysis on a model at a step, over `config.examples` validation items drawn evenly from the classes.
 
-    An analysis whose `run` takes `labels` gets them if the model's outputs mean the same classes (`labelled`); it calls
-    a `progress` with the work done and the whole, and turns tokens to texts with the task's tokenizer by `token_texts`.
+    An analysis whose `run` takes `targets` gets them if the model's outputs mean the same (`labelled`); it calls a
+    `progress` with the work done and the whole, and turns tokens to texts with the task's tokenizer by `token_texts`.
     With the option `pictures`, the findings keep the inputs, with sides of at most that many pixels.
     """
     items, targets = Items(task.validation).__getitems__(list(subset(task.validation.labels, config.examples, 0)))
@@ -83,7 +89,7 @@ def examine(
     inputs = task.inputs(task.prepare((items.to(device), targets.to(device))))
     module = module_of(config)
     of_classes = bool(len(task.classes)) and targets.ndim == 1
-    given = {"labels": targets if of_classes and labelled else None, "progress": progress}
+    given = {"targets": targets if labelled else None, "of": task.of, "scale": task.scale, "progress": progress}
     given |= {} if task.tokenizer is None else {"token_texts": task.tokenizer.token_texts}
     taken = inspect.signature(module.run).parameters.keys() & given.keys()
     results = module.run(analysis_target(model), inputs, config, **{key: given[key] for key in taken})

@@ -90,9 +90,12 @@ class Alignments:
             self.sums[name] = self.sums.get(name, 0) + values.cpu()
 
     def rows(self, layer: int) -> list[dict[str, Any]]:
-        """Return {"layer", "head", "value", "monotone", "entropy"} of each head, from 1, and of several heads' mean."""
+        """Return {"layer", "head", "value", "monotone", "entropy"} of each head, from 1, and of several heads' mean.
+
+        "monotone" is None where no target has two tokens.
+        """
         shares = (self.sums[name] / self.sums[of] for name, of in MEASURES)
-        measured = [[round(value, 5) for value in share.tolist()] for share in shares]
+        measured = [[round(value, 5) if value == value else None for value in share.tolist()] for share in shares]
         heads = [*range(1, len(measured[0])), "mean"] if len(measured[0]) > 1 else [1]
         return [
             {"layer": layer, "head": head, "value": diagonal, "monotone": onward, "entropy": entropy}

@@ -393,9 +393,9 @@ class Findings:
         """Build the findings from the output of an analysis's `run`."""
         if isinstance(found, list):
             return cls(rows=found, **others)
-        plain = {key: found[key] for key in ("rows", "references") if key in found}
+        plain = {key: found[key] for key in ("rows", "references", "unit") if key in found}
         arrays = {key: value for key, value in found.items() if key not in plain}
-        return cls(**{"rows": [], **plain}, arrays=arrays, **others)
+        return cls(**{"rows": [], **others, **plain}, arrays=arrays)
 
 
 def shrink_images(images: np.ndarray, side: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Maps over a picture: attention, its rollout, and evidence for the class that a model chooses.
+"""Maps over a picture: attention, its rollout, and evidence for a model's answer: the class it chooses, the number.
 
 Shapes: B images, L layers, H heads, N tokens, K head width, D channels, gy x gx patches or places of the last block.
 """
@@ -29,6 +29,7 @@ from vitlab.analysis.capture import (
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model
+from vitlab.tasks.metrics import IMAGES, LABELS
 
 
 def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor:
@@ -180,20 +181,30 @@ def explain_convolution(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
 
 
 def run_explanation(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
+    model: nn.Module,
+    images: Tensor,
+    config: AnalysisConfig,
+    progress: ShowCount | None = None,
+    of: str = IMAGES,
+    scale: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
-    """Return {"maps": float32 (B, gy, gx), each with largest value 1 or all 0; "rows": the class chosen for each}."""
+    """Return {"maps": float32 (B, gy, gx), each with largest value 1 or all 0; "rows": the answer for each}.
+
+    The answer is the class or the label with the largest logit, and its probability, or the number in its own unit.
+    """
     explain = explain_attention if has_patches(model) else explain_convolution
     maps, rows = [], []
     for chunk in in_chunks(images, progress):
         found, logits = explain(model, chunk.detach().clone())
         maps.append(found / found.amax(dim=(1, 2), keepdim=True).clamp(min=1e-12))
-        shares, chosen = logits.float().softmax(dim=1).max(dim=1)
-        rows += [
-            {"picture": len(rows) + place, "class": int(number), "value": float(share)}
-            for place, (number, share) in enumerate(zip(chosen, shares, strict=True))
-        ]
-    return {"maps": torch.cat(maps).float().cpu().numpy(), "rows": rows}
+        shares = logits.float().sigmoid() if of == LABELS else logits.float().softmax(dim=1)
+        shown = [{"class": int(row.argmax()), "value": float(row.max())} for row in shares]
+        if scale is not None:
+            shown = [{"value": float(number) * scale[1] + scale[0]} for number in logits[:, 0]]
+        rows += shown
+    rows = [{"picture": picture, **row} for picture, row in enumerate(rows)]
+    found = {"maps": torch.cat(maps).float().cpu().numpy(), "rows": rows}
+    return found | ({} if scale is None else {"unit": "the number"})
 
 
 ANALYSES = {

@@ -27,6 +27,7 @@ from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.base import as_model, before_head, evaluating
 from vitlab.models.weights import first_convolution
+from vitlab.tasks.metrics import IMAGES, LABELS, MEASURES, find_metric
 
 
 def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
@@ -93,13 +94,15 @@ def run_robustness(
     model: nn.Module,
     images: Tensor,
     config: AnalysisConfig,
-    labels: Tensor | None = None,
+    targets: Tensor | None = None,
     progress: ShowCount | None = None,
-) -> list[dict[str, Any]]:
-    """Return rows {"kind", "strength", "value"}: the share of images whose class the model still gives.
+    of: str = IMAGES,
+    scale: tuple[float, float] | None = None,
+) -> dict[str, Any]:
+    """Return "rows" {"kind", "strength", "value"}: accuracy, of LABELS mAP, of numbers R2, for changed images.
 
-    Patches change places, or some drawn at random are hidden (Naseer et al., 2021, sections 3.1 and 3.3). The class is
-    the label, int64 (B,), or without `labels` the model's own answer for the image as it is. "shuffle" is of
+    Patches change places, or some drawn at random are hidden (Naseer et al., 2021, sections 3.1 and 3.3). Without
+    `targets` (B, ...) the model's own answers for the images as they are count as right. "shuffle" is of
     `config.grids` patches along a side (null: all of 2 to 16 that divide the image), "occlusion" of the shares
     `config.shares` of the finest of these grids; each begins with the image as it is, strength 1 and 0. `config.seed`
     draws them. Raises UserError where no grid or not every grid divides the images.
@@ -112,25 +115,32 @@ def run_robustness(
             f"grids={config.grids}: {height} x {width} pixels can be cut into {possible or 'no'} patches along a side"
         )
     with evaluating(model):
-        targets = predict(model, in_chunks(images)) if labels is None else labels.to(images.device)
+        given = predict(model, in_chunks(images), scale)
+        answers = given if scale else (given > 0).float() if of == LABELS else given.argmax(dim=1)
+        targets = answers if targets is None else targets.to(images.device)
+        metric = find_metric({LABELS: "map", MEASURES: "r2"}.get(of, "accuracy"))
 
-        def measure_accuracy(change: Callable[..., Tensor]) -> float:
+        def measure(change: Callable[..., Tensor]) -> float:
             generator = torch.Generator().manual_seed(config.seed)
-            predicted = predict(model, (change(chunk, generator=generator) for chunk in in_chunks(images)))
-            return round((predicted == targets).double().mean().item(), 5)
+            changed = (change(chunk, generator=generator) for chunk in in_chunks(images))
+            measured = metric.make(given.shape[-1], of).to(images.device)
+            measured.update(predict(model, changed, scale), targets)
+            return round(measured.compute().item(), 5)
 
         perturbations = [("shuffle", grid, partial(shuffle_patches, grid=grid)) for grid in [1, *chosen]]
         hide = partial(occlude_patches, grid=chosen[-1])
         perturbations += [("occlusion", share, partial(hide, share=share)) for share in [0, *config.shares]]
-        return [
-            {"kind": kind, "strength": strength, "value": measure_accuracy(change)}
+        rows = [
+            {"kind": kind, "strength": strength, "value": measure(change)}
             for kind, strength, change in track_progress(perturbations, progress)
         ]
+    return {"rows": rows, "unit": "share" if metric.percent else metric.name}
 
 
-def predict(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
-    """Predict the class int64 (B,) of each image of some batches."""
-    return torch.cat([model(batch).argmax(dim=-1) for batch in batches])
+def predict(model: nn.Module, batches: Iterable[Tensor], scale: tuple[float, float] | None) -> Tensor:
+    """Compute the logits (B, outputs) of the images of some batches, or with a `scale` their numbers (B,)."""
+    outputs = torch.cat([model(batch).float() for batch in batches])
+    return outputs if scale is None else outputs[:, 0].double() * scale[1] + scale[0]
 
 
 def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.ndarray]:
@@ -199,7 +209,7 @@ ANALYSES = {
     ),
     "robustness": Analysis(
         "share",
-        "images, and classes",
+        "images, and a head",
         lambda model: takes_images(model) and as_model(model).classifies,
         run_robustness,
     ),

@@ -190,14 +190,16 @@ def open_shifted(config: TrainConfig, like: Task, entry: str, tokenizer: str | N
         task = build(config.task, recipe=config.recipe, data=data, data_config=data_config)
     except UserError as error:
         raise UserError(f"eval_on={entry}: {line}" for line in error.problems) from None
-    if not like.classes or [*task.classes] != [*like.classes]:
+    if (task.of, *task.classes) != (like.of, *like.classes):
+        what = "classes" if task.of == like.of else f"targets ({task.of}, not {like.of})"
         raise UserError(
-            f"eval_on={entry}: has other classes than data={config.data.name}; give data with the same classes"
+            f"eval_on={entry}: has other {what} than data={config.data.name}; give data with the same {what[:7]}"
         )
     if task.shape.get("channels") != like.shape.get("channels"):
         raise UserError(
             f"eval_on={entry}: has {task.shape['channels']} channels, the model takes {like.shape['channels']}"
         )
+    task.scale = like.scale  # numbers stay standardised by the run's own training targets
     task.test = replace(task.test, read=Shifted(task.test.read, tuple(shifts))) if shifts else task.test
     return task
 

@@ -24,6 +24,7 @@ from vitlab.config import (
     printable,
     raise_all,
 )
+from vitlab.config.checks import find_misfit
 from vitlab.config.errors import key_of
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
@@ -256,6 +257,7 @@ def analyze(words: Sequence[str]) -> int:
     overrides = [word for word in given if re.split("[.=]", word)[0] not in {*named, *names("analysis")}]
     if overrides and not args.out and RunFiles(args.run).config_path.is_file():
         problems.append(f"{overrides[0]}: also give --out DIR; the run's own folder is for its own data")
+    analyses: dict[str, Any] = {}
     with collecting(problems):
         wanted = named or {name: name for name in names("analysis")}
         analyses = load_analyses(wanted, [word for word in given if word not in overrides])
@@ -263,6 +265,9 @@ def analyze(words: Sequence[str]) -> int:
         config, changed = source_config(args.run, overrides, ("data",))
         if args.out:
             refuse_output(args.out, "analyze", args.run)
+        raise_all(
+            line for name, options in analyses.items() if name in named for line in find_misfit(options, config.task)
+        )
     raise_all(problems)
     with status_line("loading torch, lightning and timm"):
         from vitlab.analysis import examine, refusal
@@ -278,7 +283,7 @@ def analyze(words: Sequence[str]) -> int:
         raise UserError(f"--text '{args.text[0][0]}': {args.run} is an image model")
     shown = [encode_text(subject.model, subject.data.tokenizer, parts) for parts in args.text]
     heads: list[dict[str, Any]] = []
-    refused = {name: why for name, options in analyses.items() if (why := refusal(options, subject.model))}
+    refused = {name: why for name, options in analyses.items() if (why := refusal(options, subject.model, task))}
     if refused and named:
         raise UserError(refused.values())
     applicable = {name: options for name, options in analyses.items() if name not in refused}

@@ -256,6 +256,7 @@ def list_names(words: Sequence[str]) -> int:
         width = max(len(row["name"]) for row in rows)
         for row in rows:
             cells, about = "".join(f"{row.get(key) or '':>8}" for key in sizes), row["about"]
+            about += f" Of: {', '.join(row['of'])}." if "of" in row else ""
             if not group:
                 about = f"{row['type']}; {row['default'] or 'empty'}{'  # ' if about else ''}{about}"
             print(f"{row['name']:{width}}{cells}  {about}".rstrip())
@@ -271,4 +272,5 @@ def read_choice(group: str, name: str) -> dict[str, Any]:
         mlp = file.get("mlp_width") or (4 * width if width and "heads" in file else None)
         heads = None if "mixer" in file else file.get("heads")
         sizes = {"layers": file.get("depth"), "width": width, "mlp": mlp, "heads": heads}
-    return {"name": name, **sizes, "about": text.partition("\n")[0].removeprefix("#").strip()}
+    about = text.partition("\n")[0].removeprefix("#").strip()
+    return {"name": name, **sizes, "about": about, **({"of": file["of"]} if "of" in file else {})}

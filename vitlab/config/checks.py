@@ -91,9 +91,21 @@ def check_analyses(config: DictConfig) -> Iterator[str]:
         except UserError as error:
             yield from error.problems
             continue
+        yield from find_misfit(analysis, config.get("task"))
         yield from check_ranges(analysis, f"{analysis.name}.")
         if (other := loaded.setdefault(analysis.name, choice)) != choice:
             yield f"analyses={choice}: is named '{analysis.name}' like {other}; give it another name in its file"
+
+
+def find_misfit(chosen: Any, task: Any) -> Iterator[str]:
+    """Yield a line for an analysis that is not for the kinds of targets of a task, with the shipped ones that are."""
+    of = set(task.of) if task else set()  # of a user's own task perhaps not known before it is built
+    if of and chosen.of and not of & {*chosen.of}:
+        fitting = [name for name in groups.names("analysis") if of & {*(groups.load_node("analysis", name).of or of)}]
+        yield (
+            f"analyses={chosen.name}: is for {', '.join(chosen.of)}, but task={task.name} gives {', '.join(task.of)}; "
+            f"{choices_text('', fitting)}"
+        )
 
 
 def check_budget(node: DictConfig, path: str = "budget") -> Iterator[str]:
@@ -141,16 +153,25 @@ def check_modalities(config: DictConfig) -> Iterator[str]:
 
 def check_probe(name: str, other: str, config: DictConfig) -> Iterator[str]:
     """Yield a problem of a probe that finds no one class of each item, in the run's own data or in `other` data."""
-    task, data = config.get("task"), config.data.name
+    of, task, data, modality = (
+        {*groups.load_node("probe", name).of},
+        config.get("task"),
+        config.data,
+        config.data.modality,
+    )
     if other:
-        task, data = groups.load_node("task", groups.load_node("data", other).task), other
-    one_class = ["classification", *(["text_classification"] if name == "finetune" else [])]
-    if isinstance(task, DictConfig) and task.kind not in one_class and "." not in task.kind:
-        fitting = [name for name in groups.names("data") if groups.load_node("data", name).task in one_class]
-        yield (
-            f"probes={name}{'@' * bool(other)}{other}: needs one class of each item, but data={data} is for "
-            f"task={task.name}; give probes=[{name}@DATA], {choices_text('', fitting)}"
-        )
+        data = groups.load_node("data", other)
+        task = groups.load_node("task", data.task)
+    why = f"needs {HOLDS[modality]}, but data={data.name} has {HOLDS[data.modality]}"
+    if data.modality == modality:
+        if not isinstance(task, DictConfig) or not task.of or of & {*task.of}:
+            return
+        why = f"needs one class of each item, but data={data.name} is for task={task.name}"
+    tasks = [name for name in groups.names("task") if of & {*groups.load_node("task", name).of}]
+    known = {name: groups.load_node("data", name) for name in groups.names("data")}
+    fitting = [name for name, node in known.items() if node.task in tasks and node.modality == modality]
+    shown = f"{name}@{other}" if other else name
+    yield f"probes={shown}: {why}; give probes=[{name}@DATA], {choices_text('', fitting)}"
 
 
 def list_fitting(group: str, key: str, value: str) -> str:

@@ -87,7 +87,7 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
     """
     files, training = run.files, "training" in lacking
     asked = [name for name in run.config.analyses if name in lacking]
-    refused = {name: why for name in asked if (why := analysis.refusal(load("analysis", name), run.model))}
+    refused = {name: why for name in asked if (why := analysis.refusal(load("analysis", name), run.model, run.task))}
     print(*refused.values(), sep="\n", end="\n" * bool(refused), file=sys.stderr)
     names = [name for name in asked if name not in refused]
     probed = [name for name in (*run.config.probes, *run.config.eval_on) if name in lacking]
@@ -169,7 +169,10 @@ def check_later(run: Run) -> None:
             probes.open_task(data, run.task)
         if config.kind == FINETUNE:
             for child in list_finetunings(run, data, config):
-                plan_run(child, open_data(child.data)).count_steps(child.train_size)
+                plan = plan_run(child, open_data(child.data))
+                plan.count_steps(child.train_size)
+                if plan.task.of not in config.of:
+                    raise UserError(f"probes={name}: is for {', '.join(config.of)}, but data={data} has {plan.task.of}")
 
 
 def train_and_test(run: Run, observer: Any | None, hooks: Hooks) -> dict[str, Any]:

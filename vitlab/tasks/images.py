@@ -17,7 +17,7 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.augment import Mixing, list_augmentations, normalize
 from vitlab.data.base import ImageData, Split, take_items
 from vitlab.tasks.base import TargetTask
-from vitlab.tasks.metrics import IMAGES, LABELS, MEASURES
+from vitlab.tasks.metrics import LABELS, MEASURES
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X); labels (B,) or (B, classes), or targets float (B, labels) or (B,)
 
@@ -107,5 +107,4 @@ def list_problems(kind: str, data: ImageData, data_config: DataConfig) -> Iterat
 
 def build(config: TaskConfig, *, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> ImageTask:
     raise_all(list_problems(config.kind, data, data_config))
-    kinds = {"classification": IMAGES, "multilabel": LABELS, "regression": MEASURES}
-    return ImageTask(recipe, data, data_config, of := kinds[config.kind], 1 if of == MEASURES else len(data.classes))
+    return ImageTask(recipe, data, data_config, of := config.of[0], 1 if of == MEASURES else len(data.classes))

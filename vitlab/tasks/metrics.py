@@ -2,11 +2,12 @@
 
 A study is about the first metric that its runs have; an own entry goes where it belongs. A metric says what kinds of
 targets it is `of`: one class of an image, a text, each token or of choices; several LABELS of an image; numbers of
-texts, standardised, and MEASURES of images in their own unit; answers within texts; tokens, targets, masked tokens. Its
-`make(outputs, of)` gives a metric of torchmetrics that takes what the task's `measure` returns, for classes logits
-(B, outputs) and labels (B,); it imports torch inside, because commands that only print read the names. Metrics without
-it are of generated texts and probes. With `detailed` it is measured on the test set alone, and `is_compared` shows it
-in the report's table of runs. A metric that keeps all pairs of classes says so by `most=MOST_CONFUSED`.
+texts, standardised, and MEASURES of images in their own unit; answers within texts; tokens, targets, captions, masked
+tokens. The YAMLs of tasks, analyses and probes name the same kinds. Its `make(outputs, of)` gives a metric of
+torchmetrics that takes what the task's `measure` returns, for classes logits (B, outputs) and labels (B,); it imports
+torch inside, because commands that only print read the names. Metrics without it are of generated texts and probes.
+With `detailed` it is measured on the test set alone, and `is_compared` shows it in the report's table of runs. A metric
+that keeps all pairs of classes says so by `most=MOST_CONFUSED`.
 """
 
 import math
@@ -21,10 +22,10 @@ from vitlab.formatting import DASH, finite, significant
 
 IMAGES, TEXTS, TAGS, CHOICES, NUMBERS = "images", "texts", "tags", "choices", "numbers"
 LABELS, MEASURES, ANSWERS, TOKENS, TARGETS = "labels", "measures", "answers", "tokens", "targets"
-MASKED, PAIRS, SPANS = "masked", "pairs", "spans"
+CAPTIONS, MASKED, PAIRS, SPANS = "captions", "masked", "pairs", "spans"
 CLASSES = (IMAGES, TEXTS, TAGS)  # which mean the same in every item; those of CHOICES do not
 EVERY, HIDDEN = (*CLASSES, CHOICES), (MASKED, PAIRS, SPANS)
-SEQUENCES = (TOKENS, TARGETS, *HIDDEN)
+SEQUENCES = (TOKENS, TARGETS, CAPTIONS, *HIDDEN)
 ALL = (*EVERY, LABELS, MEASURES, NUMBERS, ANSWERS, *SEQUENCES)
 LOSSES = {LABELS: "binary cross-entropy, nats"}  # what is made small, else the cross-entropy
 LOSSES |= dict.fromkeys((MEASURES, NUMBERS), "squared error of standardised numbers")

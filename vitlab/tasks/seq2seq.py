@@ -35,7 +35,7 @@ from vitlab.tasks.measures import (
     score_summaries,
     score_translation,
 )
-from vitlab.tasks.metrics import TARGETS
+from vitlab.tasks.metrics import CAPTIONS, TARGETS
 
 
 class SourceTargetBatch(NamedTuple):
@@ -299,7 +299,7 @@ class SpanCorruption(SequenceToSequence):
 class Captioning(SequenceToSequence):
     """Captions with teacher forcing: training takes a caption of each picture at random, evaluation the first."""
 
-    item = "image"
+    item, of = "image", CAPTIONS
 
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: CaptionData, data_config: DataConfig):
         if not isinstance(data, CaptionData):

@@ -7,13 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.captioned import captioned
-from tests.learning import language_model
-from vitlab import analysis, tasks
+from vitlab import analysis
 from vitlab.analysis.capture import Findings
-from vitlab.config import TrainConfig, compose, load, names
-from vitlab.models import build, build_model
-from vitlab.tasks.base import TokenInputs
+from vitlab.config import load, names
+from vitlab.models import build_model
 
 SHIPPED = {load("analysis", name).kind: load("analysis", name) for name in names("analysis")}
 ANALYSES = {kind: analysis.module_of(config) for kind, config in SHIPPED.items()}
@@ -28,7 +25,6 @@ MODELS = {
     "ResNet": ("resnet_nano", {}, {"attention", "position_similarity"}),
     "timm's ResNet": ("timm:resnet18", {}, {"attention", "position_similarity"}),
 }
-OF_TEXT = {"attention_entropy", "head_patterns", "token_reach"}
 NOT_OF_IMAGES = {"alignment", "head_patterns", "token_reach"}
 OF_ATTENTION = {"attention_distance", "attention_entropy", "head_types", "attention_maps", "rollout"}
 
@@ -59,32 +55,3 @@ def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
     assert all("value" in row for row in findings.rows)
     assert made.training, "the model is left as it was"
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
-
-
-@pytest.mark.parametrize("name", ANALYSES)
-def test_on_a_text_model_those_of_text_apply_and_give_plain_rows(name):
-    made = language_model(29, length=11, width=24, depth=2, heads=3)
-    assert ANALYSES[name].applies(made) == (name in OF_TEXT)
-    if name not in OF_TEXT:
-        return
-    words = TokenInputs.of(torch.randint(29, (3, 7)), None, None, special=(0,))
-    rows = Findings.of(ANALYSES[name].run(made, words, SHIPPED[name]), name=name, unit="").rows
-    assert json.loads(json.dumps(rows)) == rows
-    if name == "token_reach":
-        assert [row["distance"] for row in rows] == [*range(7)]
-        return
-    assert all({"layer", "head", "value"} <= row.keys() for row in rows)
-    assert len(rows) == 2 * 3
-
-
-def test_of_a_captioner_the_model_of_its_pictures_is_looked_at():
-    words = ["task=captioning", "data.image_size=[10,14]", "model.encoder.patch_size=[5,7]", "model.encoder.depth=1"]
-    config = compose(TrainConfig, words)
-    task = tasks.build(config.task, recipe=load("recipe", "adamw"), data=captioned(), data_config=config.data)
-    captioner = build(config.model, **task.shape)
-    assert analysis.refusal(load("analysis", "robustness"), captioner) == (
-        "robustness: does not apply to Captioner: it needs images, and classes"
-    )
-    assert analysis.refusal(load("analysis", "attention_distance"), captioner) is None
-    found = analysis.examine(captioner.eval(), task, load("analysis", "attention_distance"), 0)
-    assert {row["layer"] for row in found.rows} == {1}

@@ -92,7 +92,7 @@ def values(rows, kind):
 
 def test_a_bag_of_pixels_survives_shuffling_and_half_of_the_occlusion():
     images = torch.ones(B, C, *SIZE)
-    rows = run_robustness(Bright(), images, config())
+    rows = run_robustness(Bright(), images, config())["rows"]
     assert values(rows, "shuffle") == {1: 1.0, 2: 1.0, 5: 1.0, 10: 1.0}
     assert values(rows, "occlusion") == {0: 1.0, 0.4: 1.0, 0.6: 0.0, 1.0: 0.0}
     assert json.loads(json.dumps(rows)) == rows
@@ -103,9 +103,30 @@ def test_a_model_that_reads_one_place_fails_as_often_as_the_place_is_moved(monke
     monkeypatch.setattr(capture, "CHUNK", 7)
     images = torch.zeros(400, C, *SIZE)
     images[:, :, :5, :10] = 1
-    rows = run_robustness(Bright(cells=2), images, config(grids=[2], shares=[0.25]))
+    rows = run_robustness(Bright(cells=2), images, config(grids=[2], shares=[0.25]))["rows"]
     assert values(rows, "shuffle")[2] == pytest.approx(1 / 4, abs=0.07)
     assert values(rows, "occlusion")[0.25] == pytest.approx(3 / 4, abs=0.07)
+
+
+class Means(Bright):
+    """An output for each channel: its mean, above or below 1/2."""
+
+    def forward(self, x):
+        return x.mean(dim=(2, 3)) - 0.5
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("of", "scale", "unit"), [("labels", None, "share"), ("measures", (1e6, 7.0), "R2")])
+def test_several_labels_and_numbers_are_measured_by_map_and_r2(of, scale, unit, known):
+    images = torch.rand(B, C, 1, 1).expand(B, C, *SIZE).contiguous()
+    logits = Means()(images).double()
+    truth = (logits > 0).float() if of == "labels" else 1e6 + 7 * logits[:, 0]
+    found = run_robustness(Means(), images, config(), targets=truth if known else None, of=of, scale=scale)
+    assert found["unit"] == unit
+    assert values(found["rows"], "shuffle") == pytest.approx(dict.fromkeys((1, 2, 5, 10), 1.0), abs=1e-4)
+    hidden = {"labels": truth.mean(dim=0)[truth.any(dim=0)].mean()} if of == "labels" else {}  # at random
+    hidden |= {"measures": 1 - (truth - 1e6 + 3.5).square().mean() / truth.var(correction=0)} if not hidden else {}
+    assert values(found["rows"], "occlusion")[1.0] == pytest.approx(hidden[of].item(), abs=1e-3)
 
 
 @pytest.mark.parametrize("chosen", [[3], [2, 3], []])

@@ -74,6 +74,17 @@ def test_gradients_of_attention_are_those_of_autograd():
     torch.testing.assert_close(found, joint.mean(dim=1).unflatten(1, (3, 3)), rtol=1e-4, atol=1e-7)
 
 
+def test_an_answer_is_a_probability_of_its_own_or_a_number_in_its_unit():
+    model, images = build_model("resnet_nano", image_size=16, num_classes=3).eval(), torch.randn(5, 3, 16, 16)
+    logits, options = model(images).detach(), load("analysis", "explanation")
+    labels = run_explanation(model, images, options, of="labels")["rows"]
+    assert [row["class"] for row in labels] == logits.argmax(dim=1).tolist()
+    assert [row["value"] for row in labels] == pytest.approx(logits.sigmoid().amax(dim=1).tolist(), rel=1e-4)
+    numbers = run_explanation(model, images, options, of="measures", scale=(50.0, 7.0))
+    assert [row["value"] for row in numbers["rows"]] == pytest.approx((50 + 7 * logits[:, 0]).tolist(), rel=1e-4)
+    assert ("class" in numbers["rows"][0], numbers["unit"]) == (False, "the number")
+
+
 @pytest.mark.parametrize("name", ["vit_nano", "resnet_nano", "timm:vit_tiny_patch16_224"])
 def test_the_gradients_of_a_model_in_training_stay(name):
     """Also those of a frozen one: it stays frozen."""

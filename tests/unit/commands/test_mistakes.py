@@ -19,6 +19,11 @@ train data=imagefolder data.root=null -> data.root=null:
 train trainer.lrr=1 model=vit_nanoo x=1 recipe.weight_decay=-1 -> trainer.lrr: no key 'lrr' in 'trainer' & 'recipe.lr'?\
  & choices: accelerator || model=vit_nanoo: unknown model; did you mean 'vit_nano'? || x: no key 'x' ||\
  recipe.weight_decay=-1.0: must be at least 0
+train task=regression analyses=[robustness,alignment] -> analyses=alignment: is for targets, but task=regression gives\
+ measures; choices: attention_distance
+train task=causal_lm analyses=[robustness] probes=[finetune@digits] -> analyses=robustness: is for images, labels,\
+ measures, but task=causal_lm gives tokens; choices: attention_entropy, head_patterns, token_reach ||\
+ probes=finetune@digits: needs text, but data=digits has images; give probes=[finetune@DATA], choices: conll
 train analyses=[./own.yaml] -> analyses=./own.yaml: title is missing
 scale --jobs 0 -> --jobs: '0' is not auto or a positive integer
 scale --executor locl -> executor=locl: & did you mean 'local'? & choices: local
@@ -63,7 +68,7 @@ model.pool=none task=classification -> model.pool=none gives logits per patch; c
 data=digit_labels probes=[knn,fewshot@digits] -> probes=knn: needs one class of each item, but data=digit_labels is for\
  task=multilabel; give probes=[knn@DATA], choices: arrow, cifar10
 probes=[knn@digit_labels,finetune@pydoc] -> probes=knn@digit_labels: & but data=digit_labels is for task=multilabel ||\
- probes=finetune@pydoc: & but data=pydoc is for task=causal_lm & choices: arrow
+ probes=finetune@pydoc: needs images, but data=pydoc has text & choices: arrow
 model=nowhere.yaml -> model=nowhere.yaml: no such file
 model=mine -> model=mine: holds no config.json
 model=./deep.yaml -> model=./deep.yaml: cannot read the file:

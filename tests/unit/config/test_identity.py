@@ -18,7 +18,7 @@ ELSEWHERE = (
 )
 SAME_NUMBERS = ("trainer.checkpoint_activations",)
 # by the choice, no user sets them
-FIXED = ("task.data", "task.model", "task.analyses", "data.task", "model.init", "model.mixer.attends")
+FIXED = ("task.data", "task.model", "task.analyses", "task.of", "data.task", "model.init", "model.mixer.attends")
 
 
 def identify(*overrides, contents=CONTENTS):

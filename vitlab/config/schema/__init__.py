@@ -25,8 +25,18 @@ from vitlab.config.schema.fields import (
 )
 
 
+@dataclass(frozen=True)
+class Targeted(Choice):
+    of: list[str] = setting([], affects=NO_EFFECT, fixed=True)  # kinds of targets (vitlab.tasks.metrics); none: any
+
+
+@choice("probe", "")
+class ProbeConfig(Targeted):
+    of: list[str] = setting(["images"], affects=NO_EFFECT, fixed=True)
+
+
 @choice("analysis", "")
-class AnalysisConfig(Choice):
+class AnalysisConfig(Targeted):
     title: str = MISSING  # what its figures show
     note: str = ""  # how to read them
     examples: int = setting(MISSING, least=1, most=1_000_000)  # validation items that it looks at
@@ -56,7 +66,7 @@ class TokenMLPConfig(MixerConfig):
 
 
 @choice("task", "")
-class TaskConfig(Choice):
+class TaskConfig(Targeted):
     modality: Modality = setting("image", fixed=True)
     data: str = setting("glyphs", affects=NO_EFFECT, fixed=True)  # the data of a run that names none
     model: str = setting("vit_nano", affects=NO_EFFECT, fixed=True)  # and its model

@@ -75,7 +75,7 @@ def choice(group: str, *kinds: str) -> Callable[[type[T]], type[T]]:
     return declare
 
 
-@choice("probe", "")
+@dataclass(frozen=True)
 class Choice:
     """A choice of a group: its name, and the module (`kind`) that implements it."""
 
