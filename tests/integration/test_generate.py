@@ -66,12 +66,14 @@ def one_sequence(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["run", "one_sequence"])
 def test_what_the_run_wrote_of_its_test_items_is_written_again(kind, request, tmp_path):
     run = request.getfixturevalue(kind)
-    kept = json.loads((run / "generated.json").read_text())[:40]
-    (tmp_path / "in.txt").write_text("\n".join(one["source"] for one in kept))
-    assert write(run, tmp_path).returncode == 0
+    kept, result = (json.loads((run / name).read_text()) for name in ("generated.json", "result.json"))
+    for name, key in (("in", "source"), ("ref", "reference")):
+        (tmp_path / f"{name}.txt").write_text("\n".join(one[key] for one in kept))
+    scores = json.loads(write(run, tmp_path, "--reference", tmp_path / "ref.txt", "--json").stdout)
+    assert len(kept) == result["test_items"]
+    assert all(result[key] == pytest.approx(scores[key]) for key in {"exact_match", "bleu"} & result.keys())
     assert (tmp_path / "out.txt").read_text().splitlines() == [one["generated"] for one in kept]
     assert len({one["generated"] for one in kept}) > 1
-    result = json.loads((run / "result.json").read_text())
     scored = {"exact_match", "rouge_l", "rouge_l_lead"} & result.keys()
     assert scored
     assert {f"validation_{name}" for name in scored} <= result.keys(), "what a study is about, for its choices"

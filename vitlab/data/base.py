@@ -175,6 +175,11 @@ class Examples:
     def __len__(self) -> int:
         return len(self.parts[0])
 
+    @property
+    def are_pairs(self) -> bool:
+        """True for sources and the targets generated from them."""
+        return len(self.parts) == 2 and (self.labels, self.targets, self.tags, self.spans) == (None,) * 4
+
 
 @dataclass(frozen=True, eq=False)
 class Corpus(DataSet):
@@ -214,6 +219,7 @@ class Texts:
 
     labels: int64 (N,), zeros without classes. targets: float32 (N,). size: the texts' length in UTF-8 bytes.
     tags: for each token of the last part, a class or NO_TAG; for `spans` 1 within the answer, else 0.
+    written: of held-out pairs the last part as read, in UTF-8; scores compare with these.
     """
 
     parts: tuple[Ragged, ...]
@@ -221,6 +227,7 @@ class Texts:
     targets: np.ndarray | None
     tags: Ragged | None
     size: int
+    written: Ragged | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -231,6 +238,8 @@ def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
     arrays = {"labels": texts.labels}
     for number, part in enumerate(texts.parts):
         arrays |= {f"part{number}_values": part.values, f"part{number}_starts": part.starts}
+    if texts.written is not None:
+        arrays |= {"written_values": texts.written.values, "written_starts": texts.written.starts}
     if texts.targets is not None:
         arrays["targets"] = texts.targets
     if texts.tags is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitlab.data.base import Ragged, Selected, Split, Texts
+from vitlab.data.base import Ragged, Split, Texts, take_items
 
 if TYPE_CHECKING:
     from vitlab.data.text.tokenization import Tokenizer
@@ -159,7 +159,7 @@ def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_order
 
 @dataclass(frozen=True, eq=False)
 class SourceTarget:
-    """A reader of pairs, `source end` and `start target end`. Texts that are too long keep their first tokens."""
+    """A reader of pairs, `source end`, `start target end`, each cut to its length, and then the target as `written`."""
 
     sources: Ragged
     targets: Ragged
@@ -167,9 +167,10 @@ class SourceTarget:
     end: int
     source_length: int
     target_length: int
+    written: Ragged | None = None
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        """Read pairs: int64 (B,) -> int64 (B, source_length + target_length), IGNORE_INDEX behind the end of each."""
+        """Read pairs: int64 (B,) -> int64 (B, source_length + target_length + W), IGNORE_INDEX behind each end."""
         indices = np.asarray(indices)
         joined = np.full((len(indices), self.source_length + self.target_length), IGNORE_INDEX, dtype=np.int64)
         source, target = joined[:, : self.source_length], joined[:, self.source_length :]
@@ -181,7 +182,12 @@ class SourceTarget:
         count = np.minimum(self.targets.lengths[indices], self.target_length - 2)
         write_texts(target, self.targets, indices, zeros + 1, count)
         target[rows, count + 1] = self.end
-        return joined
+        if self.written is None:
+            return joined
+        count = self.written.lengths[indices]
+        written = np.full((len(indices), count.max(initial=0)), IGNORE_INDEX, dtype=np.int64)
+        write_texts(written, self.written, indices, zeros, count)
+        return np.concatenate([joined, written], axis=1)
 
 
 def join_pairs(
@@ -192,11 +198,11 @@ def join_pairs(
     Cuts texts that are too long; with `whole` leaves out such pairs.
     """
     sources, targets = texts.parts
-    read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, source_length, target_length + 1)
+    lengths = source_length, target_length + 1
+    read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, *lengths, texts.written)
     short_enough = np.flatnonzero((sources.lengths < source_length) & (targets.lengths < target_length))
-    if whole and len(short_enough) < len(texts):
-        return Split(texts.labels[short_enough], Selected(read, short_enough), unit="pair")
-    return Split(texts.labels, read, unit="pair")
+    split = Split(texts.labels, read, unit="pair")
+    return take_items(split, short_enough) if whole and len(short_enough) < len(texts) else split
 
 
 # -- next-sentence prediction

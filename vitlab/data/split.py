@@ -5,7 +5,6 @@ carved here. Early stopping, the best checkpoint and tuning read validation data
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -294,7 +293,8 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
     A single document gives its end, from the start of a line. Raises UserError, with the data's `name`, for too few.
     """
     train = corpus.train
-    names = name_groups([*zip(*(train.parts if train.spans is None else train.parts[-1:]), strict=True)])
+    items = [*zip(*(train.parts if train.spans is None else train.parts[-1:]), strict=True)]
+    names = name_groups(items, by_source=train.are_pairs)
     labels = np.zeros(len(train), dtype=np.int64) if train.labels is None else train.labels
     left, held = divide(labels, count_validation(len(train)), names)
     if len(held):
@@ -307,32 +307,25 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
     return replace(corpus, train=Examples(([cut[0]],)), validation=Examples(([cut[1]],)))
 
 
-def name_groups(items: Sequence[Sequence[Any]]) -> list[str]:
+def name_groups(items: Sequence[Sequence[Any]], by_source: bool = False) -> list[str]:
     """Name each item's group from its texts. Items of a group share a text and stay on one side of every split.
 
-    Only one column counts: the column with the most repeated text (passages, premises, sources with several
-    translations) in texts of LEAST_SHARED or more characters. Sharing by several columns would chain most items.
+    Only one column counts: the first one `by_source`, else the column with the most repeated text (passages, premises)
+    in texts of LEAST_SHARED or more characters. Sharing by several columns would chain most items.
     """
-    columns, repeated = [list(map(str, column)) for column in zip(*items, strict=True)], []
-    for column in columns:
-        counts = Counter(text for text in column if len(text) >= LEAST_SHARED)
-        repeated.append(sum(len(text) * (count - 1) for text, count in counts.items()))
-    shared = columns[int(np.argmax(repeated))] if any(repeated) else [""] * len(items)
+    least = 1 if by_source else LEAST_SHARED
+    columns = [[text if len(text) >= least else "" for text in map(str, column)] for column in zip(*items, strict=True)]
+    repeated = lambda column: sum(map(len, column)) - sum(map(len, {*column}))  # noqa: E731
+    shared = max(columns[: 1 if by_source else None], key=repeated, default=())
     first: dict[str, str] = {}
-    return [
-        first.setdefault(text if len(text) >= LEAST_SHARED else repr(item), repr(item))
-        for text, item in zip(shared, items, strict=True)
-    ]
+    return [first.setdefault(text or repr(item), repr(item)) for text, item in zip(shared, items, strict=True)]
 
 
 def take(examples: Examples, rows: Sequence[int]) -> Examples:
     """Return the examples at `rows`."""
-
-    def kept(values: Sequence | None) -> list | None:
-        return None if values is None else [values[row] for row in rows]
-
-    beside = map(kept, (examples.labels, examples.targets, examples.tags, examples.spans))
-    return Examples(tuple(map(kept, examples.parts)), *beside)
+    kept = lambda values: None if values is None else [values[row] for row in rows]  # noqa: E731
+    parts, *beside = vars(examples).values()
+    return Examples(tuple(map(kept, parts)), *map(kept, beside))
 
 
 def cut_text(text: str, share: float) -> tuple[str, str] | None:

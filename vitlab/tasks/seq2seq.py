@@ -41,7 +41,7 @@ from vitlab.tasks.metrics import CAPTIONS, TARGETS
 class SourceTargetBatch(NamedTuple):
     """inputs: tokens (B, S), or images (B, C, Y, X); mask bool (B, S), False at padding, or None; given (B, N): tokens
     for the decoder; following (B, N): tokens to predict, IGNORE_INDEX where there is none; part (B,): of a mixture;
-    captions (B, K, N): all captions of each image.
+    captions (B, K, N): all captions of each image; written (B, W): held-out targets as read, in UTF-8.
     """
 
     inputs: Tensor
@@ -50,9 +50,11 @@ class SourceTargetBatch(NamedTuple):
     following: Tensor
     part: Tensor | None = None
     captions: Tensor | None = None
+    written: Tensor | None = None
 
 
 COUNTED = 2000  # training summaries whose words are counted
+SENTINELS = 100  # of T5's tokenizer
 
 
 class SequenceToSequence(Task):
@@ -73,7 +75,7 @@ class SequenceToSequence(Task):
             )
         raise_all(list_long_texts(data, config.long))
         self.set_options(config, recipe, data)
-        self.decoder_only = bool(config.one_sequence)
+        self.ends, self.decoder_only = (data.length, data.length + data.target_length + 1), bool(config.one_sequence)
         if self.decoder_only:
             self.shape = {**data.shape, "length": data.length + data.target_length, "head": "next_token"}
         if config.kind == "summarization":
@@ -99,8 +101,8 @@ class SequenceToSequence(Task):
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
         tokens, part = batch
-        source_length = tokens.shape[1] - self.target_length - 1
-        made = make_batch(tokens[:, :source_length], tokens[:, source_length:], self.tokenizer.pad, part)
+        source, target, written = tokens.tensor_split(self.ends, 1)
+        made = make_batch(source, target, self.tokenizer.pad, part)._replace(written=written)
         return join_sequences(made, self.tokenizer) if self.decoder_only else made
 
     def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
@@ -165,8 +167,10 @@ class SequenceToSequence(Task):
         return measured
 
     def wanted(self, batch: SourceTargetBatch) -> list[Any]:
-        """Return the texts that are right, as `scores` take them."""
-        return [self.decode(row[row != IGNORE_INDEX]) for row in batch.following]
+        """Return the texts that are right, as `scores` take them: as read, which lossy tokenizers do not give back."""
+        if not batch.written.shape[1]:  # training targets
+            return [self.decode(row[row != IGNORE_INDEX]) for row in batch.following]
+        return [bytes(row[row != IGNORE_INDEX].tolist()).decode() for row in batch.written]
 
     def compare_texts(self, batch: SourceTargetBatch, written: list[str], wanted: list[Any]) -> dict[str, Any]:
         """Return the texts written for a batch, the wanted ones and the sources, by the metric that compares them."""
@@ -245,9 +249,6 @@ def trim(tokens: Tensor) -> Tensor:
     """Trim columns at the end of (B, N) that are padding in every row."""
     used = (tokens != IGNORE_INDEX).any(dim=0).sum()
     return tokens[:, : int(used)]
-
-
-SENTINELS = 100  # of T5's tokenizer
 
 
 class SpanCorruption(SequenceToSequence):

@@ -139,28 +139,13 @@ HELD = ["A man sleeps.", "Nobody is there.", "The man sings a song."]
         ([(premise, held) for premise in PREMISES for held in HELD], 0),
         ([(held, premise) for premise in PREMISES for held in HELD], 1),
         ([(premise, f"Is it {n}? {n}") for premise in PREMISES for n in range(12)], 0),
-        (
-            [
-                (f"Der Satz mit der Nummer {n}", f"The sentence {n}, told in way {way}")
-                for n in range(20)
-                for way in range(3)
-            ],
-            0,
-        ),
-        (
-            [
-                (f"The sentence {n}, told in way {way}", f"Der Satz mit der Nummer {n}")
-                for n in range(20)
-                for way in range(3)
-            ],
-            1,
-        ),
         ([(f"stem {n // 2} of a story", f"end {n}", "yes", "no") for n in range(60)], 0),
     ],
 )
 def test_items_that_share_a_text_lie_on_one_side(items, shared):
     parts = tuple(map(list, zip(*items, strict=True)))
-    found = carve_texts(Corpus(train=Examples(parts), test=Examples(parts)), "made")
+    examples = Examples(parts, labels=[0] * len(items) if shared else None)  # without labels the source counts
+    found = carve_texts(Corpus(train=examples, test=examples), "made")
     train, validation = (set(split.parts[shared]) for split in (found.train, found.validation))
     assert train
     assert validation

@@ -1,5 +1,6 @@
 """Targets that are generated from a source: what a batch is, the loss, what is decoded."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,6 +13,10 @@ from tests.texts import END, START, TOKENIZER, WORDS, ragged, text_data, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import eval_loader
+from vitlab.data.opening import open_data
+from vitlab.tasks.base import evaluate
+from vitlab.tasks.measures import score_translation
+from vitlab.training.writer import TextGenerator, write_lines
 
 S, T = 11, 7  # tokens of a source and of a target
 
@@ -86,6 +91,24 @@ def test_a_reversal_is_learned_by_heart_and_decoded(model):
     assert found["exact_match"] == 1
     assert found["loss"] < 0.2  # label smoothing leaves about 0.1
     assert found["outcomes"].shape == (2, 7)
+
+
+def test_a_run_scores_what_it_writes_as_generate_does_also_where_the_tokenizer_loses_a_part(tmp_path):
+    rows = [f"wort {n}\tWord {n} \u2603" for n in range(9)]  # upper case, and a character that training texts lack
+    for name, lines in (("train", [row[:-2] for row in rows]), ("test", rows)):
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["de\ten", *lines]))
+    words = [f"data.{key}={tmp_path / name}.tsv" for key, name in (("path", "train"), ("test_path", "test"))]
+    words += ["data=tsv", "data.text=[de,en]", "data.tokenizer=characters", "data.lowercase=true", "data.length=16"]
+    data = open_data(compose(TrainConfig, ["task=translation", *words]).data)
+    task, model = build(*words, shown=data)
+    learn_by_heart(task, model, batch_of(task), steps=60, rate=5e-3)
+    found = evaluate(model, task, task.test, nullcontext(), 0, detailed=True).compute()
+    sources, wanted = zip(*(row.split("\t") for row in rows), strict=True)
+    writer = TextGenerator(model, data.tokenizer, task.search)
+    written = write_lines(writer, [writer.encode(text) for text in sources], T, task.search, 4, lambda *_: None)
+    assert written[2].startswith("word 2")
+    assert {name: float(found[name]) for name in ("bleu", "chrf")} == pytest.approx(score_translation(written, wanted))
+    assert found["bleu"] < 50
 
 
 def test_data_without_targets_and_models_without_a_decoder_are_refused():

@@ -29,7 +29,7 @@ def load_texts(config: TextDataConfig, module: Any, progress: Show) -> TextData:
 
     def key() -> tuple[Any, Any]:
         settings, of_corpus = key_of(config, module)
-        of_all = {"tokenizers": version("tokenizers"), "corpus": of_corpus}
+        of_all = {"carved": "by source", "tokenizers": version("tokenizers"), "corpus": of_corpus}
         if is_path:
             del settings["tokenizer"]
             file = tokenization.locate_file(config.tokenizer)
@@ -42,8 +42,9 @@ def load_texts(config: TextDataConfig, module: Any, progress: Show) -> TextData:
     for split, size in about["sizes"].items():
         own = {name.removeprefix(f"{split}_"): values for name, values in arrays.items() if name.startswith(split)}
         parts = tuple(Ragged(own[f"part{n}_values"], own[f"part{n}_starts"]) for n in range(about["parts"]))
+        written = Ragged(own["written_values"], own["written_starts"]) if "written_values" in own else None
         tags = Ragged(own["tags"], parts[-1].starts) if "tags" in own else None
-        splits[split] = Texts(parts, own["labels"], own.get("targets"), tags, size)
+        splits[split] = Texts(parts, own["labels"], own.get("targets"), tags, size, written)
     lengths = {"length": config.length, "target_length": config.target_length or config.length}
     tokenizer = tokenization.from_text(about["tokenizer"])
     return TextData(config.name, tuple(about["classes"]), tokenizer=tokenizer, **splits, **lengths, exact=config.exact)
@@ -61,6 +62,8 @@ def read_texts(config: TextDataConfig, module: Any, progress: Show) -> Entry:
     progress(f"reading {config.name}", 1, 1)
     check_texts(config, corpus)
     corpus = carve_texts(corpus, config.name) if corpus.validation is None else corpus
+    if corpus.train.are_pairs and (shared := ", ".join(count_shared(corpus))):
+        warnings.warn(f"data={config.name}: {shared}", stacklevel=1)
     if tokenizer is None:
         texts = (join_words(text) for part in corpus.train.parts for text in part)
         tokenizer = tokenization.train(
@@ -79,7 +82,7 @@ def read_texts(config: TextDataConfig, module: Any, progress: Show) -> Entry:
     progress(f"encoding {config.name}", 0, total)
     arrays, sizes = {}, {}
     for split, examples in corpus.splits.items():
-        texts = encode_examples(examples, tokenizer, track)
+        texts = encode_examples(examples, tokenizer, track, keep=split != "train" and len(examples.parts) == 2)
         if len(texts) < len(examples):
             gone = f"{len(examples) - len(texts)} of {len(examples)} {SPLITS[split]} texts"
             warnings.warn(f"data={config.name}: {gone} are left out: they have no tokens", stacklevel=1)
@@ -90,6 +93,15 @@ def read_texts(config: TextDataConfig, module: Any, progress: Show) -> Entry:
         sizes[split] = texts.size
     about = {"classes": corpus.classes, "parts": len(corpus.train.parts), "sizes": sizes}
     return {**about, "tokenizer": tokenizer.inner.to_str()}, arrays
+
+
+def count_shared(corpus: Corpus) -> Iterator[str]:
+    """Yield how many held-out sources and targets are training texts, if any are."""
+    for place, what in enumerate(("sources", "targets")):
+        for split in ("validation", "test"):
+            texts, known = corpus.splits[split].parts[place], {*corpus.train.parts[place]}
+            if count := sum(text in known for text in texts):
+                yield f"{count:,} of {len(texts):,} {SPLITS[split]} {what} are training {what} too"
 
 
 def check_texts(config: TextDataConfig, corpus: Corpus) -> None:
@@ -114,9 +126,9 @@ def join_words(text: str | Sequence[str]) -> str:
 
 
 def encode_examples(
-    examples: Examples, tokenizer: tokenization.Tokenizer, track: Callable[[Iterable], Iterator]
+    examples: Examples, tokenizer: tokenization.Tokenizer, track: Callable[[Iterable], Iterator], keep: bool = False
 ) -> Texts:
-    """Encode one split as tokens; `track` wraps its texts to count them."""
+    """Encode one split as tokens, and `keep` the targets of pairs as read; `track` wraps its texts to count them."""
     with_tags, tags = examples.spans if examples.tags is None else examples.tags, None
     parts = [list(tokenizer.rows(track(part))) for part in (examples.parts[:-1] if with_tags else examples.parts)]
     if with_tags:
@@ -132,6 +144,7 @@ def encode_examples(
         targets=targets,
         tags=None if tags is None else join_rows([tags[row] for row in whole]),
         size=sum(len(join_words(part[row]).encode()) for part in examples.parts for row in whole),
+        written=join_rows([np.frombuffer(examples.parts[1][row].encode(), "u1") for row in whole]) if keep else None,
     )
 
 

@@ -147,7 +147,10 @@ def read_tables(config: TextDataConfig) -> Corpus:
     rows, held = read_records(wanted, train), read_records(wanted, test) if test else []
     if not test:
         named = [str(label) if wanted.target == "class" else "" for _, label in rows]
-        names, labels = name_groups([texts for texts, _ in rows]), np.unique(named, return_inverse=True)[1]
+        names = name_groups(
+            [texts for texts, _ in rows], by_source=wanted.label is None and {len(texts) for texts, _ in rows} == {2}
+        )
+        labels = np.unique(named, return_inverse=True)[1]
         rows, held = divide_texts(rows, config.test_share, names, labels)
     classes = () if wanted.label is None or wanted.target == "number" else train.classes or collect_names(wanted, rows)
     unseen = sorted(set(collect_names(wanted, held)) - set(classes)) if classes else ()
@@ -418,7 +421,7 @@ def read_parallel(config: TextDataConfig) -> Corpus:
             problems.append(f"{missing} is missing: {given} is given, and each of its lines needs the other language's")
     raise_all(problems)
     if "test" not in splits:
-        names = name_groups(splits["train"])
+        names = name_groups(splits["train"], by_source=True)
         splits["train"], splits["test"] = divide_texts(splits["train"], config.test_share, names)
     return Corpus(**{split: Examples((*zip(*pairs, strict=True),) or ((), ())) for split, pairs in splits.items()})
 

@@ -49,6 +49,22 @@ def test_a_table_with_two_columns_of_text_is_of_pairs(tmp_path):
     assert line == f"data.path={path}: row 22: a text of de, en is empty; each needs the other"
 
 
+@pytest.mark.parametrize("kind", ["tsv", "parallel"])
+def test_pairs_with_one_source_lie_on_one_side_and_shared_targets_are_counted(kind, tmp_path):
+    lines = [(f"Frage {n % 150}", f"reply {n % 4} of the stock" if n % 5 < 2 else f"answer {n}") for n in range(200)]
+    paths = [write(tmp_path / f"{side}.txt", *column) for side, column in enumerate(zip(*lines, strict=True))]
+    table = {"path": write(tmp_path / "a.tsv", "a\tb", *map("\t".join, lines)), "text": ["a", "b"]}
+    keys = table if kind == "tsv" else dict(zip(("source", "target"), paths, strict=True))
+    with pytest.warns(UserWarning, match="training targets too") as said:
+        found = load(kind, **keys)
+    sides = [set(texts(found, split, part=0)) for split in found.splits]
+    assert len(set.union(*sides)) == sum(map(len, sides)) == 150
+    train, validation, test = (texts(found, split, part=1) for split in found.splits)
+    for part, name in ((validation, "validation"), (test, "held-out")):
+        count = sum(text in train for text in part)
+        assert f"{count} of {len(part)} {name} targets are training targets too" in str(said[0].message)
+
+
 def test_files_that_do_not_fit_are_refused_with_a_line_each(files, tmp_path):
     source = files["source"]
     short = write(tmp_path / "short.en", *["line"] * 40)
