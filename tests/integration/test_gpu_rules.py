@@ -45,8 +45,14 @@ def live(tmp_path_factory):
             print(f"{row}: {', '.join(sorted(done[row][1]))}", file=sys.stderr)
         return done[row]
 
-    with small_world(tmp_path_factory.mktemp("table")):
+    with small_world(tmp_path_factory.mktemp("table")) as folder:
+        run.folder = folder
         yield run
+
+
+@pytest.fixture(autouse=True)
+def own_folder(live, monkeypatch):
+    monkeypatch.chdir(live.folder)
 
 
 def use(row, folder):

@@ -23,10 +23,15 @@ from vitlab.training.files import RunFiles
 from vitlab.training.loop import Interrupted
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    with small_world(tmp_path_factory.mktemp("world")):
-        yield
+    with small_world(tmp_path_factory.mktemp("world")) as folder:
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def own_folder(world, monkeypatch):
+    monkeypatch.chdir(world)
 
 
 def test_a_line_refuses_what_a_task_has_no_targets_for():

@@ -33,7 +33,7 @@ from vitlab.config.groups import affecting, select
 from vitlab.config.schema.data import DataConfig, FolderConfig
 from vitlab.config.schema.fields import CACHE
 from vitlab.data.base import BESIDE, ImageData, Show, Split, take_items
-from vitlab.files import replacing, write_json
+from vitlab.files import reading, replacing, write_json
 from vitlab.formatting import cut_lines, cut_names, plural
 from vitlab.hardware import count_cores
 
@@ -235,6 +235,21 @@ def open_entry(path: Path) -> Entry | None:
 def warn_of_no_cache(what: str, error: Exception) -> None:
     again = f"{what} will be prepared again each time, which is slower; set VITLAB_CACHE to a folder that can be"
     warnings.warn(f"cannot write the cache in {cache_root()} ({error}): {again} written", stacklevel=4)
+
+
+def hash_bytes(name: str, paths: Sequence[str]) -> str:
+    """Hash the bytes of files, not their names. The cache keeps the hash until a size or modification time changes."""
+
+    def digest(path: str) -> bytes:
+        with reading(f"data={name}: {path}", "correct the file or its permissions"), open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+
+    def build() -> Entry:
+        with ThreadPoolExecutor(count_cores()) as pool:
+            return {"sha256": hashlib.sha256(b"".join(pool.map(digest, paths))).hexdigest()}, {}
+
+    stamps = [(os.path.abspath(path), stat_files(path)) for path in paths]
+    return cached(name, lambda: ("bytes", stamps), build)[0]["sha256"]
 
 
 class Mapped:

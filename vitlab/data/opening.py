@@ -1,6 +1,7 @@
 """Open each data set once a process, and hash its content."""
 
 import hashlib
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vitlab.config.schema.data import DataConfig
 from vitlab.data import load
 from vitlab.data.base import Show, Split, list_arrays, module_of
-from vitlab.data.cache import named_files, stat_files
+from vitlab.data.cache import hash_bytes, named_files, walk_files
 from vitlab.formatting import duration, whole
 
 OPEN = 4  # data sets kept open
@@ -83,10 +84,10 @@ def write_lines(console: Console) -> Show:
 
 
 def hash_data(config: DataConfig, data: Any) -> str:
-    """Hash the data by SHA-256: all arrays of texts, or the labels and targets of images and their module's `contents`.
+    """Hash the data by SHA-256: arrays of texts, labels and targets of images, the module's `contents` and VERSION(S).
 
     The hash does not depend on the files' folder. An image module may define `contents(config) -> str`, to tell images
-    apart without reading all pixels. For a user's module without it, the names and sizes of its named files are hashed.
+    apart without decoding them. For a user's module without it, the names and bytes of its named files are hashed.
     """
     if data not in HASHES:
         HASHES[data] = compute_hash(config, data)
@@ -107,9 +108,13 @@ def compute_hash(config: DataConfig, data: Any) -> str:
                 digest.update(f"{name} {values.dtype} {len(values)}".encode())
                 digest.update(np.ascontiguousarray(values).data)
     module = module_of(config)
+    versions = [vars(module).get(name) for name in ("VERSION", "VERSIONS")]
+    digest.update(repr([each.get(config.kind) if isinstance(each, dict) else each for each in versions]).encode())
     if of := getattr(module, "contents", None):
         digest.update(of(config).encode(errors="surrogateescape"))
     elif is_image and not getattr(module, "fingerprint", None):
         for path in named_files(config).values():
-            digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
+            files = [path] if os.path.isfile(path) else sorted(entry.path for entry in walk_files(path))
+            digest.update(repr([os.path.relpath(file, path) for file in files]).encode())
+            digest.update(hash_bytes(config.name, files).encode())
     return digest.hexdigest()

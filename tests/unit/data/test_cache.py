@@ -3,9 +3,11 @@
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from operator import ne
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from vitlab.config import UserError
 from vitlab.data import cache as caching
 from vitlab.data.base import module_of
 from vitlab.data.images import drawn
+from vitlab.data.opening import hash_data
 
 MODULE = """
     import os
@@ -232,3 +235,60 @@ def test_a_kind_that_does_not_exist_is_the_users_mistake():
         data.load(config.load("data", {"name": "x", "kind": "no.such.module"}))
     with pytest.raises(UserError, match="is not a data set"):
         data.load(config.load("data", {"name": "x", "kind": "decode"}))
+
+
+TEN, SIDES, HELD = range(10), ["train"] * 6 + ["test"] * 4, {"path": "./a", "test_path": "./b"}
+PPM, TEXTS = [f"P3 1 1 255 {100 + i} 0 0\n" for i in TEN], [f"word {i},{'ab'[i % 2]}\n" for i in TEN]
+PICTURES, PIXEL, WORD = "".join(f"{i}.ppm={PPM[i]}|" for i in TEN), ("103 0", "103 1"), ("word 3", "ward 3")
+TABLE = "".join(f"{i}.ppm,{'ab'[i % 2]},{SIDES[i]}\n" for i in TEN)
+TREE = "|".join(f"{SIDES[i]}/{'ab'[i % 2]}/{i}.ppm={PPM[i]}" for i in TEN)
+SHARDS = "|".join(f"{SIDES[i]}/{i}.cls={i % 2}|{SIDES[i]}/{i}.ppm={PPM[i]}" for i in TEN)
+ANSWERS = [[{"id": "q", "question": f"who is {i}?", "answers": [{"text": "word", "answer_start": 0}]}] for i in TEN]
+SQUAD = json.dumps({"data": [{"paragraphs": [{"context": TEXTS[i], "qas": ANSWERS[i]} for i in TEN]}]})
+FOLDER, SMALL = {"root": ".", "path": "./t"}, {"train_images": 40, "test_images": 40}
+TARS, HEAD, ROWS = {"train": "./train.tar", "test": "./test.tar", "image": ["ppm"]}, "text,label\n", "".join(TEXTS)
+PARTS, CSV, LAST = ROWS.replace("\n", "\n\n"), {**HELD, "label": "label"}, "word 9,b\n"
+TAGS = PARTS.replace("word ", "word").replace(",", " ")
+IDENTITIES = [  # a set, its keys, its files as PATH=TEXT|PATH=TEXT, and changes of this text
+    ("imagefolder", {"root": "."}, TREE, PIXEL, ("n/b/3", "n/a/3"), ("train/a/4", "test/a/4"), ("4.ppm", "44.ppm")),
+    ("imagetable", FOLDER | {"split": "s"}, f"{PICTURES}t=file,label,s\n{TABLE}", PIXEL, ("3.ppm,b", "3.ppm,a")),
+    ("imagetable", FOLDER | {"split": "s"}, f"{PICTURES}t=file,label,s\n{TABLE}", ("4.ppm,a,train", "4.ppm,a,test")),
+    ("captions", FOLDER, f"{PICTURES}t=image,caption,s\n{TABLE}", PIXEL, ("3.ppm,b", "3.ppm,a")),
+    ("webdataset", TARS, SHARDS, PIXEL, ("3.cls=1", "3.cls=0"), ("train/5.cls=1|train/5", "test/5.cls=1|test/5")),
+    ("csv", CSV, f"a={HEAD}{ROWS}|b={HEAD}c,a\n", WORD, ("3,b", "3,a"), (f"{LAST}|b={HEAD}", f"|b={HEAD}{LAST}")),
+    ("conll", HELD, f"a={TAGS}|b=c a\n", ("word3", "ward3"), ("3 b", "3 a"), ("word9 b\n\n|b=", "|b=word9 b\n\n")),
+    ("textfile", HELD | {"split_on": "blank_line"}, f"a={PARTS}|b=c", WORD, (f"{LAST}\n|b=", f"|b={LAST}\n")),
+    ("parallel", {"source": "./a", "target": "./b"}, f"a={ROWS}|b=" + "c\n" * 10, WORD),
+    ("squad", {"path": "./a"}, f"a={SQUAD}", ("3,b", "3,c"), ("is 3?", "is 33?")),
+    *(("glyphs", SMALL, ""), ("pointer", SMALL, ""), ("digits", {}, ""), ("numbers", {"count": 100}, "")),
+]
+
+
+@pytest.mark.parametrize(("name", "keys", "files", "changes"), [(*row[:3], row[3:]) for row in IDENTITIES])
+def test_any_change_and_no_copy_changes_the_hash(name, keys, files, changes, tmp_path, monkeypatch):
+    def find(folder=tmp_path / "here"):
+        given = {key: str(folder / of) if str(of).startswith(".") else of for key, of in keys.items()}
+        node = config.load("data", {"name": name, **given})
+        return hash_data(node, data.load(node)), caching.key_of(node, module_of(node))
+
+    def write(text):
+        shutil.rmtree(tmp_path / "here", ignore_errors=True)
+        for path, inside in (entry.split("=") for entry in text.split("|") if entry):
+            (tmp_path / "here" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "here" / path).write_text(inside)
+        for part in {*SIDES} if name == "webdataset" else ():
+            shutil.make_archive(str(tmp_path / "here" / part), "tar", tmp_path / "here" / part)
+        return find()
+
+    for old, new in changes:
+        assert files.count(old) == 1, old
+        changed = write(files.replace(old, new))
+        assert all(map(ne, changed, write(files))), (old, new)
+    found, module = write(files), module_of(config.load("data", {"name": name, **keys}))
+    if files:
+        assert find(shutil.copytree(tmp_path / "here", tmp_path / "copy", copy_function=shutil.copyfile))[0] == found[0]
+    for key in {"VERSION", "VERSIONS"} & vars(module).keys():
+        old = vars(module)[key]
+        with monkeypatch.context() as patch:
+            patch.setattr(module, key, {of: old[of] + 1 for of in old} if isinstance(old, dict) else old + 1)
+            assert all(map(ne, find(), found)), key

@@ -17,7 +17,7 @@ import numpy as np
 from vitlab.config import extent, printable, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import SYSTEM, is_folder, stat_files, walk_files, warn_of_broken_links
+from vitlab.data.cache import SYSTEM, hash_bytes, is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import hold_out
 from vitlab.formatting import cut_names, plural
 
@@ -54,12 +54,12 @@ def scan_files(config: ImageDataConfig) -> list[tuple[str, int, int]]:
 
 
 def contents(config: ImageDataConfig) -> str:
-    """List all images' names and sizes, and the validation folder, as a text: a copy of the folder has the same."""
+    """List all images' names, the validation folder and a hash of all bytes: a copy of the folder has the same."""
     root = Path(config.root).expanduser()
     splits = [f"{part} {name}" for part, name in find_splits(root).items() if part == "validation"]
     listed = SCANNED.pop(config.root, None) or stat_files(root, EXTENSIONS)
-    files = "\n".join(f"{size} {normalize('NFC', path)}" for path, size, _ in listed)
-    return files + "".join(splits)
+    names, paths = zip(*((normalize("NFC", path), os.path.join(root, path)) for path, *_ in listed), strict=True)
+    return "\n".join([*names, *splits, hash_bytes(config.name, paths)])
 
 
 def load(config: ImageDataConfig) -> ImageData:

@@ -20,16 +20,16 @@ import yaml
 from vitlab.config import UserError, choices_text, extent, raise_all
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
 from vitlab.data.base import CaptionData, ImageData, Split, take_items
-from vitlab.data.cache import stat_files
+from vitlab.data.cache import hash_bytes, stat_files
 from vitlab.data.images.imagefolder import EXTENSIONS, SPLITS, WHOLE, FileImages, name_splits, to_names
 from vitlab.data.sequences import IGNORE_INDEX
-from vitlab.data.split import hold_out
+from vitlab.data.split import hash_key, hold_out
 from vitlab.data.text import tokenization
 from vitlab.data.text.texts import LARGEST, check_column, read_cells, read_number
 from vitlab.files import read_utf8
 from vitlab.formatting import cut_lines
 
-VERSIONS = {"imagetable": 4, "captions": 5}  # of the reading
+VERSIONS = {"imagetable": 5, "captions": 5}  # of the reading
 SHOWN = 5  # rows named in an error
 SEPARATORS = ";|,/+& "  # between the labels of a picture; the first two hardly stand in a name
 
@@ -42,13 +42,11 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def contents(config: ImageDataConfig) -> str:
-    """List the pictures' names, sizes, groups and splits as a text; labels and targets are hashed elsewhere."""
-    root = Path(config.root).expanduser()
-    if config.kind == "captions":
-        return "\n".join(f"{os.path.getsize(root / name)} {name}" for name in read_captions(config))
-    keys = config.group or "", config.split or ""
-    named = [(row[config.file], *map(row.get, keys)) for row in read_pictures(config)]
-    return "\n".join(f"{os.path.getsize(root / file)} {file} {group} {split}" for file, group, split in named)
+    """List the pictures' names, groups and splits, and hash their bytes; labels and targets are hashed elsewhere."""
+    root, is_table = os.path.expanduser(config.root), config.kind == "imagetable"
+    keys = (config.file, config.group or "", config.split or "") if is_table else ()
+    named = [[*map(row.get, keys)] for row in read_pictures(config)] if is_table else [*zip(read_captions(config))]
+    return f"{named} {hash_bytes(config.name, [os.path.join(root, file) for file, *_ in named])}"
 
 
 def load(config: ImageDataConfig) -> ImageData:
@@ -125,13 +123,10 @@ def read_captions(config: CaptionsConfig) -> dict[str, list[bytes]]:
     return by_name
 
 
-def load_table(config: ImageTableConfig) -> ImageData:
+def load_table(config: ImageTableConfig) -> ImageData:  # groups by their names: new rows move no other group
     rows, size = read_pictures(config), extent(config.image_size)
     classes, labels, targets = read_targets(config, rows)
-    together = None
-    if config.group:
-        numbers: dict[str, int] = {}
-        together = np.array([numbers.setdefault(row[config.group], len(numbers)) for row in rows])
+    together = np.array([hash_key(row[config.group]) >> 1 for row in rows]) if config.group else None
     root, paths = str(Path(config.root).expanduser()), [row[config.file] for row in rows]
     read = FileImages(root, tuple(paths), size, config.bits)
     whole = Split(labels, read, targets, names=to_names(paths), together=together)

@@ -27,7 +27,7 @@ from pydantic_core import from_json
 from vitlab.config import UserError, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Show, Split
-from vitlab.data.cache import SYSTEM, Entry, cache_root, cached, stat_files
+from vitlab.data.cache import SYSTEM, Entry, cache_root, cached, hash_bytes, stat_files
 from vitlab.data.split import count_validation, divide, hash_key
 from vitlab.files import read_utf8, reading, replacing
 from vitlab.formatting import cut_lines, cut_names, plural
@@ -49,9 +49,10 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 
 def contents(config: ImageDataConfig) -> str:
-    """Hash the keys, labels, sizes and shard numbers of all images by SHA-256."""
-    digest = hashlib.sha256()
-    for part, samples in open_index(config)[1][1].items():
+    """Hash the keys, labels, sizes and shard numbers of all images, and the shards' bytes, by SHA-256."""
+    files, (_, found) = open_index(config)
+    digest = hashlib.sha256(hash_bytes(config.name, [path for path, _ in files]).encode())
+    for part, samples in found.items():
         digest.update(f"{part} {len(samples)}".encode())
         for name in ("keys", "labels", "sizes", "shards"):
             digest.update(np.ascontiguousarray(samples[name]).data)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 from unicodedata import normalize
 
@@ -245,22 +244,6 @@ def test_broken_files_are_named_before_training(root):
         strict=True,
     ):
         assert re.match(f"data.root={root}: cannot read {said}", line)
-
-
-def test_the_contents_are_known_again_in_a_copy_and_not_after_a_change(root, tmp_path):
-    def found(folder):
-        name = {"name": "imagefolder", "root": str(folder), "image_size": 11}
-        return hash_data(config.load("data", name), load(folder))
-
-    before = found(root)
-    assert found(shutil.copytree(root, tmp_path / "copy", copy_function=shutil.copyfile)) == before
-    save(root / "cat" / "3.png", size=(41, 29))
-    assert found(root) != before, "another image of the same name"
-    shutil.rmtree(root)
-    shutil.copytree(tmp_path / "copy", root)
-    assert found(root) == before
-    (root / "cat" / "3.png").rename(root / "cat" / "33.png")
-    assert found(root) != before
 
 
 def deep(path, *levels, kind=np.uint16):

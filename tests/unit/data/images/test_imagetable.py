@@ -9,7 +9,6 @@ from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.opening import hash_data
 
 
 def write(folder, header, rows):
@@ -72,15 +71,13 @@ def test_columns_of_splits_are_taken_as_they_are(tmp_path):
     assert (levels(found.train), levels(found.validation), levels(found.test)) == ([0, 1, 4], [2], [3, 5])
 
 
-def test_two_pictures_that_trade_splits_change_the_hash(tmp_path):
-    hashes = set()
-    for first, second in (("train", "test"), ("test", "train")):
-        parts = [first, second, "train", "val", "train", "test"]
-        write(tmp_path, ["file", "label", "part"], [(f"{i}.png", "aabbab"[i], part) for i, part in enumerate(parts)])
-        settings = {"root": str(tmp_path), "path": str(tmp_path / "table.csv"), "image_size": 8, "split": "part"}
-        chosen = config.load("data", {"name": "imagetable", **settings})
-        hashes.add(hash_data(chosen, data.load(chosen)))
-    assert len(hashes) == 2
+def test_rows_added_before_move_no_other_group(tmp_path):
+    grouped(tmp_path)
+    before = load(tmp_path, group="patient").test.together
+    table = (tmp_path / "table.csv").read_text()
+    Image.new("RGB", (12, 12)).save(tmp_path / "new.png")
+    (tmp_path / "table.csv").write_text(table.replace("label,patient\n", "label,patient\nnew.png,a,new\n"))
+    assert {*before} <= {*load(tmp_path, group="patient").test.together}
 
 
 def test_several_labels_and_numbers_are_targets(tmp_path):
