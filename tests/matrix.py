@@ -105,7 +105,7 @@ def few(split, count):
 
 @contextmanager
 def small_world(folder):
-    """Gives the folder with the rows' table to stand in; data have few items, analyses few examples, probes few steps."""
+    """Gives the folder of the rows' table; data have few items, analyses few examples, probes few steps."""
     opened, loaded, lines = vitlab.data.load, experiment.load, ["long\tshort\tother\tright\tscore\ttags"]
     for n in range(300):
         text = f"the {n % 7} cats see {n % 11} dogs\t{('none', 'one', 'many')[n % 3]}\t{('no', 'some')[n % 2]}"
