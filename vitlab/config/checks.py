@@ -101,7 +101,7 @@ def find_misfit(chosen: Any, task: Any) -> Iterator[str]:
     """Yield a line for an analysis that is not for the kinds of targets of a task, with the shipped ones that are."""
     of = set(task.of) if task else set()  # of a user's own task perhaps not known before it is built
     if of and chosen.of and not of & {*chosen.of}:
-        fitting = [name for name in groups.names("analysis") if of & {*(groups.load_node("analysis", name).of or of)}]
+        fitting = [name for name, node in read_shipped("analysis") if of & {*(node.of or of)}]
         yield (
             f"analyses={chosen.name}: is for {', '.join(chosen.of)}, but task={task.name} gives {', '.join(task.of)}; "
             f"{choices_text('', fitting)}"
@@ -167,16 +167,21 @@ def check_probe(name: str, other: str, config: DictConfig) -> Iterator[str]:
         if not isinstance(task, DictConfig) or not task.of or of & {*task.of}:
             return
         why = f"needs one class of each item, but data={data.name} is for task={task.name}"
-    tasks = [name for name in groups.names("task") if of & {*groups.load_node("task", name).of}]
-    known = {name: groups.load_node("data", name) for name in groups.names("data")}
-    fitting = [name for name, node in known.items() if node.task in tasks and node.modality == modality]
+    tasks = [name for name, node in read_shipped("task") if of & {*node.of}]
+    fitting = [name for name, node in read_shipped("data") if node.task in tasks and node.modality == modality]
     shown = f"{name}@{other}" if other else name
     yield f"probes={shown}: {why}; give probes=[{name}@DATA], {choices_text('', fitting)}"
 
 
 def list_fitting(group: str, key: str, value: str) -> str:
     """List the shipped choices of a group that have this value of a key, as words of a message."""
-    return choices_text("", [name for name in groups.names(group) if groups.load_node(group, name)[key] == value])
+    return choices_text("", [name for name, node in read_shipped(group) if node[key] == value])
+
+
+def read_shipped(group: str) -> Iterator[tuple[str, DictConfig]]:
+    """Read the shipped choices of a group; their nodes are not to be changed, so none is copied."""
+    for name in groups.names(group):
+        yield name, groups.load_shipped(group, name, group)
 
 
 def check_data(config: DictConfig) -> Iterator[str]:
