@@ -81,8 +81,7 @@ recipe.rand_augment.magnitude=1 | recipe.rand_augment.std=1
 recipe.rand_augment.probability=.1 | recipe.rand_augment.increasing=false
 data.augment.crop_aspect=[1,2] | init.head=new | task.length_penalty=9 task=translation
 model.head_width=3 model=fnet_nano | model.attention_dropout=.5 model=fnet_nano
-model.prefix_positions=false model.positions=none | data.vocabulary=300 data.tokenizer=a.json data=pydoc
-data.lowercase=true data.tokenizer=a.json data=pydoc | data.split_digits=true data.tokenizer=wordpiece data=pydoc
+model.prefix_positions=false model.positions=none
 """
 REFUSED = [words.strip() for line in IDLE.strip().splitlines() for words in line.split(" | ")]
 

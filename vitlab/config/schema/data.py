@@ -21,7 +21,6 @@ from vitlab.config.schema.fields import (
 )
 
 TRAINING = f"{WEIGHTS} {COST}"  # but not what the cache holds
-TRAINED = {"tokenizer": ("bpe", "wordpiece", "characters")}
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,9 @@ class TextDataConfig(DataConfig):
     length: int = setting(128, least=4, most=LARGEST_LENGTH, affects=TRAINING)  # tokens of a sequence
     # bpe, wordpiece, characters: trained on the training texts; or the path of a tokenizer.json
     tokenizer: str = "bpe"
-    vocabulary: int = setting(4096, least=16, most=LARGEST_LAYER, when=TRAINED)  # tokens, at most
-    lowercase: bool = setting(False, when=TRAINED)
-    split_digits: bool = setting(False, when={"tokenizer": ("bpe",)})  # each digit is a token
+    vocabulary: int = setting(4096, least=16, most=LARGEST_LAYER)  # tokens, at most
+    lowercase: bool = False
+    split_digits: bool = False  # each digit is a token
     # tokens of a target; length if not given
     target_length: Optional[int] = setting(None, least=2, most=LARGEST_LENGTH, affects=TRAINING)
     # of pairs: each source has one right target, so `exact_match` is measured
@@ -152,8 +151,8 @@ class CaptionedConfig(ImageDataConfig):
 
     # or wordpiece, characters, trained on the training captions; or the path of a tokenizer.json
     tokenizer: str = setting("bpe", affects=TRAINING)
-    vocabulary: int = setting(4096, least=16, most=LARGEST_LENGTH, affects=TRAINING, when=TRAINED)
-    lowercase: bool = setting(False, affects=TRAINING, when=TRAINED)
+    vocabulary: int = setting(4096, least=16, most=LARGEST_LENGTH, affects=TRAINING)
+    lowercase: bool = setting(False, affects=TRAINING)
     target_length: int = setting(64, least=2, most=LARGEST_LENGTH, affects=TRAINING)  # tokens of a caption with its end
     exact: bool = setting(False, affects=TRAINING)  # a caption is the only right one: then exact_match is measured
 

@@ -123,7 +123,7 @@ def test_a_tokenizers_file_is_part_of_the_key(toy, tmp_path):
     for texts in ("one two three", "four five six"):
         tokenization.train([texts], "characters", 270).save(file)
         for path in (file, file.parent):
-            assert data.load(toy(tokenizer=str(path), vocabulary=4096)).tokenizer.size == 7 + len(set(texts))
+            assert data.load(toy(tokenizer=str(path))).tokenizer.size == 7 + len(set(texts))
     assert toy.calls() == 2
 
 
