@@ -208,6 +208,7 @@ def find_idle(node: DictConfig, path: str = "") -> Iterator[tuple[DictConfig, Fi
             known = " or ".join(map(to_text, wanted)) if len(wanted) < 9 else f"{min(wanted)} to {max(wanted)}"
             only = f"only {path}{key}={known} uses it, not {to_text(at)}"
             only = f"has no effect without {path}{key}" if wanted is ON else only
+            only = f"needs {path}mixer=attention" if key == "mixer.attends" else only
             yield node, field, f"{path}{field.name}={to_text(value)}: {only}; give {to_text(default)}"
             break
 

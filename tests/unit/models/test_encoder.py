@@ -77,7 +77,7 @@ def test_attention_dropout_is_for_training_alone():
     decoder = build_model("transformer_nano", attention_dropout=0.2).decoder.encoder.blocks[0]
     assert decoder.mixer.attention_dropout == decoder.cross.attention_dropout == 0.2
     for name, options in (("vit_nano", {"mixer": "fourier"}), ("bert_nano", {"mixer": "token_mlp"})):
-        with pytest.raises(UserError, match=r"model.attention_dropout=0.1 needs model.mixer=attention"):
+        with pytest.raises(UserError, match=r"model.attention_dropout=0.1: needs model.mixer=attention"):
             build_model(name, attention_dropout=0.1, positions="none", **options)
 
 
