@@ -63,7 +63,7 @@ def test_models_are_counted(monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_study_survives_kills(tmp_path):
-    words = ["--times=1", "--steps=20", "--folder", tmp_path, "sizes=[100]", "models=[vit_nano]"]
+    words = ["--times=1", "--steps=20", "--folder", tmp_path / "study", "sizes=[100]", "models=[vit_nano]"]
     done = subprocess.run([sys.executable, ROOT / "kill_runs.py", *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same results, each run trained once" in done.stdout
