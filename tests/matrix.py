@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import vitlab.data
 from tests.conftest import ROOT
 from tests.texts import ragged
 from vitlab.config import TrainConfig, UserError, compose, load, names
+from vitlab.data import opening
 from vitlab.data.base import Split, take_items
 from vitlab.studies import experiment
 
@@ -107,7 +107,7 @@ def few(split, count):
 @contextmanager
 def small_world(folder):
     """Gives the folder of the rows' table; data have few items, analyses few examples, probes few steps."""
-    opened, loaded, lines = vitlab.data.load, experiment.load, ["long\tshort\tother\tright\tscore\ttags"]
+    opened, loaded, lines = opening.load, experiment.load, ["long\tshort\tother\tright\tscore\ttags"]
     for n in range(300):
         text = f"the {n % 7} cats see {n % 11} dogs\t{('none', 'one', 'many')[n % 3]}\t{('no', 'some')[n % 2]}"
         lines.append(f"{text}\t{n % 2}\t{n % 13 + 1e3}\tA B C D B {'C' if n % 11 else 'D'}")
@@ -128,6 +128,7 @@ def small_world(folder):
         return replace(config, labels=[30], steps=2) if group == "probe" and config.kind == "finetune" else config
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vitlab.data, "load", open_few)
+        patch.setattr(opening, "load", open_few)
+        patch.setattr(opening, "OPENED", {})
         patch.setattr(experiment, "load", shorten)
         yield folder
