@@ -2,6 +2,7 @@
 (tests/integration/test_matrix.py) and on a GPU that only seems to be there (tests/integration/test_gpu_rules.py).
 """
 
+import functools
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from vitlab.studies import experiment
 COUNTS = {"train": 64, "validation": 20, "test": 20}
 SMALL = ["budget.steps=2", "recipe.batch_size=8", "recipe.warmup=0", "recipe.ema=null", "wandb.mode=off"]
 SMALL += ["train_size=all", "trainer.evaluations=1", "trainer.workers=0"]
+SHALLOW = "model.depth=2"
 DRAWN = [f"data.{key}=300" for key in ("train_images", "test_images")]
 TABLE = ["data=tsv", "data.path=table.tsv", "data.length=24", "data.vocabulary=300"]
 TEXTS = ["data=textfile", f"data.path={ROOT / 'docs'}", "data.length=32", "data.vocabulary=300"]  # pydoc takes seconds
@@ -51,8 +53,9 @@ PROBES = [
 
 
 def configure(row, *words):
-    """A short run of a row, with the model and the recipe that its task has by default."""
-    return compose(TrainConfig, [*ROWS[row], *SMALL, *words])
+    """A short run of a row, of two blocks of the model that its task has by default, or of another model."""
+    depth = [] if any(word.startswith("model=") for word in words) else [SHALLOW]
+    return compose(TrainConfig, [*ROWS[row], *SMALL, *depth, *words])
 
 
 def own_data(row):
@@ -60,6 +63,7 @@ def own_data(row):
     return configure(row).data.name
 
 
+@functools.cache
 def ask(row):
     """All analyses, probes and the test on the own data, by key; the line of each that is refused before reading."""
     asked = {"analyses": names("analysis"), "probes": PROBES, "eval_on": [own_data(row)]}
@@ -74,9 +78,9 @@ def list_accepted(row):
     """The words of all that a row does not refuse before it reads data, and that its model can do."""
     asked, refused = ask(row)
     if row not in ("classification", "text_classification"):  # to fine-tune takes as long as a run
-        asked["probes"] = [name for name in asked["probes"] if not name.startswith("finetune")]
+        asked = asked | {"probes": [name for name in asked["probes"] if not name.startswith("finetune")]}
     if row == "captioning":  # its model has no features, which is seen when it is built
-        asked["probes"] = []
+        asked = asked | {"probes": []}
     return [f"{key}=[{','.join(name for name in of if (key, name) not in refused)}]" for key, of in asked.items()]
 
 

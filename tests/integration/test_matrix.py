@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.integration.commands import assert_same_training
-from tests.matrix import ROWS, SMALL, ask, configure, list_accepted, own_data, small_world
+from tests.matrix import ROWS, SHALLOW, SMALL, ask, configure, list_accepted, own_data, small_world
 from tests.runs import train_run
 from vitlab.commands import scale
 from vitlab.console import Console
@@ -82,9 +82,9 @@ def check_finite(found, arrays):
 def run_study(row, folder):
     """The row's run as that of a study, by a worker in this process."""
     config = configure(row)
-    words = [word for word in (*ROWS[row], *SMALL) if "model=" not in word and word != "train_size=all"]
-    recipe = [word for word in words if word.startswith("recipe.")]
-    words = [f"data={config.data.name}", f"set=[{','.join(recipe)}]", *(word for word in words if word not in recipe)]
+    words = [word for word in (*ROWS[row], *SMALL, SHALLOW) if "model=" not in word and word != "train_size=all"]
+    own = [word for word in words if word.startswith(("recipe.", "model."))]
+    words = [f"data={config.data.name}", f"set=[{','.join(own)}]", *(word for word in words if word not in own)]
     (path := folder.with_suffix(".yaml")).write_text(f"models: [{config.model.name}]\nsizes: [all]\n")
     plan = plan_study(compose_study(str(path), words), jobs=1, console=Console())
     files = StudyFiles(folder)
