@@ -17,8 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 forkserver.set_forkserver_preload(["vitlab.studies.worker"])  # once, not in each process that a test starts
 
 # the files that take longest come first; the many short ones fill the cores at the end
-LONGEST = "integration/test_scale.py integration/test_gpu_rules.py regression/test_recorded.py"
-LONGEST += " unit/training/test_devices.py integration/test_eval.py integration/test_predict.py"
+LONGEST = (
+    "integration/test_matrix.py integration/test_gpu_rules.py integration/test_scale.py integration/test_resume.py"
+)
+LONGEST += " unit/studies/test_worker.py unit/test_docs.py regression/test_recorded.py unit/training/test_devices.py"
 LONGEST_UNIT = 10  # seconds of processor time: 3 on a fast machine, and some are three times slower
 
 

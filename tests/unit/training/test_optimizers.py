@@ -44,16 +44,6 @@ def test_norms_biases_positions_and_class_tokens_are_not_decayed(optimizer):
     assert {"cls_token", "pos_embed", "encoder.norm.weight", "encoder.blocks.0.norm1.weight", "head.bias"} <= kept
 
 
-def test_the_optimizer_is_the_recipes():
-    model = nn.Linear(3, 2)
-    adamw = build(model, recipe("optimizer=adamw", "betas=[0.8,0.7]", "eps=1e-5", f"lr={LR}"))
-    assert isinstance(adamw, torch.optim.AdamW)
-    assert {(g["betas"], g["eps"], g["lr"]) for g in adamw.param_groups} == {((0.8, 0.7), 1e-5, LR)}
-    sgd = build(model, recipe("optimizer=sgd", "momentum=0.6", "nesterov=true", f"lr={LR}"))
-    assert isinstance(sgd, torch.optim.SGD)
-    assert {(g["momentum"], g["nesterov"], g["lr"]) for g in sgd.param_groups} == {(0.6, True, LR)}
-
-
 # ---- layer-wise decay
 
 
