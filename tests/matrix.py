@@ -101,7 +101,7 @@ def few(split, count):
     rows = np.arange(0, len(split), max(1, len(split) // count))[:count]
     if isinstance(split, Split):
         return replace(taken := take_items(split, rows), read=Coloured(taken.read))
-    most = 64 if count == COUNTS["train"] else 24  # tokens of a text: few sequences to evaluate
+    most = 64 if count == COUNTS["train"] else 200  # tokens of a text: several sequences to evaluate
     parts, tags = tuple(ragged([part[row][:most] for row in rows]) for part in split.parts), split.tags
     tags = None if tags is None else ragged([tags[row][:most] for row in rows])
     targets = None if split.targets is None else split.targets[rows]
