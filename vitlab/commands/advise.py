@@ -183,7 +183,14 @@ def advise(words: Sequence[str]) -> int:
             frozen.open_backbone(name, args.image_size or frozen.SMALLEST)
     if problems and (asked or len(problems) == len(frozen.DEFAULT)):
         raise UserError(problems if asked else f"{problems[0]}; --backbones none compares without networks")
-    pictures = list_folder(root, out, console) if source is root else list_table(source, out, console)
+    if source is root:
+        pictures = list_folder(root, out, console)
+    else:
+        from vitlab.advice.pictures import list_table_pictures
+
+        with progress_bar(console) as progress:
+            pictures = list_table_pictures(source, progress)
+        mark_output(out, "advise", *name_source(source))
     from vitlab.data.look import describe_few
 
     count, classes = len(pictures.files), len(np.unique(pictures.labels))
@@ -218,16 +225,6 @@ def list_folder(root: Path, out: Path, console: Console) -> "Pictures":
         console.say(f"{plural(len(look.pairs), 'picture')} look like another one; copies stay on one side of a split")
     console.say(f"a look at the pictures: {page}")
     return list_folder_pictures(root, look, facts["bits"])
-
-
-def list_table(config: DataConfig, out: Path, console: Console) -> "Pictures":
-    """List the pictures of data=imagetable, and mark OUT. Raises UserError, also for a file that cannot be read."""
-    from vitlab.advice.pictures import list_table_pictures
-
-    with progress_bar(console) as progress:
-        pictures = list_table_pictures(config, progress)
-    mark_output(out, "advise", *name_source(config))
-    return pictures
 
 
 def compare(pictures: "Pictures", out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
