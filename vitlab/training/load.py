@@ -176,7 +176,7 @@ def read_weights(source: str) -> Weights:
         raise UserError(f"init={path}: cannot read the file ({first_line(error)})") from error
     except Exception as error:  # torch raises many kinds, and advises to trust the file
         raise UserError(
-            f"init={path}: damaged, cut off or not to be read without unpickling; copy it again, or save it as .safetensors"
+            f"init={path}: damaged, or needs unpickling; copy it again, or save it as .safetensors"
         ) from error
     state, left_out = unwrap(content, str(path))
     state = {name.replace("register_tokens", "reg_token"): value for name, value in state.items()}  # DINOv2's own
