@@ -9,7 +9,7 @@ from vitlab.data.images.tables import encode_captions
 COLOURS = {"dark": 40, "grey": 120, "light": 220}
 
 
-def captioned(captions=1, count=60, size=(10, 14)) -> CaptionData:
+def captioned(captions=1, count=60, size=(10, 14), written=str, **changes) -> CaptionData:
     """Pictures whose upper and lower halves are of a colour each, "dark above light"; a second caption says it back."""
     names = [*COLOURS]
     pairs = [(a, b) for a in names for b in names if a != b]
@@ -23,9 +23,9 @@ def captioned(captions=1, count=60, size=(10, 14)) -> CaptionData:
         return images + np.random.default_rng(indices.sum()).integers(0, 9, images.shape, dtype=np.uint8)
 
     texts = [(f"{a} above {b}", f"the {b} below {a}")[: captions if i % 2 else 1] for i, (a, b) in enumerate(rows)]
-    targets = np.array([[*map(str.encode, of)] + [b""] * (captions - len(of)) for of in texts])
+    targets = np.array([[written(text).encode() for text in of] + [b""] * (captions - len(of)) for of in texts])
     split = Split(np.zeros(count, dtype=np.int64), read, targets)
     parts = ("train", "validation", "test")
     data = ImageData("captioned", (), size, 1, **dict.fromkeys(parts, split))
-    changes = {"vocabulary": 300, "target_length": 7, "exact": captions == 1}
+    changes = {"vocabulary": 300, "target_length": 7, "exact": captions == 1, **changes}
     return encode_captions(load("data", {"name": "captioned_glyphs", **changes}), data)

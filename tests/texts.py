@@ -1,10 +1,12 @@
 """Small texts as tokens, for the tests."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 
-from vitlab.data.base import Ragged, TextData, Texts
+from vitlab.data.base import Ragged, TextData, Texts, join_written
+from vitlab.data.text.corpus import join_rows
 
 PAD, START, SEPARATOR, END, STOP, MASK = range(6)
 WORDS = 41  # ordinary tokens
@@ -26,6 +28,12 @@ TOKENIZER = SimpleNamespace(
 def ragged(rows):
     rows = [np.asarray(row, dtype=np.int32) for row in rows]
     return Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
+
+
+def pairs_of(sources, targets):
+    """Pairs of tokens, whose texts are the tokens' numbers."""
+    written = [join_written([" ".join(map(str, row)) for row in pair]) for pair in zip(sources, targets, strict=True)]
+    return replace(texts(sources), parts=(ragged(sources), ragged(targets)), written=join_rows(written))
 
 
 def texts(rows, labels=None):

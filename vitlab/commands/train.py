@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import TrainConfig, UserError, compose, raise_all
+from vitlab.config import TrainConfig, UserError, compose, raise_all, resolved
+from vitlab.config.identity import takes_all
 from vitlab.config.schema import TrainerConfig
 from vitlab.console import Console
 from vitlab.data.opening import open_data, progress_bar
@@ -44,6 +45,8 @@ def train(words: Sequence[str]) -> int:
 
     config = compose(TrainConfig, args.overrides, also=check_init)
     trainer = config.trainer
+    if config.subset_seed is not None and takes_all(resolved(config)):
+        raise UserError(f"subset_seed={config.subset_seed}: has no effect with train_size=all; leave it out")
     if launched is not None and launched.size != trainer.devices * trainer.nodes:
         raise UserError(
             f"trainer.devices={trainer.devices} trainer.nodes={trainer.nodes}: {launched.by} started {launched.size} "

@@ -205,10 +205,13 @@ def find_idle(node: DictConfig, path: str = "") -> Iterator[tuple[DictConfig, Fi
             at, default = OmegaConf.select(node, key), default_of(field)
             if value == default or (bool(at) if wanted is ON else at in wanted or at is None):  # None: not known yet
                 continue
+            if key.endswith("task.kind") and "." in at:  # a user's own
+                continue
             known = " or ".join(map(to_text, wanted)) if len(wanted) < 9 else f"{min(wanted)} to {max(wanted)}"
-            only = f"only {path}{key}={known} uses it, not {to_text(at)}"
+            other = key[2:].removesuffix(".kind") if key.startswith("..") else f"{path}{key}"
+            only = f"only {other}={known} uses it, not {to_text(at)}"
             only = f"has no effect without {path}{key}" if wanted is ON else only
-            only = f"needs {path}mixer=attention" if key == "mixer.attends" else only
+            only = f"needs {path}mixer=attention" if key in ("mixer.attends", "mixer.heads") else only
             yield node, field, f"{path}{field.name}={to_text(value)}: {only}; give {to_text(default)}"
             break
 

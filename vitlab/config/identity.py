@@ -55,7 +55,7 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     user's own module, whose contents cover the labels alone. `PARTS` is the number of parts of a batch.
     """
     settings = select(copy.deepcopy(dict(config)), TrainConfig, affecting(WEIGHTS))
-    if subset_seed(config) == config["seed"]:
+    if subset_seed(config) == config["seed"] or takes_all(config):
         settings.pop("subset_seed", None)
     recipe = config.get("recipe") or {}
     if recipe.get("patience") is not None or recipe.get("keep", "last") != "last":  # evaluations choose the weights
@@ -70,6 +70,11 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
 def count_parts(trainer: Mapping[str, Any]) -> int:
     """Count the parts in which a batch is computed, each with random numbers of its own."""
     return math.prod(trainer.get(key, 1) for key in ("devices", "nodes", "accumulate"))
+
+
+def takes_all(config: Mapping[str, Any]) -> bool:
+    """Tell whether a run trains on the same items and labels with any `subset_seed`."""
+    return config.get("train_size") == "all" and not config["data"].get("label_noise")
 
 
 def subset_seed(config: Mapping[str, Any]) -> int:

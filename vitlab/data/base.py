@@ -111,8 +111,9 @@ class ImageData(DataSet):
 class CaptionData(ImageData):
     """Images with captions: the targets of each split are tokens, int64 (N, captions of an image, target_length + 1).
 
-    A caption holds a start token, its tokens and an end token. IGNORE_INDEX pads short captions, and images with fewer
-    captions. A model reads `target_length` tokens and writes as many. With `exact` no other caption is right.
+    A caption holds a start token, its tokens and an end token, and if held out its bytes as read behind them.
+    IGNORE_INDEX pads short captions, and images with fewer captions. A model reads `target_length` tokens and writes as
+    many. With `exact` no other caption is right.
     """
 
     tokenizer: "Tokenizer"
@@ -219,7 +220,7 @@ class Texts:
 
     labels: int64 (N,), zeros without classes. targets: float32 (N,). size: the texts' length in UTF-8 bytes.
     tags: for each token of the last part, a class or NO_TAG; for `spans` 1 within the answer, else 0.
-    written: of held-out pairs the last part as read, in UTF-8; scores compare with these.
+    written: what scores compare with, as read: of held-out pairs source and target, with `spans` text and answer.
     """
 
     parts: tuple[Ragged, ...]
@@ -231,6 +232,14 @@ class Texts:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+
+BREAK = b"\xff"  # no byte of UTF-8
+
+
+def join_written(texts: Sequence[str]) -> np.ndarray:
+    """Join the texts of an item as read, in UTF-8 with BREAK between: uint8 (W,)."""
+    return np.frombuffer(BREAK.join(map(str.encode, texts)), dtype=np.uint8)
 
 
 def list_arrays(texts: Texts) -> dict[str, np.ndarray]:

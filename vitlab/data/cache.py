@@ -34,9 +34,10 @@ from vitlab.config.schema.data import DataConfig, FolderConfig
 from vitlab.config.schema.fields import CACHE
 from vitlab.data.base import BESIDE, ImageData, Show, Split, take_items
 from vitlab.files import reading, replacing, write_json
-from vitlab.formatting import cut_lines, cut_names, plural
+from vitlab.formatting import cut_lines, cut_names, duration, plural, whole
 from vitlab.hardware import count_cores
 
+SILENT, BETWEEN = 3.0, 20.0  # seconds: before the first line of progress in a log, and from line to line
 PATIENCE = 3.0  # seconds of waiting for another process before a line says so
 LIMIT = 2_000_000_000  # most bytes of all splits together that `auto` caches
 LAYOUT = 5  # version of an entry's files
@@ -237,6 +238,25 @@ def warn_of_no_cache(what: str, error: Exception) -> None:
     warnings.warn(f"cannot write the cache in {cache_root()} ({error}): {again} written", stacklevel=4)
 
 
+def write_lines(write: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)) -> Show:
+    """Make a progress function that writes a line a few times a minute, once a task takes longer than a few seconds."""
+    begun: dict[str, tuple[float, int]] = {}
+    due = time.monotonic() + SILENT
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        nonlocal due
+        now = time.monotonic()
+        first, before = begun.setdefault(what, (now, done))
+        if now < due or done == total:
+            return
+        due = now + BETWEEN
+        pace = (now - first) / (done - before) if done > before else None
+        left = f", {duration(pace * (total - done))} left" if total and pace is not None else ""
+        write(f"{what}: {whole(done)} of {whole(total)}{left}" if total else what)
+
+    return progress
+
+
 def hash_bytes(name: str, paths: Sequence[str]) -> str:
     """Hash the bytes of files, not their names. The cache keeps the hash until a size or modification time changes."""
 
@@ -245,8 +265,12 @@ def hash_bytes(name: str, paths: Sequence[str]) -> str:
             return hashlib.file_digest(file, "sha256").digest()
 
     def build() -> Entry:
+        show, joined = write_lines(), hashlib.sha256()
         with ThreadPoolExecutor(count_cores()) as pool:
-            return {"sha256": hashlib.sha256(b"".join(pool.map(digest, paths))).hexdigest()}, {}
+            for done, part in enumerate(pool.map(digest, paths), 1):
+                joined.update(part)
+                show(f"hashing {name}", done, len(paths))
+        return {"sha256": joined.hexdigest()}, {}
 
     stamps = [(os.path.abspath(path), stat_files(path)) for path in paths]
     return cached(name, lambda: ("bytes", stamps), build)[0]["sha256"]

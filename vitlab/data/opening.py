@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,11 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vitlab.config.schema.data import DataConfig
 from vitlab.data import load
 from vitlab.data.base import Show, Split, list_arrays, module_of
-from vitlab.data.cache import hash_bytes, named_files, walk_files
-from vitlab.formatting import duration, whole
+from vitlab.data.cache import hash_bytes, named_files, walk_files, write_lines
 
 OPEN = 4  # data sets kept open
-SILENT, BETWEEN = 3.0, 20.0  # seconds: before the first line of progress in a log, and from line to line
 OPENED: dict[str, Any] = {}
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of open data sets: hashed once for all runs
 
@@ -47,7 +44,7 @@ def progress_bar(console: Console | None) -> Iterator[Show]:
     if console is None:
         yield lambda *_: None
     elif not console.is_terminal:
-        yield write_lines(console)
+        yield write_lines(lambda line: console.print(escape(line), soft_wrap=True))
     else:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as bar:
@@ -59,25 +56,6 @@ def progress_bar(console: Console | None) -> Iterator[Show]:
                 bar.update(tasks[what], completed=done, total=total)
 
             yield progress
-
-
-def write_lines(console: Console) -> Show:
-    """Make a progress function that prints a line a few times a minute, once a task takes longer than a few seconds."""
-    begun: dict[str, tuple[float, int]] = {}
-    due = time.monotonic() + SILENT
-
-    def progress(what: str, done: int, total: int | None) -> None:
-        nonlocal due
-        now = time.monotonic()
-        first, before = begun.setdefault(what, (now, done))
-        if now < due or done == total:
-            return
-        due = now + BETWEEN
-        pace = (now - first) / (done - before) if done > before else None
-        left = f", {duration(pace * (total - done))} left" if total and pace is not None else ""
-        console.print(escape(f"{what}: {whole(done)} of {whole(total)}{left}" if total else what), soft_wrap=True)
-
-    return progress
 
 
 # -- the hash of a data set: a resumed run must find the data it began with

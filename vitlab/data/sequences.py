@@ -89,6 +89,7 @@ class PairInputs:
     sequences: for each sequence of an item, its one or two parts, as indices into `parts`.
     frame: the tokens start, separator, end.
     tags: the class of each token of the last part, if it has tags.
+    written: texts as read, behind the last token of each plane.
     """
 
     parts: tuple[Ragged, ...]
@@ -96,6 +97,7 @@ class PairInputs:
     frame: tuple[int, int, int]
     length: int
     tags: Ragged | None = None
+    written: Ragged | None = None
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         """Read items: int64 (B,) -> int64 (B, 2, N), or (B, S, 2, N) if an item has several sequences.
@@ -105,7 +107,7 @@ class PairInputs:
         """
         indices = np.asarray(indices)
         sequences = np.stack([self.read_sequence(indices, numbers) for numbers in self.sequences], axis=1)
-        return sequences[:, 0] if len(self.sequences) == 1 else sequences
+        return append_written(sequences[:, 0] if len(self.sequences) == 1 else sequences, self.written, indices)
 
     def read_sequence(self, indices: np.ndarray, numbers: tuple[int, ...]) -> np.ndarray:
         """Read the planes (B, 2 or 3, N) of one sequence of each item."""
@@ -138,6 +140,16 @@ def write_texts(into: np.ndarray, texts: Ragged, indices: np.ndarray, first: np.
     into[row, first[row] + offset] = texts.values[texts.starts[indices][row] + offset]
 
 
+def append_written(items: np.ndarray, written: Ragged | None, indices: np.ndarray) -> np.ndarray:
+    """Append texts as read to items (B, ..., N) -> (B, ..., N + W), IGNORE_INDEX behind each end."""
+    if written is None:
+        return items
+    rows = np.full((len(indices), written.lengths[indices].max(initial=0)), IGNORE_INDEX, dtype=np.int64)
+    write_texts(rows, written, indices, np.zeros_like(indices), written.lengths[indices])
+    rows = rows.reshape(len(rows), *(1,) * (items.ndim - 2), -1)
+    return np.concatenate([items, np.broadcast_to(rows, (*items.shape[:-1], rows.shape[-1]))], axis=-1)
+
+
 def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_orders: bool = False) -> Split:
     """Frame each text, or its parts, as an item; sizes count texts.
 
@@ -149,9 +161,8 @@ def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_order
     if both_orders and parts > 1:
         sequences = (0, 1), (1, 0)
     frame = tokenizer.start, tokenizer.separator, tokenizer.end
-    return Split(
-        texts.labels, PairInputs(texts.parts, sequences, frame, length, texts.tags), texts.targets, unit="text"
-    )
+    read = PairInputs(texts.parts, sequences, frame, length, texts.tags, texts.tags and texts.written)
+    return Split(texts.labels, read, texts.targets, unit="text")
 
 
 # -- a source and the target generated from it
@@ -159,7 +170,7 @@ def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_order
 
 @dataclass(frozen=True, eq=False)
 class SourceTarget:
-    """A reader of pairs, `source end`, `start target end`, each cut to its length, and then the target as `written`."""
+    """A reader of pairs, `source end`, `start target end`, each cut to its length, and then both as `written`."""
 
     sources: Ragged
     targets: Ragged
@@ -182,12 +193,7 @@ class SourceTarget:
         count = np.minimum(self.targets.lengths[indices], self.target_length - 2)
         write_texts(target, self.targets, indices, zeros + 1, count)
         target[rows, count + 1] = self.end
-        if self.written is None:
-            return joined
-        count = self.written.lengths[indices]
-        written = np.full((len(indices), count.max(initial=0)), IGNORE_INDEX, dtype=np.int64)
-        write_texts(written, self.written, indices, zeros, count)
-        return np.concatenate([joined, written], axis=1)
+        return append_written(joined, self.written, indices)
 
 
 def join_pairs(

@@ -13,8 +13,9 @@ from unicodedata import normalize
 
 import numpy as np
 
-from vitlab.config import UserError
+from vitlab.config import UserError, raise_all
 from vitlab.config.checks import SIZES, is_size
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Corpus, Examples, ImageData, Joined, Split, take_items
 from vitlab.files import write_json
 from vitlab.formatting import plural
@@ -94,6 +95,13 @@ def nested_order(
             position[members[0]] = -1
     ties = generator.random(len(labels)) if names is None else rank
     return np.lexsort((ties, position)).astype(np.int64)
+
+
+def refuse_share(config: DataConfig, source: str) -> None:
+    """Raise UserError for a share to hold out of data that bring a test split."""
+    given = {key: value for key in ("test_share", "seed") if (value := vars(config).get(key)) is not None}
+    own = {key: getattr(type(config), key) for key in given}
+    raise_all(f"data.{k}={given[k]}: {source} has its own test; give {own[k]}" for k in given if given[k] != own[k])
 
 
 def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:

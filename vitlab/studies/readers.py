@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -563,6 +564,7 @@ OF_STUDY = ("model", "data", "train_size", "seed", "budget")
 WEIGHED = affecting(WEIGHTS)
 
 
+@cache
 def tail(key: str) -> str:
     """Return the last part of a key in lower case; `model` for `model.name`, `model.type` and `model._target_`."""
     parts = re.split(r"[./]", key.strip().lower().replace(" ", "_").replace("-", "_"))

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig
-from vitlab.data.base import Show, Split
+from vitlab.data.base import BREAK, Show, Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.text import NO_TAG
@@ -77,6 +77,11 @@ class Task(Protocol):
 
     def measure(self, model: nn.Module, batch: Any, detailed: bool = False) -> Measured:
         """Compute the metrics' inputs from a prepared held-out batch, keyed by metric; "" stands for all others."""
+
+
+def read_written(rows: Tensor) -> list[list[str]]:
+    """Return the texts that `join_written` joined, of each row (B, W)."""
+    return [[text.decode() for text in bytes(row[row != IGNORE_INDEX].tolist()).split(BREAK)] for row in rows]
 
 
 def find_batch_length(count: Callable[[np.ndarray], np.ndarray], items: int, batch_size: int) -> int:

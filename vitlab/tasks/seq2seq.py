@@ -3,7 +3,7 @@
 Shapes: B batch, S tokens of a source, N of a target, V vocabulary; C channels, Y x X pixels, K captions of a picture.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,30 +18,31 @@ from vitlab.config import UserError
 from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.base import CaptionData, Split, TextData, Texts
+from vitlab.data.base import BREAK, CaptionData, Split, TextData, Texts
 from vitlab.data.masking import Random, RowGenerators, choose_corrupted, corrupt_spans, plan_lengths
 from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
 from vitlab.models.decoding import write
-from vitlab.tasks.base import Measured, Task, TokenInputs, count_nats, find_batch_length, sum_cross_entropy
+from vitlab.tasks.base import (
+    Measured,
+    Task,
+    TokenInputs,
+    count_nats,
+    find_batch_length,
+    read_written,
+    sum_cross_entropy,
+)
 from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.language import SEED
-from vitlab.tasks.measures import (
-    Decoded,
-    Score,
-    score_captions,
-    score_exact_match,
-    score_summaries,
-    score_translation,
-)
+from vitlab.tasks.measures import Decoded, Score, score_captions, score_exact_match, score_summaries, score_translation
 from vitlab.tasks.metrics import CAPTIONS, TARGETS
 
 
 class SourceTargetBatch(NamedTuple):
     """inputs: tokens (B, S), or images (B, C, Y, X); mask bool (B, S), False at padding, or None; given (B, N): tokens
     for the decoder; following (B, N): tokens to predict, IGNORE_INDEX where there is none; part (B,): of a mixture;
-    captions (B, K, N): all captions of each image; written (B, W): held-out targets as read, in UTF-8.
+    written (B, W): held-out sources and targets as read, or of images (B, K, W) all captions.
     """
 
     inputs: Tensor
@@ -49,11 +50,9 @@ class SourceTargetBatch(NamedTuple):
     given: Tensor
     following: Tensor
     part: Tensor | None = None
-    captions: Tensor | None = None
     written: Tensor | None = None
 
 
-COUNTED = 2000  # training summaries whose words are counted
 SENTINELS = 100  # of T5's tokenizer
 
 
@@ -61,7 +60,7 @@ class SequenceToSequence(Task):
     """A task with teacher forcing: cross-entropy of each target token, given the input and the tokens before it.
 
     A `decoder_only` model reads a source and its target as one sequence: a batch's `given` then holds whole sequences,
-    `inputs` the part before the target. Of summaries `words` is their mean number of words in training.
+    `inputs` the part before the target. Of summaries `words` is their mean number of words in validation.
     """
 
     item, of, writes_texts = "pair", TARGETS, True
@@ -79,9 +78,9 @@ class SequenceToSequence(Task):
         if self.decoder_only:
             self.shape = {**data.shape, "length": data.length + data.target_length, "head": "next_token"}
         if config.kind == "summarization":
-            self.scores, summaries = (score_summaries,), data.train.parts[1]
-            counted = range(0, len(summaries), -(-len(summaries) // COUNTED))
-            self.words = round(sum(len(self.decode(summaries[row]).split()) for row in counted) / len(counted))
+            self.scores = (score_summaries,)
+            counts = [len(bytes(row).split(BREAK)[1].decode().split()) for row in data.validation.written]
+            self.words = round(sum(counts) / len(counts))
         self.train, self.validation, self.test = (
             join_pairs(texts, data.tokenizer, data.length, data.target_length, whole=config.long == "leave_out")
             for texts in (data.train, data.validation, data.test)
@@ -144,7 +143,7 @@ class SequenceToSequence(Task):
         `exact_match_NAME`. Outcomes are whether each text is right, or else each target's nats.
 
         Of summaries it also adds rouge1_lead, rouge2_lead, rouge_l_lead, which score the lead baseline: the first words
-        of each text, as many as a training summary has in the mean.
+        of each text, as many as a validation summary has in the mean.
         """
         metrics = super().metrics(detailed)
         if detailed and self.writes_texts:
@@ -159,25 +158,25 @@ class SequenceToSequence(Task):
         nats, counts = count_nats(self.logits(model, batch), batch.following), batch.following != IGNORE_INDEX
         measured = {"": [nats[counts]], "outcomes": (nats, counts)}
         if detailed and self.writes_texts:
-            written, wanted = self.write(model, batch), self.wanted(batch)
-            measured |= self.compare_texts(batch, written, wanted)
+            written, (wanted, *sources) = self.write(model, batch), self.read(batch)
+            measured |= self.compare_texts(batch, written, wanted, *sources)
             if self.exact:
                 right = [text.strip() == other.strip() for text, other in zip(written, wanted, strict=True)]
                 measured["outcomes"] = [torch.tensor(right, device=counts.device)]
         return measured
 
-    def wanted(self, batch: SourceTargetBatch) -> list[Any]:
-        """Return the texts that are right, as `scores` take them: as read, which lossy tokenizers do not give back."""
-        if not batch.written.shape[1]:  # training targets
-            return [self.decode(row[row != IGNORE_INDEX]) for row in batch.following]
-        return [bytes(row[row != IGNORE_INDEX].tolist()).decode() for row in batch.written]
+    def read(self, batch: SourceTargetBatch) -> tuple[list[Any], ...]:
+        """Return the texts that are right, as `scores` take them, and the sources: as read, which lossy tokenizers do
+        not give back.
+        """
+        sources, wanted = map(list, zip(*read_written(batch.written), strict=True))
+        return wanted, sources
 
-    def compare_texts(self, batch: SourceTargetBatch, written: list[str], wanted: list[Any]) -> dict[str, Any]:
+    def compare_texts(
+        self, batch: SourceTargetBatch, written: list[str], wanted: list[Any], sources: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """Return the texts written for a batch, the wanted ones and the sources, by the metric that compares them."""
-        sources, compared = [], {}
-        if batch.mask is not None:
-            sources = [self.decode(row[mask]) for row, mask in zip(batch.inputs, batch.mask, strict=True)]
-        whole = written, wanted, sources
+        whole, compared = (written, wanted, sources), {}
         for number, name in enumerate(self.strata):
             rows = (batch.part == number).nonzero()[:, 0].tolist()
             compared[f"texts_{name}"] = [[texts[row] for row in rows] for texts in whole]
@@ -312,6 +311,7 @@ class Captioning(SequenceToSequence):
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
         images, captions = batch
+        captions, written = captions.tensor_split([self.target_length + 1], 2)
         target = captions[:, 0]
         if generator is not None and captions.shape[1] > 1:
             counts = (captions[:, :, 0] != IGNORE_INDEX).sum(dim=1)
@@ -321,7 +321,7 @@ class Captioning(SequenceToSequence):
         target = trim(target)
         given = target[:, :-1]
         given = given.where(given != IGNORE_INDEX, self.tokenizer.pad)
-        return SourceTargetBatch(self.images(images, generator), None, given, target[:, 1:], captions=captions)
+        return SourceTargetBatch(self.images(images, generator), None, given, target[:, 1:], written=written)
 
     def inputs(self, batch: SourceTargetBatch) -> Tensor:
         return batch.inputs
@@ -332,12 +332,9 @@ class Captioning(SequenceToSequence):
         count = lambda rows: (self.train.targets[rows, 0] != IGNORE_INDEX).sum(axis=1) - 1  # noqa: E731
         length = find_batch_length(count, len(self.train), self.batch_size)
         tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")
-        return SourceTargetBatch(images, None, tokens, tokens, captions=tokens[:, None])
+        return SourceTargetBatch(images, None, tokens, tokens)
 
-    def wanted(self, batch: SourceTargetBatch) -> list[str] | list[tuple[str, ...]]:
+    def read(self, batch: SourceTargetBatch) -> tuple[list[str] | list[tuple[str, ...]]]:
         """Return the caption of each picture, or all of its captions if several are right."""
-        captions = [
-            tuple(self.decode(row[row != IGNORE_INDEX]) for row in rows if row[0] != IGNORE_INDEX)
-            for rows in batch.captions
-        ]
-        return [texts[0] for texts in captions] if self.exact else captions
+        captions = [tuple(text for [text] in read_written(rows) if text) for rows in batch.written]
+        return ([texts[0] for texts in captions] if self.exact else captions,)

@@ -6,7 +6,7 @@ The data decide which. Inputs are GPT's and BERT's (vitlab.data.sequences).
 Shapes: B batch, S sequences of an item (absent if it is one), N tokens, D width.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,7 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
 from vitlab.data.text import NO_TAG
-from vitlab.tasks.base import Measured, TargetTask, TokenInputs, find_batch_length
+from vitlab.tasks.base import Measured, TargetTask, TokenInputs, find_batch_length, read_written
 from vitlab.tasks.metrics import ANSWERS, CHOICES, NUMBERS, TAGS, TEXTS
 
 if TYPE_CHECKING:
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 class Batch(NamedTuple):
     """tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets:
-    classes, choices or numbers (B,), tags (B, N).
+    classes, choices or numbers (B,), tags (B, N); written (B, W): texts and answers as read.
     """
 
     tokens: Tensor
     mask: Tensor | None
     segments: Tensor
     targets: Tensor
+    written: Tensor | None = None
 
     def flatten(self) -> tuple[Tensor, Tensor | None, Tensor]:
         """Flatten tokens, mask and segments to (B * S, N) each."""
@@ -132,12 +133,11 @@ class SpanExtraction(TextClassification):
         self.of = ANSWERS
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
-        """Make marks (B, N) the targets: 0 for the text and the first token, 1 within the answer, NO_TAG elsewhere;
-        2 for the first token if data.length cut the answer off.
-        """
-        made = super().prepare(batch)
-        made.targets[:, 0] = torch.where((batch[1] == 1) & ~(made.targets == 1).any(dim=1), 2, 0)
-        return made
+        """Make marks (B, N) the targets: 0 for the text and the first token, 1 within the answer, NO_TAG elsewhere."""
+        planes, written = batch[0].tensor_split([self.shape["length"]], -1)
+        made = super().prepare((planes, batch[1]))
+        made.targets[:, 0] = 0
+        return made._replace(written=written[:, 0])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return count_span_nats(*self.answer(model, batch)).sum()[None]
@@ -146,23 +146,26 @@ class SpanExtraction(TextClassification):
         return torch.tensor([len(batch.tokens)], device=batch.tokens.device)
 
     def measure(self, model: nn.Module, batch: Batch, detailed: bool = False) -> Measured:
-        """Return nats of both ends, and exact matches and F1 of words as SQuAD's (`score_answer`), one answer each."""
+        """Return nats of both ends, and exact matches and F1 of words as SQuAD's (`score_answer`), one answer each,
+        cut out of the text and compared as read.
+        """
         from vitlab.tasks.measures import score_answer
 
         logits, marks = self.answer(model, batch)
-        found, _ = find_spans(logits, marks)
-        written, given = (read_spans(self.tokenizer, batch.tokens, ends) for ends in (found[:, 0], find_answers(marks)))
-        pairs = zip(written, given, strict=True)
+        texts, given = zip(*read_written(batch.written), strict=True)
+        pairs = zip(read_spans(self.tokenizer, texts, marks, find_spans(logits, marks)[0][:, 0]), given, strict=True)
         scores = torch.tensor([score_answer(*pair) for pair in pairs], device=logits.device)
-        scores[marks[:, 0] == 2] = 0  # the model never saw the answer
         matches, f1 = scores.unbind(1)
         return {"loss": [count_span_nats(logits, marks)], "exact_match": [matches], "outcomes": [matches], "f1": [f1]}
 
 
-def read_spans(tokenizer: "Tokenizer", tokens: Tensor, spans: Tensor) -> list[str]:
-    """Decode one span (2,) of each row of tokens (B, N) to a text; the first token alone is no text."""
-    rows = zip(tokens.tolist(), spans.tolist(), strict=True)
-    return [tokenizer.decode(row[first : last + 1]).strip() for row, (first, last) in rows]
+def read_spans(tokenizer: "Tokenizer", texts: Sequence[str], marks: Tensor, spans: Tensor) -> list[str]:
+    """Cut a span (2,) of tokens out of each text, which begins where marks (B, N) do; the first token is no text."""
+    begins, found = 1 + (marks[:, 1:] != NO_TAG).int().argmax(dim=1), []
+    for text, begin, (first, last) in zip(texts, begins.tolist(), spans.tolist(), strict=True):
+        places = tokenizer.inner.encode(text, add_special_tokens=False).offsets
+        found.append(text[places[first - begin][0] : places[last - begin][1]].strip() if last else "")
+    return found
 
 
 def find_answers(marks: Tensor) -> Tensor:

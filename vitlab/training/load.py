@@ -160,6 +160,8 @@ def read_weights(source: str) -> Weights:
         if "architecture" not in read_json(path / "config.json"):
             return read_huggingface(source)[1]
         path /= "model.safetensors"  # of timm
+        if not path.is_file():
+            raise UserError(f"init={path}: no such file; write the weights as one file, or give init=FILE")
     if path.is_dir():
         config = compose(TrainConfig, base={**RunFiles(source).config(), "analyses": []})  # their files may be gone
         state = read_checkpoint(RunFiles(source).weights_path)
@@ -174,7 +176,7 @@ def read_weights(source: str) -> Weights:
         raise UserError(f"init={path}: cannot read the file ({first_line(error)})") from error
     except Exception as error:  # torch raises many kinds, and advises to trust the file
         raise UserError(
-            f"init={path}: not a file of weights that can be read without unpickling; save it as .safetensors"
+            f"init={path}: damaged, or needs unpickling; copy it again, or save it as .safetensors"
         ) from error
     state, left_out = unwrap(content, str(path))
     state = {name.replace("register_tokens", "reg_token"): value for name, value in state.items()}  # DINOv2's own

@@ -174,7 +174,7 @@ class Predictor:
         spans, logs = find_spans(logits, marks[:, : logits.shape[1]], FILLED)
         shares: dict[str, float] = {}
         for span, share in zip(spans[0], logs[0].exp().tolist(), strict=True):
-            answer = read_spans(self.tokenizer, planes[:, 0], span[None])[0] or "(no answer)"
+            answer = read_spans(self.tokenizer, [passage], marks, span[None])[0] or "(no answer)"
             if share:  # a text may stand in several places, and a short one has few spans
                 shares[answer] = shares.get(answer, 0.0) + share
         return [Prediction(text, shares)]

@@ -19,7 +19,6 @@ from typing import Any
 import lightning.pytorch as L
 import numpy as np
 import torch
-from rich.console import Console
 from torch import nn
 from torchmetrics import MetricCollection
 
@@ -30,9 +29,9 @@ from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.models import ModelConfig
 from vitlab.data.base import Split
-from vitlab.data.cache import BATCH, keep_features, locate
+from vitlab.data.cache import BATCH, keep_features, locate, write_lines
 from vitlab.data.loader import CPU
-from vitlab.data.opening import hash_data, write_lines
+from vitlab.data.opening import hash_data
 from vitlab.data.split import redraw_labels, resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
 from vitlab.formatting import round_numbers
@@ -344,7 +343,7 @@ class Run:
                 features, _ = read_by_head(self.model_on_device(), self.plan.head, self.task.prepare((batch, None))[0])
             return features[: len(pictures)].float().cpu().numpy()
 
-        return keep_features(self.features_path, split, compute, partial(write_lines(Console(stderr=True)), "features"))
+        return keep_features(self.features_path, split, compute, partial(write_lines(), "features"))
 
 
 SETTINGS = (  # that a result records

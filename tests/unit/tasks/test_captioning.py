@@ -10,7 +10,8 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models import build
-from vitlab.tasks.measures import score_captions
+from vitlab.tasks.base import fill
+from vitlab.tasks.measures import score_captions, score_exact_match
 
 TINY = ["task=captioning", "data.image_size=[10,14]", "model.encoder.patch_size=[5,14]", "model.depth=1"]
 TINY += ["model.encoder.depth=1", "recipe=adamw", "recipe.lr=5e-3", "recipe.betas=[0.9,0.95]"]
@@ -26,7 +27,7 @@ def tasks_of(data, config):
 
 
 def batch_of(task, rows, generator=None):
-    return task.prepare(Items(task.train).__getitems__(rows), generator)
+    return task.prepare(Items(task.test).__getitems__(rows), generator)
 
 
 def test_a_decoder_reads_a_caption_and_predicts_its_next_tokens():
@@ -49,7 +50,7 @@ def test_training_takes_any_of_a_pictures_captions_and_evaluation_compares_with_
     }
     assert drawn == {"dark above grey", "dark above light", "the light below dark"}
     batch = batch_of(task, [0, 1])
-    assert task.wanted(batch) == [("dark above grey",), ("dark above light", "the light below dark")]
+    assert task.read(batch)[0] == [("dark above grey",), ("dark above light", "the light below dark")]
     assert set(task.metrics(detailed=True)["texts"].scores) == {score_captions}
 
 
@@ -69,6 +70,21 @@ def test_captions_of_small_pictures_are_learned_and_counted_as_exact_matches():
     found, _ = learn_by_heart(task, build(config.model, **task.shape), batch, steps=160, rate=5e-3)
     assert found["exact_match"] == 1.0
     assert found["outcomes"].shape == (2, 12)
+
+
+@pytest.mark.parametrize(("captions", "score"), [(1, score_exact_match), (2, score_captions)])
+def test_captions_are_compared_as_read_also_where_the_tokenizer_loses_a_part(captions, score):
+    lossy = {"tokenizer": "characters", "lowercase": True, "vocabulary": 20, "target_length": 24}  # 7 are special
+    task, config = built(captioned(captions, count=6, written=lambda text: f"{text.title()} \u2603", **lossy))
+    batch, model = batch_of(task, list(range(6))), build(config.model, **task.shape).eval()
+    task.write = lambda *_: [task.decode(row[row != IGNORE_INDEX]) for row in batch.following]
+    metrics = task.metrics(detailed=True)
+    fill(metrics, task.measure(model, batch, detailed=True))
+    found, read = metrics.compute(), [row[0] for row in task.read(batch)[0]] if captions > 1 else task.read(batch)[0]
+    assert read[1] == "Dark Above Light \u2603"
+    wanted = score(task.write(), task.read(batch)[0])
+    assert {name: float(found[name]) for name in wanted} == pytest.approx(wanted)
+    assert found["bleu" if captions > 1 else "exact_match"] < 50 * (captions - 1) + 0.01
 
 
 @pytest.mark.parametrize(

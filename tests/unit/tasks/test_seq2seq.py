@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.learning import learn_by_heart
-from tests.texts import END, START, TOKENIZER, WORDS, ragged, text_data, texts
+from tests.texts import END, START, TOKENIZER, WORDS, pairs_of, ragged, text_data, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import eval_loader
@@ -25,7 +25,7 @@ def pairs(count, seed=0):
     """A target is its source backwards."""
     generator = np.random.default_rng(seed)
     rows = [6 + generator.integers(0, WORDS, generator.integers(1, 6)) for _ in range(count)]
-    return replace(texts(rows), parts=(ragged(rows), ragged([row[::-1] for row in rows])))
+    return pairs_of(rows, [row[::-1] for row in rows])
 
 
 def data(count=23):
@@ -101,7 +101,7 @@ def test_a_run_scores_what_it_writes_as_generate_does_also_where_the_tokenizer_l
     words += ["data=tsv", "data.text=[de,en]", "data.tokenizer=characters", "data.lowercase=true", "data.length=16"]
     data = open_data(compose(TrainConfig, ["task=translation", *words]).data)
     task, model = build(*words, shown=data)
-    learn_by_heart(task, model, batch_of(task), steps=60, rate=5e-3)
+    learn_by_heart(task, model, batch_of(task, "test"), steps=60, rate=5e-3)
     found = evaluate(model, task, task.test, nullcontext(), 0, detailed=True).compute()
     sources, wanted = zip(*(row.split("\t") for row in rows), strict=True)
     writer = TextGenerator(model, data.tokenizer, task.search)

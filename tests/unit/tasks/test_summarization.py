@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.texts import END, PAD, SEPARATOR, ragged, texts
+from tests.texts import END, PAD, SEPARATOR, pairs_of, ragged, texts
 from tests.unit.tasks.test_seq2seq import batch_of, data
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, compose
 from vitlab.data.sequences import IGNORE_INDEX
 
+HELD_OUT = ("validation", "test")
 SIZES = ["model.width=32", "model.heads=2", "model.depth=2"]
 
 
@@ -26,7 +27,7 @@ def summaries(count=23):
     """A summary is the last two tokens of its text."""
     generator = np.random.default_rng(0)
     rows = [6 + generator.integers(0, 40, generator.integers(3, 9)) for _ in range(count)]
-    return replace(texts(rows), parts=(ragged(rows), ragged([row[-2:] for row in rows])))
+    return pairs_of(rows, [row[-2:] for row in rows])
 
 
 def test_a_language_model_reads_the_source_and_predicts_only_the_target():
@@ -44,11 +45,10 @@ def test_a_language_model_reads_the_source_and_predicts_only_the_target():
 
 def test_the_lead_baseline_has_as_many_words_as_summaries_in_the_mean():
     rows = [[7, 8, 9, 10], [11, 12, 13, 14]]
-    shown = replace(data(), train=replace(texts(rows), parts=(ragged(rows), ragged([[8], [13, 12, 11]]))))
-    task, _ = build("transformer_nano", shown)
+    task, _ = build("transformer_nano", replace(data(), **dict.fromkeys(HELD_OUT, pairs_of(rows, [[8], [13, 12, 11]]))))
     assert task.words == 2
-    metrics = task.metrics(detailed=True)
-    for name, given in task.compare_texts(batch_of(task), *[["8", "13 12 11"]] * 2).items():
+    metrics, batch = task.metrics(detailed=True), batch_of(task, "test")
+    for name, given in task.compare_texts(batch, *[["8", "13 12 11"]] * 2, task.read(batch)[1]).items():
         metrics[name].update(*given)
     found = metrics["texts"].compute() | metrics["lead"].compute()
     assert found["rouge_l"] == 1
@@ -58,12 +58,12 @@ def test_the_lead_baseline_has_as_many_words_as_summaries_in_the_mean():
 
 def test_each_part_of_a_mixture_has_its_own_scores():
     mixed = replace(summaries(), labels=np.arange(23) % 2)
-    shown = replace(data(), train=mixed, test=mixed, classes=("even", "odd"))
+    shown = replace(data(), train=mixed, **dict.fromkeys(HELD_OUT, mixed), classes=("even", "odd"))
     task, _ = build("transformer_nano", shown)
-    batch, metrics = batch_of(task), task.metrics(detailed=True)
-    wanted = [task.decode(row[row != IGNORE_INDEX]) for row in batch.following]
+    batch, metrics = batch_of(task, "test"), task.metrics(detailed=True)
+    wanted, sources = task.read(batch)
     written = [text if row % 2 else "" for row, text in enumerate(wanted)]
-    for name, given in task.compare_texts(batch, written, wanted).items():
+    for name, given in task.compare_texts(batch, written, wanted, sources).items():
         metrics[name].update(*given)
     for part, right in (("even", 0), ("odd", 1)):
         found = metrics[f"texts_{part}"].compute()

@@ -45,7 +45,8 @@ class AnalysisConfig(Targeted):
 
 @choice("mixer", "")
 class MixerConfig(Choice):
-    attends: bool = setting(False, affects=NO_EFFECT, fixed=True)  # its heads divide the width
+    attends: bool = setting(False, affects=NO_EFFECT, fixed=True)
+    heads: bool = setting(False, affects=NO_EFFECT, fixed=True)  # they divide the width
 
 
 @choice("mixer", "attention")

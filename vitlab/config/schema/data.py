@@ -20,6 +20,8 @@ from vitlab.config.schema.fields import (
     setting,
 )
 
+WRITES = {"..task.kind": ("translation", "summarization", "span_corruption")}
+WHOLE = dict.fromkeys(("test_path", "test_source", "test_files", "test_split", "test"), (None,))
 TRAINING = f"{WEIGHTS} {COST}"  # but not what the cache holds
 
 
@@ -68,9 +70,9 @@ class TextDataConfig(DataConfig):
     lowercase: bool = False
     split_digits: bool = False  # each digit is a token
     # tokens of a target; length if not given
-    target_length: Optional[int] = setting(None, least=2, most=LARGEST_LENGTH, affects=TRAINING)
+    target_length: Optional[int] = setting(None, least=2, most=LARGEST_LENGTH, affects=TRAINING, when=WRITES)
     # of pairs: each source has one right target, so `exact_match` is measured
-    exact: bool = setting(False, affects=TRAINING)
+    exact: bool = setting(False, affects=TRAINING, when=WRITES)
 
 
 @choice("data", "glyphs")
@@ -122,7 +124,7 @@ class WebDatasetConfig(PictureFilesConfig):
     train: Any = setting(None, path=True)
     validation: Any = setting(None, path=True)  # without it up to 5,000 of the training samples, by their keys
     test: Any = setting(None, path=True)  # without it a share of the training samples, by their keys
-    test_share: float = setting(0.1, above=0, below=1)
+    test_share: float = setting(0.1, above=0, below=1, when=WHOLE)
     image: list[str] = setting(["jpg", "jpeg", "png", "webp"])  # extensions; the first that a sample has
     label: str = "cls"  # an extension (cls, txt), or a field of a sample's JSON: json.FIELD
     classes: Any = setting(None)  # how many, their names, or a file with a name a line; else the training labels say
@@ -131,8 +133,8 @@ class WebDatasetConfig(PictureFilesConfig):
 @choice("data", "imagefolder")
 class FolderConfig(PictureFilesConfig):
     root: str = setting(MISSING, path=True)
-    test_share: float = setting(0.2, above=0, below=1)
-    seed: int = setting(0, least=0)
+    test_share: float = setting(0.2, above=0, below=1, when={"split": (None,)})
+    seed: int = setting(0, least=0, when={"split": (None,)})
 
 
 @choice("data", "imagetable")
@@ -172,7 +174,7 @@ class CaptionedGlyphsConfig(CaptionedConfig, GlyphsConfig):
 
 @choice("data", "pydoc", "summaries")
 class HeldOutTextsConfig(TextDataConfig):
-    test_share: float = setting(0.1, above=0, below=1)  # held out if no other texts are given for it
+    test_share: float = setting(0.1, above=0, below=1, when=WHOLE)  # held out if no other texts are given for it
 
 
 @choice("data", "numbers", "facts")

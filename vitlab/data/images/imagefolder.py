@@ -18,7 +18,7 @@ from vitlab.config import extent, printable, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import SYSTEM, hash_bytes, is_folder, stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import hold_out
+from vitlab.data.split import hold_out, refuse_share
 from vitlab.formatting import cut_names, plural
 
 VERSION = 5  # of the decoding, and of which folders are splits and classes
@@ -70,6 +70,8 @@ def load(config: ImageDataConfig) -> ImageData:
         scan_files(config)  # for its warning: nothing asks for the fingerprint
     folders = list_splits(root)
     raise_all(find_problems(root, folders))
+    if find_splits(root):
+        refuse_share(config, f"data.root={config.root}")
     size, classes, splits = extent(config.image_size), tuple(next(iter(folders.values()))), {}
     for part, images in zip(find_splits(root) or [WHOLE], folders.values(), strict=True):
         labels = np.repeat(np.arange(len(classes)), [len(images[name]) for name in classes])

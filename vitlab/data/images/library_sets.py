@@ -17,7 +17,7 @@ from vitlab.config import UserError, choices_text, extent, first_line, raise_all
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split, take_items
 from vitlab.data.cache import alone, stat_files
-from vitlab.data.split import hold_out
+from vitlab.data.split import hold_out, refuse_share
 
 VERSIONS = {"torchvision": 3, "digits": 1}  # of how the pixels are made
 NAMES = (
@@ -101,6 +101,7 @@ def load_torchvision(config: ImageDataConfig) -> ImageData:
         for dataset, array, of_set in zip(sets, arrays, labels, strict=True)
     )
     if test:
+        refuse_share(config, f"data.dataset={name}")
         return ImageData(config.name, classes, size, channels, train, *test)
     # a set that comes whole: a share of each class is held out, always the same images
     paths = find_attribute(sets[0], "_image_files")

@@ -273,10 +273,13 @@ def encode_captions(config: ImageDataConfig, data: ImageData) -> CaptionData:
             f"longest has {longest} tokens with its end; give data.target_length={longest}, or shorten them"
         )
     for part, rows in encoded.items():
-        targets = np.full((len(rows), max(map(len, rows)), length + 1), IGNORE_INDEX, dtype=np.int64)
+        read = np.ascontiguousarray(splits[part].targets)[..., None].view(np.uint8)
+        read = read[:, : max(map(len, rows)), : read.shape[-1] * (part != "train")].astype(np.int64)
+        targets = np.full((*read.shape[:2], length + 1), IGNORE_INDEX, dtype=np.int64)
         for row, of_image in enumerate(rows):
             for place, ids in enumerate(of_image):
                 targets[row, place, : len(ids) + 2] = [tokenizer.decoder_start, *ids, tokenizer.end]
-        splits[part] = replace(splits[part], targets=targets)
+        as_read = np.where(read, read, IGNORE_INDEX)
+        splits[part] = replace(splits[part], targets=np.concatenate([targets, as_read], axis=-1))
     about = {"tokenizer": tokenizer, "target_length": length, "exact": config.exact}
     return CaptionData(**{**vars(data), **splits}, **about)

@@ -14,7 +14,7 @@ import numpy as np
 
 from vitlab.config import UserError, raise_all
 from vitlab.config.schema.data import TextDataConfig
-from vitlab.data.base import Corpus, Examples, Ragged, Show, TextData, Texts, list_arrays
+from vitlab.data.base import Corpus, Examples, Ragged, Show, TextData, Texts, join_written, list_arrays
 from vitlab.data.cache import Entry, cached, key_of
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
@@ -29,7 +29,7 @@ def load_texts(config: TextDataConfig, module: Any, progress: Show) -> TextData:
 
     def key() -> tuple[Any, Any]:
         settings, of_corpus = key_of(config, module)
-        of_all = {"carved": "by source", "tokenizers": version("tokenizers"), "corpus": of_corpus}
+        of_all = {"carved": "by source", "kept": "as read", "tokenizers": version("tokenizers"), "corpus": of_corpus}
         if is_path:
             del settings["tokenizer"]
             file = tokenization.locate_file(config.tokenizer)
@@ -82,7 +82,8 @@ def read_texts(config: TextDataConfig, module: Any, progress: Show) -> Entry:
     progress(f"encoding {config.name}", 0, total)
     arrays, sizes = {}, {}
     for split, examples in corpus.splits.items():
-        texts = encode_examples(examples, tokenizer, track, keep=split != "train" and len(examples.parts) == 2)
+        keep = examples.spans is not None or (split != "train" and len(examples.parts) == 2 and examples.tags is None)
+        texts = encode_examples(examples, tokenizer, track, keep)
         if len(texts) < len(examples):
             gone = f"{len(examples) - len(texts)} of {len(examples)} {SPLITS[split]} texts"
             warnings.warn(f"data={config.name}: {gone} are left out: they have no tokens", stacklevel=1)
@@ -128,7 +129,7 @@ def join_words(text: str | Sequence[str]) -> str:
 def encode_examples(
     examples: Examples, tokenizer: tokenization.Tokenizer, track: Callable[[Iterable], Iterator], keep: bool = False
 ) -> Texts:
-    """Encode one split as tokens, and `keep` the targets of pairs as read; `track` wraps its texts to count them."""
+    """Encode one split as tokens, and `keep` what scores need as read; `track` wraps its texts to count them."""
     with_tags, tags = examples.spans if examples.tags is None else examples.tags, None
     parts = [list(tokenizer.rows(track(part))) for part in (examples.parts[:-1] if with_tags else examples.parts)]
     if with_tags:
@@ -136,6 +137,9 @@ def encode_examples(
         encoded = [encode(text, of) for text, of in zip(track(examples.parts[-1]), with_tags, strict=True)]
         parts, tags = [*parts, [ids for ids, _ in encoded]], [of for _, of in encoded]
     whole = [row for row in range(len(examples)) if all(len(part[row]) for part in parts)]
+    columns = examples.parts
+    if examples.spans is not None:
+        columns = columns[-1], [text[slice(*of)] for text, of in zip(columns[-1], examples.spans, strict=True)]
     labels = np.zeros(len(examples)) if examples.labels is None else np.asarray(examples.labels)
     targets = None if examples.targets is None else np.asarray(examples.targets, dtype=np.float32)[whole]
     return Texts(
@@ -144,11 +148,11 @@ def encode_examples(
         targets=targets,
         tags=None if tags is None else join_rows([tags[row] for row in whole]),
         size=sum(len(join_words(part[row]).encode()) for part in examples.parts for row in whole),
-        written=join_rows([np.frombuffer(examples.parts[1][row].encode(), "u1") for row in whole]) if keep else None,
+        written=join_rows([join_written([column[row] for column in columns]) for row in whole]) if keep else None,
     )
 
 
 def join_rows(rows: Sequence[np.ndarray]) -> Ragged:
     starts = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=starts[1:])
-    return Ragged(np.concatenate([*rows, np.empty(0, dtype=np.int32)]).astype(np.int32, copy=False), starts)
+    return Ragged(np.concatenate(rows or [np.empty(0, dtype=np.int32)]), starts)

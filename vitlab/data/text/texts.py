@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from glob import glob
@@ -189,11 +190,10 @@ def read_cells(
     if len(numbered) <= header:
         raise UserError(f"{source}: no rows{' below the names of the columns' if numbered else ''}")
     names = [name.strip() for name in numbered.pop(0)[1]] if header else list(map(str, range(len(numbered[0][1]))))
-    used = names if used is None else used
-    for name in used:
-        if names.count(name) > 1:
-            raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
-    count, least = len(names), max((names.index(name) + 1 for name in used if name in names), default=0)
+    used = {*names} if used is None else {*used}
+    if twice := next((name for name, times in Counter(names).items() if times > 1 and name in used), None):
+        raise UserError(f"{source}: two columns are named '{twice}'; rename one of them")
+    count, least = len(names), max((place for place, name in enumerate(names, 1) if name in used), default=0)
     wrong = [number for number, row in numbered if len(row) < least or any(row[count:])]
     if wrong and not (count == 1 and re.search("[;|\t]", names[0])):  # a table with another delimiter
         problem = f"not one cell for each of the {plural(count, 'column')}; correct the row, or delete it"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from pathlib import Path
 from unicodedata import normalize
 
@@ -72,6 +73,16 @@ def test_a_share_of_each_class_is_held_out(root):
         assert [level % 20 == 7 for level in levels(split)] == [bool(label) for label in split.labels]
     every = [i * 20 for i in range(10)] + [i * 20 + 7 for i in range(7)]
     assert sorted(level for split in splits for level in levels(split)) == sorted(every)
+
+
+def test_a_share_beside_a_test_folder_is_refused(root):
+    for name in ("cat", "dog"):
+        (root / "train").mkdir(exist_ok=True)
+        (root / name).rename(root / "train" / name)
+    shutil.copytree(root / "train", root / "test")
+    for key, value in (("test_share", 0.5), ("seed", 1)):
+        with pytest.raises(UserError, match=rf"data\.{key}={value}: data.root=.* has its own test; give 0"):
+            load(root, **{key: value})
 
 
 def near(found, colour, tolerance):
