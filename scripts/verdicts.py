@@ -15,6 +15,7 @@ import argparse
 import math
 import tarfile
 import zlib
+from bisect import bisect_left
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
@@ -30,7 +31,7 @@ from scipy.special import expit, ndtr, ndtri
 from vitlab.advice import compare as advice
 from vitlab.advice.backbones import scale_pixels
 from vitlab.data.cache import read_kept
-from vitlab.reports.words import compare_sizes, find_leads
+from vitlab.reports.words import LEAD, MOST_SEEDS, compare_sizes, find_leads, prepare_sight
 from vitlab.statistics import fit, stats
 from vitlab.statistics.crossover import crossover as find_crossover
 from vitlab.statistics.crossover import data_multiplier
@@ -92,12 +93,14 @@ def several(models, seeds, kind, rng):
     """Equal models: a leader, any lead; one better by 4 spreads: named, any wrong lead, the interval of its row true.
 
     kind: by what factor spreads differ, or items (2,000 shared), tails (a run in ten at chance), uneven (2 to 5 seeds),
-    sizes (four, spreads fall from 2 to .5), families (two, their best on validation), pairs (seeds correlate by .5).
+    sizes (four, spreads fall from 2 to .5), families (two, their best on validation), pairs (seeds correlate by .5),
+    digits (two, spread .4).
     """
     names, found, start = [f"m{number}" for number in range(models)], [], int(rng.integers(2**31))
     for better in (0, 4):
         rng, rows, true = np.random.default_rng(start), [], {name: better * (name == names[-1]) for name in names}
         sizes = {1000 * 2**k: 2 * 4 ** (-k / 3) for k in range(4)} if kind == "sizes" else {1000: 1.0}
+        sizes = {1000: 0.4} if kind == "digits" else sizes
         spreads = float(kind) ** (rng.random(models) - 0.5) if kind.isdigit() else np.ones(models)
         counts = rng.integers(2, 6, models) if kind == "uneven" else [seeds] * models
         for size, common in sizes.items():
@@ -107,6 +110,7 @@ def several(models, seeds, kind, rng):
                     luck = together[seed] + rng.standard_normal() * (0.5**0.5 if kind == "pairs" else 1)
                     value = 0.7 + 0.01 * common * (true[name] + spread * luck)
                     value = 0.1 if kind == "tails" and rng.random() < 0.1 else value
+                    value = round(value, 2) if kind == "digits" else value
                     family = int(name[1:]) % 2 if kind == "families" else name
                     row = {"run": f"{name}-{size}-{seed}", "model": name, "family": family, "train_size": size}
                     row |= {"validation_accuracy": value + 0.01 * rng.standard_normal()} if kind == "families" else {}
@@ -123,6 +127,46 @@ def several(models, seeds, kind, rng):
         within = gap.estimate.low <= truth <= gap.estimate.high
         found += [bool(lead) if not better else [*lead] == [results.families[names[-1]]], wrong]
     return [*found, within if kind != "items" else math.nan]
+
+
+def seen(models, seeds, kind, sizes, rng):
+    """Is the lead that a study of equal models names called: in the next, with twice the seeds, with twice the items?
+
+    Is the difference that it plans to settle, where looked at once; do equal models have a leader there? kind: items
+    (2,000) or none (normal, 1 point apart).
+    """
+    names, places = [f"m{number}" for number in range(models)], [1000 * 2**k for k in range(sizes)]
+
+    def look(lead, count, items=1):
+        if kind == "none":
+            rows = []
+            for name, size, seed in product(names, places, range(count)):
+                value = 0.7 + lead * ((name, size) == (names[-1], places[-1])) + 0.01 * rng.standard_normal()
+                row = {"run": f"{name}-{size}-{seed}", "model": name, "family": name, "train_size": size}
+                rows.append({**row, "seed": seed, "accuracy": value})
+            results = Results(rows, outcomes={})
+        else:
+            level = -ndtri(true_error(0.6) - lead) * math.sqrt(1 + SEED_SPREAD**2 + REST**2)
+            skills = dict.fromkeys(names, lambda _: 0.6)
+            skills[names[-1]] = lambda size: level if size == places[-1] else 0.6
+            results = simulate(skills, places, count, 2000 * items, rng)
+        return results, [*compare_sizes(results, results.contenders).values()]
+
+    def is_called(lead, **more):
+        if not 0 < lead < (math.inf if kind == "none" else 0.2):
+            return math.nan
+        *_, last = look(lead, **{"count": seeds, **more})[1]
+        return last.verdict == LEAD and last.best == names[-1]
+
+    results, comparisons = look(0, seeds)
+    find, gap, tried = prepare_sight(results, comparisons), comparisons[-1].gap.estimate, range(seeds + 1, MOST_SEEDS)
+    found = [is_called(find()) if seeds > 2 else math.nan, is_called(find(seeds=2 * seeds), count=2 * seeds)]
+    found += [is_called(find(items=2), items=2) if kind == "items" else math.nan, math.nan, math.nan]
+    place = bisect_left(tried, True, key=lambda count: find(seeds=count) <= abs(gap.mean))
+    if kind == "none" and comparisons[-1].verdict != LEAD and place < len(tried):
+        _, (*_, last) = look(0, tried[place])
+        found[3:] = is_called(abs(gap.mean), count=tried[place]), last.verdict == LEAD
+    return found
 
 
 def equal_crossover(sizes, seeds, rng):
@@ -476,9 +520,13 @@ FEWEST_TESTED = 100  # pictures
 UNEVEN = [(1, 1), (2, 2), (3, 3), (5, 5), (3, 2), (3, 1), (5, 3)]
 KINDS = ("2", "4", "items", "tails", "uneven", "sizes", "families", "pairs")
 SEVERAL = [*product((2, 4, 8), (2, 3, 5), ("1",)), *product((2, 4, 8), (3,), KINDS), (21, 3, "1"), (21, 3, "4")]
+SEVERAL += [(2, 2, "digits"), (2, 3, "digits"), (4, 2, "digits")]
+SEEN = [(*case, "none", 1) for case in ((2, 2), (2, 3), (2, 5), (4, 3), (8, 3), (8, 5))]
+SEEN += [(2, 3, "none", 4), (4, 2, "none", 4), (2, 3, "items", 1), (4, 3, "items", 1)]
 QUESTIONS = {
     "leads": (lead, "sizes, seeds", [(2, 2), (2, 5), (4, 3), (8, 2), (8, 3), (8, 5)]),
     "several": (several, "models, seeds, spreads", SEVERAL),
+    "seen": (seen, "models, seeds, kind, sizes", SEEN),
     "equal": (equal_crossover, "sizes, seeds", [(3, 3), (4, 3), (8, 2), (8, 5)]),
     "crossovers": (crossover, "test items, seeds", [(300, 3), (2000, 3), (2000, 5)]),
     "compute": (compute, "spread over seeds, seeds", [(0.003, 3), (0.003, 5), (0.01, 3), (0.01, 5)]),
@@ -504,6 +552,7 @@ QUESTIONS |= {
 QUESTIONS |= {"public": (public, "crosses, seeds", [*product((1, 0), (1, 3))])}
 COLUMNS = {
     "several": "equal: a leader | any lead | one better by 4: named | a wrong lead | interval true",
+    "seen": "in the next | twice the seeds | the items | as planned | equal, as planned",
     "public": "sure | its interval true | differences true",
     "spent": "runs | cost at the stop | decided | true",
     "advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair",

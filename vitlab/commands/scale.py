@@ -411,7 +411,8 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
     console, files = Console(), results.files
     if results.rows:
         print_table(make_size_table(results))
-    for text in filter(None, [*headline(results), advise_tuning(results)]):
+    *found, sight = headline(results)
+    for text in filter(None, [*found, advise_tuning(results), sight]):
         console.print(escape(text), highlight=False)
     for run, error in (failed or {}).items():
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)

@@ -249,7 +249,7 @@ def report(words: Sequence[str]) -> int:
     command = shlex.join(["vitlab", "report", *(word for word in words if word != "--json")])
     results.config["commands"] = [("write this page again", command)]
     said = ", ".join(f"{key} = {text}" for key, text in results.config["read_as"].items())
-    print(said, *results.config["notes"], headline(results)[0], sep="\n", file=sys.stderr)
+    print(said, *results.config["notes"], *filter(None, headline(results)[::2]), sep="\n", file=sys.stderr)
     mark_output(out, "report", *args.studies)
     return rewrite(results, wandb=args.wandb, runs=args.runs, as_json=args.json)
 

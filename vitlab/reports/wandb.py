@@ -267,8 +267,8 @@ def log_study(results: Results) -> None:
         run.define_metric("by_size/*", step_metric="train_size")
         for size, numbers in list_by_size(results).items():
             run.log({"train_size": size, **numbers})
-        first, details = headline(results)
-        numbers = {"headline": first, "details": details, "runs": len(results.all_rows)}
+        first, *details = headline(results)
+        numbers = {"headline": first, "details": " ".join(details).strip(), "runs": len(results.all_rows)}
         largest = results.cells.sort_values("train_size").groupby("model").last()
         numbers |= {f"{model}/{results.metric.key}": mean for model, mean in largest["mean"].items()}
         for pair, crossing in results.fits.crossovers.items():

@@ -2,20 +2,22 @@
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import takewhile
 from typing import NamedTuple
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
-from vitlab.statistics.stats import Estimate, count_missing_seeds
+from vitlab.statistics.stats import Estimate, find_visible
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.tasks.metrics import Metric
 
 WIDTH = 120  # characters of the first sentence
 NAME_WIDTH = 20  # characters of a model's name if the first sentence is too long
+MOST_SEEDS = 500  # of each model; a plan names no more
 AGAINST = "best vs. runner-up"
 TABLES = ("tables/results.md", "tables/results.tex")
 LATEX = {
@@ -111,10 +113,43 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 
 
 @lru_cache(1)  # page, terminal and W&B ask for the same study
-def headline(results: Results) -> tuple[str, str]:
-    """Return the main finding in at most WIDTH characters, and the rest: numbers, crossover, limits of the cells."""
-    first, *rest = say_result(results)
-    return first, " ".join(filter(None, [*rest, describe_compute(results), describe_undertrained(results)]))
+def headline(results: Results) -> tuple[str, str, str]:
+    """Return the main finding in at most WIDTH characters, the rest (numbers, crossover, limits), what was visible."""
+    first, *rest = [*say_result(results), describe_compute(results), describe_undertrained(results)]
+    return first, " ".join(filter(None, rest)), describe_sight(results)
+
+
+def describe_sight(results: Results) -> str:
+    """Say `4 of 5 such studies call at 4,000 a difference of 2.1 points, ...` and what more buys; "" if unknown."""
+    comparisons = [*compare_sizes(results, results.contenders).values()]
+    last, fewer = (comparisons[-1], min(comparisons[-1].gap.seeds)) if comparisons else (None, 0)
+    if not last or not (gap := last.gap.estimate).error or last.verdict == CHANCE or (gap.over_seeds and fewer == 1):
+        return ""
+    find, asked = prepare_sight(results, comparisons), {"": {}}
+    asked |= {f" with {2 * fewer} seeds each": {"seeds": 2 * fewer}} if gap.over_seeds else {}
+    asked |= {" with twice the held-out examples": {"items": 2}} if gap.over_items else {}
+    if fewer == 2 and gap.over_seeds:  # what two seeds see hangs on how alike they happen to be
+        asked = {f" with {seeds} seeds each": {"seeds": seeds} for seeds in (4, 6)}
+    leads = {what: find(**of) for what, of in asked.items()}
+    if not all(map(math.isfinite, leads.values())):
+        return ""
+    write = lambda mean: format_gap(replace(gap, mean=abs(mean), error=None), results.metric)  # noqa: E731
+    said = f"4 of 5 such studies call at {whole(last.size)} a difference of "
+    said += ", ".join(f"{write(lead)}{what}" for what, lead in leads.items()) + "."
+    if last.verdict != UNDECIDED or not gap.over_seeds or not gap.mean:
+        return said
+    tried = range(fewer + 1, MOST_SEEDS)
+    place = bisect_left(tried, True, key=lambda seeds: find(seeds=seeds) <= abs(gap.mean))
+    do = f"plan {tried[place]} seeds each and look once" if place < len(tried) else f"{MOST_SEEDS} seeds are too few"
+    return f"{said} To settle {write(gap.mean)} {do}."
+
+
+def prepare_sight(results: Results, comparisons: Sequence[Comparison]) -> Callable[..., float]:
+    """Return `find_visible` for the gap at the largest size: one of so many models, at so many undecided sizes."""
+    last, undecided = comparisons[-1], sum(one.verdict != LEAD for one in comparisons[:-1]) + 1
+    models = [last.size in of for of in results.by_model.values()].count(True)
+    gap = replace(last.gap.estimate, comparisons=models / 2 * undecided / results.alpha)
+    return partial(find_visible, gap, 2 / sum(1 / count for count in last.gap.seeds), models)
 
 
 def describe_compute(results: Results) -> str:
@@ -227,10 +262,7 @@ def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
         return f"{join_names(sorted(last.tied))} are level within {margin} {where}."
     one = "" if last.gap.estimate.half_width is not None else " (one seed)"
     who = " ahead of {} by" if last.gap.estimate.mean else " and {} even,"
-    text = f"Undecided{one}: {last.order[0]}{who.format(last.order[1])} {last.difference} {at}"
-    if last.verdict == UNDECIDED and (missing := count_missing_seeds(last.gap.estimate)):
-        text += f"; {plural(missing, 'more seed')} each may settle it"
-    return f"{text}."
+    return f"Undecided{one}: {last.order[0]}{who.format(last.order[1])} {last.difference} {at}."
 
 
 def describe_leads(comparisons: Sequence[Comparison]) -> str:
@@ -337,10 +369,10 @@ def make_size_table(results: Results) -> SizeTable:
         + [compared[size].lead if size in compared else DASH] * bool(compared)
         for size in sizes
     ]
-    if max(results.trials_of.values(), default=1) > 1:
+    if {*results.trials_of.values()} - {"1"}:
         flops, hours = (lambda value: with_prefix(value, "")), "{:.2g}".format
-        for name, text in (("trials", whole), ("steps", whole), ("FLOPs", flops), ("hours", hours)):
-            spent = [text(float(results.effort.loc[model, name])) for model in by_model]
+        for name, text in (("trials", str), ("steps", whole), ("FLOPs", flops), ("hours", hours)):
+            spent = [text(results.effort.loc[model, name]) for model in by_model]
             body.append([name, *[DASH] * (len(fewer) * len(by_model)), *spent, *[DASH] * bool(compared)])
     note = describe_numbers(results, list(compared.values()))
     if any(cell.undertrained for cell in cells):
@@ -363,9 +395,8 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
     fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
     seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
-    of_trials = (
-        f"Of each seed the best of {results.trials} trials on validation items; of fewer trials the expectation."
-    )
+    counts = " or ".join(dict.fromkeys(results.trials_of.values()))
+    of_trials = f"Of each seed the best of {counts} trials on validation items; of fewer trials the expectation."
     texts = [of_trials] if results.efforts else []
     texts += ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
     gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]

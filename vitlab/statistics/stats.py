@@ -18,6 +18,7 @@ CONFIDENCE = 0.95
 MOST_DEGREES = 5  # at most so many times the degrees of the spread over seeds: two seeds may agree by chance
 OF_GAPS = 2  # the same for differences, which are judged together and so need farther tails
 DRAWS = 2400
+NODES = (np.arange(24) + 0.5) / 24  # shares at which what chance may bring is taken
 Costs = Sequence[tuple[float, Sequence[float]]]  # for each cell of a family: mean cost, metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
@@ -28,7 +29,7 @@ class Estimate:
 
     degrees: degrees of freedom of the error, which covers other seeds if `seeds` is 2 or more, other test items if
     `items` is not 0. floor: least half-width of the 95% interval. comparisons: questions that share the 5% which the
-    interval leaves out. over_seeds: the part of the error's square.
+    interval leaves out. over_seeds, over_items: parts of its square that fall with more.
     """
 
     mean: float
@@ -39,6 +40,7 @@ class Estimate:
     floor: float = 0.0
     comparisons: float = 1
     over_seeds: float = 0.0
+    over_items: float = 0.0
 
     @cached_property
     def half_width(self) -> float | None:
@@ -130,7 +132,8 @@ def subtract(first: Runs, second: Runs, correlation: float = 0.0, overlap: float
         known = [runs.rest for runs in (first, second) if runs.rest is not None] or [0.0]
         rest = known[0] / counts[0] + known[-1] / counts[1]
     found = combine_parts(mean, over_seeds, degrees, by_item, rest, min(counts), floor)
-    return replace(found, degrees=min(found.degrees, OF_GAPS * degrees)) if degrees else found
+    falls = found.over_seeds / (1 + overlap * min(counts))  # more seeds do not change what one test set brings
+    return replace(found, degrees=min(found.degrees, OF_GAPS * degrees), over_seeds=falls) if degrees else found
 
 
 def combine_parts(
@@ -147,7 +150,8 @@ def combine_parts(
     known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
     of_all = variance**2 / (parts**2 / known_with).sum() if variance > 0 else math.inf
     of_all = min(of_all, MOST_DEGREES * degrees) if known else of_all
-    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor, over_seeds=of_seeds)
+    of_seeds = max(parts[0], parts[2]) if known else 0.0
+    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor, 1, of_seeds, float(parts[1]))
 
 
 def estimate_mean(
@@ -255,17 +259,25 @@ def adjust_p_values(values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def count_missing_seeds(gap: Estimate, most: int = 20) -> int | None:
-    """Count the further seeds after which a difference's interval leaves out 0, if difference and spread stay the same.
+def find_visible(gap: Estimate, have: float, models: int, seeds: float | None = None, items: float = 1.0) -> float:
+    """Find the lead over other models, which are equal, that 4 of 5 studies call with errors like a gap's; or infinite.
 
-    None without a spread, and if more than `most` are needed, for example because test items limit it.
+    They have `have` seeds each, or `seeds`, and so many times the items. The power, of a noncentral t, is averaged over
+    the errors (of 1.3 times the degrees, by simulation), degrees and luck of the best other that may be behind the gap.
     """
-    of_items = max(gap.error**2 - gap.over_seeds, 0.0) if gap.error else 0.0
-    for more in range(1, most + 1 if gap.over_seeds else 0):
-        error = math.sqrt(gap.over_seeds * gap.seeds / (gap.seeds + more) + of_items)
-        if replace(gap, error=error, degrees=gap.degrees + more).clear:
-            return more
-    return None
+    from scipy.optimize import brentq
+    from scipy.special import chdtri, ndtr, ndtri
+
+    seeds, left_out = seeds or have, (1 - CONFIDENCE) / gap.comparisons
+    error = math.sqrt(gap.error**2 - gap.over_seeds * (1 - have / seeds) - gap.over_items * (1 - 1 / items))
+    then = min(gap.degrees * max(seeds - 1, 1) / max(have - 1, 1), 1e6)
+    draw_errors = lambda degrees: np.sqrt(chdtri(degrees, NODES) / degrees)  # noqa: E731
+    known, thens = draw_errors(min(1.3 * gap.degrees, 1e6)), [then / 2, then] if models > 2 else [then]
+    needed = np.concatenate([quantile(one, 1 - left_out) * draw_errors(one) for one in thens])[:, None]
+    luck = ndtri(NODES ** (1 / (models - 1)))[:, None, None]
+    excess = lambda times: ndtr(math.sqrt(2) * (times * known - needed) - luck).mean() - 0.8  # noqa: E731
+    times = brentq(excess, 0, 100, xtol=1e-3) if excess(100) > 0 else math.inf
+    return max(times * error, gap.floor * math.log(left_out, 1 - CONFIDENCE) + error)
 
 
 # ---- the best of several trials

@@ -119,6 +119,8 @@ def fit_surface(params: np.ndarray, data: np.ndarray, losses: np.ndarray) -> Sur
     if any(map(operator.lt, kinds, least)) or abs(np.corrcoef(logs[:2])[0, 1]) > 0.99:
         few = "L(N, D) needs {} different N, {} different D, {} runs, N and D not varied together".format(*least)
         raise UserError("{}; there are {} N, {} D, {} runs".format(few, *kinds))
+    if (span := np.exp(np.ptp(logs[:2], axis=1).min())) < 4 - 1e-9:
+        raise UserError(f"L(N, D) needs N and D that vary by 4x each, else E is open; here {span:.3g}x")
     centre, lowest = logs[:2].mean(1, keepdims=True), logs[2].min()
     logs[:2] -= centre
 

@@ -1,16 +1,21 @@
-"""Keep a run's outcome on each test item in a file; choose the trial that counts."""
+"""Read what runs left: outcomes on test items, the trial that counts, metrics and analyses."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from vitlab.files import reading, replacing
+from vitlab.config import UserError, read_yaml
+from vitlab.files import read_json, reading, replacing
 from vitlab.formatting import finite
 from vitlab.tasks.metrics import Metric, main_metric
+from vitlab.training.files import RunFiles
 
 Rows = list[dict[str, Any]]  # of a table, by column
 
@@ -82,12 +87,12 @@ def group_trials(rows: Rows) -> dict[tuple[Any, ...], Rows]:
     return groups
 
 
-def count_trials(rows: Rows) -> dict[str, int]:
-    """Count each model's trials, the fewest of any size and seed; 1 in a study that does not tune."""
-    counts = dict[str, int]()
+def count_trials(rows: Rows) -> dict[str, str]:
+    """Count each model's trials over sizes and seeds, `8` or `4 to 8`; `1` in a study that does not tune."""
+    counts = dict[str, set[int]]()
     for (model, *_), trials in group_trials(rows).items():
-        counts[model] = min(len(trials), counts.get(model, len(trials)))
-    return counts
+        counts.setdefault(model, set()).add(len(trials))
+    return {model: " to ".join(map(str, sorted({min(found), max(found)}))) for model, found in counts.items()}
 
 
 def rank_trials(trials: Rows, metric: Metric) -> Rows:
@@ -98,3 +103,104 @@ def rank_trials(trials: Rows, metric: Metric) -> Rows:
         return math.inf if value is None else metric.lead(0.0, value), math.inf if loss is None else loss
 
     return sorted((row for row in trials if metric.value(row) is not None), key=score)
+
+
+MAPS = "attention_maps"
+OVER_PATCHES = ("attention_distance", MAPS, "head_types", "rollout")  # apply to every model with such attention
+OVER_TOKENS = ("attention_entropy", "head_patterns")
+
+
+class RunResults:
+    """A run's files as values. A missing file is empty or None; one that does not parse warns or raises UserError."""
+
+    def __init__(self, files: RunFiles):
+        self.files = files
+        self.read_heads = cache(self.read_heads)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The content of config.yaml."""
+        return read_yaml(self.files.config_path) if self.files.config_path.is_file() else {}
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """The content of result.json; empty if it is damaged."""
+        return self.files.read_result()[0] or {}
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl."""
+        return self.files.metrics()
+
+    @cached_property
+    def outcomes(self) -> Outcomes | None:
+        """The outcomes of the test items; None with a warning if their file is damaged."""
+        try:
+            return read_outcomes(self.files.heldout_path)
+        except UserError as error:
+            warnings.warn(str(error), stacklevel=2)
+            return None
+
+    @property
+    def generated(self) -> list[dict[str, str]]:
+        """A dict `{"source", "reference", "generated"}` for each test item of a task that generates texts; else []."""
+        return read_json(self.files.generated_path) or []
+
+    @property
+    def wandb(self) -> dict[str, Any]:
+        """The dict with `mode`, and `id`, `path` or `url` of the run in W&B; empty if it was not logged there."""
+        return self.result.get("wandb") or {}
+
+    @property
+    def analyses(self) -> list[str]:
+        """The names of the analyses that the training left."""
+        return sorted(path.stem for path in self.files.analysis_folder.glob("*.json"))
+
+    def analysis(self, name: str) -> dict[str, Any] | None:
+        """Read `{"name", "unit", "rows": [{"step", "layer", "head", "value"}, ...]}`; None without rows of heads."""
+        return self.read_heads(self.files.analysis_folder / f"{name}.json")
+
+    def last_analysis(self, name: str) -> dict[str, Any] | None:
+        """Read an analysis of heads at the trained model alone, also if it was added later."""
+        heads = self.analysis(name) or self.read_heads(self.files.analysis_folder / "trained" / f"{name}.json")
+        if not heads:
+            return None
+        last = max(row["step"] for row in heads["rows"])
+        return {**heads, "rows": [row for row in heads["rows"] if row["step"] == last]}
+
+    def read_heads(self, path: Path) -> dict[str, Any] | None:
+        document = read_json(path)
+        return document if document and document["rows"] and "head" in document["rows"][0] else None
+
+    def attention_maps(self) -> SimpleNamespace | None:
+        """Load attention over B images, without keeping it; None where the analysis attention_maps did not run.
+
+        `maps` (B, L, H, gy, gx) and `rollout` (B, L, gy, gx) are float32 shares in 0..1, of L layers, H heads, gy x gx
+        patches. `pictures` are uint8 (B, C, Y, X), `names` their classes. `class_token`: True for the class token's
+        attention, False for the mean of the patches'.
+        """
+        path = self.find_file(f"{MAPS}.npz")
+        if path is None:
+            return None
+        again = f"delete it, then vitlab analyze {self.files.folder} {MAPS}"
+        with reading(str(path), again), np.load(path, allow_pickle=False) as arrays:
+            found = SimpleNamespace(**{key: arrays[key] for key in ("maps", "rollout", "pictures", "names")})
+            found.class_token = bool(arrays["class_token"])
+        found.maps, found.rollout = found.maps.astype(np.float32), found.rollout.astype(np.float32)
+        found.names = found.names.tolist()
+        return found
+
+    def find_file(self, name: str) -> Path | None:
+        """Find a file of an analysis; None if it does not exist."""
+        folder = self.files.analysis_folder
+        return next((path for path in (folder / name, folder / "trained" / name) if path.is_file()), None)
+
+    @property
+    def reads_text(self) -> bool:
+        return (self.config.get("data") or {}).get("modality") == "text"
+
+    @property
+    def lacks_attention(self) -> bool:
+        """Whether an analysis of attention over tokens or patches was asked for and did not apply to the model."""
+        wanted = set(OVER_TOKENS if self.reads_text else OVER_PATCHES) & set(self.config.get("analyses") or [])
+        return bool(wanted) and not wanted & set(self.analyses)

@@ -13,14 +13,11 @@ from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
 from statistics import median_low
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vitlab.config import UserError, read_yaml
 from vitlab.config.checks import TRIALS
-from vitlab.files import read_json, reading
 from vitlab.formatting import finite
 from vitlab.statistics.stats import (
     Estimate,
@@ -38,13 +35,12 @@ from vitlab.statistics.stats import (
 )
 from vitlab.studies.laws import StudyFits
 from vitlab.studies.outcomes import (
-    Outcomes,
     Rows,
+    RunResults,
     choose_trials,
     count_trials,
     group_trials,
     rank_trials,
-    read_outcomes,
 )
 from vitlab.studies.status import StatusReader, StudyStatus
 from vitlab.studies.store import StudyFiles
@@ -115,10 +111,10 @@ class Results:
         rows: Rows,
         config: Mapping[str, Any] | None = None,
         files: StudyFiles | None = None,
-        run_files: Mapping[str, "RunResults"] | None = None,
+        run_files: Mapping[str, RunResults] | None = None,
         outcomes: Mapping[str, np.ndarray] | None = None,
         alpha: float = 1.0,
-        trials_of: Mapping[str, int] | None = None,
+        trials_of: Mapping[str, str] | None = None,
         luck: dict[tuple[str, int], np.ndarray] | None = None,
     ):
         self.all_rows, self.rows = rows, choose_trials(rows)
@@ -180,7 +176,7 @@ class Results:
 
     @property
     def trials(self) -> int:
-        return min(self.trials_of.values(), default=1)
+        return min((int(count.split()[0]) for count in self.trials_of.values()), default=1)
 
     @property
     def efforts(self) -> list[int]:
@@ -313,7 +309,7 @@ class Results:
         cells = {}
         for model, by_size in grouped.items():
             spreads = moderated_spreads({size: self.compared(rows) for size, rows in by_size.items()})
-            cells[model] = {size: self.make_cell(rows, spreads.get(size)) for size, rows in by_size.items()}
+            cells[model] = {n: self.make_cell(rows, self.round_up(spreads.get(n), rows)) for n, rows in by_size.items()}
         return cells
 
     def make_cell(self, rows: Rows, spread: Spread | None) -> Cell:
@@ -387,7 +383,7 @@ class Results:
         for size in self.sizes:
             cells = {model: of[size] for model, of in self.by_model.items() if size in of}
             ranked = sorted(cells, key=lambda model: lead(cells[model].mean, 0.0), reverse=True)
-            spreads = [everything.get((model, size)) for model in ranked]
+            spreads = [self.round_up(everything.get((model, size)), cells[model].rows) for model in ranked]
             runs = [summarize(self.values_of(cells[m].rows), of) for m, of in zip(ranked, spreads, strict=True)]
             known = [(self.overlap(cells[model].rows), self.floor(cells[model].rows)) for model in ranked]
             luck = [float(self.luck[m, size].var()) if (m, size) in self.luck else 0.0 for m in ranked]
@@ -433,11 +429,23 @@ class Results:
             return 0.0
         return rows[0]["test_items"] / max(row["train_items"] for row in self.rows)
 
+    @cached_property
+    def digit(self) -> float:
+        """The place of the last digit of logged values, 0.01 of 0.93; 0 below a millionth, and of counted items."""
+        logged = np.unique([self.metric.value(row) or 0 for row in self.all_rows if not row.get("test_items")])
+        digits = [10.0**-k for k in range(7) if np.abs(logged * 10**k - np.round(logged * 10**k)).max(initial=0) < 1e-6]
+        return digits[0] if digits and len(logged) > 1 else 0.0
+
+    def round_up(self, spread: Spread | None, rows: Sequence[Mapping[str, Any]]) -> Spread | None:
+        """Raise a spread to at least what the last digit hides: seeds may agree by rounding."""
+        if spread is None and len(rows) > 1:
+            spread = Spread(float(np.std(self.compared(rows), ddof=1)), len(rows) - 1)
+        least = self.digit / math.sqrt(12) / (max(self.metric.value(rows[0]), LEAST) if self.metric.relative else 1)
+        return spread and spread._replace(std=max(spread.std, least))
+
     def floor_spread(self, spread: Spread | None, rows: Sequence[Mapping[str, Any]]) -> Spread | None:
         """Raise a spread of few runs to at least the test items' binomial spread: seeds may agree by rounding."""
         tested = smallest_tested(rows)
-        if spread is None and len(rows) > 1:
-            spread = Spread(float(np.std(self.compared(rows), ddof=1)), len(rows) - 1)
         if not spread or spread.degrees >= FEW_DEGREES or not self.metric.percent or not tested:
             return spread
         share = (tested * float(np.mean(self.compared(rows))) + 0.5) / (tested + 1)
@@ -580,104 +588,3 @@ def load_runs(folder: str | Path) -> Results:
     if StudyFiles(folder).config_path.exists() or not runs:
         return load_results(folder)
     return Results([], run_files={run.resolve().name: RunResults(RunFiles(run)) for run in runs})
-
-
-MAPS = "attention_maps"
-OVER_PATCHES = ("attention_distance", MAPS, "head_types", "rollout")  # apply to every model with such attention
-OVER_TOKENS = ("attention_entropy", "head_patterns")
-
-
-class RunResults:
-    """A run's files as values. A missing file is empty or None; one that does not parse warns or raises UserError."""
-
-    def __init__(self, files: RunFiles):
-        self.files = files
-        self.read_heads = cache(self.read_heads)
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        """The content of config.yaml."""
-        return read_yaml(self.files.config_path) if self.files.config_path.is_file() else {}
-
-    @cached_property
-    def result(self) -> dict[str, Any]:
-        """The content of result.json; empty if it is damaged."""
-        return self.files.read_result()[0] or {}
-
-    @cached_property
-    def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl."""
-        return self.files.metrics()
-
-    @cached_property
-    def outcomes(self) -> Outcomes | None:
-        """The outcomes of the test items; None with a warning if their file is damaged."""
-        try:
-            return read_outcomes(self.files.heldout_path)
-        except UserError as error:
-            warnings.warn(str(error), stacklevel=2)
-            return None
-
-    @property
-    def generated(self) -> list[dict[str, str]]:
-        """A dict `{"source", "reference", "generated"}` for each test item of a task that generates texts; else []."""
-        return read_json(self.files.generated_path) or []
-
-    @property
-    def wandb(self) -> dict[str, Any]:
-        """The dict with `mode`, and `id`, `path` or `url` of the run in W&B; empty if it was not logged there."""
-        return self.result.get("wandb") or {}
-
-    @property
-    def analyses(self) -> list[str]:
-        """The names of the analyses that the training left."""
-        return sorted(path.stem for path in self.files.analysis_folder.glob("*.json"))
-
-    def analysis(self, name: str) -> dict[str, Any] | None:
-        """Read `{"name", "unit", "rows": [{"step", "layer", "head", "value"}, ...]}`; None without rows of heads."""
-        return self.read_heads(self.files.analysis_folder / f"{name}.json")
-
-    def last_analysis(self, name: str) -> dict[str, Any] | None:
-        """Read an analysis of heads at the trained model alone, also if it was added later."""
-        heads = self.analysis(name) or self.read_heads(self.files.analysis_folder / "trained" / f"{name}.json")
-        if not heads:
-            return None
-        last = max(row["step"] for row in heads["rows"])
-        return {**heads, "rows": [row for row in heads["rows"] if row["step"] == last]}
-
-    def read_heads(self, path: Path) -> dict[str, Any] | None:
-        document = read_json(path)
-        return document if document and document["rows"] and "head" in document["rows"][0] else None
-
-    def attention_maps(self) -> SimpleNamespace | None:
-        """Load attention over B images, without keeping it; None where the analysis attention_maps did not run.
-
-        `maps` (B, L, H, gy, gx) and `rollout` (B, L, gy, gx) are float32 shares in 0..1, of L layers, H heads, gy x gx
-        patches. `pictures` are uint8 (B, C, Y, X), `names` their classes. `class_token`: True for the class token's
-        attention, False for the mean of the patches'.
-        """
-        path = self.find_file(f"{MAPS}.npz")
-        if path is None:
-            return None
-        again = f"delete it, then vitlab analyze {self.files.folder} {MAPS}"
-        with reading(str(path), again), np.load(path, allow_pickle=False) as arrays:
-            found = SimpleNamespace(**{key: arrays[key] for key in ("maps", "rollout", "pictures", "names")})
-            found.class_token = bool(arrays["class_token"])
-        found.maps, found.rollout = found.maps.astype(np.float32), found.rollout.astype(np.float32)
-        found.names = found.names.tolist()
-        return found
-
-    def find_file(self, name: str) -> Path | None:
-        """Find a file of an analysis; None if it does not exist."""
-        folder = self.files.analysis_folder
-        return next((path for path in (folder / name, folder / "trained" / name) if path.is_file()), None)
-
-    @property
-    def reads_text(self) -> bool:
-        return (self.config.get("data") or {}).get("modality") == "text"
-
-    @property
-    def lacks_attention(self) -> bool:
-        """Whether an analysis of attention over tokens or patches was asked for and did not apply to the model."""
-        wanted = set(OVER_TOKENS if self.reads_text else OVER_PATCHES) & set(self.config.get("analyses") or [])
-        return bool(wanted) and not wanted & set(self.analyses)

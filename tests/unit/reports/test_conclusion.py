@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vitlab.reports.words import WIDTH, describe_undertrained, make_size_table, say_result
+from vitlab.reports.words import WIDTH, describe_undertrained, headline, make_size_table, say_result
+from vitlab.statistics.stats import Estimate, find_visible, quantile
 from vitlab.studies.results import Results
 
 ONE_SEED = "One seed each: no interval."
@@ -61,13 +62,40 @@ def test_a_sure_crossover_comes_first():
     ]
 
 
-def test_undecided_says_how_many_seeds_would_settle_it():
-    vit, resnet = ((0.40, 0.44), (0.84, 0.86), (0.95, 0.97)), ((0.70, 0.72), (0.85, 0.86), (0.96, 0.967))
-    found = all_told(rows_of({"vit": vit, "resnet": resnet}))
-    assert found[0].startswith("Undecided: ResNet ahead of ViT by 0.4 points (-")
-    assert found[0].endswith(" with 8,000 examples.")  # more than 20 would not
-    closer = all_told(rows_of({"vit": near(0.4, 0.6, spread=0.01), "resnet": near(0.6, 0.61, spread=-0.01)}))[0]
-    assert re.search(r"; \d+ more seeds each may settle it\.$", closer)
+@pytest.mark.parametrize(
+    ("gap", "seeds", "said"),
+    [
+        (
+            0.002,
+            3,
+            r"a difference of \d\.\d points, \d\.\d points with 6 seeds each\. To settle 0\.2 points plan \d+ seeds",
+        ),
+        (0.3, 3, r"a difference of \d\.\d points, \d\.\d points with 6 seeds each\.$"),
+        (0.002, 2, r"a difference of \d\.\d points with 4 seeds each, \d\.\d points with 6 seeds each\. To settle"),
+        (0.002, 1, "^$"),
+    ],
+    ids=["undecided", "lead", "two seeds", "one seed"],
+)
+def test_the_last_sentence_says_what_the_study_could_see_and_what_more_would_buy(gap, seeds, said):
+    shifts = (-0.004, 0.004, 0.001)[:seeds]
+    curves = {name: (tuple(0.5 + lead + shift for shift in shifts),) for name, lead in (("vit", 0), ("resnet", gap))}
+    first, _, sight = headline(Results(rows_of(curves), outcomes={}))
+    assert re.search(said, sight), sight
+    assert "seeds each" not in first
+
+
+def test_twice_the_items_help_as_far_as_items_are_what_is_unknown():
+    gap = Estimate(0.0, 0.02, 50.0, 3, 2000, over_seeds=1e-4, over_items=2e-4)
+    now, seeds, items = (find_visible(gap, 3, 2, **more) for more in ({}, {"seeds": 6}, {"items": 2}))
+    assert now == pytest.approx((quantile(50) + 0.84) * 0.02, rel=0.03)
+    assert seeds / now == pytest.approx((3.5e-4 / 4e-4) ** 0.5, rel=0.02)
+    assert items / now == pytest.approx((3e-4 / 4e-4) ** 0.5, rel=0.02)
+    assert find_visible(gap, 3, 8) > now
+
+
+def test_seeds_that_agree_to_the_last_digit_are_no_certainty():
+    logged = rows_of({"vit": ((0.93, 0.93),), "resnet": ((0.94, 0.94),)})
+    assert Results(logged, outcomes={}).gap("resnet", "vit", 500).verdict == "undecided"
 
 
 def test_leads_hold_for_all_sizes_at_once_and_no_place_shows_what_one_size_would_say():
@@ -206,6 +234,6 @@ def test_a_study_with_trials_says_first_whether_they_change_who_leads():
     assert found.startswith("With any number of trials, ViT passes ResNet at 4,")
     worse = (0.4, 0.55, 0.7, 0.75)
     assert told(tuned(alike | {"vit": [worse] * 3 + [curves[0]]}, SIZES)).startswith("Undecided")
-    assert told(tuned({"vit": [(0.5, 0.6)] * 2, "resnet": [(0.6, 0.8)]})).startswith(
-        "With unequal trials, 2 of vit and 1 of resnet: ResNet leads at every size"
-    )
+    missing = tuned({"vit": [(0.5, 0.6)] * 2, "resnet": [(0.6, 0.8)]})
+    assert told(missing).startswith("With unequal trials, 2 of vit and 1 of resnet: ResNet leads at every size")
+    assert told(missing[1:]).startswith("With unequal trials, 1 to 2 of vit and 1 of resnet: ")

@@ -54,7 +54,7 @@ def test_a_trial_is_a_run_with_its_number_and_values_and_the_best_on_validation_
         "steps": sum(row["steps"] for row in rows),
         "FLOPs": sum(row["train_flops"] for row in rows),
         "hours": pytest.approx(sum(row.get("wall_s") or 0 for row in rows) / 3600),
-        "trials": 3,
+        "trials": "3",
     }
     assert len(results.runs) == 3
     assert results.cells["mean"].tolist() == [rows[1]["accuracy"]]

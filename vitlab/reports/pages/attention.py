@@ -23,7 +23,8 @@ from vitlab.reports import ACCENTS, encode_picture
 from vitlab.reports.figures import save_figure
 from vitlab.reports.figures.images import SHADES, plot_positions
 from vitlab.reports.pages import render
-from vitlab.studies.results import MAPS, Results, Rows
+from vitlab.studies.outcomes import MAPS, Rows
+from vitlab.studies.results import Results
 
 if TYPE_CHECKING:  # pages of pictures do without torch, which takes 2 s to import
     from torch import nn

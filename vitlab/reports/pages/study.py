@@ -77,7 +77,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         folder, run = study.folder / failure["run"], failure["run"]
         log = link(run, "log.txt") if (folder / "log.txt").is_file() else None
         failed.append({**failure, "href": folder_link(run) if folder.is_dir() else None, "log": log})
-    conclusion, details = headline(results)
+    conclusion, *details = headline(results)
     if results.is_foreign:
         fixed, facts, commands = (
             [f"{note[0].upper()}{note[1:]}." for note in config["notes"]],
@@ -100,7 +100,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         name=f"study: {results.name}",
         about=[*([f"data: {rows[0]['data']}"] if rows else []), f"{when.day} {when:%B %Y}"],
         heading=conclusion,
-        details=details,
+        details=[*filter(None, details)],
         running=write_board(results.status) if running else "",
         caveats=[] if running else collect_caveats(results),
         tiles=make_tiles(results),
