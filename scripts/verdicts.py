@@ -224,6 +224,28 @@ def rounds(points, rng):
     return np.mean([(of := found[model][size].interval).low <= 0.7 <= of.high for model, size in spreads])
 
 
+def until(better, sizes, seeds, rng):
+    """After the rounds of `--until 1.0`, models 1.8 points apart over seeds: any lead; means, gaps in intervals; runs.
+
+    One model is better by so many points, at each size.
+    """
+    means = {"a": 0.7 + better / 100, "b": 0.7}
+    added, rows = [*product("ab", [1000 * 2**k for k in range(sizes)], range(seeds))], []
+    while added:
+        for model, size, seed in added:
+            value = means[model] + 0.018 * rng.standard_normal()
+            rows.append({"model": model, "train_size": size, "seed": seed, "accuracy": value})
+        added, _ = plan_round(rows, Target(1.0))
+    found = Results(rows, outcomes={})
+    within = [
+        abs(cell.mean - means[m]) <= cell.interval.half_width
+        for m, of in found.by_model.items()
+        for cell in of.values()
+    ]
+    gaps = [gap.low <= means[gap.best] - means[gap.other] <= gap.high for gap in found.gaps.itertuples()]
+    return [(found.gaps.verdict == "lead").any(), np.mean(within), np.mean(gaps), len(rows)]
+
+
 def draw_laws(rng):
     """Draw two laws that cross once, between 600 and 20,000, the place and a noise."""
     place, steep, flat = np.exp(rng.uniform(np.log(600), np.log(20_000))), rng.uniform(0.4, 0.6), rng.uniform(0.2, 0.3)
@@ -533,6 +555,7 @@ QUESTIONS = {
     "gaps": (gap, "spread, seeds of both", [(spread, *seeds) for spread in (0.05, 0.2) for seeds in UNEVEN]),
     "means": (mean, "spreads fall by, seeds", [*product((1, 3, 10), (2, 3, 5))]),
     "rounds": (rounds, "points", [(1.0,)]),
+    "until": (until, "points better, sizes, seeds", [*product((0, 2), (1, 4), (2, 3))]),
     "falls": (fall, "sizes, doublings, seeds", [*product((4, 6), (0.05, 0.15, 0.3), (3,))]),
     "own_sizes": (own_sizes, "seeds", [(2,), (3,), (5,)]),
     "best_of": (
@@ -554,6 +577,7 @@ COLUMNS = {
     "several": "equal: a leader | any lead | one better by 4: named | a wrong lead | interval true",
     "seen": "in the next | twice the seeds | the items | as planned | equal, as planned",
     "public": "sure | its interval true | differences true",
+    "until": "a lead | means true | gaps true | runs",
     "spent": "runs | cost at the stop | decided | true",
     "advised": "a network | now ± | inside | fair | with twice the labels ± | inside | fair",
 }

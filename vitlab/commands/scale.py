@@ -76,7 +76,7 @@ def main(words: Sequence[str]) -> int:
     add("--jobs", type=parse_jobs, metavar="N", help=about)
     add("--executor", metavar="NAME", help="where runs train: local (default), ray, slurm or your own")
     add("--detach", action="store_true", help="with SLURM: submit the jobs, and do not wait for them")
-    about = "add seeds where the 95%% interval of a mean reaches further than this to either side; sets margin=POINTS"
+    about = "add seeds where the 95%% interval of a mean reaches further than this to either side"
     add("--until", type=positive_number, metavar="POINTS", help=about)
     add("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
     about = "take so long, or less, with a seed after another until a question is decided; again with a time: continue"
@@ -91,7 +91,6 @@ def main(words: Sequence[str]) -> int:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
     overrides = [word for word in args.words if word not in studies]
     overrides += [f"executor={args.executor}"] if args.executor else []
-    overrides += [f"margin={args.until}"] if args.until else []
     # arrow's models are made for its rows of digits, quick's for any pictures
     default = "quick" if any(word.startswith("data=") for word in overrides) else "arrow"
     config = compose_study((studies or [default])[0], overrides)
@@ -102,7 +101,7 @@ def main(words: Sequence[str]) -> int:
         raise UserError("--until, --spend: one adds seeds until means are sure, one spends a time; give one of them")
     if args.find and not args.spend:
         raise UserError(f"--find {args.find}: is for --spend TIME; give both")
-    target: Target | Question | None = Target(config.margin, args.max_runs) if args.until else None
+    target: Target | Question | None = Target(args.until, args.max_runs) if args.until else None
     if args.spend:
         target = Question.parse(args.find or "crossover", args.spend)
     find_start(config.executor.kind)  # raises UserError

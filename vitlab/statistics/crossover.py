@@ -71,9 +71,10 @@ def crossover(
 ) -> Crossover:
     """Find the last size in `low` to `high` at which two models change places; default: the data and ten times beyond.
 
-    If the mean errors cross after a clear lead, interpolate the difference of their logs in the log size. Otherwise, if
-    both laws hold, find where the laws cross beyond the data. Where only one model was measured, interpolate the
-    other's error on its laws. `leads` says by size whether a model leads clearly, and overrides the fits. `alpha`
+    If the mean errors cross after a clear lead, of a size or of several side by side together, interpolate the
+    difference of their logs in the log size. Otherwise, if both laws hold, find where the laws cross beyond the data.
+    Where only one model was measured, interpolate the other's error on its laws. `leads` says by size whether a model
+    leads clearly, and overrides what the fits say of that size. `alpha`
     multiplies the share that intervals leave out (see `Results`).
     """
     sure, left_out = 1 - (1 - SURE) * alpha, (1 - COVERAGE) / 2 * alpha
@@ -92,6 +93,12 @@ def crossover(
     leading = (lows > 0) | (highs < 0)
     for size, leads_there in (leads or {}).items():
         leading[np.isclose(sizes, np.log(size))] = leads_there
+    # sizes side by side of one order tell together what none tells alone: then the surest of them leads
+    orders = np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(differences > 0)) + 1)
+    for order in orders:
+        under, over = ends(draws[:, order].mean(1), 1 - (1 - CLEAR) * alpha / len(orders))
+        if len(order) > 1 and (under > 0 or over < 0) and not leading[order].any():
+            leading[order[np.maximum(lows, -highs)[order].argmax()]] = True
     clear = np.flatnonzero(leading)
     if not len(clear):
         return replace(none, reason=OPEN_ORDER if (differences > 0).any() and (differences < 0).any() else NO_LEADER)
@@ -118,7 +125,7 @@ def crossover(
                 around = np.exp(x[left : left + 2]).tolist()
         if j == len(sizes) - 1:
             later = np.maximum(find_change(grid, beyond * lead), sizes[-1])
-            places = np.where(draws[:, j] * lead > 0, later, places)
+            places = np.where(draws[:, orders[-1]].mean(1) * lead > 0, later, places)
     else:  # where the laws put the last clear leader behind for good, but not before the end of the data
         lead = np.sign(differences[clear[-1]])
         path = np.concatenate([sizes, grid[1:]])[clear[-1] :]

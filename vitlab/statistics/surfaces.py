@@ -11,7 +11,8 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.formatting import count, significant, with_prefix
-from vitlab.statistics.fit import FEWEST, FLATTEST, LARGEST_MISS, ends, root_mean_square
+from vitlab.statistics.fit import FEWEST, LARGEST_MISS, ends, root_mean_square
+from vitlab.statistics.forms import FLATTEST
 from vitlab.statistics.stats import DRAWS
 
 NAMES, FEWEST_RUNS = ("A", "B", "E", "alpha", "beta", "exponent"), 10  # of L(N, D)

@@ -368,6 +368,12 @@ class Results:
         return float(np.clip(found / pairs - 2 / found, -1, 1)) if found**2 > 2 * pairs else 0.0
 
     @cached_property
+    def spreads(self) -> dict[tuple[str, int], Spread]:
+        """The spread over seeds of each model and size, moderated by all others."""
+        cells = {(model, size): cell.rows for model, of in self.by_model.items() for size, cell in of.items()}
+        return moderated_spreads({cell: self.compared(rows) for cell, rows in cells.items()}, itemgetter(1))
+
+    @cached_property
     def estimates(self) -> dict[tuple[str, str, int], Estimate]:
         """The lead of each model over each worse one at each size, (better, worse, size), so that all hold at once.
 
@@ -375,15 +381,11 @@ class Results:
         counts for k M / 2 questions, and none is surer than one that encloses it (Ryan, 1960). Then each pair steps
         down over its sizes (Holm, 1979).
         """
-        everything = moderated_spreads(
-            {(m, size): self.compared(cell.rows) for m, of in self.by_model.items() for size, cell in of.items()},
-            itemgetter(1),
-        )
         found, questions, lead = {}, dict[tuple[str, ...], dict[int, float]](), self.metric.lead
         for size in self.sizes:
             cells = {model: of[size] for model, of in self.by_model.items() if size in of}
             ranked = sorted(cells, key=lambda model: lead(cells[model].mean, 0.0), reverse=True)
-            spreads = [self.round_up(everything.get((model, size)), cells[model].rows) for model in ranked]
+            spreads = [self.round_up(self.spreads.get((model, size)), cells[model].rows) for model in ranked]
             runs = [summarize(self.values_of(cells[m].rows), of) for m, of in zip(ranked, spreads, strict=True)]
             known = [(self.overlap(cells[model].rows), self.floor(cells[model].rows)) for model in ranked]
             luck = [float(self.luck[m, size].var()) if (m, size) in self.luck else 0.0 for m in ranked]

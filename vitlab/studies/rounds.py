@@ -1,8 +1,8 @@
 """Plan more runs of a study in rounds, from its finished runs: until means are sure, or until a time is spent.
 
-`--until`: add seeds to a cell, variant x size, while the 95% interval of its mean over seeds, on this test set, is
-wider than asked for, even if a comparison is significant: stopping at significance would find differences that are not
-there. A round depends only on the results before it, so a command repeats its rounds.
+`--until`: add seeds to a cell, variant x size, while it has few, or the 95% interval of its mean over seeds, on this
+test set, is wider than asked for, even if a comparison is significant: stopping at significance would find differences
+that are not there. A round depends only on the results before it, so a command repeats its rounds.
 
 `--spend`: add a seed of every size at a time, until a question is decided or the time is over. Such a study stops when
 satisfied, so it makes its claims at the looks of a group sequential test (O'Brien and Fleming, 1979).
@@ -28,6 +28,7 @@ from vitlab.studies.status import pack
 from vitlab.studies.store import RunKey, StudyFiles
 
 MOST_SEEDS = 1000  # of a cell
+FEWEST_SEEDS = 6  # of a cell that gets no more: the spread of fewer too often looks small by luck
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def plan_round(
     """Plan the runs of the next round, [] to stop; return them and a text.
 
     stopped: cells, (variant, size), that get no more seeds. A cell without a result gets none, and is named. Other
-    cells get the seeds that suffice if their spread, moderated by the variant's other sizes, stays the same; at most as
+    cells get FEWEST_SEEDS, and those that suffice if their spread, moderated by all cells, stays the same; at most as
     many again as they have, because the spread is a guess.
     """
     # over seeds alone, on this test set: more seeds reduce neither the items' share nor the overlap of test sets
@@ -73,12 +74,13 @@ def plan_round(
         trained.setdefault((row["model"], row["train_size"]), set()).add(row["seed"])
     for (variant, size), cell in cells.items():
         seeds, count = trained[variant, size], len(cell.rows)
-        width, missing, text = math.inf, 2, "one seed"  # one more would leave an interval of 12.7 standard errors
-        if spread := results.floor_spread(cell.spread, cell.rows):
+        width, missing, text = math.inf, 0, "one seed"
+        if spread := results.floor_spread(results.spreads.get((variant, size)), cell.rows):
             more = range(max(2 - count, count))
             widths = [quantile(spread.degrees + n) * spread.std / math.sqrt(count + n) for n in more]
             width, missing = widths[0], next((n for n in more if widths[n] <= until), len(more))
             text = f"± {metric.width(width)} over {plural(count, 'seed')}"
+        missing = max(missing, FEWEST_SEEDS - count)
         if missing:  # take the smallest missing seeds, so that runs of several models pair up
             lacking = islice((seed for seed in range(MOST_SEEDS) if seed not in seeds), missing)
             name = f"{variant} at {whole(size)}"
@@ -91,7 +93,8 @@ def plan_round(
         added = added[: max(target.max_runs - len(rows), 0)]
     aim = f"± {metric.width(until)}"
     if added:
-        head = f"{plural(len(added), 'run')} more: the 95% interval over seeds is wider than {aim} at"
+        head = f"{plural(len(added), 'run')} more: the 95% interval over seeds is wider than {aim}, "
+        head += f"or of fewer than {FEWEST_SEEDS} seeds, at"
         sure = len(cells) - len(wide)
         rest = [f"  {plural(sure, 'other cell')} sure enough"] if sure else []
         return added, "\n".join([head, *(one.line for one in widest), *rest])

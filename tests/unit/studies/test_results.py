@@ -197,12 +197,6 @@ def test_no_mistakes_are_not_certainty():
     assert Results(rows, outcomes=items).cells.iloc[0].low == pytest.approx(1 - 3 / 200)
 
 
-def test_two_seeds_that_agree_by_rounding_do_not_end_the_search_for_certainty():
-    rows = make_rows({"a": (0.9,)}, seeds=2, spread=0, sizes=(100,))
-    assert plan_round(rows, Target(1.0))[0]
-    assert not plan_round([{**row, "test_items": 10_000_000} for row in rows], Target(1.0))[0]
-
-
 def test_the_best_model_of_a_family_is_chosen_on_validation_items():
     values = {"a1": (0.80, 0.84), "a2": (0.82, 0.80), "b": (0.7, 0.7)}  # on test and on validation items
     rows = [

@@ -332,7 +332,7 @@ class StudyConfig:
     analyses: Optional[list[str]] = None  # the task's own
     probes: list[str] = setting([])  # of the trained model's features
     eval_on: list[str] = setting([])  # other test data with the same classes: digits, glyphs@rotate=30
-    # points (of perplexity percent): models whose difference surely is within it are level; what --until aims at
+    # points (of perplexity percent): models whose difference surely is within it are level
     margin: float = setting(1.0, above=0, most=100)
 
 
