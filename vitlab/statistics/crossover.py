@@ -10,6 +10,7 @@ from vitlab.config import UserError
 from vitlab.formatting import amount, significant
 from vitlab.statistics.fit import (
     COVERAGE,
+    ENOUGH,
     SCATTER,
     Fit,
     ends,
@@ -23,7 +24,6 @@ NEAR = 2.0  # times the largest size: p_none covers sizes up to here
 CLEAR = 0.95  # level of the intervals of differences: a lead is clear if its interval leaves out 0
 SURE, LIKELY = 0.9, 0.5  # a claim needs a crossover in this share of the draws
 EARLY = 0.1  # a sentence says that small sizes have another order if this share of the draws has
-ENOUGH = 10  # sizes from which curves of one seed have sure crossovers
 SUDDEN = 0.5  # a fall of which so much is sudden has no place between its sizes
 GRID = 60  # sizes at which two laws are compared
 
