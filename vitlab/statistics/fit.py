@@ -446,13 +446,16 @@ class Fit:
     def scatter(self) -> tuple[np.ndarray, float, str]:
         """Find the scatter round a smooth curve: distances, degrees of freedom, and why it is no noise, or "".
 
-        Noise changes its sign and lets errors rise; smoothed points never rise. Where only the largest sizes scatter so,
-        take these (`smoothed`).
+        Noise changes its sign and lets errors rise; smoothed points never rise. If smoothed points come first, take those
+        from the first rise on (`smoothed`).
         """
         x, y = self.runs.log_sizes, self.runs.means
         found = find_scatter(x, y)
-        ends = (find_scatter(x[start:], y[start:]) for start in range(1, len(x) - ENOUGH + 1) if found[2])
-        return next((end for end in ends if not end[2]), found)
+        start = int((np.diff(y) > 0).argmax())
+        if found[2] and start >= FEWEST_SCATTERED and len(x) - start >= ENOUGH:
+            later = find_scatter(x[start:], y[start:])
+            found = found if later[2] else later
+        return found
 
     @property
     def smoothed(self) -> bool:
