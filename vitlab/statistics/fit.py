@@ -446,8 +446,8 @@ class Fit:
     def scatter(self) -> tuple[np.ndarray, float, str]:
         """Find the scatter round a smooth curve: distances, degrees of freedom, and why it is no noise, or "".
 
-        Noise changes its sign and lets errors rise; smoothed points never rise. If smoothed points come first, take those
-        from the first rise on (`smoothed`).
+        Noise changes its sign and lets errors rise; smoothed points never rise. Where such points come first, take the
+        points from the first rise on.
         """
         x, y = self.runs.log_sizes, self.runs.means
         found = find_scatter(x, y)
