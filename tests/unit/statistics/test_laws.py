@@ -10,7 +10,7 @@ from vitlab.statistics.crossover import (
     describe_crossover,
     describe_multiplier,
 )
-from vitlab.statistics.fit import fit_points, fit_scaling_law, order_runs
+from vitlab.statistics.fit import SCATTER, fit_points, fit_scaling_law, order_runs
 
 SIZES = np.geomspace(250, 32_000, 8)
 pytestmark = pytest.mark.filterwarnings("error")  # NumPy's would reach the terminal
@@ -97,9 +97,7 @@ def test_intervals_of_one_run_hold_those_of_the_curve():
     assert (lowest < low).all()
     assert (high < highest).all()
     assert high[1] / low[1] > high[0] / low[0]  # less is known beyond the data
-    assert fit_scaling_law(SIZES, 3 * SIZES**-0.3 * np.linspace(1, 1.1, 8), "m1").measured_by.endswith(
-        "by the curves' scatter"
-    )
+    assert fit_scaling_law(SIZES, 3 * SIZES**-0.3 * np.linspace(1, 1.1, 8), "m1").measured_by == SCATTER
 
 
 @pytest.mark.parametrize(
