@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 DASH = "\N{EN DASH}"  # stands where there is no number
 TIMES = "\N{MULTIPLICATION SIGN}"
+LONG = 1e7  # from here on sizes have three digits
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 
@@ -26,7 +27,10 @@ def whole(value: Any) -> str:
 
 
 def amount(size: float) -> str:
-    """Format a size: `32,000`, `0.25`, `1e+18`; huge sizes and small fractions get four digits."""
+    """Format a size: `32,000`, `84M`, `2.83B`, `0.25`, `1e+18`; huge sizes and small fractions get four digits."""
+    for value, letter in ((1e9, "B"), (1e6, "M")):
+        if LONG <= size < 1e12 and size >= 0.9995 * value:
+            return f"{size / value:.3g}{letter}"
     full = 1000 <= size < 1e12 or (size < 1000 and math.isclose(size, round(size), rel_tol=1e-9))
     return f"{size:,.0f}" if full else f"{size:,.4g}"
 

@@ -103,7 +103,7 @@ def fit(words: Sequence[str]) -> int:
         "multipliers": [{"a": a, "b": b, **asdict(found)} for (a, b), _, found in compared],
     }
     if not args.json:
-        show({", ".join(name): fit for name, fit in fits.items()}, compared, args.y)
+        show({", ".join(name): fit for name, fit in fits.items()}, compared, args.x, args.y)
     return put_out(args, document, lambda metric: metric.plot_fitted_curves(fits, args.x, args.y))
 
 
@@ -135,7 +135,7 @@ def describe_fit(fit: "Fit") -> dict[str, Any]:
     }
 
 
-def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
+def show(fits: dict[str, "Fit"], compared: Sequence[Any], x: str, y: str) -> None:
     """Print the laws as a table, then a sentence per crossover, and per known multiplier."""
     from vitlab.statistics.crossover import describe_crossover, describe_multiplier
     from vitlab.studies.laws import make_law_table
@@ -144,9 +144,10 @@ def show(fits: dict[str, "Fit"], compared: Sequence[Any], y: str) -> None:
     header, *rows = make_law_table(fits, y)
     console.print(tabulate(header, rows))
     many = len(compared) > MOST_PAIRS
+    unit = "training examples" if x == "train_size" else x.replace("_", " ")
     for pair, crossing, _ in compared:
         if crossing.size is not None or not many:
-            console.say(f"{describe_crossover(crossing, *pair)}.")
+            console.say(f"{describe_crossover(crossing, *pair, unit)}.")
     if many and (rest := sum(crossing.size is None for _, crossing, _ in compared)):
         console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
     for pair, _, found in compared:

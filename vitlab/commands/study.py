@@ -231,6 +231,7 @@ def report(words: Sequence[str]) -> int:
     about = "what guessing gets right, from 0 to 1"
     others.add_argument("--chance", type=number_between(0, 1), metavar="X", help=about)
     others.add_argument("--ignore", metavar="KEY,...", help="settings that runs are averaged over")
+    others.add_argument("--where", metavar="KEY=VALUE,...", help="only the runs that have these settings")
     others.add_argument("--reader", metavar="MODULE", help="your own, as PACKAGE.MODULE: docs/others.md")
     others.add_argument("--out", type=non_empty_path, metavar="DIR", help="default: runs/SOURCE-report")
     args = parser.parse_args(words)
@@ -238,7 +239,9 @@ def report(words: Sequence[str]) -> int:
     from vitlab.studies.others import load_others
     from vitlab.studies.results import load_results
 
-    options = {key: vars(args)[key] for key in (*KEYS, "name", "lower_is_better", "chance", "ignore", "reader", "out")}
+    options = {
+        key: vars(args)[key] for key in (*KEYS, "name", "lower_is_better", "chance", "ignore", "where", "reader", "out")
+    }
     if not args.reader and len(args.studies) == 1 and os.path.exists(Path(args.studies[0], "study.yaml")):
         given = [key.replace("_", "-") for key in options if options[key] is not None]
         raise_all(f"--{key}: is for several sources, or runs of other programs" for key in given)

@@ -70,6 +70,8 @@ def looks(families: Mapping[str, str]) -> dict[str, Look]:
         family = next(iter(families.values()))
         first = FIXED.index(family) if family in FIXED else len(FIXED)
         return {model: group_look(first + place) for place, model in enumerate(families)}
+    if len(set(families.values())) > len(OTHERS) and not {*families.values()} & {*FIXED}:
+        return {model: group_look([*dict.fromkeys(families.values())].index(of)) for model, of in families.items()}
     others = sorted({family for family in families.values() if family not in FIXED})
     places = {family: place for place, family in enumerate([*FIXED, *others])}
     by_model: dict[str, Look] = {}

@@ -9,8 +9,11 @@ from functools import lru_cache, partial
 from itertools import takewhile
 from typing import NamedTuple
 
+import numpy as np
+
 from vitlab.files import write_text
-from vitlab.formatting import DASH, finite, plural, whole, with_prefix
+from vitlab.formatting import DASH, amount, finite, plural, whole, with_prefix
+from vitlab.statistics.fit import SCATTER
 from vitlab.statistics.stats import Estimate, find_visible
 from vitlab.studies.results import CHANCE, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results, family_name
 from vitlab.tasks.metrics import Metric
@@ -18,6 +21,7 @@ from vitlab.tasks.metrics import Metric
 WIDTH = 120  # characters of the first sentence
 NAME_WIDTH = 20  # characters of a model's name if the first sentence is too long
 MOST_SEEDS = 500  # of each model; a plan names no more
+MOST_SIZES = 30  # rows of the table of sizes
 AGAINST = "best vs. runner-up"
 TABLES = ("tables/results.md", "tables/results.tex")
 LATEX = {
@@ -184,6 +188,10 @@ def say_result(results: Results) -> list[str]:
     if not comparisons:
         text = f"{join_names(names)} have no training-set size in common yet, so nothing can be compared."
         return shorten([results.fits.describe_headline() or text], names)
+    unknown = all(one.gap.estimate.half_width is None for one in comparisons)
+    if unknown and (found := results.fits.describe_sure()):  # of one seed each, by curves
+        first = f"In {metric.name}, {found[0]}" if metric.key != "accuracy" else found[0]
+        return shorten([first, *found[1:]], names)
     crossing, *more = results.fits.describe_headline(), describe_end(results, comparisons), describe_leads(comparisons)
     sure = results.fits.between is not None and results.fits.between[1].claim == "sure"
     written = [crossing, *more] if sure else [*more, crossing]
@@ -198,7 +206,7 @@ def say_result(results: Results) -> list[str]:
         first = f"In {metric.name}, {first[0].lower() if lower else first[0]}{first[1:]}"
     said = shorten([first, *filter(None, written[1:])], names)
     if single := [one for one in comparisons if min(one.gap.seeds) == 1]:
-        sizes = join_names([whole(one.size) for one in single])
+        sizes = join_names([amount(one.size) for one in single])
         where = f"One seed with {sizes}: its interval borrows the spread of other sizes."
         if len(single) == len(comparisons):
             has_interval = any(one.gap.estimate.half_width is not None for one in single)
@@ -225,7 +233,7 @@ def describe_effort(results: Results, contenders: Mapping[str, Mapping[int, str]
                 k: compare_sizes(results.expect_best(k), contenders)[size].order for k in range(1, results.trials)
             }
             few = plural(max(count for count, order in orders.items() if order[0] == ahead), "trial")
-            start = f"Who leads at {whole(size)} depends on the tuning"
+            start = f"Who leads at {amount(size)} depends on the tuning"
             return f"{start}: {ahead} with up to {few} each, {later} with more."
     crossings = {count: one.fits.between[1] for count, one in found.items() if one.fits.between}
     last = crossings.get(results.trials)
@@ -248,8 +256,8 @@ def find_leads(comparisons: Sequence[Comparison]) -> dict[int, str]:
 def describe_end(results: Results, comparisons: Sequence[Comparison]) -> str:
     """Describe the largest size: `A leads at every size from 500 to 8,000, by 2.0 points (1.4 to 2.6) there.`"""
     last, leads, first = comparisons[-1], find_leads(comparisons), comparisons[0]
-    metric, at = last.metric, f"with {plural(last.size, last.metric.sized_by)}"
-    everywhere = f"at every size from {whole(first.size)} to {whole(last.size)}" if first is not last else at
+    metric, at = last.metric, f"with {last.metric.sized(last.size)}"
+    everywhere = f"at every size from {amount(first.size)} to {amount(last.size)}" if first is not last else at
     if last.verdict == CHANCE:
         return f"No model beats chance ({metric.text(last.chance)}) {at}."
     if last.size in leads:
@@ -310,16 +318,16 @@ def name_sizes(some: list[float], every: list[float], unit: str = "") -> str:
     if some == every and len(every) > 1:
         return "at every size"
     if len(some) > 1 and some == every[-len(some) :]:
-        return f"from {whole(some[0])}{unit} on"
-    return f"at {join_names([whole(size) for size in some])}{unit}"
+        return f"from {amount(some[0])}{unit} on"
+    return f"at {join_names([amount(size) for size in some])}{unit}"
 
 
 def describe_model(model: str, by_size: Mapping[int, Cell], metric: Metric, verb: str = ":") -> str:
     """Describe a model: `vit_nano: 97.3% accuracy with 32,000 training examples, 73.6% with 250.`"""
     first, last = min(by_size), max(by_size)
-    size = plural(last, f"training {metric.sized_by}")
+    size = f"{amount(last)} {metric.sizes}"
     text = f"{model}{verb} {metric.text(by_size[last].mean)} {metric.name} with {size}"
-    return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")
+    return text + (f", {metric.text(by_size[first].mean)} with {amount(first)}." if first != last else ".")
 
 
 def join_names(names: list[str]) -> str:
@@ -357,13 +365,15 @@ class SizeTable(NamedTuple):
 def make_size_table(results: Results) -> SizeTable:
     """Make a column per model, with `84.2 ± 0.6% (more steps)` if undertrained; the last column says who leads."""
     metric, rows, by_model = results.metric, results.rows, results.by_model
+    if len(results.sizes) > MOST_SIZES and results.fits.by_model:
+        return read_curves(results)
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
     cells = [cell for by_size in by_model.values() for cell in by_size.values()]
     several = len({len(cell.rows) for cell in cells}) > 1
     fewer = {count: results.expect_best(count).by_model for count in results.efforts[:-1]}
     body = [
-        [whole(size)]
+        [amount(size)]
         + [metric.text(cell and cell.mean) for of in fewer.values() for m in by_model for cell in [of[m].get(size)]]
         + [cell_text(of.get(size), metric, several) for of in by_model.values()]
         + [compared[size].lead if size in compared else DASH] * bool(compared)
@@ -378,7 +388,41 @@ def make_size_table(results: Results) -> SizeTable:
     if any(cell.undertrained for cell in cells):
         note += " (more steps): undertrained."
     expected = [f"{model} {plural(count, 'trial')}" for count in fewer for model in by_model]
-    return SizeTable([f"training {metric.sized_by}s", *expected, *by_model, *[AGAINST] * bool(compared)], body, note)
+    return SizeTable([metric.sizes, *expected, *by_model, *[AGAINST] * bool(compared)], body, note)
+
+
+def read_curves(results: Results) -> SizeTable:
+    """Read each model's curve at round sizes, where a study has too many sizes for a row each."""
+    fits, metric, body = results.fits.by_model, results.metric, []
+    start, end = (choose(of(results.by_model[model]) for model in fits) for choose, of in ((min, min), (max, max)))
+    rungs = [rung * 10.0**decade for decade in range(math.ceil(math.log10(end)) + 1) for rung in (1, 2, 5)]
+    marks = [mark for mark in rungs if start <= mark <= end]
+    left_out = 0.025 * results.alpha / (len(marks) * max(1, len(fits) / 2))  # two neighbours: docs/rules.md
+    for mark in marks:
+        drawn = {}
+        for role, (model, fit) in enumerate(fits.items()):
+            if min(results.by_model[model]) <= mark <= max(results.by_model[model]):
+                values = results.fits.to_metric(np.exp(fit.read_means(np.log([mark]), role)[:, 0]))
+                drawn[model] = np.vectorize(metric.compared)(values)
+        best, *others = sorted(drawn, key=lambda model: metric.lead(drawn[model][0], 0.0), reverse=True)
+        who = DASH
+        if others:
+            mean, *gaps = metric.lead(drawn[best], drawn[others[0]])
+            low, high = np.quantile(gaps, [left_out, 1 - left_out])
+            known = not any(
+                fits[model].measured_by == SCATTER and fits[model].scatter[2] for model in (best, others[0])
+            )
+            gap = f"{format_difference(mean, metric)} {'' if metric.relative else metric.gap_unit}".rstrip()
+            gap += f" ({format_difference(low, metric)} to {format_difference(high, metric)})" if known else ""
+            clear = known and low > 0
+            who = f"{best} by {gap}" if clear else f"undecided: {best} ahead of {others[0]} by {gap}"
+        values = {model: values[0] for model, values in drawn.items()}
+        shown = [
+            metric.text(np.exp(values[m]) if metric.relative else values[m]) if m in values else DASH for m in fits
+        ]
+        body.append([amount(mark), *shown, who])
+    note = f"Read off the curves. Last column: 95% interval at all these sizes, {results.fits.measured_by}."
+    return SizeTable([metric.sizes, *fits, AGAINST], body, note)
 
 
 def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:

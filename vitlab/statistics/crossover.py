@@ -10,7 +10,7 @@ from vitlab.config import UserError
 from vitlab.formatting import amount, significant
 from vitlab.statistics.fit import (
     COVERAGE,
-    SCATTER,
+    ENOUGH,
     Fit,
     ends,
 )
@@ -23,7 +23,6 @@ NEAR = 2.0  # times the largest size: p_none covers sizes up to here
 CLEAR = 0.95  # level of the intervals of differences: a lead is clear if its interval leaves out 0
 SURE, LIKELY = 0.9, 0.5  # a claim needs a crossover in this share of the draws
 EARLY = 0.1  # a sentence says that small sizes have another order if this share of the draws has
-ENOUGH = 10  # sizes from which curves of one seed have sure crossovers
 SUDDEN = 0.5  # a fall of which so much is sudden has no place between its sizes
 GRID = 60  # sizes at which two laws are compared
 
@@ -180,7 +179,7 @@ def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
     return places[0] + (share * np.diff(places)).sum(1)
 
 
-def describe_crossover(crossing: Crossover, first: str = "", second: str = "", unit: str = "example") -> str:
+def describe_crossover(crossing: Crossover, first: str = "", second: str = "", unit: str = "training examples") -> str:
     """Describe a crossover: `A passes B at 9,400 training examples (90% interval 7,100 to 12,000)`.
 
     Without names, write `the curves cross at ...`.
@@ -197,20 +196,20 @@ def describe_crossover(crossing: Crossover, first: str = "", second: str = "", u
         return f"{first} and {second}: {text}" if first else text
     ahead, behind = (second, first) if crossing.ahead else (first, second)
     low, high = rounded(crossing.low), crossing.high and rounded(crossing.high)
-    by = f", {SCATTER}" if crossing.scattered else ""
+    by = ", by the curves' scatter" if crossing.scattered else ""
     if crossing.claim == "likely":
         what = f"{ahead} passes {behind}" if first else "the curves cross"
         came = "" if crossing.scattered else f" ({CAME_TRUE:.0%} of such claims came true)"
-        return f"possible: {what} between {low} and {high} training {unit}s{came}{by}"
+        return f"possible: {what} between {low} and {high} {unit}{came}{by}"
     verb = f"{ahead} passes {behind}" if first else "the curves cross"
     if crossing.around:
         low, high = map(rounded, crossing.around)
-        return f"{verb} between {low} and {high} training {unit}s, near {rounded(crossing.size)}{by}"
+        return f"{verb} between {low} and {high} {unit}, near {rounded(crossing.size)}{by}"
     end = f"to {high}" if high else f"up, open within {REACH:g}x of the data"
     where = "" if crossing.inside else f", extrapolated by a factor of {significant(crossing.factor, 2)}"
     if crossing.factor > NEAR:
         where += f", not within {NEAR:g}x of the data"
-    return f"{verb} at {rounded(crossing.size)} training {unit}s (90% interval {low} {end}){where}{by}"
+    return f"{verb} at {rounded(crossing.size)} {unit} (90% interval {low} {end}){where}{by}"
 
 
 def rounded(size: float) -> str:

@@ -16,6 +16,7 @@ POOL = 100  # draw from at most so many residuals
 FIRST_FOLD = 4  # sizes of the first fold; 3 for a curve of 4 sizes
 MOST_FOLDS = 6
 FEWEST = 3  # sizes of a fit
+ENOUGH = 10  # sizes from which curves of one seed have sure crossovers
 FEWEST_SCATTERED = 8  # sizes whose scatter round a smooth curve tells the noise of one seed
 SCATTER = "judged by the scatter round the curve, not by seeds"
 WIDER = 1.4  # times the scatter: points of one seed share subsets and test items
@@ -150,24 +151,23 @@ class Fit:
 
     @cached_property
     def scatter(self) -> tuple[np.ndarray, float, str]:
-        """Fit a polynomial to the means: their distances, degrees of freedom, and why the scatter is no noise, or "".
+        """Find the scatter round a smooth curve: distances, degrees of freedom, and why it is no noise, or "".
 
-        Noise changes its sign and lets errors rise. Smoothed points never rise.
+        Noise changes its sign and lets errors rise; smoothed points never rise. Where such points come first, take the
+        points from the first rise on.
         """
-        from scipy.special import bdtr, log_ndtr
-
         x, y = self.runs.log_sizes, self.runs.means
-        terms = np.vander((x - x.mean()) / np.ptp(x), min(4, len(x) // 2))
-        line = terms @ np.linalg.lstsq(terms, y)[0]
-        misses, freedom = y - line, len(x) - terms.shape[1]
-        scatter = max(float(np.sqrt(misses @ misses / freedom)), np.sqrt(NO_NOISE))
-        falls = log_ndtr(-np.diff(line) / scatter / np.sqrt(2))  # log probability that a step does not rise
-        rises, doubt = [-1, *np.flatnonzero(np.diff(y) > 0), len(falls)], ""
-        if bdtr((misses[1:] * misses[:-1] < 0).sum(), len(x) - 1, 0.5) < TREND:
-            doubt = "points of one seed that leave a smooth curve in long waves tell no noise"
-        if any(b - a >= FEWEST_SCATTERED and falls[a + 1 : b].sum() < np.log(SMOOTH) for a, b in pairwise(rises)):
-            doubt = "points of one seed that never rise may be smoothed, and tell no noise"
-        return misses, float(freedom), doubt
+        found = find_scatter(x, y)
+        start = int((np.diff(y) > 0).argmax())
+        if found[2] and start >= FEWEST_SCATTERED and len(x) - start >= ENOUGH:
+            later = find_scatter(x[start:], y[start:])
+            found = found if later[2] else later
+        return found
+
+    @property
+    def smoothed(self) -> bool:
+        """True if a curve of one seed is judged by the scatter of its largest sizes alone."""
+        return not self.runs.repeated and len(self.scatter[0]) < len(self.runs.counts)
 
     @cached_property
     def noise(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], float]:
@@ -191,8 +191,8 @@ class Fit:
             residuals, names = scaled[runs.counts[place] > 1], names[runs.counts[place] > 1]
         elif self.laws and len(runs.counts) >= FEWEST_SCATTERED and not self.scatter[2]:
             residuals, freedom, _ = self.scatter
-            names = hash_runs([(size, 0) for size in np.exp(runs.log_sizes)])
-            deviations = np.full(len(residuals), WIDER * np.sqrt((residuals**2).sum() / freedom))
+            names = hash_runs([(size, 0) for size in np.exp(runs.log_sizes[-len(residuals) :])])
+            deviations = np.full(len(runs.counts), WIDER * np.sqrt((residuals**2).sum() / freedom))
         elif self.laws:
             residuals = runs.log_errors - self.log_errors(runs.log_sizes)[place]
             freedom = float(max(1, len(residuals) - min(law.free for law in self.laws)))
@@ -229,8 +229,11 @@ class Fit:
         """
         if self.of_choice is not None:
             return self.of_choice
-        counts = self.runs.counts
-        chosen, larger = self.draw_noise("means", DRAWS // 2, self.runs.keys)
+        counts, keys = self.runs.counts, self.runs.keys
+        # smoothed points share their noise, so that the whole curve moves: drawn for this curve alone
+        keys = [(float(self.runs.means.sum()), 0)] if self.smoothed else keys
+        chosen, larger = self.draw_noise("means", DRAWS // 2, keys)
+        chosen = np.repeat(chosen, len(self.runs.keys), axis=1) if self.smoothed else chosen
         chosen = np.concatenate([chosen, -chosen])  # mirror each draw: fewer draws suffice
         sums = np.add.reduceat(chosen, np.concatenate([[0], np.cumsum(counts)[:-1]]), axis=1)
         return np.tile(larger, (2, 1)) * self.noise[0] * sums / counts + self.of_items
@@ -317,6 +320,23 @@ class Fit:
     def prediction_interval(self, sizes: Sequence[float] | float) -> np.ndarray:
         """Compute the 90% interval (2, ...), low and high, of one new run's error at each size."""
         return self.interval(sizes, one_run=True)
+
+
+def find_scatter(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, str]:
+    """Fit a polynomial to points: their distances, degrees of freedom, and why their scatter is no noise, or ""."""
+    from scipy.special import bdtr, log_ndtr
+
+    terms = np.vander((x - x.mean()) / np.ptp(x), min(4, len(x) // 2))
+    line = terms @ np.linalg.lstsq(terms, y)[0]
+    misses, freedom = y - line, len(x) - terms.shape[1]
+    scatter = max(float(np.sqrt(misses @ misses / freedom)), np.sqrt(NO_NOISE))
+    falls = log_ndtr(-np.diff(line) / scatter / np.sqrt(2))  # log probability that a step does not rise
+    rises, doubt = [-1, *np.flatnonzero(np.diff(y) > 0), len(falls)], ""
+    if bdtr((misses[1:] * misses[:-1] < 0).sum(), len(x) - 1, 0.5) < TREND:
+        doubt = "points of one seed that leave a smooth curve in long waves tell no noise"
+    if any(b - a >= FEWEST_SCATTERED and falls[a + 1 : b].sum() < np.log(SMOOTH) for a, b in pairwise(rises)):
+        doubt = "points of one seed that never rise may be smoothed, and tell no noise"
+    return misses, float(freedom), doubt
 
 
 def hash_runs(runs: Sequence[tuple[float, int]]) -> np.ndarray:

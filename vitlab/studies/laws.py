@@ -120,7 +120,7 @@ class StudyFits:
 
     def __init__(self, results: Measured):
         metric = results.metric
-        self.unit, self.sign, self.left_out = metric.sized_by, "%" if metric.percent else "", False
+        self.unit, self.sign, self.left_out = metric.sizes, "%" if metric.percent else "", False
         self.by_model: dict[str, Fit] = {}
         self.crossovers: dict[tuple[str, str], Crossover] = {}
         self.between: tuple[tuple[str, str], Crossover] | None = None
@@ -259,7 +259,7 @@ class StudyFits:
 
     def describe_law(self, model: str) -> str:
         """Describe a law: `each doubling of the data lowers the error by 31% (24 to 38) at 1,000 examples`, ..."""
-        slopes = describe_slopes(self.by_model[model], f" {self.unit}s", " by")
+        slopes = describe_slopes(self.by_model[model], f" {self.unit}", " by")
         return self.warn(f"each doubling of the data lowers the {self.error_name} by {slopes}", model)
 
     def describe_headline(self) -> str:
@@ -271,6 +271,11 @@ class StudyFits:
         text = describe_crossover(crossing, *(names if sure else ()), unit=self.unit)
         text = self.warn(text, *self.by_model)
         return f"{text if sure and not self.on_budget else text[0].upper() + text[1:]}."
+
+    def describe_sure(self) -> list[str]:
+        """Describe each sure crossover of two models in a sentence."""
+        sure = {pair: one for pair, one in self.crossovers.items() if one.claim == "sure"}
+        return [f"{self.warn(describe_crossover(one, *pair, self.unit), *pair)}." for pair, one in sure.items()]
 
     def describe_crossovers(self) -> list[str]:
         """Describe each pair of models in a sentence; of more than MOST_PAIRS only the surest crossovers."""

@@ -49,6 +49,7 @@ def load_others(
     lower_is_better: bool | None = None,
     chance: float | None = None,
     ignore: str | None = None,
+    where: str | None = None,
     name: str | None = None,
     reader: str | None = None,
     out: str | Path = "",
@@ -61,13 +62,20 @@ def load_others(
     asked = {"model": model, "size": size, "seed": seed, "metric": metric}
     (runs, notes), problems = read_sources(sources, reader, name), list[str]()
     ours = metric is None and lower_is_better is None and all(run.row for run in runs)
+    for key, _, value in (one.partition("=") for one in (where or "").split(",") if one):
+        has = {str(run.settings.get(key)) for run in runs if run.settings.get(key) is not None}
+        problems += [] if value in has else [f"--where {key}={value}: no run has it; {choices_text(value, [*has])}"]
+        runs = [run for run in runs if str(run.settings.get(key)) == value]
+    raise_all(problems)
     keys = {role: choose_keys(role, of, runs, problems) for role, of in asked.items() if not ours or role != "metric"}
     ignored = choose_keys("ignore", ignore or NOTHING, runs, problems)
     raise_all(problems)
 
     def ask(problem: str, **words: Any) -> None:
         """Raise UserError with the columns and the command to type."""
-        words = {role: ",".join(of) or NOTHING for role, of in keys.items()} | {"ignore": ignore} | words
+        words = (
+            {role: ",".join(of) or NOTHING for role, of in keys.items()} | {"ignore": ignore, "where": where} | words
+        )
         words |= {"name": name, "reader": reader, "chance": chance}
         typed = [word for key, value in words.items() if value is not None for word in (f"--{key}", str(value))]
         typed += [] if lower_is_better is None else [f"--{'' if lower_is_better else 'no-'}lower-is-better"]
@@ -100,8 +108,10 @@ def load_others(
     for of in ([key] for key in told if key not in known):
         found = dict.fromkeys(str(value) for run in runs if (value := pick(run.settings, of)[1]) is not None)
         if len(found) > 1:
-            text = f"{of[0]}: runs on {cut_names([*found], 4)} are not compared; report each alone, or ignore {of[0]}"
-            ask(text, ignore=",".join([*ignored, *of]))
+            text = (
+                f"{of[0]}: runs on {cut_names([*found], 4)} are not compared; report one by --where, or ignore {of[0]}"
+            )
+            ask(text, where=",".join(filter(None, [where, f"{of[0]}={next(iter(found))}"])))
     varied = list_varied(runs, known)
     runs, again, found = count_runs(runs, bool(keys["seed"]), seed == NOTHING, "size" in lacking)
     notes += found
@@ -241,6 +251,8 @@ def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: 
     sizes, seeds = ([run.row[role] for run in runs] for role in ("size", "seed"))
     shares = bool(keys["size"]) and max(sizes) <= 1
     unit = ("hundredth" if shares else "example") if keys["size"] else "data set"
+    named = keys["size"][0] if keys["size"] and tail(keys["size"][0]) not in NAMES["size"] else ""
+    named = tail(named).replace("_", " ")
     places = {seed: n for n, seed in enumerate(sorted({*seeds}, key=str))}
     whole = all(isinstance(one, int) and abs(one) < 2**53 for one in seeds)
     for run in runs:
@@ -248,6 +260,7 @@ def set_roles(runs: Sequence[Logged], keys: Mapping[str, Sequence[str]], asked: 
         run.row |= {"model": model, "train_size": parse(round(size * (100 if shares else 1), 6))}
         seed = seed if whole else places[seed]
         run.row = {"unit": unit, **run.row, "seed": seed}
+        run.row |= {"size_name": named} if named else {}
 
 
 def list_varied(runs: Sequence[Logged], known: Collection[str], *of_cell: str) -> list[str]:

@@ -530,7 +530,7 @@ NAMES = {  # exact names of settings: a key's last part, in lower case; the firs
     "size": "train_size n_train num_train train_samples max_train_samples num_train_samples train_examples"
     " num_train_examples train_items train_subset training_size train_fraction",
     "seed": "seed random_seed random_state rng_seed manual_seed global_seed seed_everything",
-    "data": "dataset data dataset_name data_name",
+    "data": "dataset data dataset_name data_name task",
 }
 NAMES = {role: tuple(text.split()) for role, text in NAMES.items()}
 FREE = (  # settings in which runs of one model and size may differ, as in their seeds

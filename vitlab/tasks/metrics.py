@@ -18,7 +18,7 @@ from importlib import import_module
 from itertools import chain
 from typing import Any
 
-from vitlab.formatting import DASH, finite, significant
+from vitlab.formatting import DASH, amount, finite, plural, significant
 
 IMAGES, TEXTS, TAGS, CHOICES, NUMBERS = "images", "texts", "tags", "choices", "numbers"
 LABELS, MEASURES, ANSWERS, TOKENS, TARGETS = "labels", "measures", "answers", "tokens", "targets"
@@ -45,6 +45,7 @@ class Metric:
     percent: bool = False  # a share in 0..1
     higher_is_better: bool = True
     sized_by: str = "example"  # what the sizes of the training sets that it is compared over count
+    size_name: str = ""  # the column of sizes in runs of other programs
     point: float = 0.01  # what a margin of 1 is, in `compared`: a percentage point, or 1% of a relative metric
     relative: bool = False  # compared by ratios, since its spread grows with it, and its unit with the data
     is_compared: bool = True  # shown beside others in tables of runs
@@ -86,6 +87,15 @@ class Metric:
     def on_validation(self) -> str:
         """The column of results.csv that has it, or what it follows from, on validation items."""
         return "validation_loss" if self.key == "perplexity" else f"validation_{self.key}"
+
+    @property
+    def sizes(self) -> str:
+        """Name the sizes: `training examples`, or the column of other programs' runs."""
+        return self.size_name or f"training {self.sized_by}s"
+
+    def sized(self, size: int) -> str:
+        """Write a size with its unit: `500 examples`, `84M examples seen`."""
+        return f"{amount(size)} {self.size_name}" if self.size_name else plural(size, self.sized_by)
 
     def value(self, row: dict[str, Any]) -> float | None:
         return finite(row.get(self.key))
@@ -198,4 +208,5 @@ def main_metric(rows: list[dict[str, Any]]) -> Metric:
     metric = next(chain(named, measured, [find_metric("accuracy")]))
     unit = next((str(row["unit"]) for row in rows if row.get("unit")), metric.sized_by)
     name = next((str(row["metric_name"]) for row in rows if row.get("metric_name")), metric.name)
-    return replace(metric, name=name, sized_by=unit)
+    column = next((str(row["size_name"]) for row in rows if row.get("size_name")), "")
+    return replace(metric, name=name, sized_by=unit, size_name=column)

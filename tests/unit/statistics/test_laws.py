@@ -10,7 +10,7 @@ from vitlab.statistics.crossover import (
     describe_crossover,
     describe_multiplier,
 )
-from vitlab.statistics.fit import fit_points, fit_scaling_law, order_runs
+from vitlab.statistics.fit import SCATTER, fit_points, fit_scaling_law, order_runs
 
 SIZES = np.geomspace(250, 32_000, 8)
 pytestmark = pytest.mark.filterwarnings("error")  # NumPy's would reach the terminal
@@ -97,7 +97,7 @@ def test_intervals_of_one_run_hold_those_of_the_curve():
     assert (lowest < low).all()
     assert (high < highest).all()
     assert high[1] / low[1] > high[0] / low[0]  # less is known beyond the data
-    assert fit_scaling_law(SIZES, 3 * SIZES**-0.3 * np.linspace(1, 1.1, 8), "m1").measured_by.endswith("not by seeds")
+    assert fit_scaling_law(SIZES, 3 * SIZES**-0.3 * np.linspace(1, 1.1, 8), "m1").measured_by == SCATTER
 
 
 @pytest.mark.parametrize(
@@ -232,11 +232,16 @@ def test_scatter_tells_the_noise_of_one_seed_unless_the_points_are_smoothed():
     steep, flat = (measure(law, 0.05, 1, start=s, sizes=sizes) for s, law in enumerate(crossing(1500)))
     found = crossover(fit_scaling_law(*steep), fit_scaling_law(*flat))
     assert (found.claim, found.low < 1500 < found.high) == ("sure", True)
-    assert describe_crossover(found, "a", "b").endswith("not by seeds")
+    assert describe_crossover(found, "a", "b").endswith("by the curves' scatter")
     lowest = [fit_scaling_law(x, np.minimum.accumulate(errors)) for x, errors in (steep, flat)]
     assert "may be smoothed" in crossover(*lowest).reason
     waves = [fit_scaling_law(sizes, level * np.exp(0.1 * np.sin(np.arange(24) / 1.6))) for level in (0.3, 0.4)]
     assert "long waves" in crossover(*waves).reason
+    sizes = np.concatenate([np.geomspace(100, 8_000, 40), np.linspace(8_100, 20_000, 20)])
+    steep, flat = (measure(law, 0.02, 1, start=s, sizes=sizes)[1] for s, law in enumerate(crossing(1500)))
+    mixed = [[*np.minimum.accumulate(errors[:40]), *errors[40:]] for errors in (steep, flat)]
+    moved = crossover(*(fit_scaling_law(sizes, one) for one in mixed))  # the largest sizes tell the noise of all
+    assert (moved.claim, moved.low < 1500 < moved.high, moved.low > 1000) == ("sure", True, True)
 
 
 def test_sizes_that_do_not_overlap_and_laws_that_never_cross_have_no_crossover():

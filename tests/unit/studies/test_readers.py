@@ -21,6 +21,7 @@ import wandb
 from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
 from vitlab.config import TrainConfig, UserError
+from vitlab.reports.words import headline, make_size_table
 from vitlab.studies.others import load_others
 from vitlab.studies.readers import from_wandb, is_unfinished, read_source
 from vitlab.studies.results import load_results
@@ -93,6 +94,14 @@ MIXES = {  # the change, options, the cells or the words of the refusal, words o
     "a setting follows the model": (put("depth", lambda row: len(row["model"])), {}, WHOLE, ""),
     "another seed": (put("data_seed", lambda row: row["seed"] + 7), {}, WHOLE, ""),
     "a folder a run": (put("output_dir", lambda row: f"o/{hash(str(row))}"), {}, WHOLE, ""),
+    "two tasks": (lambda rows: [row | {"task": t} for t in "ab" for row in rows], {}, "report one by --where", ""),
+    "of which one": (
+        lambda rows: [row | {"task": t} for t in "ab" for row in rows],
+        {"where": "task=a"},
+        WHOLE,
+        "",
+    ),
+    "where no run is": (put("task", "a"), {"where": "task=c"}, "--where task=c: no run has it", ""),
     "two data sets": (put("dataset", lambda row: row["model"]), {}, "runs on vit, resnet are not compared", ""),
     "no model": (rename("model", "network type"), {}, "model: no column has a known name", ""),
     "two of one metric": (put("val_accuracy", 0.3), {}, "metric: no column has a known name, or two have", ""),
@@ -431,3 +440,16 @@ def test_strange_files_are_read_or_refused_in_a_line(tmp_path, name, content, sa
         found = load_others([path], size="none" if said == "199 models" or name == "args.yaml" else None)
         json.dumps(found.rows, ensure_ascii=False).encode()
         assert sum(found.cells.n) == len(found.rows)
+
+
+def test_published_curves_of_one_seed_are_judged_by_their_scatter(tmp_path):
+    lines = (Path(__file__).parents[3] / "docs/jft.csv").read_text().splitlines()
+    models = ("BiT-R50x1", "ViT-B/16")
+    kept = [line for line in lines if line.startswith("imagenet") and line.split(",")[1] in models]
+    (tmp_path / "jft.csv").write_text("\n".join([lines[0], *kept]))
+    found = load_others([tmp_path / "jft.csv"], size="examples_seen", metric="error", out=tmp_path / "out")
+    assert headline(found)[0].startswith("In error, ViT-B/16 passes BiT-R50x1 at 280M examples seen (90% interval 2")
+    table = make_size_table(found)
+    assert (table.header[0], table.body[0][0], table.body[-1][0]) == ("examples seen", "5,000,000", "2B")
+    assert table.body[3][-1].startswith("BiT-R50x1 by 7.")  # .754 against .812 at 50M
+    assert table.body[-1][-1].startswith("ViT-B/16 by 16.")

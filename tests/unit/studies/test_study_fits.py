@@ -114,6 +114,6 @@ def test_each_doubling_of_a_power_law_lowers_the_error_alike():
     share = r"(2[6-9]|3[0-2])% \(\d+ to \d+\)"  # 1 - 2 ** -0.5 = 29%
     text = found.describe_law("vit")
     assert re.fullmatch(
-        rf"each doubling of the data lowers the error by {share} at 1,000 examples, by {share} at 64,000", text
+        rf"each doubling of the data lowers the error by {share} at 1,000 training examples, by {share} at 64,000", text
     )
     assert re.fullmatch(rf"{share} at 1,000, {share} at 64,000", found.law_table[1][2])

@@ -154,6 +154,8 @@ def axis(
         title = f"{title[:-1]}, log scale)" if title.endswith(")") else f"{title} (log scale)"
     small = log and domain is not None and domain[0] < (1 if short else 1e-5)
     axis = {"title": title, "format": "~%" if percent else "~g" if small else "~s" if short else ",~f"}
+    if short:  # billions of examples, not giga
+        axis["labelExpr"] = "replace(datum.label, 'G', 'B')"
     scale: dict[str, Any] = (
         {"type": "log", "padding": 8 if kind is alt.X else 16, "nice": False} if log else {"zero": zero}
     )

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from vitlab.config import UserError
-from vitlab.formatting import duration, finite, folder_link, plural, with_prefix
+from vitlab.formatting import LONG, amount, duration, finite, folder_link, plural, with_prefix
 from vitlab.reports import group_look, looks
 from vitlab.reports.figures import (
     COLOURS,
@@ -109,7 +109,7 @@ def find_points(
         rows = results.by_model[cell.model][cell.train_size].rows
         places.append(fmean(map(x, rows)))
         spread = f" ± {metric.number(cell.std)} over {cell.n} seeds" if cell.n > 1 else ""
-        heading = f"{cell.model}, {plural(cell.train_size, f'training {metric.sized_by}')}"
+        heading = f"{cell.model}, {amount(cell.train_size)} {metric.sizes}"
         texts.append(
             describe(
                 heading, f"{metric.text(cell.mean)}{spread}", price(places[-1]), cell.undertrained and "undertrained"
@@ -176,7 +176,9 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
     domain = find_domain([*cells.y, *runs.y, *lines.y], [*lines.low, *lines.high], log=log, percent=metric.percent)
     lines[["low", "high"]] = lines[["low", "high"]].clip(*domain)  # an interval may reach beyond what an axis has
     reach = find_domain([*sizes, *lines.x, *crossings.low, *crossings.high], log=True, percent=False)
-    across = axis(alt.X, "x", f"training {metric.sized_by}s", reach, log=True, ticks=sizes)
+    across = axis(
+        alt.X, "x", metric.sizes, reach, log=True, ticks=sizes if len(sizes) < 25 else (), short=sizes[-1] >= LONG
+    )
     up = axis(alt.Y, "y", f"held-out {label}", domain, log=log, percent=metric.percent)
     look = by_look("model", style := looks(results.families))
     dash = alt.StrokeDash("beyond:N", scale=alt.Scale(domain=[False, True], range=[SOLID, DASHED]), legend=None)
@@ -193,7 +195,7 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
     name = "error" if as_error else metric.key
     return Figure(
         name=f"{name}_against_size",
-        title=f"Held-out {choice} against training-set size",
+        title=f"Held-out {choice} against {metric.size_name or 'training-set size'}",
         chart=alt.layer(
             *layer_crossovers(crossings, across, numbers=len(found.crossovers) == 1),
             *with_legend("model", style, of_model),
@@ -348,8 +350,10 @@ def describe_costs(
     for label, points in (ends | frontiers).items():
         priced = [f"{results.metric.text(one.mean)} for {price(one.x)}" for one in points.itertuples()]
         if label in ends:
-            unit = f"training {results.metric.sized_by}"
-            priced = [f"{p} with {plural(size, unit)}" for p, size in zip(priced, points.train_size, strict=True)]
+            priced = [
+                f"{p} with {amount(size)} {results.metric.sizes}"
+                for p, size in zip(priced, points.train_size, strict=True)
+            ]
         texts.append(f"{label}: {', '.join(priced)}.")
     return " ".join(texts)
 
@@ -380,7 +384,7 @@ def draw_budgets(results: Results) -> Iterator[Figure]:
         shown = [["" if mean is None else metric.number(mean) for mean in row] for row in values]
         unit, scale = next(iter(table))[0], metric.name if place == len(tables) - 1 else ""
         columns = [f"{size:,}" for size in sizes]
-        across = {"x": f"training {metric.sized_by}s", "y": unit, "scale": scale, "ends": ends, "texts": shown}
+        across = {"x": metric.sizes, "y": unit, "scale": scale, "ends": ends, "texts": shown}
         charts.append(draw_cells(values, budgets, columns, **across).properties(title=name))
         here, data, budget = values[-2][-2], values[-2][-1], values[-1][-2]
         if None not in (here, data, budget):

@@ -63,7 +63,7 @@ def list_columns(rows: Rows) -> list[Column]:
     measured = [main, *(m for m in others if any(m.value(row) is not None for row in rows))]
     tuned = dict.fromkeys(key for row in rows if row.get("trial") for key in row if "." in key)
     columns = [
-        Column("train_size", f"{main.sized_by}s", whole),
+        Column("train_size", main.size_name or f"{main.sized_by}s", whole),
         Column("seed", "seed", whole),
         Column("source", "source", str),
         *([Column("trial", "trial", whole)] if tuned else []),
@@ -100,7 +100,7 @@ def make_runs_table(results: Results, columns: list[Column], page_folder: Path) 
             }
         )
     choices = []
-    for key, label in {**CHOICES, "train_size": f"{results.metric.sized_by}s"}.items():
+    for key, label in {**CHOICES, "train_size": results.metric.sizes}.items():
         values = dict.fromkeys(row[key] for row in rows if row.get(key) is not None)
         numbers = [] if key == "model" else [(value, whole(value)) for value in sorted(values)]
         if len(values) > 1:
@@ -163,7 +163,7 @@ def write_compare_page(results: Results, path: Path, compared: Sequence[str] = (
             "cells": [
                 {
                     "model": model,
-                    "label": f"{model}, {plural(size, metric.sized_by)}",
+                    "label": f"{model}, {metric.sized(size)}",
                     "colour": f"var(--{style[model].colour})",
                     "means": [plural(len(of_cell), "seed"), *list_means(results, of_cell, measured)],
                 }
