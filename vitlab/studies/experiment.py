@@ -65,8 +65,7 @@ def run_experiment(
     refuse_other_source(source_of(config.init), files)
     lacking = ranks.share(list_missing(files, resolved(config), hash_data(config.data, data)))
     if lacking and ranks.is_main:
-        files.remove_leftovers()
-        files.set_aside_damaged_result()
+        files.clean_up()
     if "training" not in lacking:
         ranks.leave()
     if not lacking or not (ranks.is_main or "training" in lacking):
@@ -259,7 +258,10 @@ def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, fl
     for name in names:
         if name in run.config.eval_on:
             with surviving(run, name):
-                numbers |= test_on(run, name)
+                task = open_shifted(run, name)
+                found = run.evaluate(task.test, task, detailed=True).compute()
+                keys = {run.task.metric.key, "loss", str(run.config.task.metric).partition("@")[0]}
+                numbers |= {f"{key}@{name}": float(value) for key, value in found.items() if key in keys}
     names, began = [name for name in names if name in run.config.probes], time.monotonic()
     chosen = {name: load("probe", name.partition("@")[0]) for name in names}
     frozen = [name for name, config in chosen.items() if config.kind != FINETUNE]
@@ -275,14 +277,6 @@ def measure_probes(run: Run, names: Sequence[str], hooks: Hooks) -> dict[str, fl
 def open_shifted(run: Run, entry: str) -> Task:
     tokenizer = str(run.files.tokenizer_path) if run.task.tokenizer is not None else None
     return probes.open_shifted(run.config, run.task, entry, tokenizer)
-
-
-def test_on(run: Run, entry: str) -> dict[str, float]:
-    """Test the trained model on an entry of `eval_on`; return its main metric, its loss and the study's metric."""
-    task = open_shifted(run, entry)
-    found = run.evaluate(task.test, task, detailed=True).compute()
-    keys = dict.fromkeys((run.task.metric.key, "loss", str(run.config.task.metric).partition("@")[0]))
-    return {f"{key}@{entry}": float(found[key]) for key in keys if key in found}
 
 
 def list_finetunings(run: Run, name: str, config: Choice) -> list[TrainConfig]:

@@ -252,17 +252,14 @@ class RunFiles:
             raise UserError(f"{self.folder}: the run is not finished; run its command again to continue it")
         return result
 
-    def remove_leftovers(self) -> None:
-        """Remove the temporary files of killed writers. Call it only while you hold the folder.
+    def clean_up(self) -> None:
+        """Remove the temporary files of killed writers; rename a result.json that is no result, with a warning.
 
-        A suspended writer can then no longer put its file in place.
+        A suspended writer can then no longer put its file in place. Call it only while you hold the folder.
         """
         for folder in (self.folder, self.checkpoint_path.parent, self.analysis_folder):
             for path in folder.glob(".*.tmp"):
                 path.unlink(missing_ok=True)
-
-    def set_aside_damaged_result(self) -> None:
-        """Rename a result.json that is no result, with a warning. Call it only while you hold the folder."""
         if damage := self.read_result()[1]:
             warnings.warn(damage, stacklevel=2)
             self.result_path.replace(self.folder / "result.damaged.json")
