@@ -61,7 +61,14 @@ def open_backbone(source: str, side: int) -> Backbone:
     if not source.startswith("timm:"):
         if timm.is_model(source.partition("=")[0]):
             raise UserError(f"--backbones {source}: is a model of timm; give timm:{source}")
-        return open_run(source)
+        run = load_run(source)
+        data, name = run.config.data, Path(source).resolve().name
+        if data.modality != "image":
+            raise UserError(
+                f"--backbones {source}: is a run on text; give timm:NAME, timm:NAME=FILE or a run on pictures"
+            )
+        model, key = place_run(run)[0], f"{name}-{fingerprint(source)[:12]}"
+        return freeze(name, key, model, before_head(model), run.shape["image_size"], data.mean, data.std)
     name, _, file = source.removeprefix("timm:").partition("=")
     cfg, setting = pretrained_cfg(name), f"--backbones {source}"
     is_fixed = cfg is not None and cfg.fixed_input_size
@@ -82,17 +89,6 @@ def open_backbone(source: str, side: int) -> Backbone:
     key = re.sub(r"[^\w.-]", "_", f"{name}-{side}" + (f"-{fingerprint(file)[:12]}" if file else ""))
     named = name_source(source).removeprefix("timm:")
     return freeze(named, key, model, model, (side, side), data["mean"], data["std"])
-
-
-def open_run(source: str) -> Backbone:
-    run = load_run(source)
-    if run.config.data.modality != "image":
-        raise UserError(f"--backbones {source}: is a run on text; give timm:NAME, timm:NAME=FILE or a run on pictures")
-    model, _ = place_run(run)
-    name = Path(source).resolve().name
-    key = f"{name}-{fingerprint(source)[:12]}"
-    data = run.config.data
-    return freeze(name, key, model, before_head(model), run.shape["image_size"], data.mean, data.std)
 
 
 def freeze(

@@ -120,13 +120,6 @@ def query_entropies(weights: Tensor) -> Tensor:
     return torch.special.entr(weights).sum(dim=-1)
 
 
-def applies_attention_entropy(model: nn.Module) -> bool:
-    """Tell whether the model has attention, and takes images or texts."""
-    if isinstance(model, TextModel):
-        return bool(find_attention_layers(model.text))
-    return takes_images(model) and bool(find_attention_layers(model))
-
-
 def run_attention_entropy(
     model: nn.Module, inputs: Tensor | TokenInputs, config: AnalysisConfig, progress: ShowCount | None = None
 ) -> dict[str, Any]:
@@ -358,7 +351,13 @@ def run_head_patterns(
 ANALYSES = {
     "attention_distance": Analysis("pixels", "attention over a grid of patches", has_patches, run_attention_distance),
     "attention_entropy": Analysis(
-        "nats", "attention that vitlab knows, over images or texts", applies_attention_entropy, run_attention_entropy
+        "nats",
+        "attention that vitlab knows, over images or texts",
+        lambda model: (
+            bool(find_attention_layers(model.text if isinstance(model, TextModel) else model))
+            and (isinstance(model, TextModel) or takes_images(model))
+        ),
+        run_attention_entropy,
     ),
     "head_types": Analysis("share", "attention over a grid of patches", has_patches, run_head_types),
     "head_patterns": Analysis(

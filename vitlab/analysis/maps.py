@@ -130,12 +130,6 @@ def run_rollout(
     return {"rollout": torch.cat(maps).float().cpu().numpy()}
 
 
-def applies_explanation(model: nn.Module) -> bool:
-    return as_model(model).classifies and (
-        has_patches(model) or (has_layers(model) and not find_attention_layers(model))
-    )
-
-
 def explain_attention(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
     """Explain a model with attention over patches: (maps (B, gy, gx), logits (B, classes)).
 
@@ -213,7 +207,10 @@ ANALYSES = {
     "explanation": Analysis(
         "probability of the chosen class",
         "a head of classes, and blocks of patches or of a convolutional network",
-        applies_explanation,
+        lambda model: (
+            as_model(model).classifies
+            and (has_patches(model) or (has_layers(model) and not find_attention_layers(model)))
+        ),
         run_explanation,
     ),
 }

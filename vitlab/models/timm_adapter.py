@@ -28,7 +28,14 @@ def build(config: TimmConfig, *, num_classes: int, image_size: tuple[int, int], 
     else:
         model = create(name, f"model={config.name}", **options)
     if config.stem == "small" or (config.stem == "auto" and max(image_size) <= SMALL_IMAGE):
-        small_stem(model, name, channels)
+        # a convolution of stride 1 without pooling (He et al., 2016, section 4.2)
+        if not isinstance(getattr(model, "conv1", None), nn.Conv2d) or not hasattr(model, "maxpool"):
+            raise UserError(
+                f"model.stem=small: {name} has no stem of one convolution and one pooling; give model.stem=imagenet"
+            )
+        model.conv1 = nn.Conv2d(channels, model.conv1.out_channels, 3, padding=1, bias=False)
+        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+        model.maxpool = nn.Identity()
     return model
 
 
@@ -84,14 +91,3 @@ def pretrained_cfg(name: str) -> Any:
     if not exists:
         raise UserError(f"model=timm:{name}: timm has no such model; {choices_text(name, timm.list_models())}")
     return cfg
-
-
-def small_stem(model: nn.Module, name: str, channels: int) -> None:
-    """Replace ImageNet's stem by a 3x3 convolution of stride 1 without pooling (He et al., 2016, section 4.2)."""
-    if not isinstance(getattr(model, "conv1", None), nn.Conv2d) or not hasattr(model, "maxpool"):
-        raise UserError(
-            f"model.stem=small: {name} has no stem of one convolution and one pooling; give model.stem=imagenet"
-        )
-    model.conv1 = nn.Conv2d(channels, model.conv1.out_channels, 3, padding=1, bias=False)
-    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
-    model.maxpool = nn.Identity()

@@ -16,11 +16,7 @@ KILLED = 137  # exit code if the system has ended a process
 
 
 class DeviceLost(RuntimeError):
-    """The system has ended the process of a device; `killed`: memory may have run out."""
-
-    def __init__(self, message: str, killed: bool = False):
-        super().__init__(message)
-        self.killed = killed
+    """The system has ended the process of a device."""
 
 
 class Stopping:
@@ -77,10 +73,11 @@ def launch(devices: int, module: str, words: Sequence[str]) -> int:
         raise KeyboardInterrupt from None
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        ended = {rank: code for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM}  # not by torchrun
-        for rank, code in ended.items():
+        for rank, code in codes.items():
+            if code >= 0 or code == -signal.SIGTERM:  # torchrun sends SIGTERM to the others
+                continue
             cause = f"{signal.Signals(-code).name}{': out of memory?' if code == -signal.SIGKILL else ''}"
-            raise DeviceLost(f"device {rank} of {devices} was ended by {cause}", killed=True) from None
+            raise DeviceLost(f"device {rank} of {devices} was ended by {cause}") from None
         return next((code for _, code in sorted(codes.items()) if code > 0), 1)
     return 0
 

@@ -27,7 +27,6 @@ from vitlab.config import UserError, identity, load, resolved
 from vitlab.config.groups import keys_per_study
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
-from vitlab.config.schema.models import ModelConfig
 from vitlab.data.base import Split
 from vitlab.data.cache import BATCH, keep_features, locate, write_lines
 from vitlab.data.loader import CPU
@@ -98,13 +97,6 @@ def make_meta_model(config: TrainConfig, task: Task) -> nn.Module:
     model = counting.meta(config.model, **task.shape)
     freeze(model, config.recipe)
     return model
-
-
-def leaves_unused(config: ModelConfig, task: Task) -> bool:
-    """Tell whether the loss ignores some trainable parameters of a run's model."""
-    model = make_meta_model(config, task).eval()
-    task.loss(model, task.example()).sum().backward()
-    return any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
 
 
 def refuse_idle_products(model: nn.Module) -> None:

@@ -25,7 +25,7 @@ from vitlab.models.counting import checkpointed
 from vitlab.training.distributed import PATIENCE
 from vitlab.training.loop import NO_HOOKS, Hooks, Loop, refuse_not_finite
 from vitlab.training.module import TrainingModule
-from vitlab.training.run import Run, leaves_unused
+from vitlab.training.run import Run, make_meta_model
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -88,7 +88,9 @@ def build_trainer(run: Run, loop: Loop) -> L.Trainer:
     config, settings, strategy, environment = run.config, run.settings, "auto", LightningEnvironment()
     if run.ranks.size > 1:  # all ranks have the same buffers: those of synchronised BatchNorm
         environment = TorchElasticEnvironment()
-        unused = leaves_unused(config, run.task)
+        model = make_meta_model(config, run.task).eval()
+        run.task.loss(model, run.task.example()).sum().backward()
+        unused = any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
         strategy = DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
     return L.Trainer(
         accelerator=settings.accelerator,

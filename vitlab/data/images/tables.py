@@ -51,10 +51,18 @@ def contents(config: ImageDataConfig) -> str:
 
 def load(config: ImageDataConfig) -> ImageData:
     """Load the table's pictures, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
+    size, root = extent(config.image_size), str(Path(config.root).expanduser())
     if config.kind == "imagetable":
-        return load_table(config)
-    size, by_name = extent(config.image_size), read_captions(config)
-    read = FileImages(str(Path(config.root).expanduser()), tuple(by_name), size, config.bits)
+        rows = read_pictures(config)
+        classes, labels, targets = read_targets(config, rows)
+        # groups by their names: new rows move no other group
+        together = np.array([hash_key(row[config.group]) >> 1 for row in rows]) if config.group else None
+        paths = [row[config.file] for row in rows]
+        read = FileImages(root, tuple(paths), size, config.bits)
+        whole = Split(labels, read, targets, names=to_names(paths), together=together)
+        return ImageData(config.name, classes, size, 3, **split_rows(config, rows, whole))
+    by_name = read_captions(config)
+    read = FileImages(root, tuple(by_name), size, config.bits)
     captions = np.array([*zip_longest(*by_name.values(), fillvalue=b"")]).T
     whole = Split(np.zeros(len(by_name), dtype=np.int64), read, captions, names=to_names([*by_name]))
     if len(whole) < 3:
@@ -121,16 +129,6 @@ def read_captions(config: CaptionsConfig) -> dict[str, list[bytes]]:
         by_name.setdefault(image, []).append(caption.encode())
     raise_problems(config, problems)
     return by_name
-
-
-def load_table(config: ImageTableConfig) -> ImageData:  # groups by their names: new rows move no other group
-    rows, size = read_pictures(config), extent(config.image_size)
-    classes, labels, targets = read_targets(config, rows)
-    together = np.array([hash_key(row[config.group]) >> 1 for row in rows]) if config.group else None
-    root, paths = str(Path(config.root).expanduser()), [row[config.file] for row in rows]
-    read = FileImages(root, tuple(paths), size, config.bits)
-    whole = Split(labels, read, targets, names=to_names(paths), together=together)
-    return ImageData(config.name, classes, size, 3, **split_rows(config, rows, whole))
 
 
 def read_pictures(config: ImageTableConfig) -> list[Row]:

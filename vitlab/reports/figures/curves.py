@@ -60,7 +60,6 @@ ATTENTION, REACH = "distance of attention", "reach"
 FEW_TEXTS = 20  # least texts of a length
 APART = 0.08  # layers between two heads of one layer: equal scores stay visible
 OTHER = ("kind", "step", "value")
-NAMED = 60  # most class names in the picture itself
 
 Curve = Sequence[tuple[float, float | None]]  # step, value; None where it is not finite
 Point = tuple[float, float | None, float | None, float | None]  # step, mean over seeds, lowest, highest; None: a gap
@@ -536,7 +535,7 @@ def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Fi
 
 
 def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
-    """Draw images as points of an array (B, 2) in the look of their class; long legends give way to names in place."""
+    """Draw images as points of an array (B, 2) in the look of their class; a legend of too many classes is left out."""
     places = found.array
     labels = np.zeros(len(places), dtype=int) if found.labels is None else found.labels
     present = [int(label) for label in np.unique(labels)]
@@ -545,14 +544,10 @@ def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator
     listed = len(present) <= len(ACCENTS) * len(MARKERS)
     looks = {names[label]: group_look(place) for place, label in enumerate(present)}
     base = {"x": axis(alt.X, "x", "first dimension (no unit)"), "y": axis(alt.Y, "y", "second dimension (no unit)")}
-    layers = [alt.Chart(frame, name="images").mark_point().encode(**base, **by_look("class", looks, listed=listed))]
-    if not listed and len(present) <= NAMED:
-        middles = frame.groupby("class").median().reset_index()
-        named = alt.Chart(middles, name="names").mark_text(color=COLOURS["ink"], fontWeight="bold")
-        layers.append(named.encode(**base, text="class:N"))
+    chart = alt.Chart(frame, name="images").mark_point().encode(**base, **by_look("class", looks, listed=listed))
     images = plural(len(places), "image")
     seen = f"{images} of {plural(len(present), 'class', 'classes')} as points."
-    yield Figure(file_stem(found.name), f"{title}, {images}", alt.layer(*layers), alt=seen)
+    yield Figure(file_stem(found.name), f"{title}, {images}", chart, alt=seen)
 
 
 DRAWINGS = (heads, head_types, line, scatter)

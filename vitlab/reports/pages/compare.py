@@ -152,6 +152,10 @@ def write_compare_page(results: Results, path: Path, compared: Sequence[str] = (
         "metric": f"validation {metric.name}",
         "distance": "attention distance (pixels)",
     }
+    differences = compare_sizes(results, {model: dict.fromkeys(of, model) for model, of in results.by_model.items()})
+    note = describe_numbers(results, list(differences.values()))
+    if any(sum(size in of for of in results.by_model.values()) > MOST_MODELS for size in results.sizes):
+        note += f" Differences are those of the best {MOST_MODELS} models at each size."
     text = render(
         "compare.html.j2",
         styles=["compare.css"],
@@ -180,7 +184,7 @@ def write_compare_page(results: Results, path: Path, compared: Sequence[str] = (
         title=f"{results.name}: runs compared",
         name=results.name,
         about=["comparison of runs"],
-        note=describe_means(results),
+        note=note,
         **make_runs_table(results, columns, folder),
     )
     write_text(path, text)
@@ -210,15 +214,6 @@ def list_gaps(results: Results) -> Iterator[tuple[str, str, int, str]]:
         for models in combinations(best[:MOST_MODELS], 2):
             (comparison,) = compare_sizes(results, {model: {size: model} for model in models}).values()
             yield *models, size, comparison.lead
-
-
-def describe_means(results: Results) -> str:
-    """Describe what stands behind the means and differences."""
-    compared = compare_sizes(results, {model: dict.fromkeys(of, model) for model, of in results.by_model.items()})
-    text = describe_numbers(results, list(compared.values()))
-    if any(sum(size in of for of in results.by_model.values()) > MOST_MODELS for size in results.sizes):
-        text += f" Differences are those of the best {MOST_MODELS} models at each size."
-    return text
 
 
 def read_curves(run: RunResults, metric: str, most: int) -> Iterator[tuple[str, list[float], list[float | None]]]:

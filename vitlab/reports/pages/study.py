@@ -26,7 +26,6 @@ from vitlab.studies.results import Results
 from vitlab.studies.status import write_board
 
 MOST_OF_A_TILE = 6  # models whose results are in large type
-MOST_MANIFESTS = 10  # that are linked one by one
 GENERATED = 8  # test items for which it shows what the models write
 SCRIPTS = ("charts.js", "report.js", "table.js")
 
@@ -69,9 +68,6 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
     study, config, rows, metric = results.files, results.config, results.rows, results.metric
     run_results = [run.result for run in results.run_files.values()]
     samples = read_json(study.figures / "samples.json") or []
-    manifests = [(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))]
-    if len(manifests) > MOST_MANIFESTS:
-        manifests = [(f"{len(manifests):,} files, one for each seed", folder_link("subsets"))]
     failed = []
     for failure in results.failures:
         folder, run = study.folder / failure["run"], failure["run"]
@@ -107,7 +103,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         figures=figures,
         generated=results.list_generated(GENERATED),
         samples=[(plural(one["size"], metric.sized_by), one["pictures"], one["texts"]) for one in samples],
-        manifests=manifests,
+        manifests=len([*study.subsets.glob("*.json")]),
         attention=attention,
         metric=metric,
         size_table=make_size_table(results),
