@@ -236,7 +236,7 @@ def until(better, sizes, seeds, rng):
             value = means[model] + 0.018 * rng.standard_normal()
             rows.append({"model": model, "train_size": size, "seed": seed, "accuracy": value})
         added, _ = plan_round(rows, Target(1.0))
-    found = Results(rows, outcomes={})
+    found = Results(rows, {"until": 1.0}, outcomes={})
     within = [
         abs(cell.mean - means[m]) <= cell.interval.half_width
         for m, of in found.by_model.items()
@@ -477,6 +477,14 @@ def null_trials(crosses, sizes, seeds, rng):
     return bool(find_leads(list(compare_sizes(results, contenders).values())))
 
 
+def rare(good, trials, ahead, rng):
+    """Whether a model, `ahead` in its skill, leads where recipes are good with this chance, else worth 0.6 less."""
+    skills = {"a": curve(0.2), "b": curve(0.2, 0.4 + ahead)}
+    recipes = {name: np.where(rng.random(trials) < good, 0.0, 0.6) for name in skills}
+    results = simulate(skills, [1000, 2000], 3, 1000, rng, recipes=recipes)
+    return any(gap.verdict == "lead" for gap in results.gaps.itertuples())
+
+
 def halves(luck, rng):
     """Whether the interval that knows half of the recipes holds the crossover by the other half; with trials' luck?"""
     if STUDY:
@@ -572,6 +580,7 @@ QUESTIONS |= {
     "spent": (spent, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
     "spent_null": (spent_null, "question, costs", [*product(("crossover", "leader"), ("by size", "by steps"))]),
 }
+QUESTIONS |= {"rare": (rare, "good, trials, ahead", [*product((0.5, 0.25, 0.125), (8, 16), (0.0, 0.5))])}
 QUESTIONS |= {"public": (public, "crosses, seeds", [*product((1, 0), (1, 3))])}
 COLUMNS = {
     "several": "equal: a leader | any lead | one better by 4: named | a wrong lead | interval true",

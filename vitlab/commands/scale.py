@@ -91,17 +91,18 @@ def main(words: Sequence[str]) -> int:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
     overrides = [word for word in args.words if word not in studies]
     overrides += [f"executor={args.executor}"] if args.executor else []
+    overrides += [f"until={args.until}"] if args.until else []
     # arrow's models are made for its rows of digits, quick's for any pictures
     default = "quick" if any(word.startswith("data=") for word in overrides) else "arrow"
     config = compose_study((studies or [default])[0], overrides)
     folder = args.out or Path("runs") / config.name
-    if args.max_runs and not args.until:
+    if args.max_runs and not config.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")
-    if args.until and args.spend:
+    if config.until and args.spend:
         raise UserError("--until, --spend: one adds seeds until means are sure, one spends a time; give one of them")
     if args.find and not args.spend:
         raise UserError(f"--find {args.find}: is for --spend TIME; give both")
-    target: Target | Question | None = Target(args.until, args.max_runs) if args.until else None
+    target: Target | Question | None = Target(config.until, args.max_runs) if config.until else None
     if args.spend:
         target = Question.parse(args.find or "crossover", args.spend)
     find_start(config.executor.kind)  # raises UserError

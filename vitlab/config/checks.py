@@ -260,8 +260,8 @@ def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
     is_out = {"heads", "width"} & {*map(key_of, check_ranges(model))}
     if "heads" not in model or model.get("head_width") is not None or is_out:
         return
-    mixer = model.get("mixer", {"heads": True})  # None where its name was refused
-    if not model.width % model.heads or not (mixer and mixer["heads"]):
+    mixer = model.get("mixer", {"attends": True})  # None where its name was refused
+    if not model.width % model.heads or not (mixer and mixer["attends"]):
         return
     other = f"; or give {slot}.head_width" if "head_width" in model else ""
     yield (

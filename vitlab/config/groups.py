@@ -211,7 +211,7 @@ def find_idle(node: DictConfig, path: str = "") -> Iterator[tuple[DictConfig, Fi
             other = key[2:].removesuffix(".kind") if key.startswith("..") else f"{path}{key}"
             only = f"only {other}={known} uses it, not {to_text(at)}"
             only = f"has no effect without {path}{key}" if wanted is ON else only
-            only = f"needs {path}mixer=attention" if key in ("mixer.attends", "mixer.heads") else only
+            only = f"needs {path}mixer=attention" if key == "mixer.attends" else only
             yield node, field, f"{path}{field.name}={to_text(value)}: {only}; give {to_text(default)}"
             break
 

@@ -192,7 +192,7 @@ def choose_kind(model: nn.Module) -> str:
 
 # settings that change no logits or follow from others
 UNSEEN = {"family", "recipe", "init", "published_length", "published_num_classes", "drop_path", "scaled_residuals"}
-UNSEEN |= {"class_token", "mixer.kind", "mixer.attends", "mixer.heads"}
+UNSEEN |= {"class_token", "mixer.kind", "mixer.attends"}
 
 
 def check_writable(config: ModelConfig, architecture: Architecture) -> None:

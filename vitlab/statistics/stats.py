@@ -18,6 +18,7 @@ CONFIDENCE = 0.95
 MOST_DEGREES = 5  # at most so many times the degrees of the spread over seeds: two seeds may agree by chance
 OF_GAPS = 2  # the same for differences, which are judged together and so need farther tails
 DRAWS = 2400
+BEHIND = 3  # trials behind the best
 NODES = (np.arange(24) + 0.5) / 24  # shares at which what chance may bring is taken
 Costs = Sequence[tuple[float, Sequence[float]]]  # for each cell of a family: mean cost, metric of each seed
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
@@ -299,9 +300,10 @@ def draw_luck(
     """Bootstrap the trials: change of the best-of-k metric of each model and size, mean 0, (DRAWS,).
 
     ranked: by model, size and seed, the number and metric of each finished trial, best on validation items first.
-    counts: the trials of each model. A draw uses the same trials at all sizes and seeds of a model.
+    counts: the trials of each model. A draw uses the same trials at all sizes and seeds of a model. The spread is at
+    least the distance from the best to the trial BEHIND it: where good recipes are rare, others may have had none.
     """
-    shares, found = dict[str, np.ndarray](), dict[tuple[str, int], list[np.ndarray]]()
+    shares, found, behind = dict[str, np.ndarray](), dict[tuple[str, int], list[np.ndarray]](), {}
     for model, count in counts.items():
         drawn = np.random.default_rng([*model.encode()]).multinomial(count, np.full(count, 1 / count), DRAWS)
         shares[model] = drawn / count
@@ -312,7 +314,10 @@ def draw_luck(
         with np.errstate(invalid="ignore"):
             drawn = weights @ values / weights.sum(axis=1)
         found.setdefault((model, size), []).append(np.nan_to_num(drawn - np.nanmean(drawn)))
-    return {cell: np.mean(of_seeds, axis=0) for cell, of_seeds in found.items()}
+        behind.setdefault((model, size), []).append(values[0] - values[min(BEHIND, len(values) - 1)])
+    draws = {cell: np.mean(of_seeds, axis=0) for cell, of_seeds in found.items()}
+    least = {cell: abs(np.mean(gaps)) for cell, gaps in behind.items()}
+    return {cell: one * max(1.0, least[cell] / max(one.std(), 1e-12)) for cell, one in draws.items()}
 
 
 def draw(keys: np.ndarray, purpose: str) -> np.ndarray:

@@ -68,6 +68,7 @@ FAMILY_NAMES = {
 
 COMPUTE = ("train_flops", "finetune_flops")  # columns
 EFFORTS = (1, 4, 16)  # trials of a model
+OF_UNTIL = 2.5  # looks that `--until` is charged for: docs/rules.md
 LEAD, LEVEL, UNDECIDED, CHANCE = "lead", "level", "undecided", "chance"  # verdicts
 
 
@@ -113,13 +114,14 @@ class Results:
         files: StudyFiles | None = None,
         run_files: Mapping[str, RunResults] | None = None,
         outcomes: Mapping[str, np.ndarray] | None = None,
-        alpha: float = 1.0,
+        alpha: float | None = None,
         trials_of: Mapping[str, str] | None = None,
         luck: dict[tuple[str, int], np.ndarray] | None = None,
     ):
         self.all_rows, self.rows = rows, choose_trials(rows)
         self.config, self.files, self.run_files = dict(config or {}), files, dict(run_files or {})
-        self.alpha, self.trials_of = alpha, trials_of or count_trials(rows)
+        self.alpha = alpha or (1 / OF_UNTIL if self.config.get("until") else 1.0)
+        self.trials_of = trials_of or count_trials(rows)
         self.is_foreign = "read_as" in self.config
         self.gap, self.expect_best = map(cache, (self.gap, self.expect_best))
         if outcomes is not None:
@@ -576,7 +578,7 @@ def load_results(folder: str | Path, alpha: float | None = None) -> Results:
     """
     files = StudyFiles(folder)
     config, rows, spent = files.config(), files.finished_rows(), files.spent()
-    alpha = alpha or (1 / spent[-1]["looks"] if spent else 1.0)
+    alpha = alpha or (1 / spent[-1]["looks"] if spent else None)
     for damage in filter(None, files.damaged.values()):
         warnings.warn(damage, stacklevel=2)
     run_files = {row["run"]: RunResults(files.run(row["run"])) for row in rows}

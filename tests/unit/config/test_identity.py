@@ -18,8 +18,7 @@ ELSEWHERE = (
 )
 SAME_NUMBERS = ("trainer.checkpoint_activations",)
 # by the choice, no user sets them
-FIXED = ("task.data", "task.model", "task.analyses", "task.of", "data.task", "model.init")
-FIXED += ("model.mixer.attends", "model.mixer.heads")
+FIXED = ("task.data", "task.model", "task.analyses", "task.of", "data.task", "model.init", "model.mixer.attends")
 
 
 def identify(*overrides, contents=CONTENTS):
@@ -30,8 +29,8 @@ def test_a_resolved_configuration_has_every_key_and_comes_back_with_the_same_ide
     words = ["model.mixer={name: attention, qkv_bias: false}", "budget.epochs=0.5", "train_size=0.25", "seed=0"]
     config = train(*words)
     plain = resolved(config)
-    mixer = {"name": "attention", "kind": "attention", "attends": True, "heads": True}
-    assert plain["model"]["mixer"] == {**mixer, "qkv_bias": False, "qk_norm": False}
+    mixer = {"name": "attention", "kind": "attention", "attends": True, "qkv_bias": False, "qk_norm": False}
+    assert plain["model"]["mixer"] == mixer
     assert plain["budget"] == {"steps": None, "epochs": 0.5, "examples": None, "flops": None}
     again = roundtrip(config)
     assert resolved(again) == plain

@@ -17,8 +17,8 @@ N = ROWS * COLUMNS
 @pytest.mark.parametrize("mixer", names("mixer"))
 def test_every_shipped_mixer_works_in_a_vit(mixer):
     model = build_model(
-        "vit_nano", image_size=(15, 14), channels=2, num_classes=11, depth=2, width=36, patch_size=[5, 7],
-        mixer=mixer, **({"heads": 3} if mixer == "attention" else {}),
+        "vit_nano", image_size=(15, 14), channels=2, num_classes=11, depth=2, width=36, heads=3, patch_size=[5, 7],
+        mixer=mixer,
     )  # fmt: skip
     for parameter in model.parameters():
         nn.init.normal_(parameter, mean=0.1, std=0.1)
@@ -99,7 +99,7 @@ CAUSAL = {"depthwise": {"positions": "none"}, "plain_attention": {"positions": "
 
 def causal_model(mixer):
     torch.manual_seed(0)
-    sizes = {"vocabulary": 29, "length": 13, "width": 12, "depth": 2}
+    sizes = {"vocabulary": 29, "length": 13, "width": 12, "heads": 3, "depth": 2}
     model = build_model("gpt_nano", mixer=mixer, **sizes, **CAUSAL[mixer]).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5)

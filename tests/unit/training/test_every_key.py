@@ -81,8 +81,7 @@ recipe.rand_augment.magnitude=1 | recipe.rand_augment.std=1
 recipe.rand_augment.probability=.1 | recipe.rand_augment.increasing=false
 data.augment.crop_aspect=[1,2] | init.head=new | task.length_penalty=9 task=translation
 model.head_width=3 model=fnet_nano | model.attention_dropout=.5 model=fnet_nano
-model.prefix_positions=false model.positions=none | model.heads=2 model=fnet_nano
-model.heads=2 model.mixer=plain_attention | data.seed=3 data=imagetable data.root=/ data.path=/ data.split=part
+model.prefix_positions=false model.positions=none | data.seed=3 data=imagetable data.root=/ data.path=/ data.split=part
 data.target_length=9 data=pydoc | data.exact=true task=span_extraction data=squad data.path=/
 data.test_share=.3 data=csv data.path=/ data.test_path=/ | data.test_share=.3 data=webdataset data.train=a data.test=b
 """

@@ -45,8 +45,7 @@ class AnalysisConfig(Targeted):
 
 @choice("mixer", "")
 class MixerConfig(Choice):
-    attends: bool = setting(False, affects=NO_EFFECT, fixed=True)
-    heads: bool = setting(False, affects=NO_EFFECT, fixed=True)  # they divide the width
+    attends: bool = setting(False, affects=NO_EFFECT, fixed=True)  # its heads divide the width
 
 
 @choice("mixer", "attention")
@@ -334,6 +333,7 @@ class StudyConfig:
     eval_on: list[str] = setting([])  # other test data with the same classes: digits, glyphs@rotate=30
     # points (of perplexity percent): models whose difference surely is within it are level
     margin: float = setting(1.0, above=0, most=100)
+    until: Optional[float] = setting(None, above=0, most=100)  # as `--until`, whose looks widen the intervals
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class ModelConfig(Choice):
     init: Optional[str] = setting(None, affects=NO_EFFECT, fixed=True)  # the first weights when the user names none
 
 
-ATTENDS, HEADS = {"mixer.attends": (True,)}, {"mixer.heads": (True,)}
+ATTENDS = {"mixer.attends": (True,)}
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class TransformerConfig(ModelConfig):
     size: Optional[float] = setting(None, above=0, most=1e4, affects=NO_EFFECT)  # times the parameters of the blocks
     depth: int = setting(12, least=1, most=LARGEST_DEPTH)
     width: int = setting(768, least=1, most=LARGEST_LAYER)
-    heads: int = setting(12, least=1, most=LARGEST_LAYER, when=HEADS)
+    heads: int = setting(12, least=1, most=LARGEST_LAYER)
     # width / heads when not given
-    head_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER, when=HEADS)
+    head_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER, when=ATTENDS)
     mlp_width: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "gelu"
     norm: Literal["layernorm", "rmsnorm", "batchnorm"] = "layernorm"

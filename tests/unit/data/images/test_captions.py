@@ -32,6 +32,10 @@ def problems(folder, **changes):
     return caught.value.problems
 
 
+def as_text(values):
+    return bytes(values.astype(np.uint8)).decode()
+
+
 @pytest.mark.parametrize("holdout", ["fixed", "repeated", 1])
 def test_each_picture_has_its_captions(folder, holdout):
     found, _ = load(folder, holdout=holdout)
@@ -41,9 +45,13 @@ def test_each_picture_has_its_captions(folder, holdout):
     for split in (found.train, found.validation, found.test):
         for image, rows in zip(split.read(np.arange(len(split))), split.targets, strict=True):
             number = round(image.mean() / 10)
-            texts = [found.tokenizer.decode(row[row != IGNORE_INDEX]) for row in rows]
+            parts = ([row[row != IGNORE_INDEX] for row in part] for part in np.split(rows, [65], axis=1))
+            texts, read = (
+                [*map(decode, part)] for decode, part in zip((found.tokenizer.decode, as_text), parts, strict=True)
+            )
             again = f"the {number}, again" if number < 4 else ""
             assert texts == [f"grey number {number}", again][: len(texts)]
+            assert read == (texts if split is not found.train else [""] * len(texts))
             seen.add(number)
     assert seen == set(range(12))
 
