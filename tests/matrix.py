@@ -58,6 +58,7 @@ def configure(row, *words):
     return compose(TrainConfig, [*ROWS[row], *SMALL, *depth, *words])
 
 
+@functools.cache
 def own_data(row):
     """The entry of `eval_on` that is the run's own test data."""
     return configure(row).data.name

@@ -300,8 +300,8 @@ def draw_luck(
     """Bootstrap the trials: change of the best-of-k metric of each model and size, mean 0, (DRAWS,).
 
     ranked: by model, size and seed, the number and metric of each finished trial, best on validation items first.
-    counts: the trials of each model. A draw uses the same trials at all sizes and seeds of a model. The spread is at
-    least the distance from the best to the trial BEHIND it: where good recipes are rare, others may have had none.
+    counts: the trials of each model. A draw uses the same trials at all sizes and seeds of a model. The spread of
+    the best of all is at least its distance to the trial BEHIND it: where good recipes are rare, others may have none.
     """
     shares, found, behind = dict[str, np.ndarray](), dict[tuple[str, int], list[np.ndarray]](), {}
     for model, count in counts.items():
@@ -316,7 +316,7 @@ def draw_luck(
         found.setdefault((model, size), []).append(np.nan_to_num(drawn - np.nanmean(drawn)))
         behind.setdefault((model, size), []).append(values[0] - values[min(BEHIND, len(values) - 1)])
     draws = {cell: np.mean(of_seeds, axis=0) for cell, of_seeds in found.items()}
-    least = {cell: abs(np.mean(gaps)) for cell, gaps in behind.items()}
+    least = {cell: abs(np.mean(gaps)) * (best_of >= max(counts.values())) for cell, gaps in behind.items()}
     return {cell: one * max(1.0, least[cell] / max(one.std(), 1e-12)) for cell, one in draws.items()}
 
 
