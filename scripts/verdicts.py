@@ -1,8 +1,8 @@
 """How often the sentences of a study are right, on simulated ones: tables of docs/rules.md.
 
     python scripts/verdicts.py several --first 50000 --trials 500
-    python scripts/verdicts.py leads equal crossovers compute gaps means rounds own_sizes multipliers
-    python scripts/verdicts.py best_of null_trials halves --trials 500    # of docs/tuning.md
+    python scripts/verdicts.py leads equal crossovers compute gaps means rounds until own_sizes multipliers
+    python scripts/verdicts.py best_of null_trials rare halves --trials 500    # of docs/tuning.md
     python scripts/verdicts.py halves --trials 200 --study runs/trials    # of a study of 16 recipes that was trained
     python scripts/verdicts.py spent spent_null --trials 500    # of docs/spend.md; --study LCDB.tar.gz: its curves
     python scripts/verdicts.py advised --trials 30 --study runs/advice-photos    # of the pictures of `vitlab advise`
@@ -41,6 +41,8 @@ from vitlab.studies import laws
 from vitlab.studies.results import Results, load_results
 from vitlab.studies.rounds import FIFTH, Question, Target, charge_looks, judge, plan_round, plan_seeds
 
+for module in (fit, laws, stats):
+    module.DRAWS = 600  # a quarter of the time
 STUDY = ""  # the folder of --study; worker processes are forked
 SEED_SPREAD, REST = 0.05, 0.5  # standard deviations, of items 1; an error of 10% then varies by 0.8 points over seeds
 
@@ -305,7 +307,6 @@ def draw_fall(width, sizes, seeds, rng):
 
 def fall(sizes, width, seeds, rng):
     """Whether the interval of a sure crossover holds the true one where a curve falls within so many doublings."""
-    fit.DRAWS = 600  # a quarter of the time
     place, fits = draw_fall(width, sizes, seeds, rng)
     found = find_crossover(*fits)
     return found.low <= place <= (found.high or math.inf) if found.claim == "sure" else None
@@ -397,8 +398,6 @@ def find_claim(results, question):
 
 
 def make_spending(kind, costs, null, rng):
-    for module in (fit, laws, stats):
-        module.DRAWS = 600  # a quarter of the time
     world = World(null, rng)
     while STUDY and kind == "crossover" and not null and len(world.between) != 1:
         world = World(null, rng)
@@ -417,7 +416,6 @@ def is_true(world, question, low, high):
 
 def public(crosses, seeds, rng):
     """Sure crossovers of public curves (--study); their intervals true; 90% intervals of differences at a size true."""
-    fit.DRAWS = 600
     world = World(False, rng)
     while len(world.between) != crosses:
         world = World(False, rng)
