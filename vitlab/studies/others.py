@@ -63,8 +63,9 @@ def load_others(
     (runs, notes), problems = read_sources(sources, reader, name), list[str]()
     ours = metric is None and lower_is_better is None and all(run.row for run in runs)
     for key, _, value in (one.partition("=") for one in (where or "").split(",") if one):
-        has = {str(run.settings.get(key)) for run in runs if run.settings.get(key) is not None}
-        problems += [] if value in has else [f"--where {key}={value}: no run has it; {choices_text(value, [*has])}"]
+        has = sorted({str(run.settings[key]) for run in runs if key in run.settings})
+        known, choices = (value, has) if has else (key, [*dict.fromkeys(key for run in runs for key in run.settings)])
+        problems += [] if value in has else [f"--where {key}={value}: no run has it; {choices_text(known, choices)}"]
         runs = [run for run in runs if str(run.settings.get(key)) == value]
     raise_all(problems)
     keys = {role: choose_keys(role, of, runs, problems) for role, of in asked.items() if not ours or role != "metric"}
