@@ -41,8 +41,6 @@ from vitlab.studies import laws
 from vitlab.studies.results import Results, load_results
 from vitlab.studies.rounds import FIFTH, Question, Target, charge_looks, judge, plan_round, plan_seeds
 
-for module in (fit, laws, stats):
-    module.DRAWS = 600  # a quarter of the time
 STUDY = ""  # the folder of --study; worker processes are forked
 SEED_SPREAD, REST = 0.05, 0.5  # standard deviations, of items 1; an error of 10% then varies by 0.8 points over seeds
 
@@ -591,6 +589,8 @@ COLUMNS = {
 
 
 def ask(name, case, trials):
+    for module in (fit, laws, stats):  # of this worker process
+        module.DRAWS = 600  # a quarter of the time
     question = QUESTIONS[name][0]
     return [
         question(
