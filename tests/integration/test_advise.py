@@ -186,6 +186,7 @@ def train_networks(advised, *changes):
     return succeed(*shlex.split(command), *changes)
 
 
+@pytest.mark.slow
 def test_the_study_that_would_decide_runs_and_the_next_answer_reads_it(photos, tmp_path, monkeypatch):
     for number in range(30):  # classes that are hard to tell apart
         write_noise(photos / "green" / f"{number}-like-red.png", 0, 1000 + number)

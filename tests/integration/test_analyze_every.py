@@ -69,6 +69,7 @@ def test_the_time_of_analyses_is_not_the_runs(tmp_path, monkeypatch):
     assert result["images_per_s"] > STEPS * 64 / 1000
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_every_picture_of_every_step_in_wandb(tmp_path):
     words = ["wandb.mode=offline", f"trainer.analyze_every={EVERY}", "analyses=[attention_distance,cka]"]
     interrupted(composed(*words), tmp_path / "run", at=9)

@@ -134,6 +134,7 @@ def test_a_worker_that_is_stopped_gives_its_run_back_and_a_later_start_counts_ag
     assert [row["step"] for row in run.metrics() if "train/loss" in row] == [*range(1, 61)]
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_parent_is_killed_and_give_their_runs_back(prepare):
     files = prepare("sizes=[40,60]", "budget.steps=100000")
     program = commands.Program(

@@ -63,6 +63,7 @@ def stop(words, run, at):
     assert program.end().returncode == 130
 
 
+@pytest.mark.slow
 def test_a_run_on_two_devices_that_goes_on_and_is_stopped_has_the_losses_of_one(tmp_path):
     words, run, calls = [*TEXTS, ADAMW, "budget.steps=40"], tmp_path / "run", itertools.count(1)
     train_run(compose(TrainConfig, words), tmp_path / "alone")  # with targets of different lengths
