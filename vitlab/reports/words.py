@@ -365,7 +365,7 @@ class SizeTable(NamedTuple):
 def make_size_table(results: Results) -> SizeTable:
     """Make a column per model, with `84.2 ± 0.6% (more steps)` if undertrained; the last column says who leads."""
     metric, rows, by_model = results.metric, results.rows, results.by_model
-    if len(results.sizes) > MOST_SIZES and results.fits.by_model:
+    if len(results.sizes) > MOST_SIZES and {fit.measured_by for fit in results.fits.by_model.values()} == {SCATTER}:
         return read_curves(results)
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
@@ -404,14 +404,12 @@ def read_curves(results: Results) -> SizeTable:
             if min(results.by_model[model]) <= mark <= max(results.by_model[model]):
                 values = results.fits.to_metric(np.exp(fit.read_means(np.log([mark]), role)[:, 0]))
                 drawn[model] = np.vectorize(metric.compared)(values)
-        best, *others = sorted(drawn, key=lambda model: metric.lead(drawn[model][0], 0.0), reverse=True)
-        who = DASH
-        if others:
+        who, ranked = DASH, sorted(drawn, key=lambda model: metric.lead(drawn[model][0], 0.0), reverse=True)
+        if len(ranked) > 1:
+            best, *others = ranked
             mean, *gaps = metric.lead(drawn[best], drawn[others[0]])
             low, high = np.quantile(gaps, [left_out, 1 - left_out])
-            known = not any(
-                fits[model].measured_by == SCATTER and fits[model].scatter[2] for model in (best, others[0])
-            )
+            known = not (fits[best].scatter[2] or fits[others[0]].scatter[2])
             gap = f"{format_difference(mean, metric)} {'' if metric.relative else metric.gap_unit}".rstrip()
             gap += f" ({format_difference(low, metric)} to {format_difference(high, metric)})" if known else ""
             clear = known and low > 0

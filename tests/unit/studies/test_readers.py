@@ -453,3 +453,16 @@ def test_published_curves_of_one_seed_are_judged_by_their_scatter(tmp_path):
     assert (table.header[0], table.body[0][0], table.body[-1][0]) == ("examples seen", "5,000,000", "2B")
     assert table.body[3][-1].startswith("BiT-R50x1 by 7.")  # .754 against .812 at 50M
     assert table.body[-1][-1].startswith("ViT-B/16 by 16.")
+
+
+def test_a_table_read_off_curves_has_dashes_where_no_model_was_measured(tmp_path):
+    ranges = {"a": np.geomspace(100, 1500, 20), "b": np.geomspace(9000, 90_000, 20)}
+    noise = np.random.default_rng(0).normal(1, 0.02, (2, 20))
+    rows = [
+        f"{m},{n:.0f},{e * n**-0.3:.6f}"
+        for (m, of), es in zip(ranges.items(), noise, strict=True)
+        for n, e in zip(of, es, strict=True)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["model,train_size,loss", *rows]))
+    table = make_size_table(load_others([tmp_path / "runs.csv"], out=tmp_path / "out"))
+    assert [row[1:] for row in table.body if row[0] in ("2,000", "5,000")] == [["–"] * 3] * 2
