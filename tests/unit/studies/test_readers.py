@@ -21,6 +21,7 @@ import wandb
 from tests.unit.reports.written_study import change_results, make_study
 from vitlab.cli import main
 from vitlab.config import TrainConfig, UserError
+from vitlab.formatting import DASH
 from vitlab.reports.words import headline, make_size_table
 from vitlab.studies.others import load_others
 from vitlab.studies.readers import from_wandb, is_unfinished, read_source
@@ -465,4 +466,4 @@ def test_a_table_read_off_curves_has_dashes_where_no_model_was_measured(tmp_path
     ]
     (tmp_path / "runs.csv").write_text("\n".join(["model,train_size,loss", *rows]))
     table = make_size_table(load_others([tmp_path / "runs.csv"], out=tmp_path / "out"))
-    assert [row[1:] for row in table.body if row[0] in ("2,000", "5,000")] == [["–"] * 3] * 2
+    assert [row[1:] for row in table.body if row[0] in ("2,000", "5,000")] == [[DASH] * 3] * 2
