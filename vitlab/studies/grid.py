@@ -32,6 +32,9 @@ from vitlab.config.schema.fields import Choice
 Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one run
 SHARED = [field.name for field in fields(StudyConfig) if field.name in TrainConfig.__dataclass_fields__]
 FIXED = keys_per_study(TrainConfig)
+# how a model sees the same items: enlarged, normalised, augmented
+SEEN = re.compile(r"data\.(label_noise|image_size|mean|std|augment\.\w+)")
+DRAWN = ("glyphs", "pointer", "arrow", "captioned_glyphs")  # kinds of data whose pictures of another size are others
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
 FEW = 4  # compose so many models of a study with another mistake: the answer takes under half a second
 MOST = 64  # models of a pattern
@@ -113,7 +116,7 @@ def find_variants(
     for key, values in flatten(study["grid"]):
         with collecting(problems):
             axes |= read_axes({key: values})
-    problems += check_keys(named, axes, dict(flatten(study["tune"])))
+    problems += check_keys(named, axes, dict(flatten(study["tune"])), study["data"]["kind"])
     axes.pop("model", None)
     labels = {key: key.rpartition(".")[2] for key in axes}
     labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}
@@ -174,13 +177,17 @@ def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     return axes
 
 
-def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a problem for each key that a variant or an axis may not set."""
+def check_keys(
+    named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Mapping[str, Any], kind: str
+) -> Iterator[str]:
+    """Yield a problem for each key that a variant or an axis may not set; `kind` is of the data."""
     for place, keys in (("grid", axes), *((f"models.{name}", settings) for name, settings in named.items())):
         for key in keys:
             if key == "model" and place == "grid":
                 yield f"grid.model: give the models in models=[{','.join(map(str, axes[key]))}]"
-            elif (top := key.partition(".")[0]) in FIXED and key != "data.label_noise":  # it opens the same data
+            elif key == "data.image_size" and kind in DRAWN:
+                yield f"{place}: {key}: data of kind {kind} draws other pictures then; give it for the study"
+            elif (top := key.partition(".")[0]) in FIXED and not SEEN.fullmatch(key):
                 yield f"{place}: {key}: {top} is the same for all runs of a study; give it for the study"
             elif key in tune and place == "grid":  # a variant may set it: tuned factors multiply its value
                 yield f"grid.{key}: tune chooses its value; leave it out here, or out of tune"

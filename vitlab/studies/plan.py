@@ -162,7 +162,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
             machine = place(config.executor, run_config.trainer, jobs, settled)
             alike = describe_costs(resolved(run_config)), str(run_config.init), str(machine), run_config.subset
             if alike not in counted:
-                counted[alike] = plan_model(run_config, data, machine)
+                counted[alike] = plan_model(run_config, open_data(run_config.data, console), machine)
             by_variant[name] = replace(counted[alike], config=run_config)
     raise_all(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in given_sizes]

@@ -126,7 +126,8 @@ models=[vit_nano,vit_nano] -> models: 'vit_nano' is given twice; name variants, 
 set=[data=digits] -> set: data=digits: data is the same for all runs of a study; give data=digits without set
 set=[seed=1] -> set: seed=1: seed is the same for all runs of a study
 'models={a: {model: vit_nano, train_size: 5}}' -> : train_size: train_size is the same for all runs of a study
-grid.data.image_size=[8] -> : data.image_size: data is the same for all runs of a study
+data=glyphs grid.data.image_size=[24,48] -> grid: data.image_size: data of kind glyphs draws other pictures then
+grid.data.cache=[never] -> : data.cache: data is the same for all runs of a study
 'set=[recipe.lrr=1,foo]' 'models={v: {model: vit_nano, model.heads: 5, model.width: 64}, r: resnet_nano}' ->\
  recipe.lrr: no key 'lrr' || 'foo' is not key=value || models.v: model.heads=5: does not divide model.width=64
 tune.recipe.lr=[0.1,0.2] grid.recipe.lr=[0.1,0.2] -> grid.recipe.lr: tune chooses its value

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from tests.integration import commands
+from vitlab import load_results
 from vitlab.config import UserError, identity, resolved
 from vitlab.studies.grid import compose_models, compose_study, expand, list_shorter, list_study_changes, name_run
 from vitlab.studies.store import StudyFiles
+from vitlab.training.files import RunFiles
 
 
 def study(*words, file="quick"):
@@ -129,3 +132,16 @@ def test_a_study_grows_by_variants_and_values_and_keeps_its_runs(tmp_path):
     assert three == two | {"deep patch_size=4", "deep patch_size=8"}
     with pytest.raises(UserError, match=r"another configuration \(model.depth 6 -> 5\)"):
         files.refuse(study("models={deep patch_size=4: {model: vit_nano, model.depth: 5, model.patch_size: 4}}"))
+
+
+def test_variants_see_the_same_items_at_sizes_and_normalisations_of_their_own(tmp_path):
+    words = ["data=digits", "sizes=[60]", "seeds=[0]", "budget.steps=2", "analyses=[]", "trainer.evaluations=1"]
+    seen = "{data.image_size: 12, data.mean: [0.2], data.augment.shift: 1, recipe: linear_probe"
+    models = f"models={{whole: {{model: resnet_nano}}, seen: {seen}, model: resnet_nano}}}}"
+    commands.succeed("scale", "quick", *words, models, "--out", tmp_path / "study")
+    found = load_results(tmp_path / "study")
+    assert len(found.gaps) == 1, "the test items are paired"
+    configs = {run.name[:5]: RunFiles(run).config() for run in (tmp_path / "study").glob("*-n60-s0")}
+    assert {name: of["data"]["image_size"] for name, of in configs.items()} == {"whole": 16, "seen-": 12}
+    hashes = {RunFiles(run).data_hash() for run in (tmp_path / "study").glob("*-n60-s0")}
+    assert len(hashes) == 1
