@@ -143,18 +143,24 @@ def predict(model: nn.Module, batches: Iterable[Tensor], scale: tuple[float, flo
     return outputs if scale is None else outputs[:, 0].double() * scale[1] + scale[0]
 
 
+NO_VARIANCE = 1e-6  # share of all filters'
+
+
 def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.ndarray]:
     """Compute the first principal components float32 (n, C, p, q) of filters (D, C, p, q), of length 1, largest first.
 
     Dosovitskiy et al., 2021, figure 7, left; `position_similarities` is the same figure's center.
     Also return the share of the filters' variance that each component explains (n,). n is at most the number of filters
-    and of their weights. A component's sign means nothing; it is fixed so that equal filters give equal components.
+    and of their weights; components of no variance are left out. A component's sign means nothing; it is fixed so that
+    equal filters give equal components.
     """
     from sklearn.decomposition import PCA
 
     rows = weight.detach().double().flatten(1).cpu().numpy()
     pca = PCA(min(components, *rows.shape), svd_solver="full").fit(rows)
-    return pca.components_.reshape(-1, *weight.shape[1:]).astype(np.float32), pca.explained_variance_ratio_
+    explained = pca.explained_variance_ratio_
+    count = max(1, (explained > NO_VARIANCE).sum())  # dead filters leave arbitrary directions
+    return pca.components_[:count].reshape(-1, *weight.shape[1:]).astype(np.float32), explained[:count]
 
 
 def run_rgb_filters(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
