@@ -64,7 +64,6 @@ OF_BOTH = ("robustness-shuffle", "robustness-occlusion")
 SOURCES = {  # picture of the page -> file below a run
     "alignment": GRU / TRAINED / "alignment-4.png",
     "attention_distance": ATTENTION / "figures/attention_distance-vit_nano.png",
-    "explanation-vit": VIT / TRAINED / "explanation.png",
     "token_reach": GPT / TRAINED / "token_reach-curve.png",
     **{
         f"{name}-{run.name.partition('_')[0]}": run / TRAINED / f"{name}.png"
