@@ -108,10 +108,8 @@ def load_other(source: str, images: Tensor, prepared: Any = None) -> nn.Module:
         other = build_model(image_size=size, channels=channels, **timm_model(source))
         cfg = other.pretrained_cfg
         if prepared and channels == len(cfg["mean"]):
-            mean, std, its_mean, its_std = (
-                images.new_tensor(values).view(-1, 1, 1)
-                for values in (prepared.mean, prepared.std, cfg["mean"], cfg["std"])
-            )
+            numbers = (prepared.mean, prepared.std, cfg["mean"], cfg["std"])
+            mean, std, its_mean, its_std = (images.new_tensor(values).view(-1, 1, 1) for values in numbers)
             other.register_forward_pre_hook(lambda _, given: ((given[0] * std + mean - its_mean) / its_std,))
     else:
         loaded = load_run(source)
@@ -126,11 +124,7 @@ def load_other(source: str, images: Tensor, prepared: Any = None) -> nn.Module:
 
 
 def run_cka(
-    model: nn.Module,
-    images: Tensor,
-    config: AnalysisConfig,
-    progress: ShowCount | None = None,
-    prepared: Any = None,
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None, prepared: Any = None
 ) -> list[dict[str, Any]]:
     """Return one row {"layer", "other", "value", "name", "other_name"} per pair of layers, by `config.batch` images.
 

@@ -143,9 +143,6 @@ def predict(model: nn.Module, batches: Iterable[Tensor], scale: tuple[float, flo
     return outputs if scale is None else outputs[:, 0].double() * scale[1] + scale[0]
 
 
-NO_VARIANCE = 1e-6  # share of all filters'
-
-
 def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.ndarray]:
     """Compute the first principal components float32 (n, C, p, q) of filters (D, C, p, q), of length 1, largest first.
 
@@ -159,7 +156,7 @@ def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.nd
     rows = weight.detach().double().flatten(1).cpu().numpy()
     pca = PCA(min(components, *rows.shape), svd_solver="full").fit(rows)
     explained = pca.explained_variance_ratio_
-    count = max(1, (explained > NO_VARIANCE).sum())  # dead filters leave arbitrary directions
+    count = max(1, (explained > 1e-6).sum())  # dead filters leave arbitrary directions
     return pca.components_[:count].reshape(-1, *weight.shape[1:]).astype(np.float32), explained[:count]
 
 

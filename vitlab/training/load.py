@@ -222,8 +222,8 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     """Load a run's folder, `timm:NAME[=FILE]` or a Hugging Face folder, and the data; `changed` are the user's keys.
 
     Keeps a run's precision and memory format. Loads another model in float32, at its own image size, a timm model with
-    its own normalisation, unless the user gave others. Raises UserError, also if the model does not take the data's
-    shape.
+    its own normalisation, unless the user gave others, and its own head, or none for other answers. Raises UserError,
+    also if the model does not take the data's shape.
     """
     files, is_timm = RunFiles(source), source.startswith("timm:")
     is_run, cfg = not is_timm and files.config_path.is_file(), None

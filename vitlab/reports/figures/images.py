@@ -92,7 +92,7 @@ def draw_cells(
     base = alt.Chart(pd.DataFrame(cells, columns=["row", "column", "value", "text"])).encode(**places)
     layers = [base.mark_rect(stroke=COLOURS["grid"], strokeWidth=0.4).encode(color=color).properties(name="cells")]
     if texts and side >= TEXT_SIDE:
-        dark = domain[0] + DARK * (domain[-1] - domain[0])
+        dark = DARK if ends is None else sum(ends) / 2  # a square root is dark earlier
         ink = alt.condition(f"datum.value > {dark}", alt.value("white"), alt.value(COLOURS["ink"]))
         layers.append(base.mark_text(fontSize=9).encode(text="text:N", color=ink))
     return alt.layer(*layers).properties(**size)
