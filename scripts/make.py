@@ -5,7 +5,7 @@
     uv run python scripts/make.py analyses                    # trains, unless runs/analyses* have it already
     uv run python scripts/make.py pages                       # of the analyses' report, through Chromium
     uv run python scripts/make.py tutorial                    # of runs/digits and runs/patches, docs/tutorial.md
-    uv run python scripts/make.py pretrained VIT MINILM PICTURES      # docs/pretrained.md says where they are from
+    uv run python scripts/make.py pretrained VIT MINILM LITE0 STAMPS CIFAR10   # docs/pretrained.md: where they are from
     uv run python scripts/make.py budgets runs/fashion-*
     uv run python scripts/make.py models                      # 20 seconds; nothing is trained or allocated
     uv run --with matplotlib python scripts/make.py characters
@@ -13,7 +13,8 @@
 readme: docs/report.png (the top of the first study's report.html, through headless Chromium), docs/crossover.png and
 docs/fashion.png (their accuracy against the training-set size), docs/attention_distance.png and docs/fashion-heads.png
 (attention distance), of the studies that are there; prints their tables in Markdown. analyses and pages:
-docs/analyses/*.png, by the commands of docs/analyses.md. budgets:
+docs/analyses/*.png of small models, by the commands of docs/analyses.md. pretrained: those of large ones, and
+docs/pretrained/*.png. budgets:
 docs/budgets.png, the error against the size on one set, with fixed steps and with fixed epochs. models: prints the
 table of docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the
 twelve text fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and
@@ -46,38 +47,24 @@ WIDTH, HEIGHT = 1100, 1670  # pixels: headline, figures 1 and 2
 MARGIN = 24  # pixels below the end of a page
 STUDY = Path("runs/analyses")
 VIT, RESNET = STUDY / "vit_nano-n16000-s0", STUDY / "resnet_nano-n16000-s0"
-BETWEEN = STUDY / "cka"
-ATTENTION, TOKEN, GPT, GRU = (Path(f"runs/analyses-{name}") for name in ("attention", "token", "gpt", "gru"))
+ATTENTION, GPT, GRU = (Path(f"runs/analyses-{name}") for name in ("attention", "gpt", "gru"))
 COMMANDS = (
     f"scale quick data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] seeds=[0] budget.steps=1000 --out {STUDY}",
     f"scale attention --out {ATTENTION}",
-    f"train model=vit_nano model.pool=token data=glyphs train_size=16000 budget.steps=1000 --out {TOKEN}",
     f"train task=causal_lm data=pydoc data.vocabulary=1024 data.length=64 budget.steps=300 --out {GPT}",
     f"train model=gru_seq2seq_nano data=numbers train_size=4000 budget.steps=300 --out {GRU}",
     f"analyze {VIT}",
     f"analyze {RESNET}",
-    f"analyze {VIT} cka cka.other={RESNET} --out {BETWEEN}",
     f"report {STUDY}",  # with what is known of the heads now
-    f"analyze {TOKEN} attention_maps attention_maps.drawings=[attention_overlay]",
-    f"analyze {GPT} head_patterns token_reach",
+    f"analyze {GPT} token_reach",
     f"analyze {GRU} alignment",
 )
 TRAINED = Path("analysis/trained")
-OF_BOTH = (
-    *("cka", "embedding", "explanation", "receptive_field", "rgb_filters"),
-    *("robustness-shuffle", "robustness-occlusion"),
-)
+OF_BOTH = ("robustness-shuffle", "robustness-occlusion")
 SOURCES = {  # picture of the page -> file below a run
     "alignment": GRU / TRAINED / "alignment-4.png",
     "attention_distance": ATTENTION / "figures/attention_distance-vit_nano.png",
-    "cka-between": BETWEEN / "cka.png",
-    "attention_maps-token": TOKEN / TRAINED / "attention_maps.png",
-    "head_patterns": GPT / TRAINED / "head_patterns-labels.png",
     "token_reach": GPT / TRAINED / "token_reach-curve.png",
-    **{
-        name: VIT / TRAINED / f"{name}.png"
-        for name in ("attention_entropy", "head_types", "position_similarity", "rollout")
-    },
     **{
         f"{name}-{run.name.partition('_')[0]}": run / TRAINED / f"{name}.png"
         for name in OF_BOTH
@@ -88,6 +75,16 @@ PAGES = {  # picture of a page of the report -> the page
     "report": STUDY / "report.html",
     "attention_maps": STUDY / "attention" / f"{VIT.name}.html",
     "compare": STUDY / "compare.html",
+}
+PRETRAINED = {  # picture of docs -> file below runs/pretrained
+    **{f"analyses/{name}": f"vit/{name}" for name in ("attention_entropy", "head_types", "rollout")},
+    **{f"analyses/{name}-saliency": f"vit/{name}" for name in ("receptive_field", "rgb_filters")},
+    **{f"analyses/{name}-lite0": f"lite0/{name}" for name in ("explanation", "receptive_field", "rgb_filters")},
+    **{f"analyses/{name}-saliency": f"vit-cifar10/{name}" for name in ("cka", "embedding")},
+    **{f"analyses/{name}-lite0": f"lite0-cifar10/{name}" for name in ("cka", "embedding")},
+    "analyses/cka-between": "between/cka",
+    "analyses/head_patterns": "minilm/head_patterns-labels",
+    **{f"pretrained/{name}": f"vit/{name}" for name in ("attention_distance", "attention_maps", "position_similarity")},
 }
 TALL = 8000  # pixels: more than a page has
 RASTER = 256  # pixels of a character
@@ -172,23 +169,27 @@ def make_tutorial() -> None:
     screenshot(Path("runs/patches/compare.html"), pictures / "compare.png", height=1180)
 
 
-def make_pretrained(vit: str, minilm: str, pictures: str) -> None:
-    """Make the pictures of docs/pretrained.md by its commands; `vit` is timm:NAME or timm:NAME=FILE."""
-    runs, folder = Path("runs/pretrained"), DOCS / "pretrained"
-    folder.mkdir(exist_ok=True)
-    images = ["data=imagefolder", f"data.root={pictures}", "data.image_size=224"]
-    overlay = ["attention_maps", "attention_maps.drawings=[attention_overlay]"]
-    looked = ["attention_distance", "rgb_filters", "position_similarity", *overlay]
-    for words in (
-        [vit, *images, *looked, "--out", str(runs / "vit")],
-        [minilm, "data=pydoc", "task=masked_lm", "--text", SENTENCE, "--out", str(runs / "minilm")],
-    ):
-        subprocess.run([sys.executable, "-m", "vitlab.cli", "analyze", *words], check=True)
-    for name in ("attention_distance", "position_similarity", "attention_maps"):
-        picture = Image.open(runs / "vit" / f"{name}.png").convert("RGB")
-        picture.thumbnail((1000, 1000))
-        picture.quantize(128 if name == "attention_maps" else 64).save(folder / f"{name}.png", optimize=True)
-    screenshot(runs / "minilm/attention.html", folder / "heads.png", colours=64, parts="#overview")
+def make_pretrained(vit: str, minilm: str, lite0: str, stamps: str, cifar10: str) -> None:
+    """Make the pictures of pre-trained models by the commands of the docs; `vit` and `lite0` are timm:NAME=FILE."""
+    runs = Path("runs/pretrained")
+    large, small = (
+        ["data=imagefolder", f"data.root={root}", f"data.image_size={side}"]
+        for root, side in ((stamps, 224), (cifar10, 112))
+    )
+    for out, words in {
+        "vit": [vit, *large, "attention_maps.drawings=[attention_overlay]"],
+        "minilm": [minilm, "data=pydoc", "task=masked_lm", "--text", SENTENCE],
+        "lite0": [lite0, *large, "explanation", "receptive_field", "rgb_filters"],
+        "vit-cifar10": [vit, *small, "cka", "embedding"],
+        "lite0-cifar10": [lite0, *small, "cka", "embedding"],
+        "between": [vit, *small, "cka", f"cka.other={lite0}"],
+    }.items():
+        subprocess.run([sys.executable, "-m", "vitlab.cli", "analyze", *words, "--out", str(runs / out)], check=True)
+    for name, source in PRETRAINED.items():
+        picture = Image.open(runs / f"{source}.png").convert("RGB")
+        picture.thumbnail((1280, 900))
+        picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(DOCS / f"{name}.png", optimize=True)
+    screenshot(runs / "minilm/attention.html", DOCS / "pretrained/heads.png", colours=64, parts="#overview")
 
 
 def make_budgets(*studies: str) -> None:

@@ -111,6 +111,11 @@ def folder_link(name: str) -> str:
     return f"{link(name)}/"
 
 
+def weights_name(source: str) -> str:
+    """Name a run by its folder, `timm:NAME=FILE` by its file: the architecture's name would pass for its weights'."""
+    return os.path.basename(source.rpartition("=")[2] if source.startswith("timm:") else source)
+
+
 def file_stem(text: str) -> str:
     """Turn a text into a file stem of at most 150 letters that is valid on every file system."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:150].strip("._") or "figure"

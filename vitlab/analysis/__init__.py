@@ -90,6 +90,7 @@ def examine(
     module = module_of(config)
     of_classes = bool(len(task.classes)) and targets.ndim == 1
     given = {"targets": targets if labelled else None, "of": task.of, "scale": task.scale, "progress": progress}
+    given["prepared"] = getattr(task, "images", None)
     given |= {} if task.tokenizer is None else {"token_texts": task.tokenizer.token_texts}
     taken = inspect.signature(module.run).parameters.keys() & given.keys()
     results = module.run(analysis_target(model), inputs, config, **{key: given[key] for key in taken})

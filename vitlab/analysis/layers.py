@@ -21,6 +21,7 @@ from vitlab.analysis.capture import (
 )
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
+from vitlab.config.schema.models import timm_model
 from vitlab.models import build_model
 from vitlab.models.base import as_model
 from vitlab.models.text import TextModel
@@ -96,14 +97,20 @@ def cka(
     return minibatch_cka(products()).cpu()
 
 
-def load_other(source: str, images: Tensor) -> nn.Module:
+def load_other(source: str, images: Tensor, prepared: Any = None) -> nn.Module:
     """Load the model of a finished run, or of timm with its weights, to see the same images (B, C, Y, X).
 
-    The images are prepared for the first model, its normalization included. Raises UserError.
+    The images are prepared for the first model; a model of timm sees them with its own normalization if `prepared`, an
+    ImagePreparation, tells theirs. Raises UserError.
     """
     size, channels = tuple(images.shape[2:]), images.shape[1]
     if source.startswith("timm:"):
-        other = build_model(source, image_size=size, channels=channels, pretrained=True)
+        other = build_model(image_size=size, channels=channels, **timm_model(source))
+        cfg = other.pretrained_cfg
+        if prepared and channels == len(cfg["mean"]):
+            numbers = (prepared.mean, prepared.std, cfg["mean"], cfg["std"])
+            mean, std, its_mean, its_std = (images.new_tensor(values).view(-1, 1, 1) for values in numbers)
+            other.register_forward_pre_hook(lambda _, given: ((given[0] * std + mean - its_mean) / its_std,))
     else:
         loaded = load_run(source)
         other, shape = loaded.model, loaded.shape
@@ -117,7 +124,7 @@ def load_other(source: str, images: Tensor) -> nn.Module:
 
 
 def run_cka(
-    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: ShowCount | None = None, prepared: Any = None
 ) -> list[dict[str, Any]]:
     """Return one row {"layer", "other", "value", "name", "other_name"} per pair of layers, by `config.batch` images.
 
@@ -125,7 +132,7 @@ def run_cka(
     those of the run or the model of timm `config.other`. "value" is None for a layer that is the same for all images.
     Raises UserError as `cka` does, and for an other model that does not take the images.
     """
-    other = None if config.other is None else load_other(str(config.other), images)
+    other = None if config.other is None else load_other(str(config.other), images, prepared)
     similarities, others = cka(model, images, other, config.batch, progress).tolist(), list(find_layers(other or model))
     return [
         {

@@ -148,13 +148,16 @@ def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.nd
 
     Dosovitskiy et al., 2021, figure 7, left; `position_similarities` is the same figure's center.
     Also return the share of the filters' variance that each component explains (n,). n is at most the number of filters
-    and of their weights. A component's sign means nothing; it is fixed so that equal filters give equal components.
+    and of their weights; components of no variance are left out. A component's sign means nothing; it is fixed so that
+    equal filters give equal components.
     """
     from sklearn.decomposition import PCA
 
     rows = weight.detach().double().flatten(1).cpu().numpy()
     pca = PCA(min(components, *rows.shape), svd_solver="full").fit(rows)
-    return pca.components_.reshape(-1, *weight.shape[1:]).astype(np.float32), pca.explained_variance_ratio_
+    explained = pca.explained_variance_ratio_
+    count = max(1, (explained > 1e-6).sum())  # dead filters leave arbitrary directions
+    return pca.components_[:count].reshape(-1, *weight.shape[1:]).astype(np.float32), explained[:count]
 
 
 def run_rgb_filters(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:

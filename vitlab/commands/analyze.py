@@ -26,12 +26,12 @@ from vitlab.config import (
 )
 from vitlab.config.checks import find_misfit
 from vitlab.config.errors import key_of
-from vitlab.config.schema.models import is_folder
+from vitlab.config.schema.models import is_folder, timm_model
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
-from vitlab.formatting import round_numbers
+from vitlab.formatting import round_numbers, weights_name
 from vitlab.hardware import count_cores
 from vitlab.studies.store import format_line
 from vitlab.training.files import RunFiles, mark_output, refuse_output, write_analysis
@@ -88,11 +88,7 @@ def foreign_config(
     if "model" in changed:
         problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
     with collecting(problems):
-        name, _, file = source.partition("=")
-        if file and not Path(file).is_file():
-            problems.append(f"{source}: no such file '{file}'; give weights in timm's names")
-        overlay = {"options": {"pretrained_cfg_overlay": {"file": file}}} if file else {}
-        base = {"model": source if of_folder else {"name": name, "pretrained": True, **overlay}}
+        base = {"model": source if of_folder else timm_model(source)}
         config = compose(TrainConfig, [(key, given[key]) for key in given if key not in (*unread, "model")], base)
         if of_folder and config.data.modality == "text":
             config = change(config, {"data.tokenizer": source})
@@ -300,7 +296,7 @@ def analyze(words: Sequence[str]) -> int:
                 labelled = not subject.mismatch
                 findings = examine(subject.model, task, options, subject.step, labelled=labelled, progress=report)
                 paths = write_analysis(folder, findings.to_dict(), findings.arrays)
-                for figure in draw_findings(findings, options, subject.name):
+                for figure in draw_findings(findings, options, weights_name(subject.name)):
                     paths += save_figure(figure, folder)
         except UserError as error:
             if named:  # the others are made all the same

@@ -78,6 +78,7 @@ class ModuleAdapter(Interface):
         self.head_modules = (heads,) if isinstance(heads, str) else tuple(heads)
         self.position_table = table if isinstance(table := self.get("pos_embed"), Tensor) else None
         self.reads_class_token = self.get("global_pool") == "token"
+        self.classifies = self.get("num_classes") != 0
         self.channels_first = self.get("output_fmt", "NCHW") == "NCHW"
         self.patches = self.find_patches()
         self.features = self.find_features()

@@ -31,6 +31,7 @@ from vitlab.models.layers import merge_low_rank
 from vitlab.models.timm_adapter import create_pretrained, name_source, pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, load_into, options_of, unwrap
 from vitlab.tasks.base import Task
+from vitlab.tasks.metrics import IMAGES
 from vitlab.training.checkpoints import (
     LoadedRun,
     evaluation_accelerator,
@@ -221,8 +222,8 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     """Load a run's folder, `timm:NAME[=FILE]` or a Hugging Face folder, and the data; `changed` are the user's keys.
 
     Keeps a run's precision and memory format. Loads another model in float32, at its own image size, a timm model with
-    its own normalisation, unless the user gave others. Raises UserError, also if the model does not take the data's
-    shape.
+    its own normalisation, unless the user gave others, and its own head, or none for other answers. Raises UserError,
+    also if the model does not take the data's shape.
     """
     files, is_timm = RunFiles(source), source.startswith("timm:")
     is_run, cfg = not is_timm and files.config_path.is_file(), None
@@ -250,13 +251,19 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
         )
     if is_timm:
         counting.flops(counting.meta(config.model, **task.shape), task.shape)  # raises UserError for an unfit image
-    model, name = (
-        models.build(config.model, **task.shape),
-        name_source(source) if is_timm else Path(source).resolve().name,
-    )
+    name = name_source(source) if is_timm else Path(source).resolve().name
     if is_timm:
-        fits = cfg is not None and config.model.pretrained and cfg.num_classes == len(data.classes)
+        trained = cfg is not None and config.model.pretrained
+        fits = trained and cfg.num_classes == len(data.classes)
+        own = {"num_classes": cfg.num_classes if task.of == IMAGES else 0} if trained and not fits else {}
+        try:  # its own head: a new one would be random, and analyses of its answers would be about that
+            model = models.build(config.model, **{**task.shape, **own})
+        except UserError:
+            if not own:
+                raise
+            model = models.build(config.model, **{**task.shape, "num_classes": 0})  # the file has another head or none
     else:
+        model = models.build(config.model, **task.shape)
         print(initialise(model, config, task.classes), file=sys.stderr)
         fits = not task.classes
     device, autocast = evaluation_context("32-true", evaluation_accelerator(config))

@@ -5,7 +5,9 @@ from itertools import permutations
 from types import SimpleNamespace
 
 import pytest
+import timm
 import torch
+from safetensors.torch import save_file
 
 from tests.learning import randomized
 from tests.unit.reports.few_runs import FOUR, RESNET
@@ -119,7 +121,17 @@ def test_another_run_was_trained_for_such_images(channels, side, few_runs):
 
 def test_a_models_layers_are_compared_with_those_of_timms_pretrained_one(monkeypatch):
     made = build_model("timm:resnet18", num_classes=3, image_size=(10, 21))
-    monkeypatch.setattr(module, "build_model", lambda *name, **asked: made if asked.pop("pretrained") else None)
+    monkeypatch.setattr(module, "build_model", lambda **asked: made if asked.pop("pretrained") else None)
     rows = run_cka(vit(), images(), SimpleNamespace(batch=5, other="timm:resnet18"))
     assert list(dict.fromkeys(row["other_name"] for row in rows)) == list(find_layers(made))
     assert len(rows) == 3 * 8
+
+
+def test_another_model_of_timm_has_a_files_weights_and_its_own_normalization(tmp_path):
+    theirs, file = timm.create_model("test_resnet").eval(), tmp_path / "weights.safetensors"
+    save_file(theirs.state_dict(), file)
+    pixels = torch.rand(4, 3, 32, 32)
+    cfg, prepared = theirs.pretrained_cfg, SimpleNamespace(mean=[0.4], std=[0.3])
+    other = load_other(f"timm:test_resnet={file}", (pixels - 0.4) / 0.3, prepared)
+    mean, std = (torch.tensor(cfg[key]).view(-1, 1, 1) for key in ("mean", "std"))
+    torch.testing.assert_close(other((pixels - 0.4) / 0.3), theirs((pixels - mean) / std), rtol=1e-3, atol=1e-4)

@@ -22,6 +22,7 @@ from tests.unit.models.test_weights import same, vit
 from vitlab.commands.analyze import source_config
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.models import build_model
+from vitlab.models.base import as_model
 from vitlab.models.export import export_weights
 from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.models.weights import first_convolution
@@ -172,10 +173,14 @@ def test_a_model_of_timm_is_looked_into_with_the_weights_of_a_file(tmp_path):
     save_file(theirs.state_dict(), tmp_path / "weights.safetensors")
     source = f"timm:test_vit={tmp_path}/weights.safetensors"
     subject = load_subject(source, *source_config(source, ["data=digits", "data.image_size=96"], ("data",)))
+    assert torch.equal(subject.model.head.weight, theirs.head.weight), "a head of 10 classes would be random"
     assert torch.equal(subject.model.blocks[1].attn.qkv.weight, theirs.blocks[1].attn.qkv.weight)
     assert subject.model.pos_embed.shape[1] == 37, "6 x 6 patches and the class token"
     assert subject.name == "timm:test_vit=weights.safetensors", "its weights need not be those that timm has"
     assert subject.folder == Path("runs/timm-test_vit=weights.safetensors/analysis")
+    save_file(timm.create_model("test_vit", num_classes=7).state_dict(), tmp_path / "weights.safetensors")
+    subject = load_subject(source, *source_config(source, ["data=digits", "data.image_size=96"], ("data",)))
+    assert not as_model(subject.model).classifies, "its head is of 7 classes"
     with pytest.raises(UserError, match="no such file 'none'"):
         source_config("timm:test_vit=none", ["data=digits"], ("data",))
 

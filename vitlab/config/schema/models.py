@@ -407,6 +407,18 @@ def is_folder(path: str | Path) -> bool:
     return (Path(path) / CONFIG).is_file()
 
 
+def timm_model(source: str) -> dict[str, Any]:
+    """Return the settings of the model `timm:NAME` with its weights, of `timm:NAME=FILE` with those of the file.
+
+    Raises UserError for no such file.
+    """
+    name, _, file = source.partition("=")
+    if file and not Path(file).is_file():
+        raise UserError(f"{source}: no such file '{file}'; give weights in timm's names")
+    overlay = {"options": {"pretrained_cfg_overlay": {"file": file}}} if file else {}
+    return {"name": name, "pretrained": True, **overlay}
+
+
 class FolderConfig(TypedDict, total=False):
     """The keys of a config.json that are used as they are; the sizes are checked as settings of a model."""
 

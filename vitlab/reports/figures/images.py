@@ -15,7 +15,7 @@ from vitlab.config import printable
 from vitlab.data.base import CaptionData, TextData
 from vitlab.data.split import nested_items
 from vitlab.files import write_json
-from vitlab.formatting import TIMES, file_stem, finite, plural
+from vitlab.formatting import TIMES, file_stem, finite, plural, weights_name
 from vitlab.reports import Look, encode_picture
 from vitlab.reports.figures import COLOURS, DASHED, Figure, axis, by_look
 
@@ -92,7 +92,7 @@ def draw_cells(
     base = alt.Chart(pd.DataFrame(cells, columns=["row", "column", "value", "text"])).encode(**places)
     layers = [base.mark_rect(stroke=COLOURS["grid"], strokeWidth=0.4).encode(color=color).properties(name="cells")]
     if texts and side >= TEXT_SIDE:
-        dark = domain[0] + DARK * (domain[-1] - domain[0])
+        dark = DARK if ends is None else sum(ends) / 2  # a square root is dark earlier
         ink = alt.condition(f"datum.value > {dark}", alt.value("white"), alt.value(COLOURS["ink"]))
         layers.append(base.mark_text(fontSize=9).encode(text="text:N", color=ink))
     return alt.layer(*layers).properties(**size)
@@ -211,7 +211,7 @@ def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[
         names = {row[side]: row.get(name, "") for row in found.rows}
         readable = all(text and len(text) <= LETTERS and not text.startswith(BLOCK) for text in names.values())
         labels.append([names[layer] if readable else str(layer) for layer in sorted(names)])
-    words = {"x": f"layer of {Path(against).name}" if against else "layer", "y": "layer", "scale": found.unit}
+    words = {"x": f"layer of {weights_name(str(against))}" if against else "layer", "y": "layer", "scale": found.unit}
     yield Figure(file_stem(found.name), title, draw_cells(values, *labels, texts=texts, ends=(0.0, 1.0), **words))
 
 

@@ -16,4 +16,4 @@ def test_every_analysis_has_a_section_with_source_command_and_picture(name):
     section = SECTIONS[name]
     assert re.search(r"(19|20)\d\d", section), "its source"
     assert re.search(rf"vitlab analyze .*\b{name}\b", section)
-    assert "analyses/" in section
+    assert re.search(r"(analyses|pretrained)/\w+", section)

@@ -232,3 +232,8 @@ def test_long_lists_of_numbers_and_labels_are_drawn_whole(tmp_path):
         plot_positions("table", np.random.default_rng(0).random((197, 192)).tolist(), "m"), tmp_path
     )
     assert ">190<" in path.read_text()
+
+
+def test_text_in_a_cell_is_dark_on_light_and_white_on_dark_shades():
+    drawn = draw_cells([[0.45, 0.55]], ["a"], ["b", "c"], x="x", y="y", ends=(0.0, 1.0), texts=[["p", "q"]]).to_dict()
+    assert drawn["layer"][1]["encoding"]["color"]["condition"] == {"test": "datum.value > 0.5", "value": "white"}
