@@ -222,10 +222,10 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     """Load a run's folder, `timm:NAME[=FILE]` or a Hugging Face folder, and the data; `changed` are the user's keys.
 
     Keeps a run's precision and memory format. Loads another model in float32, at its own image size, a timm model with
-    its own normalisation, unless the user gave others, and its own head, or none for other answers. Raises UserError,
-    also if the model does not take the data's shape.
+    its own normalisation, unless the user gave others; a model of images with its own head, or none for other answers.
+    Raises UserError, also if the model does not take the data's shape.
     """
-    files, is_timm = RunFiles(source), source.startswith("timm:")
+    files, is_timm, described = RunFiles(source), source.startswith("timm:"), {}
     is_run, cfg = not is_timm and files.config_path.is_file(), None
     if is_run:
         loaded, size = load_run(source), None
@@ -233,7 +233,8 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
         cfg = pretrained_cfg(config.model.timm_name)
         size = cfg and cfg.input_size[1:]
     else:
-        size = models.described_shape(read_huggingface(source)[0]).get("image_size")
+        described = models.described_shape(read_huggingface(source)[0])
+        size = described.get("image_size")
     if size and "data.image_size" not in changed:
         config = change(config, {"data.image_size": list(size)})
     data = open_data(config.data)
@@ -263,8 +264,12 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
                 raise
             model = models.build(config.model, **{**task.shape, "num_classes": 0})  # the file has another head or none
     else:
-        model = models.build(config.model, **task.shape)
-        print(initialise(model, config, task.classes), file=sys.stderr)
+        for number in ({}, {"num_classes": described.get("num_classes")}, {"num_classes": 0}):
+            model = models.build(config.model, **{**task.shape, **number})
+            report = initialise(model, config, task.classes)
+            if not report.new or "num_classes" not in described:
+                break
+        print(report, file=sys.stderr)
         fits = not task.classes
     device, autocast = evaluation_context("32-true", evaluation_accelerator(config))
     folder = Path("runs") / name.replace(":", "-").replace("/", "-") / "analysis"

@@ -15,6 +15,7 @@ import torch
 from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import save_file
+from transformers import ViTConfig, ViTForImageClassification, ViTModel
 from torch import nn
 
 from tests.learning import randomized
@@ -183,6 +184,17 @@ def test_a_model_of_timm_is_looked_into_with_the_weights_of_a_file(tmp_path):
     assert not as_model(subject.model).classifies, "its head is of 7 classes"
     with pytest.raises(UserError, match="no such file 'none'"):
         source_config("timm:test_vit=none", ["data=digits"], ("data",))
+
+
+@pytest.mark.parametrize("named", [ViTForImageClassification, ViTModel])
+def test_a_hugging_face_folder_of_other_classes_keeps_its_head_or_has_none(named, tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
+    theirs = named(ViTConfig(**sizes, image_size=16, patch_size=8, num_channels=1, num_labels=7))
+    theirs.save_pretrained(tmp_path)
+    subject = load_subject(str(tmp_path), *source_config(str(tmp_path), ["data=digits"], ("data",)))
+    assert as_model(subject.model).classifies is (named is ViTForImageClassification)
+    if named is ViTForImageClassification:
+        assert torch.equal(subject.model.head.weight, theirs.classifier.weight)
 
 
 @pytest.mark.parametrize(
