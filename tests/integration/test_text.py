@@ -9,8 +9,10 @@ from huggingface_hub import ModelCard
 from transformers import GPT2LMHeadModel
 
 from tests.integration.commands import succeed, vitlab
-from vitlab.config import read_yaml
+from vitlab.config import UserError, read_yaml
+from vitlab.models import build_model
 from vitlab.training.checkpoints import load_run
+from vitlab.training.load import load_weights
 
 WORDS = ["the", "a", "small", "<x>", "red <x>", "cat", "dog", "bird", "sees", "likes", "hears", "and", "it", "runs"]
 TINY = ["task=causal_lm", "model.width=24", "model.depth=2", "data.length=16", "data.vocabulary=300"]
@@ -50,6 +52,17 @@ def test_a_run_of_text_leaves_its_files_and_its_metrics(run):
     assert {row["label"] for row in rows} <= {*("previous token", "same token", "null", "mixed", "none")}
     loaded = load_run(run)
     assert loaded.shape == {"length": 16, "vocabulary": loaded.model.vocabulary, "head": "next_token"}
+    assert loaded.tokenizer.decode(*loaded.tokenizer.encode("a text")) == "a text"
+
+
+def test_weights_of_a_run_name_the_options_that_a_model_lacks(run):
+    trained = load_run(run)
+    shape = {key: trained.shape[key] for key in ("vocabulary", "length")}
+    other = build_model(
+        "gpt_nano", depth=trained.config.model.depth, width=trained.config.model.width, mlp="swiglu", **shape
+    )
+    with pytest.raises(UserError, match=r"weights of another model: .*; give model.*mlp=gelu_tanh"):
+        load_weights(other, run)
 
 
 def test_text_is_generated_in_every_way(run):

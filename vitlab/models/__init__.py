@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitlab.config import DescribeConfig, UserError, compose, extent, first_line
+from vitlab.config import DescribeConfig, UserError, choices_text, compose, extent, first_line, raise_all
 from vitlab.config.schema.models import ModelConfig
 from vitlab.registry import implementation
 
@@ -18,6 +18,8 @@ FAMILIES = {  # of timm's modules
 if TYPE_CHECKING:
     from torch import nn
 
+LABELLED = ("classes", "tags")  # heads with num_classes
+HEADS = ("next_token", "masked", "span", "seq2seq", *LABELLED)  # of models of text
 LENGTH, VOCABULARY = 1024, 50257  # of a model of text without published ones: GPT-2's
 MODULES = {"timm": "timm_adapter", "captioner": "encoder_decoder"}  # of kinds that are not named like their module
 
@@ -50,6 +52,7 @@ def build_model(
     channels: int | None = None,
     length: int | None = None,
     vocabulary: int | None = None,
+    head: str | None = None,
     **overrides: Any,
 ) -> "nn.Module":
     """Build a model by its name in `vitlab list models`, `timm:NAME` or a Hugging Face folder, with random weights.
@@ -57,15 +60,31 @@ def build_model(
     Images (B, channels, height, width) -> logits (B, num_classes), or features (B, D) with num_classes=0. image_size is
     a side or (height, width). The defaults are the folder's, else 3 channels of 224 pixels and 1000 classes; a folder's
     weights come with `load_weights(model, folder)`. A text model takes up to `length` tokens of a vocabulary instead,
-    by default the published ones of its name; it has the head of its pre-training. overrides are fields of the model's
+    by default the published ones of its name; it has the head of its pre-training, or `head`: next_token, masked, span,
+    or with num_classes classes, of a whole text, and tags, of each token. overrides are fields of the model's
     configuration (`depth=6`, `pretrained=True` for timm's). Raises UserError, a ValueError, for an unknown name or
-    field.
+    field, and for an argument of models of the other kind.
     """
     size = list(image_size) if isinstance(image_size, tuple) else image_size
     given = {"image_size": size, "num_classes": num_classes, "channels": channels}
     given |= {"length": length, "vocabulary": vocabulary}
     config = compose(DescribeConfig, base={"model": {"name": str(name), **overrides}, **given})
-    return build(config.model, **described_shape(config))
+    shape = described_shape(config)
+    is_text = "image_size" not in shape
+    if is_text and head is not None:
+        shape |= {"head": head} | ({"num_classes": num_classes} if head in LABELLED else {})
+    taken = {*shape, "length"} if "target_length" in shape else shape
+    problems = [] if head in (None, *HEADS) else [f"head={head}: unknown; {choices_text(head, HEADS)}"]
+    problems += [
+        f"{key}={value}: no argument of {name}, which takes {', '.join(shape)}"
+        f"{'; give head=classes or head=tags, too' if is_text and key == 'num_classes' else ''}"
+        for key, value in {**given, "head": head}.items()
+        if value is not None and key not in taken and not problems
+    ]
+    if is_text and head in LABELLED and num_classes is None:
+        problems.append(f"head={head}: needs num_classes")
+    raise_all(problems)
+    return build(config.model, **shape)
 
 
 def described_shape(config: ModelConfig) -> dict[str, Any]:

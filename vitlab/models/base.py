@@ -5,6 +5,7 @@ Own models derive from `Model`. Modules of timm and of users stay as they are: `
 Shapes: B batch, C channels, Y x X pixels, N tokens, D width.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,14 +117,20 @@ def as_model(module: nn.Module) -> Interface:
     return module if isinstance(module, Model) else ModuleAdapter(module)
 
 
-def extract_features(model: nn.Module, inputs: Tensor) -> Tensor:
+def extract_features(model: nn.Module, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
     """Compute the input of the model's head, for a batch that is on the model's device.
 
     Images (B, C, Y, X) -> (B, D), also with `num_classes=0`. Tokens (B, N) -> (B, D) in a classifier of whole texts,
-    hidden states (B, N, D) in other models. The model's mode (train or eval) stays. Raises UserError for a model with
-    neither timm's `forward_features` and `forward_head` nor a method `features`.
+    hidden states (B, N, D) in other models; `mask` (B, N), of bools or of 0 and 1 as transformers' attention_mask, is
+    False at padding, which is at the end. The model's mode (train or eval) stays. Raises UserError for a model with
+    neither timm's `forward_features` and `forward_head` nor a method `features`, and for a mask of one without tokens.
     """
-    return before_head(model)(inputs)
+    features = before_head(model)
+    if mask is None:
+        return features(inputs)
+    if "mask" not in inspect.signature(features).parameters:
+        raise UserError(f"mask: {type(model).__name__} reads no texts; leave it out")
+    return features(inputs, mask.bool())
 
 
 def before_head(model: nn.Module) -> Callable[..., Tensor]:

@@ -152,6 +152,15 @@ class TextModel(Model):
         super().__init__()
         self.text = text
 
+    def __call__(
+        self, *inputs: Any, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, **named: Any
+    ) -> Any:
+        """Call `forward`; tokens and mask may have transformers' names, the mask 0 at padding."""
+        inputs = inputs if input_ids is None else (input_ids, *inputs)
+        return super().__call__(
+            *inputs, **named if attention_mask is None else {**named, "mask": attention_mask.bool()}
+        )
+
     @property
     def width(self) -> int:
         return self.text.embed.width
@@ -343,9 +352,9 @@ def match_two_parts(layer: str) -> dict[str, Any]:
 def with_head(
     text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None, pool: str, dropout: float
 ) -> TextModel:
-    """Give a body a head: next_token, masked, span, sequence or token; the last two take `pool` and `dropout`.
+    """Give a body one of `vitlab.models.HEADS`; a classifier of texts (classes) or of each token (tags) takes `pool` and `dropout`.
 
-    Raises ValueError for a body that sees the tokens it should predict, or a causal one for masked tokens.
+    Raises ValueError for a body that sees the tokens it should predict, a causal one for masked tokens.
     """
     if head == "next_token":
         if not text.causal:
@@ -357,7 +366,7 @@ def with_head(
         if text.causal:
             raise ValueError("model.causal=true does not see the tokens after a masked one; give model.causal=false")
         return Bert(text, norm) if head == "masked" else SpanBert(text, norm)
-    return Classifier(text, num_classes, each=head == "token", mean=pool == "mean", dropout=dropout)
+    return Classifier(text, num_classes, each=head == "tags", mean=pool == "mean", dropout=dropout)
 
 
 def reset_parameters(model: nn.Module) -> None:

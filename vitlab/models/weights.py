@@ -16,7 +16,7 @@ from timm.models import adapt_input_conv
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
-from vitlab.config.schema.models import TimmConfig
+from vitlab.config.schema.models import ModelConfig, TimmConfig
 from vitlab.formatting import cut_names
 from vitlab.models.base import as_model
 from vitlab.models.encoder import ACTIVATIONS, GATED
@@ -28,6 +28,7 @@ from vitlab.models.vit import ViT
 
 BLOCK = re.compile(r"(?:encoder\.)?blocks\.(\d+)\.")
 HEADS = ("auto", "keep", "new")
+NAMES = {"name", "kind", "modality", "family", "recipe", "init", "size"}  # keys that change no weights of a model
 HINTS = {  # part of a tensor's name: the option that a model without this tensor lacks
     "norm_pre.": "{place}.norm_pre=true (CLIP)",
     "fc_norm.": "{place}.fc_norm=true",
@@ -48,6 +49,7 @@ class Weights:
     mean: Sequence[float] | None = None  # of the training images' pixels (0..1); None: unknown
     std: Sequence[float] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of its model, as far as known: see `options_of`
+    config: ModelConfig | None = None  # of its model, where a run tells it
     tokens: int | None = None  # of its tokenizer; further rows of its embeddings are padding
     advice: str = ""  # for who loads them
     label: str = "init"  # the setting that messages name, before its value
@@ -207,6 +209,10 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
         }
         if depth["source"] and depth["source"] != depth["own"]:
             hints.append(f"{weights.place}.depth={depth['source']}")
+        if ours := weights.config and getattr(model, "vitlab_config", None):
+            both = {key: value for key, value in vars(weights.config).items() if key in vars(ours) and key not in NAMES}
+            differing = {key: value for key, value in both.items() if value != vars(ours)[key]}
+            hints = [format_options(differing, f"{weights.place}.")] if differing else hints
         fix = f"give {' and '.join(hints)}" if hints else "choose the model that they are from, or model=timm:NAME"
         raise UserError(f"{weights.label}={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
 

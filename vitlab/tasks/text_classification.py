@@ -57,7 +57,7 @@ class TextClassification(TargetTask):
         self.shape = {
             **data.shape,
             "num_classes": 1 if self.choices else outputs,
-            "head": "token" if self.tagged else "sequence",
+            "head": "tags" if self.tagged else "classes",
         }
         splits = (
             frame_texts(split, data.tokenizer, data.length, both_orders=both_orders)

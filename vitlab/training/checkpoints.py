@@ -13,6 +13,7 @@ from torch import nn
 
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose, first_line
+from vitlab.data.text.tokenization import Tokenizer, from_file
 from vitlab.files import check_regular
 from vitlab.models.layers import merge_low_rank
 from vitlab.training.files import RETRAINED, RunFiles
@@ -47,7 +48,7 @@ class LoadedRun:
     """Hold a run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
 
     `shape` holds the arguments of `vitlab.models.build` for this model, `classes` the names of its classes. `scale` is
-    (mean, std) of the training targets: the model predicts the number output * std + mean.
+    (mean, std) of the training targets: the model predicts the number output * std + mean. `tokenizer` is that of texts.
     """
 
     config: TrainConfig
@@ -57,6 +58,7 @@ class LoadedRun:
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
     scale: tuple[float, float] | None = None
+    tokenizer: Tokenizer | None = None
 
 
 def load_run(path: str | Path) -> LoadedRun:
@@ -76,7 +78,9 @@ def load_run(path: str | Path) -> LoadedRun:
         raise UserError(
             f"{files.weights_path}: does not fit this run's model ({str(error).splitlines()[0]})"
         ) from error
-    return LoadedRun(config, model.eval(), shape, tuple(state["classes"]), result, files.metrics(), state["scale"])
+    tokenizer = from_file(files.tokenizer_path) if files.tokenizer_path.is_file() else None
+    found = config, model.eval(), shape, tuple(state["classes"]), result, files.metrics(), state["scale"], tokenizer
+    return LoadedRun(*found)
 
 
 def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:

@@ -168,7 +168,11 @@ def read_weights(source: str) -> Weights:
         state = read_checkpoint(RunFiles(source).weights_path)
         model = counting.meta(config.model, **restore_shape(state))
         return describe_weights(
-            model, merge_low_rank(unwrap(state["state_dict"])[0]), source, classes=tuple(state["classes"])
+            model,
+            merge_low_rank(unwrap(state["state_dict"])[0]),
+            source,
+            classes=tuple(state["classes"]),
+            config=config.model,
         )
     check_regular(path, f"init={path}")
     try:

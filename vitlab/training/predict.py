@@ -77,7 +77,7 @@ class Predictor:
             count = len(columns) if isinstance(columns, list) else 1 + both_orders
             if count > 1:
                 raise UserError(f"{folder}: reads {count} texts at once; predict is for single ones")
-            tags = shape["head"] == "token" and not self.fills
+            tags = shape["head"] == "tags" and not self.fills
             if tags or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
                 raise UserError(f"{folder}: gives no class of a whole text, so predict is not for it")
         self.temperature, self.not_calibrated = 1.0, ""

@@ -102,7 +102,7 @@ def test_every_dropout_follows_its_key(name, rate):
     if config.modality == "image":
         shapes = [{"image_size": (224, 224), "channels": 3, "num_classes": 5}]
     else:
-        heads = ("sequence", "token") if "causal" in vars(config) else ("seq2seq",)
+        heads = ("classes", "tags") if "causal" in vars(config) else ("seq2seq",)
         shapes = [{"vocabulary": 20, "length": 8, "target_length": 8, "num_classes": 5, "head": head} for head in heads]
     for shape in shapes:
         model = meta(config, **shape)

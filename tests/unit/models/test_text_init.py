@@ -29,7 +29,7 @@ POOLER = ["pooler.weight", "pooler.bias"]
 def build(name, head, seed=0, **shape):
     torch.manual_seed(seed)
     config = compose(DescribeConfig, base={"model": {"name": name, **BODIES[name]}}).model
-    classes = {"num_classes": 5} if head in ("sequence", "token") else {}
+    classes = {"num_classes": 5} if head in ("classes", "tags") else {}
     model = models.build(config, **{"length": LENGTH, "vocabulary": V, "head": head, **classes, **shape})
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
@@ -41,7 +41,7 @@ def same(one, other, names):
     return all(torch.equal(value, theirs[name]) for name, value in one.state_dict().items() if name.startswith(names))
 
 
-@pytest.mark.parametrize("head", ["sequence", "token"])
+@pytest.mark.parametrize("head", ["classes", "tags"])
 @pytest.mark.parametrize("name", ["gpt_nano", "lstm_nano"])
 def test_of_a_language_model_the_body_is_loaded_and_the_head_is_new(name, head):
     source, target = build(name, "next_token"), build(name, head, seed=1)
@@ -60,21 +60,21 @@ def test_of_a_language_model_the_body_is_loaded_and_the_head_is_new(name, head):
     [("masked", ("text.", "pooler."), []), ("span", ("text.",), POOLER)],
 )
 def test_of_a_masked_model_berts_pooler_is_loaded_and_its_heads_are_not_used(head, kept, new):
-    source, target = build("bert_nano", head), build("bert_nano", "sequence", seed=1)
+    source, target = build("bert_nano", head), build("bert_nano", "classes", seed=1)
     report = load_weights(target, source.state_dict())
     assert same(target, source, kept)
     assert (report.new, report.missing) == (["head.weight", "head.bias"], new)
     assert {"transform.weight", "norm.bias", "bias"} <= {*report.unused}
     assert not [name for name in report.unused if name.startswith(kept)]
     assert "unused: " in str(report)
-    tokens = build("bert_nano", "token", seed=2)
+    tokens = build("bert_nano", "tags", seed=2)
     report = load_weights(tokens, source.state_dict())
     assert same(tokens, source, "text.")
     assert report.missing == []
 
 
 def test_of_more_learned_positions_the_first_are_taken():
-    source, target = build("gpt_nano", "next_token", length=17), build("gpt_nano", "sequence", seed=1)
+    source, target = build("gpt_nano", "next_token", length=17), build("gpt_nano", "classes", seed=1)
     report = load_weights(target, source.state_dict())
     assert torch.equal(target.text.embed.positions, source.text.embed.positions[:LENGTH])
     assert report.resized == ["text.embed.positions (17x24 -> 13x24)"]

@@ -28,7 +28,7 @@ from vitlab.training.checkpoints import load_run
 from vitlab.training.optim import build_optimizer, freeze
 
 IMAGES = {"image_size": (16, 24), "channels": 3, "num_classes": 5}
-TEXT = {"length": 7, "vocabulary": 23, "num_classes": 5, "head": "sequence"}
+TEXT = {"length": 7, "vocabulary": 23, "num_classes": 5, "head": "classes"}
 SMALL = {"width": 24, "depth": 2, "dropout": 0.5}
 MODELS = {
     "vit_nano": ({**SMALL, "heads": 3, "patch_size": 4}, {"head.weight", "head.bias"}),

@@ -82,7 +82,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("head", ["sequence", "token", "next_token", "masked"])
+@pytest.mark.parametrize("head", ["classes", "tags", "next_token", "masked"])
 @pytest.mark.parametrize("body", BODIES)
 def test_each_layer_of_a_text_model_has_its_share_of_the_rate_of_the_next(body, head):
     sizes = {"width": 24, **({} if "lstm" in body else {"heads": 3}), **BODIES[body]}

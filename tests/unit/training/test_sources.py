@@ -15,8 +15,8 @@ import torch
 from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import save_file
-from transformers import ViTConfig, ViTForImageClassification, ViTModel
 from torch import nn
+from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
 from tests.learning import randomized
 from tests.unit.models.test_weights import same, vit

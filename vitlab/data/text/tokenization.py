@@ -94,7 +94,8 @@ class Tokenizer:
         return self.inner.encode(text, add_special_tokens=False).ids
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Encode texts as lists of ids, without adding special ones."""
+        """Encode texts as lists of ids, without adding special ones. A str is one text."""
+        texts = [texts] if isinstance(texts, str) else texts
         return [row.tolist() for row in self.rows(texts)]
 
     def rows(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
