@@ -352,7 +352,7 @@ def match_two_parts(layer: str) -> dict[str, Any]:
 def with_head(
     text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None, pool: str, dropout: float
 ) -> TextModel:
-    """Give a body one of `vitlab.models.HEADS`; a classifier of texts (classes) or of each token (tags) takes `pool` and `dropout`.
+    """Give a body one of `vitlab.models.HEADS`; classes (of a text) and tags (of tokens) take `pool` and `dropout`.
 
     Raises ValueError for a body that sees the tokens it should predict, a causal one for masked tokens.
     """

@@ -48,7 +48,7 @@ class LoadedRun:
     """Hold a run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
 
     `shape` holds the arguments of `vitlab.models.build` for this model, `classes` the names of its classes. `scale` is
-    (mean, std) of the training targets: the model predicts the number output * std + mean. `tokenizer` is that of texts.
+    (mean, std) of the training targets: the model predicts the number output * std + mean. `tokenizer`: of texts.
     """
 
     config: TrainConfig
