@@ -398,16 +398,21 @@ def report_difference(path: Path, difference: float | None, library: str) -> Non
 def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     """Write a folder for Hugging Face's transformers, with the tokenizer or the preprocessing of images."""
     from vitlab.data.text.tokenization import from_file
+    from vitlab.models import LABELLED
     from vitlab.models.huggingface import save_huggingface
 
-    if loaded.config.data.modality == "image":
-        data, (height, width) = loaded.config.data, loaded.shape["image_size"]
+    task, is_image = loaded.config.task, loaded.config.data.modality == "image"
+    is_labelled, about = is_image or loaded.shape["head"] in LABELLED, {}
+    if is_labelled and task.kind != "span_extraction":
         problems = {"regression": "regression", "multilabel": "multi_label_classification"}
-        about = {"problem_type": problems.get(loaded.config.task.kind, "single_label_classification")}
+        kind = task.kind if is_image or loaded.classes else "regression"
+        about = {"problem_type": problems.get(kind, "single_label_classification")}
         if labels := dict(enumerate(loaded.classes)):
             about |= {"id2label": labels, "label2id": {name: index for index, name in labels.items()}}
         if loaded.scale is not None:  # a number is output * std + mean
             about |= {"target_mean": loaded.scale[0], "target_std": loaded.scale[1]}
+    if is_image:
+        data, (height, width) = loaded.config.data, loaded.shape["image_size"]
         save_huggingface(loaded.model, folder, **about)
         normalization = {"image_mean": list(data.mean), "image_std": list(data.std)}
         size = {"height": height, "width": width}
@@ -417,14 +422,25 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     tokenizer = from_file(RunFiles(run).tokenizer_path)
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.document_end, "pad_token_id": tokenizer.pad}
     ids |= {} if tokenizer.mask is None else {"mask_token_id": tokenizer.mask}
+    if vars(task).get("both_orders") or (about and loaded.shape["num_classes"] != max(1, len(loaded.classes))):
+        raise UserError(f"{run}: reads several sequences of an item; export to a .safetensors file instead")
+    roles = {"bos": tokenizer.start, "eos": tokenizer.document_end, "pad": tokenizer.pad}
+    roles |= {"unk": tokenizer.unknown, "mask": tokenizer.mask}
     if loaded.shape["head"] == "seq2seq":
         ids |= {"decoder_start_token_id": tokenizer.decoder_start, "eos_token_id": tokenizer.end}
-        tokenizer = tokenizer.closing()
-    save_huggingface(loaded.model, folder, **ids)
+        tokenizer, roles["eos"] = tokenizer.framing("$A {end}"), tokenizer.end
+    elif loaded.shape["head"] != "next_token":
+        roles |= {"cls": tokenizer.start, "sep": tokenizer.separator}
+        tokenizer = tokenizer.framing("{start} $A {end}", "{start} $A {separator} $B:1 {end}:1")
+    answers = "BertForQuestionAnswering" if task.kind == "span_extraction" else None
+    save_huggingface(loaded.model, folder, answers, **ids, **about)
     tokenizer.save(folder / "tokenizer.json")
-    names = {f"{role}_token": tokenizer.inner.id_to_token(ids[f"{role}_token_id"]) for role in ("bos", "eos", "pad")}
+    names = {f"{role}_token": tokenizer.inner.id_to_token(id) for role, id in roles.items() if id is not None}
     # without a class AutoTokenizer would take the architecture's own
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
+    names |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": loaded.shape["length"]}
+    if "cls" in roles:
+        names["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    write_json(folder / "tokenizer_config.json", names)
 
 
 def write_card(loaded: "LoadedRun", run: str, folder: Path, library: str, load: str) -> None:

@@ -11,6 +11,7 @@ Shapes: H heads, K head width, D width, V vocabulary.
 import contextlib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ from vitlab.data.text.tokenization import from_file
 from vitlab.files import check_regular, read_utf8, reading, replacing, write_json
 from vitlab.models import build, counting, described_shape
 from vitlab.models.encoder_decoder import EncoderDecoder
-from vitlab.models.text import Bert, LanguageModel
+from vitlab.models.text import Bert, Classifier, LanguageModel, TextEncoder
 from vitlab.models.vit import ViT
 from vitlab.models.weights import LoadReport, Weights, describe_weights, format_options, load_into, unwrap
 
-KINDS = {ViT: "vit", Bert: "bert", LanguageModel: "gpt2", EncoderDecoder: "t5"}  # their `model_type`
+# their `model_type`
+KINDS = {ViT: "vit", Bert: "bert", Classifier: "bert", LanguageModel: "gpt2", EncoderDecoder: "t5"}
+ANSWERS = "BertForQuestionAnswering"
 # other names of tied weights, and buffers in files of older versions
 LEFT_OUT = ("lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias", ".attn.bias")
 LEFT_OUT += (".attn.masked_bias", "position_ids", "token_type_ids", ".EncDecAttention.relative_attention_bias.weight")
@@ -126,18 +129,27 @@ def rename(name: str, rules: Mapping[str, str]) -> str | None:
     return None
 
 
-def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> None:
+def save_huggingface(model: nn.Module, folder: str | Path, model_class: str | None = None, **config: Any) -> None:
     """Write a model of `vitlab.models.build` as a folder for transformers.
 
-    A ViT becomes a ViTForImageClassification, a causal language model a GPT2LMHeadModel, a BERT a BertForPreTraining
-    and an encoder-decoder a T5ForConditionalGeneration. `config` are further keys of config.json. Raises UserError if
-    that class lacks an option of the model.
+    A ViT becomes a ViTForImageClassification, a causal language model a GPT2LMHeadModel, a BERT a BertForPreTraining,
+    its classifiers a BertForSequenceClassification, a BertForTokenClassification or, as `model_class`, a
+    BertForQuestionAnswering, and an encoder-decoder a T5ForConditionalGeneration. `config` are further keys of
+    config.json. Raises UserError if that class lacks an option of the model.
     """
     kind = choose_kind(model)
     architecture = ARCHITECTURES[kind]
+    model_class = model_class or architecture.model_class
+    if isinstance(model, Classifier):
+        model_class = (
+            model_class if model_class == ANSWERS else f"BertFor{'Token' if model.each else 'Sequence'}Classification"
+        )
+        choices = {**architecture.choices, **({} if model.each else {"pool": ("token",)})}
+        architecture = replace(architecture, model_class=model_class, choices=choices)
     check_writable(model.vitlab_config, architecture)
     state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     rules = {here: theirs for theirs, here in architecture.names.items()}
+    rules |= {"head.": "qa_outputs."} if model_class == ANSWERS else {}
     theirs: dict[str, Tensor] = {}
     for name, value in (to_t5(state) if kind == "t5" else state).items():
         parts = {name: value}
@@ -145,15 +157,15 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> Non
             parts = {name.replace(".qkv.", f".{part}."): v for part, v in zip("qkv", value.chunk(3), strict=True)}
         theirs |= {rename(here, rules): part for here, part in parts.items()}
     theirs = {name: (v.T if name.endswith(TRANSPOSED) else v).contiguous() for name, v in theirs.items()}
-    if kind == "bert":  # its class asks for both names
+    if isinstance(model, Bert):  # its class asks for both names
         theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"].clone()
     sizes = describe_sizes(model)
     settings = {key: sizes[here.split()[0]] for key, here in architecture.keys.items()}
     if kind == "t5":  # whether the output layer is tied, and scaled
         settings |= dict.fromkeys(("tie_word_embeddings", "scale_decoder_outputs"), sizes["share_embeddings"] == "all")
-    if kind == "vit":  # without names transformers makes a classifier of two classes
+    if hasattr(model, "head"):  # without names transformers makes a classifier of two classes
         settings["id2label"] = {str(index): f"LABEL_{index}" for index in range(model.head.out_features)}
-    settings |= {"model_type": kind, "architectures": [architecture.model_class], **architecture.fixed, **config}
+    settings |= {"model_type": kind, "architectures": [model_class], **architecture.fixed, **config}
     write_json(Path(folder) / "config.json", settings)
     with replacing(Path(folder) / "model.safetensors") as file:
         file.write(save(theirs, metadata={"format": "pt"}))
@@ -169,7 +181,8 @@ def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
     except ImportError:
         return None
     transformers.logging.disable_progress_bar()
-    theirs = getattr(transformers, ARCHITECTURES[choose_kind(model)].model_class).from_pretrained(folder).eval()
+    (model_class,) = transformers.AutoConfig.from_pretrained(folder).architectures
+    theirs = getattr(transformers, model_class).from_pretrained(folder).eval()
     inputs = [  # 0 may be padding, of which transformers warns
         one.normal_() if one.is_floating_point() else one[:, :9].random_(1, model.vocabulary)
         for one in counting.inputs(model.vitlab_shape, 3, "cpu")
@@ -177,15 +190,18 @@ def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
     with torch.inference_mode():
         wanted = model.eval().cpu()(*inputs)
         wanted = model.masked_logits(wanted) if isinstance(model, Bert) else wanted
-        found = theirs(inputs[0], **dict(zip(["decoder_input_ids"], inputs[1:], strict=False)))[0]
+        outputs = theirs(inputs[0], **dict(zip(["decoder_input_ids"], inputs[1:], strict=False)))
+        found = torch.stack(outputs[:2], dim=-1) if model_class == ANSWERS else outputs[0]
     return float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-6))
 
 
 def choose_kind(model: nn.Module) -> str:
     """Choose the `model_type` under which to write a model. Raises UserError."""
     kind = KINDS.get(type(model))
-    if kind is None or not model.classifies:
-        what = f"{type(model).__name__}{'' if kind is None else ' without a head'}"
+    is_causal = isinstance(model, Classifier) and (not isinstance(model.text, TextEncoder) or model.text.causal)
+    if kind is None or not model.classifies or is_causal:
+        what = "causal or recurrent classifier with a bias" if is_causal else type(model).__name__
+        what += "" if kind is None or model.classifies else " without a head"
         raise UserError(f"transformers has no {what}; export to a .safetensors file instead")
     return kind
 

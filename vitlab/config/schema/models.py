@@ -301,6 +301,8 @@ BERT = Architecture(
         "cls.predictions.transform.LayerNorm.": "norm.",
         "cls.predictions.bias": "bias",
         "cls.seq_relationship.": "next_sentence.",
+        "qa_outputs.": "head.",
+        "classifier.": "head.",
     },
     fixed={
         "tie_word_embeddings": True,

@@ -169,10 +169,15 @@ class Tokenizer:
         ids = (self.inner.token_to_id(SENTINEL.format(number)) for number in count())
         return tuple(takewhile(lambda id: id is not None, ids))
 
-    def closing(self) -> "Tokenizer":
-        """Return a copy for other programs that adds `end` to each text, as sources have it here."""
-        other, end = from_text(self.inner.to_str()), self.inner.id_to_token(self.end)
-        other.inner.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, self.end)])
+    def framing(self, single: str, pair: str | None = None) -> "Tokenizer":
+        """Return a copy for other programs that frames each text, or pair, as models read them here: `$A {end}`."""
+        other, ids = from_text(self.inner.to_str()), {role: vars(self)[role] for role in ("start", "separator", "end")}
+        tokens = {role: self.inner.id_to_token(number) for role, number in ids.items()}
+        templates = {"single": single} | ({"pair": pair} if pair else {})
+        other.inner.post_processor = processors.TemplateProcessing(
+            **{name: text.format(**tokens) for name, text in templates.items()},
+            special_tokens=[*dict(zip(tokens.values(), ids.values(), strict=True)).items()],
+        )
         return other
 
     def save(self, path: str | Path) -> None:

@@ -1,0 +1,95 @@
+"""Runs of texts in transformers: what `vitlab export` writes answers to texts as `vitlab predict` does."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers import pipeline
+
+from tests.integration.commands import succeed, vitlab
+from vitlab.models import build_model
+from vitlab.training.checkpoints import load_run
+from vitlab.training.load import load_weights
+
+OPTIONS = ["model=bert_nano", "model.positions=learned", "model.norm_first=false", "model.pool=token", "model.depth=1"]
+OPTIONS += ["model.width=24", "model.heads=2", "data.vocabulary=300", "budget.steps=30", "trainer.evaluations=1"]
+OPTIONS += ["recipe.batch_size=8", "wandb.mode=off", "analyses=[]", "trainer.precision=32-true", "data.length=32"]
+WORDS = ["red", "box", "cat", "sees", "the", "small", "blue", "dog", "bird", "runs", "and", "it"]
+CHOSEN = random.Random(3)
+TEXTS = [" ".join(CHOSEN.choices(WORDS, k=CHOSEN.randint(3, 8))) for _ in range(120)]
+
+
+def train(folder, *words):
+    succeed("train", *OPTIONS, *words, "--out", folder / "run")
+    succeed("export", folder / "run", folder / "hub", "--format", "hub")
+    return load_run(folder / "run"), str(folder / "hub")
+
+
+def test_a_classifier_of_texts_answers_in_a_pipeline_as_predict_does(tmp_path):
+    rows = [f"{text},{'animal' if 'cat' in text else 'other'}" for text in TEXTS]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
+    run, folder = train(tmp_path, "task=text_classification", "data=csv", f"data.path={tmp_path}/texts.csv")
+    mine = json.loads(succeed("predict", tmp_path / "run", *TEXTS[:100], "--json").stdout)
+    found = pipeline("text-classification", model=folder, top_k=None, function_to_apply="none")(TEXTS[:100])
+    logits = np.array([[{row["label"]: row["score"] for row in rows}[name] for name in run.classes] for rows in found])
+    shares = torch.tensor(logits / mine["temperature"]).softmax(dim=1).numpy()
+    wanted = np.array([[*item["probabilities"].values()] for item in mine["items"]])
+    np.testing.assert_allclose(shares, wanted, atol=1e-6)
+    again = build_model(run.config.model.name, **vars_of(run), head="classes", num_classes=2)
+    assert not load_weights(again, folder, classes=run.classes).new, "vitlab reads what it writes, the head too"
+    config = ["task=text_classification", "data=csv", f"data.path={tmp_path}/texts.csv", f"model={folder}"]
+    succeed("train", *config, "data.length=32", "budget.steps=1", "wandb.mode=off", "--out", tmp_path / "again")
+
+
+def vars_of(run):
+    keys = ("positions", "norm_first", "pool", "depth", "width", "heads")
+    return {key: vars(run.config.model)[key] for key in keys} | {
+        key: run.shape[key] for key in ("length", "vocabulary")
+    }
+
+
+def test_a_classifier_of_tokens_tags_words_in_a_pipeline(tmp_path):
+    lines = ["\n".join(f"{word}\t{'A' if word in ('cat', 'dog') else 'O'}" for word in text.split()) for text in TEXTS]
+    (tmp_path / "words.tsv").write_text("\n\n".join(lines))
+    run, folder = train(tmp_path, "task=text_classification", "data=conll", f"data.path={tmp_path}/words.tsv")
+    assert transformers.AutoConfig.from_pretrained(folder).architectures == ["BertForTokenClassification"]
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)(TEXTS[0])["input_ids"]
+    frame = [run.tokenizer.start, *run.tokenizer.encode(TEXTS[0])[0], run.tokenizer.end]
+    assert tokens == frame, "the tokens that the run reads"
+    named = [run.classes[number] for number in run.model(torch.tensor([frame]))[0, 1:-1].argmax(dim=1).tolist()]
+    tagged = pipeline("token-classification", model=folder, ignore_labels=[])(TEXTS[0])
+    assert [row["entity"] for row in tagged if row["index"] < len(frame) - 1 and row["index"]] == named
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["task=span_extraction", "data=facts", "data.vocabulary=420"], "QuestionAnswering"),
+        (["task=masked_lm", "data=pydoc"], "PreTraining"),
+    ],
+)
+def test_questions_and_masked_words_are_answered(words, kind, tmp_path):
+    run, folder = train(tmp_path, *words, "data.length=64")
+    assert transformers.AutoConfig.from_pretrained(folder).architectures == [f"BertFor{kind}"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    pair = tokenizer("What is it?", "a text")
+    assert pair["input_ids"] == [
+        *(run.tokenizer.start, *run.tokenizer.encode("What is it?")[0], run.tokenizer.separator),
+        *(*run.tokenizer.encode("a text")[0], run.tokenizer.end),
+    ]
+    assert (pair["token_type_ids"][0], pair["token_type_ids"][-1]) == (0, 1)
+    if kind == "PreTraining":
+        (first, *_) = pipeline("fill-mask", model=folder)(f"the {tokenizer.mask_token} of a text")
+        assert first["score"] > 0
+
+
+def test_what_transformers_lacks_is_one_line_and_leaves_no_folder(tmp_path):
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *(f"{text},{'cat' in text}" for text in TEXTS)]))
+    words = ["task=text_classification", "data=csv", f"data.path={tmp_path}/texts.csv", "model.pool=mean"]
+    succeed("train", *OPTIONS, *words, "--out", tmp_path / "run")
+    done = vitlab("export", tmp_path / "run", tmp_path / "hub")
+    assert (done.returncode, "BertForSequenceClassification has no model.pool=mean" in done.stderr) == (2, True)
+    assert not (tmp_path / "hub").exists()
