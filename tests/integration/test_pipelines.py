@@ -11,6 +11,7 @@ from transformers import pipeline
 
 from tests.integration.commands import succeed, vitlab
 from vitlab.models import build_model
+from vitlab.models.base import extract_features
 from vitlab.training.checkpoints import load_run
 from vitlab.training.load import load_weights
 
@@ -38,6 +39,10 @@ def test_a_classifier_of_texts_answers_in_a_pipeline_as_predict_does(tmp_path):
     shares = torch.tensor(logits / mine["temperature"]).softmax(dim=1).numpy()
     wanted = np.array([[*item["probabilities"].values()] for item in mine["items"]])
     np.testing.assert_allclose(shares, wanted, atol=1e-6)
+    succeed("predict", tmp_path / "run", *TEXTS[:9], "--embed", tmp_path / "vectors.npy")
+    frame = [run.tokenizer.start, *run.tokenizer.encode(TEXTS[8])[0], run.tokenizer.end]
+    vector = extract_features(run.model, torch.tensor([frame])).detach().numpy()
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy")[8:], vector, atol=1e-5)
     again = build_model(run.config.model.name, **vars_of(run), head="classes", num_classes=2)
     assert not load_weights(again, folder, classes=run.classes).new, "vitlab reads what it writes, the head too"
     config = ["task=text_classification", "data=csv", f"data.path={tmp_path}/texts.csv", f"model={folder}"]

@@ -26,7 +26,7 @@ from vitlab.config.schema.fields import WEIGHTS
 from vitlab.config.schema.models import is_folder
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
-from vitlab.files import read_json, read_utf8, write_json, write_text
+from vitlab.files import read_json, read_utf8, replacing, write_json, write_text
 from vitlab.formatting import cut_names, plural
 from vitlab.studies.store import format_line
 from vitlab.tasks.metrics import METRICS
@@ -34,7 +34,7 @@ from vitlab.training.files import RunFiles, refuse_file, refuse_unwritable
 
 if TYPE_CHECKING:
     from vitlab.training.checkpoints import LoadedRun
-    from vitlab.training.predict import Prediction
+    from vitlab.training.predict import Prediction, Predictor
     from vitlab.training.writer import TextGenerator
 
 # ---- predict
@@ -46,7 +46,8 @@ PREDICT = """Say what pictures or texts are, with probabilities that the run's v
   vitlab predict runs/docstrings "Return the number of rows." --json
   vitlab predict runs/bert "Return the [MASK] of the list."   # the five likeliest tokens, of a task=masked_lm
   vitlab predict runs/facts "What does the red box hold? [SEP] The red box holds ten pens."   # of span_extraction
-  vitlab predict runs/docstrings lines.txt          # a text in each line; - reads them from standard input"""
+  vitlab predict runs/docstrings lines.txt          # a text in each line; - reads them from standard input
+  vitlab predict runs/docstrings lines.txt --embed vectors.npy       # what the head reads, a row an input"""
 SHOWN = 3  # classes of a line
 LONGEST = 60  # characters of an input in a terminal
 
@@ -58,6 +59,8 @@ def predict(words: Sequence[str]) -> int:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     form.add_argument("--csv", action="store_true", help="print a table with a column for each class")
+    about = "write vectors, float32 (inputs, width), what the head reads; NaN for an unreadable input"
+    form.add_argument("--embed", type=non_empty_path, metavar="FILE.npy", help=about)
     args = parser.parse_intermixed_args(words)
     advised = read_json(Path(args.run) / "advice.json", lambda document: document["predictor"])
     if advised and "run" in advised:
@@ -73,7 +76,13 @@ def predict(words: Sequence[str]) -> int:
         if advised is not None:
             from vitlab.advice.compare import AdvisedClassifier
 
+    if args.embed and advised is not None:
+        raise UserError(f"--embed: {args.run} is a classifier of scikit-learn; give a run")
+    if args.embed:
+        refuse_file(args.embed, "--embed")
     predictor = Predictor(args.run) if advised is None else AdvisedClassifier(Path(args.run), advised)
+    if args.embed:
+        return write_vectors(predictor, inputs, args.embed)
     if args.csv and predictor.fills:
         raise UserError(f"--csv: {args.run} writes tokens or answers and has no classes; give --json")
     with progress_bar(Console(stderr=True)) as progress:
@@ -100,6 +109,21 @@ def predict(words: Sequence[str]) -> int:
     else:
         show(found, SHOWN if predictor.classes else None)
     return 2 if all(one.error for one in found) else int(any(one.error for one in found))
+
+
+def write_vectors(predictor: "Predictor", inputs: Sequence[str], path: Path) -> int:
+    import numpy as np
+
+    with progress_bar(Console(stderr=True)) as progress:
+        vectors, errors = predictor.embed(inputs, progress)
+    for place, error in errors.items():
+        print(f"vitlab: {printable(inputs[place])}: {printable(error)}", file=sys.stderr)
+    if len(errors) == len(inputs):
+        return 2
+    with replacing(path) as file:
+        np.save(file, vectors)
+    print(f"{path}: {len(vectors):,} vectors of {vectors.shape[1]:,}")
+    return int(bool(errors))
 
 
 def list_pictures(names: Sequence[str]) -> Iterator[str]:

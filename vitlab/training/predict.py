@@ -21,6 +21,7 @@ from vitlab.data.sequences import frame_texts
 from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import read_json, write_json
+from vitlab.models.base import before_head
 from vitlab.tasks.base import BATCH
 from vitlab.tasks.text_classification import find_spans, read_planes, read_spans, trim_padding
 from vitlab.training.checkpoints import load_run, place_run
@@ -85,20 +86,51 @@ class Predictor:
             self.calibrate()
 
     @torch.inference_mode()
-    def compute_logits(self, read: Callable[[np.ndarray], np.ndarray], count: int) -> np.ndarray:
-        """Compute the outputs (N, outputs) of `count` items; `read` reads them like the data or `frame`. No targets."""
+    def compute(
+        self, answer: Callable[[torch.Tensor], torch.Tensor], read: Callable[[np.ndarray], np.ndarray], count: int
+    ) -> np.ndarray:
+        """Compute rows (N, ...) of `count` items; `read` reads the items like the data or `frame`."""
         rows, size = [], self.run.config.recipe.batch_size if self.reads_text else BATCH
         for first in range(0, count, size):
             items = torch.as_tensor(read(np.arange(first, min(first + size, count)))).to(self.device)
             with self.autocast:
-                rows.append(self.answer(items).float().cpu())
+                rows.append(answer(items).float().cpu())
         return torch.cat(rows).numpy()
 
-    def answer(self, items: torch.Tensor) -> torch.Tensor:
+    def inputs(self, items: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         if self.reads_text:
-            return self.model(*trim_padding(self.model, *read_planes(items, self.tokenizer.pad)))
+            return trim_padding(self.model, *read_planes(items, self.tokenizer.pad))
         data = self.run.config.data
-        return self.model(normalize(items, list(data.mean), list(data.std)))
+        return (normalize(items, list(data.mean), list(data.std)),)
+
+    def answer(self, items: torch.Tensor) -> torch.Tensor:
+        return self.model(*self.inputs(items))
+
+    def features(self, items: torch.Tensor) -> torch.Tensor:
+        """Compute what the head reads (B, D); of a model with a state for each token the mean over the tokens."""
+        inputs = self.inputs(items)
+        found = before_head(self.model)(*inputs)
+        if found.dim() < 3:
+            return found
+        return (
+            found.mean(dim=1) if inputs[1] is None else (found * inputs[1][..., None]).sum(1) / inputs[1].sum(1, True)
+        )
+
+    @torch.inference_mode()
+    def embed(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> tuple[np.ndarray, dict[int, str]]:
+        """Compute vectors (N, D) of picture files or texts; return them, NaN for unreadable ones, and errors by place."""
+        rows, failed = [], {}
+        for start in range(0, len(inputs), CHUNK):
+            chunk = inputs[start : start + CHUNK]
+            errors, read = self.read_texts(chunk) if self.reads_text else self.read_pictures(chunk)
+            vectors = iter(
+                self.compute(self.features, read, len(chunk) - len(errors)) if len(errors) < len(chunk) else ()
+            )
+            rows += [None if place in errors else next(vectors) for place in range(len(chunk))]
+            failed |= {start + place: error for place, error in errors.items()}
+            progress("embedding", len(rows), len(inputs))
+        width = next((len(row) for row in rows if row is not None), 0)
+        return np.array([np.full(width, np.nan) if row is None else row for row in rows], dtype=np.float32), failed
 
     def frame(self, texts: Texts) -> Split:
         return frame_texts(texts, self.tokenizer, self.run.config.data.length)
@@ -115,7 +147,7 @@ class Predictor:
                 self.not_calibrated = error.problems[0]
                 return
             split = self.frame(data.validation) if self.reads_text else data.validation
-            logits, labels = self.compute_logits(split.read, len(split)), split.labels
+            logits, labels = self.compute(self.answer, split.read, len(split)), split.labels
             found = fit_temperature(logits, labels)
             before, after = (measure(soften(logits, by), labels) for by in (1.0, found))
             write_json(path, {"temperature": found, "validation_items": len(labels), "before": before, "after": after})
@@ -131,7 +163,7 @@ class Predictor:
             chunk = inputs[start : start + CHUNK]
             errors, read = self.read_texts(chunk) if self.reads_text else self.read_pictures(chunk)
             count = len(chunk) - len(errors)
-            logits = iter(self.compute_logits(read, count) if count else ())
+            logits = iter(self.compute(self.answer, read, count) if count else ())
             for place, text in enumerate(chunk):
                 failed = place in errors
                 found.append(Prediction(text, error=errors[place]) if failed else self.describe(text, next(logits)))
