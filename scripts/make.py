@@ -1,7 +1,6 @@
 """Make what programs make of the README, of docs and of the package.
 
-    uv run vitlab scale && uv run vitlab scale fashion
-    uv run python scripts/make.py readme runs/arrow runs/fashion
+    uv run python scripts/make.py readme runs/arrow runs/fashion runs/cifar    # of finished studies
     uv run python scripts/make.py analyses                    # trains, unless runs/analyses* have it already
     uv run python scripts/make.py pages                       # of the analyses' report, through Chromium
     uv run python scripts/make.py tutorial                    # of runs/digits and runs/patches, docs/tutorial.md
@@ -10,15 +9,14 @@
     uv run python scripts/make.py models                      # 20 seconds; nothing is trained or allocated
     uv run --with matplotlib python scripts/make.py characters
 
-readme: docs/report.png (the top of the first study's report.html, through headless Chromium), docs/crossover.png and
-docs/fashion.png (their accuracy against the training-set size), docs/attention_distance.png and docs/fashion-heads.png
-(attention distance), of the studies that are there; prints their tables in Markdown. analyses and pages:
-docs/analyses/*.png of small models, by the commands of docs/analyses.md. pretrained: those of large ones, and
-docs/pretrained/*.png. budgets:
-docs/budgets.png, the error against the size on one set, with fixed steps and with fixed epochs. models: prints the
-table of docs/models.md. characters: vitlab/data/images/characters.npz, the characters of the drawn datasets in the
-twelve text fonts of DejaVu that matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and
-cropped; the array of one is FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
+readme: docs/crossover.png, docs/fashion.png and docs/cifar.png (accuracy against the training-set size), docs/fashion-
+heads.png and docs/attention_distance.png (attention distance), of the studies that are there; prints their tables in
+Markdown. analyses and pages: docs/analyses/*.png of small models, by the commands of docs/analyses.md. pretrained:
+those of large ones, and docs/pretrained/*.png. budgets: docs/budgets.png, the error against the size on one set, with
+fixed steps and with fixed epochs. models: prints the table of docs/models.md. characters:
+vitlab/data/images/characters.npz, the characters of the drawn datasets in the twelve text fonts of DejaVu that
+matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and cropped; the array of one is
+FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
 
 Studies of budgets differ in their budget alone; with sizes and steps in doublings they hold the runs of both lines:
 
@@ -31,6 +29,7 @@ Studies of budgets differ in their budget alone; with sizes and steps in doublin
 """
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -121,27 +120,59 @@ def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 2
     image.quantize(colours, Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)  # it keeps small patches of colour
 
 
-def make_readme(arrow: str = "runs/arrow", fashion: str = "runs/fashion") -> None:
+def make_readme(arrow: str = "runs/arrow", fashion: str = "runs/fashion", cifar: str = "runs/cifar") -> None:
     from vitlab.reports.words import headline, make_size_table
     from vitlab.studies.results import load_results
 
-    studies = [study for study in (arrow, fashion) if Path(study).exists()]
-    for study in studies:
+    for study, pictures in (
+        (arrow, {"crossover": "error_against_size"}),
+        (fashion, {"fashion": "accuracy_against_size", "fashion-heads": "attention_distance-vit_mini"}),
+        (cifar, {"cifar": "accuracy_against_size"}),
+    ):
+        if not Path(study).exists():
+            continue
         results = load_results(study)
         table = make_size_table(results)
         for line in (table.header, ["---:"] * len(table.header), *table.body):
             print(f"| {' | '.join(line)} |")
         print(f"\n{table.note}\n\n{' '.join(headline(results))}\n")
-    screenshot(load_results(arrow).files.report_path, DOCS / "report.png")
-    for study, figure, name in (
-        (arrow, "error_against_size", "crossover"),
-        (arrow, "attention_distance-ViT", "attention_distance"),
-        (fashion, "accuracy_against_size", "fashion"),
-        (fashion, "attention_distance-vit_mini", "fashion-heads"),
-    ):
-        if study in studies:
-            picture = Image.open(Path(study) / "figures" / f"{figure}.png").convert("RGB")
-            picture.quantize(64).save(DOCS / f"{name}.png", optimize=True)
+        for name, figure in pictures.items():
+            quantize(Path(study) / "figures" / f"{figure}.png", DOCS / f"{name}.png")
+    if Path(cifar).exists():
+        draw_heads(Path(cifar), sorted(load_results(cifar).cells["train_size"].unique()))
+
+
+def quantize(picture: Path, path: Path) -> None:
+    Image.open(picture).convert("RGB").quantize(64).save(path, optimize=True)
+
+
+def draw_heads(study: Path, sizes: list[int]) -> None:
+    """Draw the heads of the ViT from scratch on the fewest and the most pictures, beside those of the trained ViT-S."""
+    import altair as alt
+    import pandas as pd
+
+    from vitlab.reports.figures import Figure, axis, save_figure
+
+    runs = {f"ViT from scratch, {size:,} pictures": f"ViT-n{size}-s0" for size in (sizes[0], sizes[-1])}
+    runs["saliency ViT-S/14"] = f"vit_s_frozen-n{sizes[-1]}-s0"
+    rows = []
+    for panel, run in runs.items():
+        found = json.loads((study / run / "analysis" / "attention_distance.json").read_text())
+        uniform, near = found["references"].values()
+        for row in found["rows"]:
+            if row["step"] == found["rows"][-1]["step"]:
+                rows.append(
+                    {"panel": panel, "layer": row["layer"], "share": row["value"] / uniform, "near": near / uniform}
+                )
+    base, dashed = alt.Chart(pd.DataFrame(rows)), {"strokeDash": [5, 3]}
+    share = axis(alt.Y, "share", "attention distance, % of uniform", (0, 1.2), percent=True)
+    points = base.mark_point(filled=True, size=45).encode(alt.X("layer:O", title="layer").axis(labelAngle=0), share)
+    lines = base.mark_rule(**dashed).encode(y="mean(near)"), base.mark_rule(**dashed).encode(y=alt.datum(1))
+    panels = alt.layer(points, *lines).properties(width=230, height=220)
+    chart = panels.facet(alt.Column("panel:N", title=None, sort=[*runs])).resolve_scale(x="independent")
+    svg, png = save_figure(Figure("attention_distance", "How far each head looks, on CIFAR-10", chart), DOCS)
+    svg.unlink()
+    quantize(png, png)
 
 
 def make_analyses() -> None:

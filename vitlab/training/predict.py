@@ -118,7 +118,7 @@ class Predictor:
 
     @torch.inference_mode()
     def embed(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> tuple[np.ndarray, dict[int, str]]:
-        """Compute vectors (N, D) of picture files or texts; return them, NaN for unreadable ones, and errors by place."""
+        """Compute vectors (N, D) of picture files or texts, NaN for unreadable; return them and errors by place."""
         rows, failed = [], {}
         for start in range(0, len(inputs), CHUNK):
             chunk = inputs[start : start + CHUNK]
