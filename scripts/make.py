@@ -9,14 +9,14 @@
     uv run python scripts/make.py models                      # 20 seconds; nothing is trained or allocated
     uv run --with matplotlib python scripts/make.py characters
 
-readme: docs/crossover.png, docs/fashion.png and docs/cifar.png (accuracy against the training-set size), docs/fashion-
-heads.png and docs/attention_distance.png (attention distance), of the studies that are there; prints their tables in
-Markdown. analyses and pages: docs/analyses/*.png of small models, by the commands of docs/analyses.md. pretrained:
-those of large ones, and docs/pretrained/*.png. budgets: docs/budgets.png, the error against the size on one set, with
-fixed steps and with fixed epochs. models: prints the table of docs/models.md. characters:
-vitlab/data/images/characters.npz, the characters of the drawn datasets in the twelve text fonts of DejaVu that
-matplotlib ships (license: vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and cropped; the array of one is
-FONT/CHARACTER, such as DejaVuSans-Bold/A, uint8.
+readme: docs/crossover.png, docs/fashion.png and docs/cifar.png (accuracy against the training-set size),
+docs/attention_distance.png (attention distance), of the studies that are there; prints their tables in Markdown.
+analyses and pages: docs/analyses/*.png of small models, by the commands of docs/analyses.md. pretrained: those of large
+ones, and docs/pretrained/*.png. budgets: docs/budgets.png, the error against the size on one set, with fixed steps and
+with fixed epochs. models: prints the table of docs/models.md. characters: vitlab/data/images/characters.npz, the
+characters of the drawn datasets in the twelve text fonts of DejaVu that matplotlib ships (license:
+vitlab/data/images/DEJAVU_LICENSE.txt), 256 pixels high and cropped; the array of one is FONT/CHARACTER, such as
+DejaVuSans-Bold/A, uint8.
 
 Studies of budgets differ in their budget alone; with sizes and steps in doublings they hold the runs of both lines:
 
@@ -126,7 +126,7 @@ def make_readme(arrow: str = "runs/arrow", fashion: str = "runs/fashion", cifar:
 
     for study, pictures in (
         (arrow, {"crossover": "error_against_size"}),
-        (fashion, {"fashion": "accuracy_against_size", "fashion-heads": "attention_distance-vit_mini"}),
+        (fashion, {"fashion": "accuracy_against_size"}),
         (cifar, {"cifar": "accuracy_against_size"}),
     ):
         if not Path(study).exists():
