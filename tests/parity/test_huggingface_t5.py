@@ -105,7 +105,11 @@ def test_an_exported_run_writes_the_same_in_transformers(tmp_path):
     mine = randomized(build_model("t5_nano", vocabulary=tokenizer.size, length=S, **{**SIZES, "decoder_depth": 2}))
     shape, data = {"head": "seq2seq"}, SimpleNamespace(modality="text")
     write_folder(
-        SimpleNamespace(model=mine, shape=shape, config=SimpleNamespace(data=data)), tmp_path / "run", tmp_path
+        SimpleNamespace(
+            model=mine, shape=shape, config=SimpleNamespace(task=SimpleNamespace(kind="translation"), data=data)
+        ),
+        tmp_path / "run",
+        tmp_path,
     )
     theirs, their_tokenizer = (
         T5ForConditionalGeneration.from_pretrained(tmp_path),

@@ -461,9 +461,10 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     tokenizer.save(folder / "tokenizer.json")
     names = {f"{role}_token": tokenizer.inner.id_to_token(id) for role, id in roles.items() if id is not None}
     # without a class AutoTokenizer would take the architecture's own
-    names |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": loaded.shape["length"]}
+    names["tokenizer_class"] = "PreTrainedTokenizerFast"
     if "cls" in roles:
         names["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        names["model_max_length"] = loaded.shape["length"]
     write_json(folder / "tokenizer_config.json", names)
 
 
