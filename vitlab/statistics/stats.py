@@ -147,12 +147,13 @@ def combine_parts(
         error = math.sqrt(over_seeds) if known else None
         return Estimate(mean, error, degrees, seeds, floor=floor, over_seeds=of_seeds)
     parts = np.array([of_seeds, by_item.var(ddof=1) / items, rest])
-    variance = max(parts[0], parts[2]) + parts[1] - parts[2]  # the component of the seeds is not below 0
+    whole = np.maximum(parts, rest)  # the components of the seeds and of the items are not below 0
+    variance = whole[0] + whole[1] - rest
     known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
     of_all = variance**2 / (parts**2 / known_with).sum() if variance > 0 else math.inf
     of_all = min(of_all, MOST_DEGREES * degrees) if known else of_all
-    of_seeds = max(parts[0], parts[2]) if known else 0.0
-    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor, 1, of_seeds, float(parts[1]))
+    of_seeds = float(whole[0]) if known else 0.0
+    return Estimate(mean, math.sqrt(variance), of_all, seeds, items, floor, 1, of_seeds, float(whole[1]))
 
 
 def estimate_mean(

@@ -12,6 +12,7 @@ from vitlab.statistics.stats import (
     compare_costs,
     correlate,
     estimate_mean,
+    find_visible,
     moderated_spreads,
     subtract,
     summarize,
@@ -127,11 +128,13 @@ def test_the_ratio_of_costs_has_an_interval_from_three_seeds_on():
     assert math.isnan(ratio)
 
 
-@pytest.mark.parametrize(("over_seeds", "more"), [(0.04, 0.03), (0.001, 0.0)])
-def test_a_mean_varies_over_seeds_and_items_and_what_both_hold_counts_once(over_seeds, more):
+@pytest.mark.parametrize(("over_seeds", "rest"), [(0.04, 0.001), (0.001, 0.002), (0.04, 0.01)])
+def test_a_mean_varies_over_seeds_and_items_and_what_both_hold_counts_once(over_seeds, rest):
     right = np.tile([0.0, 1.0], 50)
-    found = combine_parts(0.5, over_seeds, 3.0, right, rest=0.01, seeds=4, floor=0.0)
-    assert found.error**2 == pytest.approx(right.var(ddof=1) / 100 + more)
+    items = right.var(ddof=1) / 100
+    found = combine_parts(0.5, over_seeds, 3.0, right, rest=rest, seeds=4, floor=0.0)
+    assert found.error**2 == pytest.approx(max(over_seeds, rest) + max(items, rest) - rest)
+    assert all(0 < find_visible(found, 4, 2, **more) for more in ({"seeds": 1000}, {"items": 1000}))
 
 
 def test_the_seeds_that_both_models_have_are_paired_by_their_correlation():
