@@ -3,10 +3,11 @@
 import argparse
 import contextlib
 import json
+import os
 import re
 import shlex
-import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -368,53 +369,48 @@ def export(words: Sequence[str]) -> int:
         raise UserError(f"{path}: give {'a folder without a dot in its name' if hub else wanted}")
     refuse_unwritable(path, "FILE") if path.is_dir() else refuse_file(path, "FILE")
     with status_line("loading torch, lightning and timm"):
-        from vitlab.models.base import as_model
         from vitlab.models.export import compare_onnx, save_onnx, save_safetensors, save_timm
         from vitlab.models.huggingface import compare_huggingface
         from vitlab.training.checkpoints import load_run
 
     loaded = load_run(run)
-    about, is_text = describe_use(loaded), loaded.config.data.modality == "text"
-    if hub and not is_text:
-        seen = {"mean": loaded.config.data.mean, "std": loaded.config.data.std, "interpolation": "bilinear"}
-        report_difference(path, save_timm(loaded.model, path, loaded.classes, **seen), "timm")
-        write_card(loaded, run, path, "timm", f'timm.create_model("local-dir:{path.name}", pretrained=True)')
-        print(path)
-        return 0
-    if path.suffix == ".onnx" and loaded.config.task.kind == "classification":
-        from vitlab.training.predict import Predictor
+    about, data = describe_use(loaded), loaded.config.data
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as within:  # all of a folder, or nothing
+        made = Path(within) / path.name
+        if hub and data.modality == "image":
+            seen = {"mean": data.mean, "std": data.std, "interpolation": "bilinear"}
+            report_difference(path, save_timm(loaded.model, made, loaded.classes, **seen), "timm")
+            write_card(loaded, run, made, "timm", f'timm.create_model("local-dir:{path.name}", pretrained=True)')
+        elif path.suffix == ".safetensors":
+            save_safetensors(loaded.model, made, "own" if data.modality == "text" else args.names, about)
+        elif path.suffix:
+            if loaded.config.task.kind in ("classification", "text_classification"):
+                from vitlab.training.predict import Predictor
 
-        predictor = Predictor(run)  # softmax(logits / temperature) is what `vitlab predict` prints
-        about |= {} if predictor.not_calibrated else {"temperature": str(predictor.temperature)}
-    if path.suffix == ".onnx" and (is_text or as_model(loaded.model).decoding):
-        raise UserError(
-            f"{path}: a model that reads or writes text is exported as a .safetensors file or, as far as transformers "
-            "has it, as a folder"
-        )
-    if path.suffix == ".safetensors":
-        save_safetensors(loaded.model, path, "own" if is_text else args.names, about)
-    elif path.suffix:
-        size, channels = tuple(loaded.shape["image_size"]), loaded.shape["channels"]
-        save_onnx(loaded.model, path, image_size=size, channels=channels, about=about)
-        report_difference(path, compare_onnx(loaded.model, path, size, channels), "onnxruntime")
-    else:
-        write_folder(loaded, run, path)
-        report_difference(path, compare_huggingface(loaded.model, path), "transformers")
-        if hub:
-            kind = read_json(path / "config.json")["architectures"][0]
-            write_card(loaded, run, path, "transformers", f'transformers.{kind}.from_pretrained("{path.name}")')
+                predictor = Predictor(run)  # softmax(logits / temperature) is what `vitlab predict` prints
+                about |= {} if predictor.not_calibrated else {"temperature": str(predictor.temperature)}
+            save_onnx(loaded.model, made, about=about)
+            report_difference(path, compare_onnx(loaded.model, made), "onnxruntime")
+        else:
+            write_folder(loaded, run, made)
+            seen = {"mean": data.mean, "std": data.std} if data.modality == "image" else {}
+            report_difference(path, compare_huggingface(loaded.model, made, **seen), "transformers")
+            if hub:
+                kind = read_json(made / "config.json")["architectures"][0]
+                write_card(loaded, run, made, "transformers", f'transformers.{kind}.from_pretrained("{path.name}")')
+        os.replace(made, path)
     print(path)
     return 0
 
 
 def report_difference(path: Path, difference: float | None, library: str) -> None:
-    """Report how far the written model's logits are from the run's; remove it and raise UserError if too far."""
+    """Report how far the written model's logits are from the run's. Raises UserError if too far."""
     if difference is None:
         says = f"not compared with the run, which needs {library}: pip install {library}"
     elif difference <= SLACK:
         says = f"its logits are the run's to within {difference:.1e} of the largest"
     else:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
         raise UserError(f"{path}: its logits are off by {difference:.1%} of the largest; give .safetensors")
     print(f"{path}: {says}", file=sys.stderr)
 

@@ -17,6 +17,7 @@ from vitlab.config.schema.models import TimmConfig
 from vitlab.files import replacing
 from vitlab.models import timm_adapter
 from vitlab.models.base import Model
+from vitlab.models.text import MaskedModel, TextEncoder, TextModel
 from vitlab.models.vit import ViT
 from vitlab.models.weights import find_lacking, name_in_timm
 
@@ -34,6 +35,8 @@ def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
     state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     if format == "own" or not isinstance(model, Model):  # timm's own models have its names
         return state
+    if isinstance(model, TextModel):
+        raise UserError("format=timm: timm has no models of text; give format=own")
     if lacking := find_lacking(model):
         raise UserError(f"format=timm: timm's models have no {lacking}; give format=own (--names own)")
     positions = model.position_table
@@ -55,29 +58,57 @@ def save_safetensors(
         file.write(save(state, metadata={"format": "pt", **(about or {})}))
 
 
-def save_onnx(
-    model: nn.Module,
-    path: str | Path,
-    *,
-    image_size: tuple[int, int],
-    channels: int,
-    about: Mapping[str, str] | None = None,
-) -> None:
-    """Write the model as ONNX: normalised `images` float32 (batch, C, Y, X) -> `logits`, for any batch size.
+class ForOnnx(nn.Module):
+    """A model with the inputs and outputs that optimum gives an exported one of its kind."""
 
-    `about` goes into the file's metadata. Raises UserError without the packages for ONNX.
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model.eval().cpu()
+        self.reads_text = isinstance(model, TextModel)
+        segments = isinstance(model, TextModel) and getattr(model.text.embed, "segments", None) is not None
+        self.inputs = ["input_ids", "attention_mask", *["token_type_ids"] * segments] if self.reads_text else ["images"]
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        if not self.reads_text:
+            return self.model(*inputs)
+        tokens, mask, *segments = inputs
+        found = self.model(tokens, mask.bool(), *segments)
+        return self.model.masked_logits(found) if isinstance(self.model, MaskedModel) else found
+
+    def draw(self, batch: int, tokens: int) -> dict[str, Tensor]:
+        """Draw inputs by name: images (B, C, Y, X), or tokens (B, N) of which the last ones of the first are padding."""
+        generator, shape = torch.Generator().manual_seed(0), self.model.vitlab_shape
+        if not self.reads_text:
+            size = batch, shape["channels"], *shape["image_size"]
+            return {"images": torch.randn(*size, generator=generator)}
+        ids = torch.randint(shape["vocabulary"], (batch, min(tokens, shape["length"])), generator=generator)
+        mask = torch.ones_like(ids)
+        mask[0, ids.shape[1] // 2 :] = 0
+        return dict(zip(self.inputs, (ids, mask, torch.zeros_like(ids)), strict=False))
+
+
+def save_onnx(model: nn.Module, path: str | Path, *, about: Mapping[str, str] | None = None) -> None:
+    """Write the model as ONNX, for any batch size: normalised `images` float32 (batch, C, Y, X) -> `logits`.
+
+    Of a model of text int64 `input_ids` and `attention_mask` (batch, sequence), and `token_type_ids` where it has
+    segments, -> `logits`, for any number of tokens up to its length. `about` goes into the file's metadata. Raises
+    UserError without the packages for ONNX, and for a model that writes texts from sources.
     """
     try:
         import onnxscript  # noqa: F401  (torch's exporter asks for it only deep inside)
     except ImportError:
         raise UserError("exporting ONNX needs the packages onnx and onnxscript: pip install 'vitlab[onnx]'") from None
-    images = torch.zeros(2, channels, *image_size)
+    if "target_length" in model.vitlab_shape or (isinstance(model, TextModel) and not isinstance(model.text, TextEncoder)):
+        raise UserError(f"{path}: ONNX has no {type(model).__name__}; export to a .safetensors file instead")
+    whole = ForOnnx(model)
+    axes = {0: torch.export.Dim("batch")}
+    axes |= {1: torch.export.Dim("sequence", max=model.vitlab_shape["length"])} if whole.reads_text else {}
     program: Any = torch.onnx.export(
-        model.eval().cpu(),
-        (images,),
-        input_names=["images"],
+        whole,
+        tuple(whole.draw(2, 7).values()),
+        input_names=whole.inputs,
         output_names=["logits"],
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        dynamic_shapes=((axes,) * len(whole.inputs),),  # of *inputs
         dynamo=True,
         verbose=False,
     )
@@ -88,20 +119,24 @@ def save_onnx(
         file.write(proto.SerializeToString())
 
 
-def compare_onnx(model: nn.Module, path: str | Path, image_size: tuple[int, int], channels: int) -> float | None:
+def compare_onnx(model: nn.Module, path: str | Path) -> float | None:
     """Compare an ONNX file with its model: the largest difference of their logits over the largest logit.
 
-    The inputs are three random images, another batch size than in the export. None without onnxruntime.
+    The inputs are three random ones, another batch size and length than in the export. None without onnxruntime.
     """
     try:
         import onnxruntime
     except ImportError:
         return None
-    images = torch.randn(3, channels, *image_size, generator=torch.Generator().manual_seed(0))
+    whole = ForOnnx(model)
+    inputs = whole.draw(3, 11)
     with torch.inference_mode():
-        wanted = model.eval().cpu()(images).float().numpy()
+        wanted = whole(*inputs.values()).float().numpy()
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"images": images.numpy()})
+    (found,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+    if found.ndim == 3 and "attention_mask" in inputs:  # at padding there is no answer
+        shown = inputs["attention_mask"].numpy().astype(bool)
+        found, wanted = found[shown], wanted[shown]
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-6))
 
 

@@ -1,4 +1,4 @@
-"""ViT, BERT, GPT-2 and T5 as folders of Hugging Face's transformers: config.json and model.safetensors.
+"""ViT, DINOv2, BERT, GPT-2 and T5 as folders of Hugging Face's transformers: config.json and model.safetensors.
 
 transformers has other names, separate queries, keys and values, and in GPT-2 transposed matrices. T5's scale factors
 are folded into the weights when they are loaded: T5 scales neither attention nor embeddings, but its tied output layer.
@@ -9,13 +9,15 @@ Shapes: H heads, K head width, D width, V vocabulary.
 """
 
 import contextlib
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from typing_extensions import TypedDict
@@ -24,6 +26,7 @@ from vitlab.config import DescribeConfig, UserError, compose, extent, first_line
 from vitlab.config.errors import parse_json
 from vitlab.config.identity import flatten
 from vitlab.config.schema.models import ACTIVATIONS, ARCHITECTURES, Architecture, ModelConfig, read_folder
+from vitlab.data.augment import normalize
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import check_regular, read_utf8, reading, replacing, write_json
 from vitlab.models import build, counting, described_shape
@@ -80,8 +83,14 @@ def read_huggingface(
         state = rename_state(unwrap(state)[0], ARCHITECTURES[kind])
         if kind == "t5":
             state = from_t5(state, scaled=model["share_embeddings"] == "all")
-        if kind == "vit":
+        if kind in ("vit", "dinov2"):
             model["pre_logits"] = "pre_logits.0.weight" in state
+            if kind == "dinov2" and "head.weight" in state:  # it reads the class token, then the mean of the patches
+                weight, of_mean = state["head.weight"].chunk(2, dim=1)
+                state["head.weight"] = weight
+                if of_mean.any():
+                    del state["head.weight"], state["head.bias"]
+                    known["advice"] = "its classifier reads the mean of the patches, too: left out"
             num_classes, _ = state["head.weight"].shape if "head.weight" in state else (0, 0)
             path = folder / "preprocessor_config.json"
             if path.is_file():
@@ -99,10 +108,10 @@ def read_huggingface(
 def rename_from_huggingface(state: Mapping[str, Tensor], origin: str) -> Mapping[str, Tensor]:
     """Rename the weights of a ViT, BERT, GPT-2 or T5 to this project's names; other weights stay as they are."""
     with reading(origin, "give the folder of transformers that it is from"):
-        for kind, architecture in ARCHITECTURES.items():
-            renamed = rename_state(state, architecture)
-            if any(".qkv." in name for name in renamed.keys() - state.keys()):
-                return from_t5(renamed) if kind == "t5" else renamed
+        found = {kind: rename_state(state, architecture) for kind, architecture in ARCHITECTURES.items()}
+        kind, renamed = max(found.items(), key=lambda pair: len(pair[1].keys() - state.keys()))
+        if any(".qkv." in name for name in renamed.keys() - state.keys()):
+            return from_t5(renamed) if kind == "t5" else renamed
     return state
 
 
@@ -132,7 +141,7 @@ def rename(name: str, rules: Mapping[str, str]) -> str | None:
 def save_huggingface(model: nn.Module, folder: str | Path, model_class: str | None = None, **config: Any) -> None:
     """Write a model of `vitlab.models.build` as a folder for transformers.
 
-    A ViT becomes a ViTForImageClassification, a causal language model a GPT2LMHeadModel, a BERT a BertForPreTraining,
+    A ViT becomes a ViTForImageClassification, with LayerScale a Dinov2ForImageClassification, a causal language model a GPT2LMHeadModel, a BERT a BertForPreTraining,
     its classifiers a BertForSequenceClassification, a BertForTokenClassification or, as `model_class`, a
     BertForQuestionAnswering, and an encoder-decoder a T5ForConditionalGeneration. `config` are further keys of
     config.json. Raises UserError if that class lacks an option of the model.
@@ -147,7 +156,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, model_class: str | No
         choices = {**architecture.choices, **({} if model.each else {"pool": ("token",)})}
         architecture = replace(architecture, model_class=model_class, choices=choices)
     check_writable(model.vitlab_config, architecture)
-    state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    sizes, state = describe_sizes(model), {name: value.detach().cpu() for name, value in model.state_dict().items()}
     rules = {here: theirs for theirs, here in architecture.names.items()}
     rules |= {"head.": "qa_outputs."} if model_class == ANSWERS else {}
     theirs: dict[str, Tensor] = {}
@@ -157,9 +166,11 @@ def save_huggingface(model: nn.Module, folder: str | Path, model_class: str | No
             parts = {name.replace(".qkv.", f".{part}."): v for part, v in zip("qkv", value.chunk(3), strict=True)}
         theirs |= {rename(here, rules): part for here, part in parts.items()}
     theirs = {name: (v.T if name.endswith(TRANSPOSED) else v).contiguous() for name, v in theirs.items()}
+    if kind == "dinov2":  # its classifier reads the mean of the patches, too
+        theirs["classifier.weight"] = F.pad(theirs["classifier.weight"], (0, sizes["width"]))
+        config["use_mask_token"] = False
     if isinstance(model, Bert):  # its class asks for both names
         theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"].clone()
-    sizes = describe_sizes(model)
     settings = {key: sizes[here.split()[0]] for key, here in architecture.keys.items()}
     if kind == "t5":  # whether the output layer is tied, and scaled
         settings |= dict.fromkeys(("tie_word_embeddings", "scale_decoder_outputs"), sizes["share_embeddings"] == "all")
@@ -171,10 +182,14 @@ def save_huggingface(model: nn.Module, folder: str | Path, model_class: str | No
         file.write(save(theirs, metadata={"format": "pt"}))
 
 
-def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
+def compare_huggingface(
+    model: nn.Module, folder: str | Path, mean: Sequence[float] = (), std: Sequence[float] = ()
+) -> float | None:
     """Compare a folder's logits in transformers with the model's: the largest difference over the largest logit.
 
-    The inputs are random, of the model's shape. None without transformers.
+    The inputs are random. Given `mean` and `std` of the model's pictures, transformers reads them by the folder's
+    preprocessing, and a model that reads texts from both sides gets texts by the folder's tokenizer. None without
+    transformers.
     """
     try:
         import transformers
@@ -187,11 +202,26 @@ def compare_huggingface(model: nn.Module, folder: str | Path) -> float | None:
         one.normal_() if one.is_floating_point() else one[:, :9].random_(1, model.vocabulary)
         for one in counting.inputs(model.vitlab_shape, 3, "cpu")
     ]
+    given = dict(zip(["input_ids", "decoder_input_ids"], inputs, strict=False))
+    if mean:
+        pixels = (inputs[0].sigmoid() * 255).byte()
+        inputs = [normalize(pixels, list(mean), list(std))]
+        read = transformers.AutoImageProcessor.from_pretrained(folder)
+        given = read(pixels.permute(0, 2, 3, 1).squeeze(-1).numpy(), return_tensors="pt")
+    elif "image_size" in model.vitlab_shape:
+        given = {"pixel_values": inputs[0]}
+    elif model_class.startswith("Bert") and (Path(folder) / "tokenizer_config.json").is_file():
+        roles = from_file(folder)
+        text = roles.decode(inputs[0][0, :5].tolist())
+        given = transformers.AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
+        inputs = [torch.tensor([[roles.start, *roles.ids(text), roles.end]])]
     with torch.inference_mode():
         wanted = model.eval().cpu()(*inputs)
         wanted = model.masked_logits(wanted) if isinstance(model, Bert) else wanted
-        outputs = theirs(inputs[0], **dict(zip(["decoder_input_ids"], inputs[1:], strict=False)))
+        outputs = theirs(**given)
         found = torch.stack(outputs[:2], dim=-1) if model_class == ANSWERS else outputs[0]
+    if found.shape != wanted.shape:  # other tokens
+        return math.inf
     return float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-6))
 
 
@@ -203,12 +233,16 @@ def choose_kind(model: nn.Module) -> str:
         what = "causal or recurrent classifier with a bias" if is_causal else type(model).__name__
         what += "" if kind is None or model.classifies else " without a head"
         raise UserError(f"transformers has no {what}; export to a .safetensors file instead")
+    if kind == "vit" and model.vitlab_config.layer_scale:
+        kind, width, hidden = "dinov2", model.width, model.vitlab_config.mlp_width or 0
+        if hidden % width:
+            raise UserError(f"transformers' Dinov2 has no model.mlp_width={hidden}, only multiples of {width}")
     return kind
 
 
 # settings that change no logits or follow from others
 UNSEEN = {"family", "recipe", "init", "published_length", "published_num_classes", "drop_path", "scaled_residuals"}
-UNSEEN |= {"class_token", "mixer.kind", "mixer.attends"}
+UNSEEN |= {"class_token", "mixer.kind", "mixer.attends", "mlp_width"}
 
 
 def check_writable(config: ModelConfig, architecture: Architecture) -> None:
@@ -236,6 +270,7 @@ def describe_sizes(model: nn.Module) -> dict[str, Any]:
     derived = {"mlp_width": 4 * sizes["width"], "head_width": sizes["width"] // sizes["heads"]}
     for key, value in {**derived, "decoder_depth": sizes["depth"]}.items():
         sizes[key] = sizes.get(key) or value
+    sizes["mlp_ratio"] = sizes["mlp_width"] // sizes["width"]
     for key in {"published_image_size", "patch_size"} & sizes.keys():
         height, width = extent(sizes[key])
         sizes[key] = height if height == width else [height, width]

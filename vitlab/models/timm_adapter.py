@@ -10,7 +10,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from torch import nn
 
 from vitlab.config import UserError, choices_text, first_line
-from vitlab.config.schema.models import TimmConfig
+from vitlab.config.schema.models import CONFIG, TimmConfig
+from vitlab.files import read_json
 
 SMALL_IMAGE = 64  # pixels; up to this size stem=auto is the small stem
 HUB_TIMEOUT = 5  # seconds
@@ -79,6 +80,12 @@ def name_source(source: str) -> str:
     """Name the model `timm:NAME=FILE` by the file too, without its folder: its weights need not be those of timm."""
     name, _, file = source.partition("=")
     return f"{name}={Path(file).name}" if file else name
+
+
+def read_cfg(folder: str | Path) -> tuple[Any, list[str] | None]:
+    """Read timm's record of the weights in a folder that timm wrote, and the names of its classes, if it has them."""
+    card = read_json(Path(folder) / CONFIG, advice="give one that timm wrote")
+    return timm.models.PretrainedCfg(**card["pretrained_cfg"]), card.get("label_names")
 
 
 def pretrained_cfg(name: str) -> Any:

@@ -28,7 +28,7 @@ from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import read_huggingface, rename_from_huggingface
 from vitlab.models.layers import merge_low_rank
-from vitlab.models.timm_adapter import create_pretrained, name_source, pretrained_cfg
+from vitlab.models.timm_adapter import create_pretrained, name_source, pretrained_cfg, read_cfg
 from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, load_into, options_of, unwrap
 from vitlab.tasks.base import Task
 from vitlab.tasks.metrics import IMAGES
@@ -160,9 +160,11 @@ def read_weights(source: str) -> Weights:
     if path.is_dir() and not RunFiles(source).checkpoint_path.is_file():
         if "architecture" not in read_json(path / "config.json"):
             return read_huggingface(source)[1]
-        path /= "model.safetensors"  # of timm
-        if not path.is_file():
+        if not (path / "model.safetensors").is_file():  # of timm
             raise UserError(f"init={path}: no such file; write the weights as one file, or give init=FILE")
+        cfg, classes = read_cfg(path)
+        known = {"mean": cfg.mean, "std": cfg.std, "classes": classes}
+        return replace(read_weights(str(path / "model.safetensors")), **known)
     if path.is_dir():
         config = compose(TrainConfig, base={**RunFiles(source).config(), "analyses": []})  # their files may be gone
         state = read_checkpoint(RunFiles(source).weights_path)
@@ -233,9 +235,10 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     is_run, cfg = not is_timm and files.config_path.is_file(), None
     if is_run:
         loaded, size = load_run(source), None
-    elif is_timm:
-        cfg = pretrained_cfg(config.model.timm_name)
+    elif is_timm or config.model.kind == "timm":
+        cfg = pretrained_cfg(config.model.timm_name) if is_timm else read_cfg(source)[0]
         size = cfg and cfg.input_size[1:]
+        described = {} if is_timm else {"num_classes": cfg.num_classes}
     else:
         described = models.described_shape(read_huggingface(source)[0])
         size = described.get("image_size")

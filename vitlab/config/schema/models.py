@@ -4,7 +4,7 @@ Imports no torch.
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
@@ -270,9 +270,9 @@ VIT = Architecture(
         "vit.embeddings.cls_token": "cls_token",
         "vit.embeddings.position_embeddings": "pos_embed",
         "vit.embeddings.patch_embeddings.projection.": "patch_embed.proj.",
-        **encoder_names("vit", "encoder.", "attention", "layernorm_before", "layernorm_after"),
-        # of transformers 5 in memory; it writes those above to files
+        # of transformers 5 in memory; it writes the names after these to files
         **{f"vit.layers.{{i}}.{a}.": f"encoder.blocks.{{i}}.{b}." for a, b in VIT_LAYER.items()},
+        **encoder_names("vit", "encoder.", "attention", "layernorm_before", "layernorm_after"),
         "vit.layernorm.": "encoder.norm.",
         "vit.pooler.dense.": "pre_logits.0.",  # of a ViTModel
         "classifier.": "head.",
@@ -280,6 +280,30 @@ VIT = Architecture(
     fixed={"qkv_bias": True, "pooler_act": "tanh"},
     model={"kind": "vit", "recipe": "vit_finetune"},
     choices={"mlp": PLAIN_MLPS},
+)
+DINOV2_LAYER = {f"attention.{part}_proj.": f"mixer.{part}." for part in "qkv"} | {"attention.o_proj.": "mixer.proj."}
+DINOV2_LAYER |= {f"layer_scale{n}.lambda1": f"ls{n}.gamma" for n in (1, 2)} | {f"mlp.fc{n}.": f"mlp.fc{n}." for n in (1, 2)}
+DINOV2 = replace(
+    VIT,
+    model_class="Dinov2ForImageClassification",
+    prefix="dinov2.",
+    keys={key: here for key, here in VIT.keys.items() if key != "intermediate_size"}
+    | {"mlp_ratio": "mlp_ratio", "layerscale_value": "layer_scale"},
+    names={
+        "dinov2.embeddings.cls_token": "cls_token",
+        "dinov2.embeddings.mask_token": "mask_token",
+        "dinov2.embeddings.position_embeddings": "pos_embed",
+        "dinov2.embeddings.patch_embeddings.projection.": "patch_embed.proj.",
+        **{f"dinov2.encoder.layer.{{i}}.{a}": f"encoder.blocks.{{i}}.{b}" for a, b in DINOV2_LAYER.items()},
+        **{
+            there: here
+            for there, here in encoder_names("dinov2", "encoder.", "attention", "norm1", "norm2").items()
+            if ".mlp." not in here
+        },
+        "dinov2.layernorm.": "encoder.norm.",
+        "classifier.": "head.",
+    },
+    fixed={"qkv_bias": True, "use_swiglu_ffn": False},
 )
 BERT = Architecture(
     model_class="BertForPreTraining",
@@ -401,7 +425,10 @@ T5 = Architecture(
     choices={"mlp": ("gelu", "relu", "geglu_tanh", "swiglu"), "share_embeddings": ("all", "inputs")},
     optional=("feed_forward_proj", "num_decoder_layers"),  # relu, and as many layers as the encoder
 )
-ARCHITECTURES = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "t5": T5}
+ARCHITECTURES = {"vit": VIT, "dinov2": DINOV2, "bert": BERT, "gpt2": GPT2, "t5": T5}
+
+
+OF_DATA = ("num_classes", "in_chans", "img_size")  # arguments of timm's models
 
 
 def is_folder(path: str | Path) -> bool:
@@ -415,6 +442,8 @@ def timm_model(source: str) -> dict[str, Any]:
     Raises UserError for no such file.
     """
     name, _, file = source.partition("=")
+    if file and is_folder(file):
+        raise UserError(f"{source}: {file} is a folder; give {file} alone")
     if file and not Path(file).is_file():
         raise UserError(f"{source}: no such file '{file}'; give weights in timm's names")
     overlay = {"options": {"pretrained_cfg_overlay": {"file": file}}} if file else {}
@@ -442,9 +471,10 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError(f"{folder}: cannot read config.json ({first_line(error)})") from None
     config = parse_json(FolderConfig, text, f"{folder}: config.json", "give one that transformers wrote")
     kind = config.get("model_type")
-    if kind is None and "architecture" in config:
-        problem = f"model=timm:{config['architecture']} init.weights={folder}"
-        raise UserError(f"{folder}: is a folder of timm; give {problem}")
+    if kind is None and "architecture" in config:  # of timm, whose builder sets what follows from the data
+        options = {key: value for key, value in (config.get("model_args") or {}).items() if key not in OF_DATA}
+        about = {"kind": "timm", "timm_name": config["architecture"], "options": options}
+        return config, {"name": folder.resolve().name, **about, "init": str(folder)}
     if kind not in ARCHITECTURES:
         raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(ARCHITECTURES)}")
     of = ARCHITECTURES[kind]
@@ -463,7 +493,9 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         problems.append(f"{folder}: unknown activation {activation}; {choices_text(activation, activations)}")
     raise_all(problems)
     model["mlp"] = activations[activation]
-    if of is VIT:  # a classifier whose config.json does not say has two classes, a body alone none
+    if "mlp_ratio" in model:
+        model["mlp_width"] = int(model.pop("mlp_ratio") * model["width"])
+    if "num_channels" in of.keys:  # a classifier whose config.json does not say has two classes, a body alone none
         classifies = any(name.endswith("ForImageClassification") for name in config.get("architectures") or ())
         count = len(config.get("id2label") or {}) or config.get("num_labels") or (2 if classifies else None)
         model["published_num_classes"] = count
