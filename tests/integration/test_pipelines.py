@@ -5,8 +5,10 @@ import random
 
 import numpy as np
 import pytest
+import timm
 import torch
 import transformers
+from PIL import Image
 from transformers import pipeline
 
 from tests.integration.commands import succeed, vitlab
@@ -98,3 +100,41 @@ def test_what_transformers_lacks_is_one_line_and_leaves_no_folder(tmp_path):
     done = vitlab("export", tmp_path / "run", tmp_path / "hub")
     assert (done.returncode, "BertForSequenceClassification has no model.pool=mean" in done.stderr) == (2, True)
     assert not (tmp_path / "hub").exists()
+
+
+@pytest.mark.parametrize("scale", ["model.layer_scale=null", "model.layer_scale=0.1"])
+def test_pictures_are_classified_from_files_and_a_folder_is_read_back(scale, tmp_path):
+    generator = np.random.default_rng(0)
+    for number, name in enumerate(("dark", "light")):
+        (tmp_path / "own" / name).mkdir(parents=True)
+        for place in range(40):
+            pixels = generator.integers(0, 128, (24, 24, 3)) + 128 * number
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "own" / name / f"{place}.png")
+    data = ["data=imagefolder", f"data.root={tmp_path}/own", "data.image_size=24"]
+    words = [*OPTIONS[-7:-1], "model=vit_nano", "model.patch_size=8", "model.pool=token", "model.positions=learned"]
+    words += ["model.class_token=true", scale, *data]
+    words = [word for word in words if not word.startswith("data.length")]
+    succeed("train", *words, "--out", tmp_path / "run")
+    for kind in ([], ["--format", "hub"]):
+        folder = tmp_path / f"folder{len(kind)}"
+        succeed("export", tmp_path / "run", folder, *kind)
+        files = sorted(map(str, tmp_path.glob("own/*/*.png")))[::4]
+        wanted = json.loads(succeed("predict", tmp_path / "run", *files, "--json").stdout)
+        if not kind:
+            found = pipeline("image-classification", model=str(folder), function_to_apply="none")(files)
+            logits = [[{row["label"]: row["score"] for row in rows}[name] for name in wanted["classes"]] for rows in found]
+        else:
+            theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+            read = timm.data.create_transform(**timm.data.resolve_data_config(model=theirs))
+            logits = theirs(torch.stack([read(Image.open(file)) for file in files])).tolist()
+        shares = (torch.tensor(logits) / wanted["temperature"]).softmax(dim=1).numpy()
+        items = np.array([[*item["probabilities"].values()] for item in wanted["items"]])
+        np.testing.assert_allclose(shares, items, atol=1e-5)
+        mine = load_run(tmp_path / "run")
+        again = build_model(folder, image_size=24, num_classes=2)
+        assert not load_weights(again, folder, classes=mine.classes).new
+        pixels = torch.randn(2, 3, 24, 24)
+        torch.testing.assert_close(again.eval()(pixels), mine.model(pixels))
+        out = ["budget.steps=1", "wandb.mode=off", "analyses=[]", "--out", tmp_path / f"again{len(kind)}"]
+        succeed("train", f"model={folder}", *data, *out)
+        succeed("eval", folder, "probes=[]", *data, "--out", tmp_path / f"eval{len(kind)}")

@@ -232,15 +232,16 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
     Raises UserError, also if the model does not take the data's shape.
     """
     files, is_timm, described = RunFiles(source), source.startswith("timm:"), {}
-    is_run, cfg = not is_timm and files.config_path.is_file(), None
+    is_run, cfg, named = not is_timm and files.config_path.is_file(), None, None
     if is_run:
         loaded, size = load_run(source), None
     elif is_timm or config.model.kind == "timm":
-        cfg = pretrained_cfg(config.model.timm_name) if is_timm else read_cfg(source)[0]
+        cfg, named = (pretrained_cfg(config.model.timm_name), None) if is_timm else read_cfg(source)
         size = cfg and cfg.input_size[1:]
         described = {} if is_timm else {"num_classes": cfg.num_classes}
     else:
-        described = models.described_shape(read_huggingface(source)[0])
+        found, weights = read_huggingface(source)
+        described, named = models.described_shape(found), weights.classes
         size = described.get("image_size")
     if size and "data.image_size" not in changed:
         config = change(config, {"data.image_size": list(size)})
@@ -277,7 +278,7 @@ def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject
             if not report.new or "num_classes" not in described:
                 break
         print(report, file=sys.stderr)
-        fits = not task.classes
+        fits = not task.classes or (tuple(named or ()) == tuple(task.classes) and not report.new)
     device, autocast = evaluation_context("32-true", evaluation_accelerator(config))
     folder = Path("runs") / name.replace(":", "-").replace("/", "-") / "analysis"
     mismatch = "" if fits else f"{name} was not trained on the classes of {data.name}"
