@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # type checkers and editors cannot see the imports of `__geta
     from vitlab.statistics.fit import fit_scaling_law as fit_scaling_law
     from vitlab.studies.others import load_others as load_others
     from vitlab.studies.results import load_results as load_results
-    from vitlab.training.checkpoints import load_run as load_run
+    from vitlab.training.finished import load_run as load_run
     from vitlab.training.load import load_weights as load_weights
     from vitlab.training.module import TrainingModule as TrainingModule
 
@@ -38,7 +38,7 @@ _HOME = {  # name -> module; imported on first use, because most modules import 
     "export_weights": "vitlab.models.export",
     "load_results": "vitlab.studies.results",
     "load_others": "vitlab.studies.others",
-    "load_run": "vitlab.training.checkpoints",
+    "load_run": "vitlab.training.finished",
     "extract_features": "vitlab.models.base",
     "attention_maps": "vitlab.analysis.capture",
     "attention_distance": "vitlab.analysis.heads",

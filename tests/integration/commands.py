@@ -21,7 +21,7 @@ import torch
 from vitlab.cli import main
 from vitlab.commands.executors import start_server
 from vitlab.data.opening import OPENED
-from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.finished import read_checkpoint
 
 TINY = ["data=digits", "trainer.evaluations=2", "trainer.log_every=3"]
 PLAIN = [*TINY, "analyses=[]", "wandb.mode=off"]

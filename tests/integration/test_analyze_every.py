@@ -16,7 +16,7 @@ from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies import experiment
 from vitlab.training import loop
-from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.finished import read_checkpoint
 from vitlab.training.loop import Interrupted
 from vitlab.training.run import plan_run, start_run
 

@@ -15,7 +15,7 @@ import vitlab as api
 from tests.integration.commands import PLAIN, succeed, vitlab
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.config.identity import identity
-from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.finished import read_checkpoint
 
 VIT = [*PLAIN, "model=vit_nano", "model.pool=token"]
 GLYPHS = ["data=glyphs", "data.train_images=400", "data.test_images=80", "data.image_size=16", *VIT[1:]]

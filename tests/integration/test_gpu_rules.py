@@ -23,9 +23,8 @@ from tests.seeming_gpu import THROWS, TORCH, seeming_gpu
 from vitlab.config import names
 from vitlab.models.base import as_model
 from vitlab.tasks import metrics
-from vitlab.training.checkpoints import load_run
 from vitlab.training.files import RunFiles
-from vitlab.training.predict import KINDS
+from vitlab.training.finished import KINDS, load_run
 
 DECODING = (["--top-k", "5", "--top-p", "0.9", "--samples", "3"], ["--beams", "3"], ["--temperature", "0"])
 WORDS = {"span_extraction": "where is the box [SEP] the box is here"}

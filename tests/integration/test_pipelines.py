@@ -12,9 +12,10 @@ from PIL import Image
 from transformers import pipeline
 
 from tests.integration.commands import succeed, vitlab
+from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.base import extract_features
-from vitlab.training.checkpoints import load_run
+from vitlab.training.finished import load_run
 from vitlab.training.load import load_weights
 
 OPTIONS = ["model=bert_nano", "model.positions=learned", "model.norm_first=false", "model.pool=token", "model.depth=1"]
@@ -44,6 +45,13 @@ def test_a_classifier_of_texts_answers_in_a_pipeline_as_predict_does(tmp_path):
     succeed("predict", tmp_path / "run", *TEXTS[:9], "--embed", tmp_path / "vectors.npy")
     frame = [run.tokenizer.start, *run.tokenizer.encode(TEXTS[8])[0], run.tokenizer.end]
     vector = extract_features(run.model, torch.tensor([frame])).detach().numpy()
+    np.testing.assert_allclose(run.embed(TEXTS[:9]), np.load(tmp_path / "vectors.npy"), atol=1e-6)
+    table = run.predict(TEXTS[:100])
+    np.testing.assert_allclose(table[[*run.classes]], wanted, atol=1e-6)
+    assert [*table["prediction"]] == [item["prediction"] for item in mine["items"]]
+    np.testing.assert_allclose(run.model(*run.prepare(TEXTS[:100])).detach().numpy(), logits, atol=1e-5)
+    with pytest.raises(UserError, match="it has no tokens"):
+        run.predict(["a text", ""])
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy")[8:], vector, atol=1e-5)
     again = build_model(run.config.model.name, **vars_of(run), head="classes", num_classes=2)
     assert not load_weights(again, folder, classes=run.classes).new, "vitlab reads what it writes, the head too"
@@ -122,7 +130,9 @@ def test_pictures_are_classified_from_files_and_a_folder_is_read_back(scale, tmp
         wanted = json.loads(succeed("predict", tmp_path / "run", *files, "--json").stdout)
         if not kind:
             found = pipeline("image-classification", model=str(folder), function_to_apply="none")(files)
-            logits = [[{row["label"]: row["score"] for row in rows}[name] for name in wanted["classes"]] for rows in found]
+            logits = [
+                [{row["label"]: row["score"] for row in rows}[name] for name in wanted["classes"]] for rows in found
+            ]
         else:
             theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
             read = timm.data.create_transform(**timm.data.resolve_data_config(model=theirs))
@@ -131,6 +141,8 @@ def test_pictures_are_classified_from_files_and_a_folder_is_read_back(scale, tmp
         items = np.array([[*item["probabilities"].values()] for item in wanted["items"]])
         np.testing.assert_allclose(shares, items, atol=1e-5)
         mine = load_run(tmp_path / "run")
+        opened = [Image.open(files[0]), np.asarray(Image.open(files[1])), *files[2:]]
+        np.testing.assert_allclose(mine.predict(opened)[wanted["classes"]], items, atol=1e-6)
         again = build_model(folder, image_size=24, num_classes=2)
         assert not load_weights(again, folder, classes=mine.classes).new
         pixels = torch.randn(2, 3, 24, 24)

@@ -20,8 +20,8 @@ from vitlab.analysis.layers import effective_size
 from vitlab.config import TrainConfig, compose
 from vitlab.models import build_model
 from vitlab.models.export import export_weights
-from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.files import RunFiles
+from vitlab.training.finished import read_checkpoint
 from vitlab.training.loop import Interrupted
 
 LORA = ["recipe.optimizer=adamw", "recipe.lora.rank=2", "recipe.ema=0.7"]

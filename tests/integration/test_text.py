@@ -11,7 +11,7 @@ from transformers import GPT2LMHeadModel
 from tests.integration.commands import succeed, vitlab
 from vitlab.config import UserError, read_yaml
 from vitlab.models import build_model
-from vitlab.training.checkpoints import load_run
+from vitlab.training.finished import load_run
 from vitlab.training.load import load_weights
 
 WORDS = ["the", "a", "small", "<x>", "red <x>", "cat", "dog", "bird", "sees", "likes", "hears", "and", "it", "runs"]

@@ -22,7 +22,7 @@ from vitlab.data.cache import keep_features
 from vitlab.data.images import decode
 from vitlab.models.base import before_head
 from vitlab.models.timm_adapter import create_pretrained, name_source, pretrained_cfg
-from vitlab.training.checkpoints import load_run, place_run
+from vitlab.training.finished import load_run, place_run
 from vitlab.training.load import fingerprint
 
 DEFAULT = (  # features for few labels: self-supervised, supervised, convolutions

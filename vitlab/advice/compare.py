@@ -34,7 +34,7 @@ from vitlab.data.base import Show
 from vitlab.data.cache import read_kept
 from vitlab.data.split import nested_order
 from vitlab.formatting import duration, plural, whole
-from vitlab.training.predict import Prediction, fit_temperature, read_pictures, soften
+from vitlab.training.finished import Prediction, fit_temperature, read_pictures, soften
 
 TIMED = 5  # predictions
 FOR_COMPARING = 0.25  # share of --hours that networks' features must leave

@@ -26,7 +26,7 @@ from vitlab.models import build_model
 from vitlab.models.base import as_model
 from vitlab.models.text import TextModel
 from vitlab.tasks.base import TokenInputs
-from vitlab.training.checkpoints import load_run
+from vitlab.training.finished import load_run
 
 
 def compute_gram(features: Tensor) -> Tensor:

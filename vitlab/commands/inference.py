@@ -34,8 +34,7 @@ from vitlab.tasks.metrics import METRICS
 from vitlab.training.files import RunFiles, refuse_file, refuse_unwritable
 
 if TYPE_CHECKING:
-    from vitlab.training.checkpoints import LoadedRun
-    from vitlab.training.predict import Prediction, Predictor
+    from vitlab.training.finished import LoadedRun, Prediction, Predictor
     from vitlab.training.writer import TextGenerator
 
 # ---- predict
@@ -72,7 +71,10 @@ def predict(words: Sequence[str]) -> int:
     reads_text = advised is None and (files.config().get("data") or {}).get("modality") == "text"
     inputs = list(list_texts(args.inputs) if reads_text else list_pictures(args.inputs))
     with status_line("loading torch", quiet=args.json or args.csv):
-        from vitlab.training.predict import Predictor
+        import torch
+
+        from vitlab.training.finished import load_run
+        from vitlab.training.settings import LARGE
 
         if advised is not None:
             from vitlab.advice.compare import AdvisedClassifier
@@ -81,7 +83,9 @@ def predict(words: Sequence[str]) -> int:
         raise UserError(f"--embed: {args.run} is a classifier of scikit-learn; give a run")
     if args.embed:
         refuse_file(args.embed, "--embed")
-    predictor = Predictor(args.run) if advised is None else AdvisedClassifier(Path(args.run), advised)
+    predictor = load_run(args.run).predictor if advised is None else AdvisedClassifier(Path(args.run), advised)
+    if advised is None and sum(weights.numel() for weights in predictor.model.parameters()) < LARGE:
+        torch.set_num_threads(1)  # as in training; a second thread on a busy core makes it 3 times slower
     if args.embed:
         return write_vectors(predictor, inputs, args.embed)
     if args.csv and predictor.fills:
@@ -371,7 +375,7 @@ def export(words: Sequence[str]) -> int:
     with status_line("loading torch, lightning and timm"):
         from vitlab.models.export import compare_onnx, save_onnx, save_safetensors, save_timm
         from vitlab.models.huggingface import compare_huggingface
-        from vitlab.training.checkpoints import load_run
+        from vitlab.training.finished import load_run
 
     loaded = load_run(run)
     about, data = describe_use(loaded), loaded.config.data
@@ -386,9 +390,7 @@ def export(words: Sequence[str]) -> int:
             save_safetensors(loaded.model, made, "own" if data.modality == "text" else args.names, about)
         elif path.suffix:
             if loaded.config.task.kind in ("classification", "text_classification"):
-                from vitlab.training.predict import Predictor
-
-                predictor = Predictor(run)  # softmax(logits / temperature) is what `vitlab predict` prints
+                predictor = loaded.predictor  # softmax(logits / temperature) is what `vitlab predict` prints
                 about |= {} if predictor.not_calibrated else {"temperature": str(predictor.temperature)}
             save_onnx(loaded.model, made, about=about)
             report_difference(path, compare_onnx(loaded.model, made), "onnxruntime")

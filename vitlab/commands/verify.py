@@ -247,7 +247,7 @@ def compare_part(part: str, then: Path, now: Path, step: int) -> Iterator[Differ
     import numpy as np
 
     from vitlab.studies.outcomes import read_outcomes, same_outcomes
-    from vitlab.training.checkpoints import read_checkpoint
+    from vitlab.training.finished import read_checkpoint
 
     if part == "weights":
         old, new = (read_checkpoint(path)["state_dict"] for path in (then, now))

@@ -76,7 +76,7 @@ class ForOnnx(nn.Module):
         return self.model.masked_logits(found) if isinstance(self.model, MaskedModel) else found
 
     def draw(self, batch: int, tokens: int) -> dict[str, Tensor]:
-        """Draw inputs by name: images (B, C, Y, X), or tokens (B, N) of which the last ones of the first are padding."""
+        """Draw inputs by name: images (B, C, Y, X), or tokens (B, N), of which the first text has padding."""
         generator, shape = torch.Generator().manual_seed(0), self.model.vitlab_shape
         if not self.reads_text:
             size = batch, shape["channels"], *shape["image_size"]
@@ -98,7 +98,9 @@ def save_onnx(model: nn.Module, path: str | Path, *, about: Mapping[str, str] | 
         import onnxscript  # noqa: F401  (torch's exporter asks for it only deep inside)
     except ImportError:
         raise UserError("exporting ONNX needs the packages onnx and onnxscript: pip install 'vitlab[onnx]'") from None
-    if "target_length" in model.vitlab_shape or (isinstance(model, TextModel) and not isinstance(model.text, TextEncoder)):
+    if "target_length" in model.vitlab_shape or (
+        isinstance(model, TextModel) and not isinstance(model.text, TextEncoder)
+    ):
         raise UserError(f"{path}: ONNX has no {type(model).__name__}; export to a .safetensors file instead")
     whole = ForOnnx(model)
     axes = {0: torch.export.Dim("batch")}

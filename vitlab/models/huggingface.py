@@ -141,10 +141,11 @@ def rename(name: str, rules: Mapping[str, str]) -> str | None:
 def save_huggingface(model: nn.Module, folder: str | Path, model_class: str | None = None, **config: Any) -> None:
     """Write a model of `vitlab.models.build` as a folder for transformers.
 
-    A ViT becomes a ViTForImageClassification, with LayerScale a Dinov2ForImageClassification, a causal language model a GPT2LMHeadModel, a BERT a BertForPreTraining,
-    its classifiers a BertForSequenceClassification, a BertForTokenClassification or, as `model_class`, a
-    BertForQuestionAnswering, and an encoder-decoder a T5ForConditionalGeneration. `config` are further keys of
-    config.json. Raises UserError if that class lacks an option of the model.
+    A ViT becomes a ViTForImageClassification, with LayerScale a Dinov2ForImageClassification, a causal language model
+    a GPT2LMHeadModel, a BERT a BertForPreTraining, its classifiers a BertForSequenceClassification, a
+    BertForTokenClassification or, as `model_class`, a BertForQuestionAnswering, and an encoder-decoder a
+    T5ForConditionalGeneration. `config` are further keys of config.json. Raises UserError if that class lacks an option
+    of the model.
     """
     kind = choose_kind(model)
     architecture = ARCHITECTURES[kind]

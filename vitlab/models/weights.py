@@ -77,7 +77,8 @@ class LoadReport:
 
 
 # a body's first weight and what other programs write before it; a captioner's `image.`, a hybrid's stem stay
-FIRST = r"patch_embed\.proj|layer1\.0\.conv1|((vit|dinov2|bert)\.)?embeddings\.(patch_embeddings\.projection|word_embeddings)"
+FIRST = r"patch_embed\.proj|layer1\.0\.conv1"
+FIRST += r"|((vit|dinov2|bert)\.)?embeddings\.(patch_embeddings\.projection|word_embeddings)"
 BODY = re.compile(rf"(?!image\.|patch_embed\.)((?:\w+\.)*?)(?:{FIRST}|(transformer\.)?wte|shared)\.weight")
 MOMENTUM = ("encoder_k.", "momentum_encoder.")  # MoCo's slow copies of encoder_q. and base_encoder.
 

@@ -32,7 +32,8 @@ from vitlab.models.timm_adapter import create_pretrained, name_source, pretraine
 from vitlab.models.weights import LoadReport, Weights, check_options, describe_weights, load_into, options_of, unwrap
 from vitlab.tasks.base import Task
 from vitlab.tasks.metrics import IMAGES
-from vitlab.training.checkpoints import (
+from vitlab.training.files import RunFiles, source_problems
+from vitlab.training.finished import (
     LoadedRun,
     evaluation_accelerator,
     load_run,
@@ -40,7 +41,6 @@ from vitlab.training.checkpoints import (
     read_checkpoint,
     restore_shape,
 )
-from vitlab.training.files import RunFiles, source_problems
 from vitlab.training.settings import evaluation_context
 
 

@@ -42,9 +42,9 @@ from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task, evaluate
 from vitlab.tasks.images import HeadTask, ImageTask
 from vitlab.tasks.metrics import METRICS
-from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
+from vitlab.training.finished import read_checkpoint
 from vitlab.training.load import fingerprint, initialise, refuse_tokenizer
 from vitlab.training.optim import (
     build_optimizer,

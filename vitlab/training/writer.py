@@ -20,9 +20,8 @@ from vitlab.models.decoding import Decoding, write
 from vitlab.models.encoder_decoder import Captioner
 from vitlab.models.huggingface import load_huggingface
 from vitlab.models.text import LanguageModel
-from vitlab.training.checkpoints import LoadedRun, evaluation_accelerator, load_run
 from vitlab.training.files import RunFiles
-from vitlab.training.predict import read_pictures
+from vitlab.training.finished import LoadedRun, evaluation_accelerator, load_run, read_pictures
 from vitlab.training.settings import evaluation_context
 
 MOST_NAMED = 5  # too long texts that an error names

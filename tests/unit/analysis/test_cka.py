@@ -17,7 +17,7 @@ from vitlab.analysis.layers import compute_gram, hsic, load_other, minibatch_cka
 from vitlab.cli import main
 from vitlab.config import UserError
 from vitlab.models import build_model
-from vitlab.training.checkpoints import load_run
+from vitlab.training.finished import load_run
 
 N, CONFIG = 11, SimpleNamespace(batch=5, other=None)
 

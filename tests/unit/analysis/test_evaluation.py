@@ -20,7 +20,7 @@ from vitlab.reports.figures import images
 from vitlab.tasks.base import fill
 from vitlab.tasks.images import ImageTask
 from vitlab.tasks.metrics import IMAGES
-from vitlab.training.predict import fit_temperature, soften
+from vitlab.training.finished import fit_temperature, soften
 
 
 def task(classes):

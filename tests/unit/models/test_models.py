@@ -1,6 +1,7 @@
 """Every shipped model: its size, its outputs, its gradients, what it costs."""
 
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from tests.configurations import roundtrip, train
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
 from vitlab.models import build_model, counting, described_shape
-from vitlab.training.checkpoints import LoadedRun
+from vitlab.training.finished import LoadedRun
 from vitlab.training.load import compare_classes, load_weights, refuse_misfit
 
 
@@ -135,14 +136,14 @@ def test_a_model_that_cannot_be_built_is_the_users_mistake(name, changes, says):
 def test_images_of_another_shape_than_the_runs_are_the_users_mistake():
     says = r"data=other: has image_size=\[12, 8\], but the run's model was trained with \[8, 12\]"
     shape, classes = {"num_classes": 3, "image_size": (8, 12), "channels": 1}, ("a", "b", "c")
-    run = LoadedRun(compose(TrainConfig), nn.Identity(), shape, classes, {}, [])
+    run = LoadedRun(Path(), compose(TrainConfig), nn.Identity(), shape, classes, {}, [])
     with pytest.raises(UserError, match=says):
         refuse_misfit(run, ImageData("other", classes, (12, 8), 1, None, None))
 
 
 def test_texts_may_be_shorter_than_the_runs_but_not_longer_nor_in_other_tokens():
     shape = {"length": 31, "vocabulary": 97, "head": "next_token"}
-    run = LoadedRun(compose(TrainConfig), nn.Identity(), shape, (), {}, [])
+    run = LoadedRun(Path(), compose(TrainConfig), nn.Identity(), shape, (), {}, [])
     for length, vocabulary, says in ((31, 97, ""), (7, 97, ""), (32, 97, "length=32"), (31, 89, "vocabulary=89")):
         data = SimpleNamespace(name="other", shape={"length": length, "vocabulary": vocabulary})
         with pytest.raises(UserError, match=says) if says else nullcontext():

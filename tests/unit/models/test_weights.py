@@ -7,7 +7,7 @@ from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from vitlab.config.errors import UserError
-from vitlab.config.schema.models import read_folder
+from vitlab.config.schema.models import timm_model
 from vitlab.models import build_model
 from vitlab.models.export import export_weights
 from vitlab.models.weights import Weights, describe_weights, load_into
@@ -206,8 +206,11 @@ def test_the_published_dinov2_with_registers_and_timms_folder_are_timms_model(tm
         mine = vit(image_size=(16, 16), registers=4, prefix_positions=False, seed=3)
         load_weights(mine, tmp_path / name)
         torch.testing.assert_close(mine(images), theirs(images), rtol=1e-4, atol=1e-4)
-    with pytest.raises(UserError, match=r"is a folder of timm; give model=timm:vit_tiny_patch16_224 init\.weights="):
-        read_folder(tmp_path / "hub")
+    same = build_model(tmp_path / "hub", image_size=16, num_classes=7)
+    load_weights(same, tmp_path / "hub")
+    torch.testing.assert_close(same.eval()(images), theirs(images))
+    with pytest.raises(UserError, match=r"hub is a folder; give .*hub alone"):
+        timm_model(f"vit_tiny_patch16_224={tmp_path}/hub")
 
 
 def test_the_first_convolution_takes_other_channels():

@@ -134,7 +134,7 @@ def test_a_mean_varies_over_seeds_and_items_and_what_both_hold_counts_once(over_
     items = right.var(ddof=1) / 100
     found = combine_parts(0.5, over_seeds, 3.0, right, rest=rest, seeds=4, floor=0.0)
     assert found.error**2 == pytest.approx(max(over_seeds, rest) + max(items, rest) - rest)
-    assert all(0 < find_visible(found, 4, 2, **more) for more in ({"seeds": 1000}, {"items": 1000}))
+    assert all(find_visible(found, 4, 2, **more) > 0 for more in ({"seeds": 1000}, {"items": 1000}))
 
 
 def test_the_seeds_that_both_models_have_are_paired_by_their_correlation():

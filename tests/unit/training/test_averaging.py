@@ -14,7 +14,7 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
 from vitlab.training import optim
-from vitlab.training.checkpoints import read_checkpoint
+from vitlab.training.finished import read_checkpoint
 from vitlab.training.loop import Loop
 
 DECAY = 0.7

@@ -14,9 +14,9 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.models import counting
 from vitlab.studies.outcomes import read_outcomes
 from vitlab.studies.store import StudyFiles
-from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.distributed import refuse_devices, refuse_parts
 from vitlab.training.files import RunFiles
+from vitlab.training.finished import read_checkpoint
 from vitlab.training.launch import DeviceLost, launch
 from vitlab.training.loop import Interrupted
 

@@ -24,7 +24,7 @@ from vitlab.models.base import before_head, evaluating
 from vitlab.models.export import export_weights
 from vitlab.models.layers import merge_low_rank
 from vitlab.training import run as running
-from vitlab.training.checkpoints import load_run
+from vitlab.training.finished import load_run
 from vitlab.training.optim import build_optimizer, freeze
 
 IMAGES = {"image_size": (16, 24), "channels": 3, "num_classes": 5}

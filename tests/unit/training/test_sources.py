@@ -27,8 +27,8 @@ from vitlab.models.base import as_model
 from vitlab.models.export import export_weights
 from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.models.weights import first_convolution
-from vitlab.training.checkpoints import read_checkpoint
 from vitlab.training.files import source_problems
+from vitlab.training.finished import read_checkpoint
 from vitlab.training.load import load_subject, load_weights, read_weights
 
 

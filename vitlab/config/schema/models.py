@@ -282,7 +282,9 @@ VIT = Architecture(
     choices={"mlp": PLAIN_MLPS},
 )
 DINOV2_LAYER = {f"attention.{part}_proj.": f"mixer.{part}." for part in "qkv"} | {"attention.o_proj.": "mixer.proj."}
-DINOV2_LAYER |= {f"layer_scale{n}.lambda1": f"ls{n}.gamma" for n in (1, 2)} | {f"mlp.fc{n}.": f"mlp.fc{n}." for n in (1, 2)}
+DINOV2_LAYER |= {f"layer_scale{n}.lambda1": f"ls{n}.gamma" for n in (1, 2)} | {
+    f"mlp.fc{n}.": f"mlp.fc{n}." for n in (1, 2)
+}
 DINOV2 = replace(
     VIT,
     model_class="Dinov2ForImageClassification",

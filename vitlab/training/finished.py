@@ -1,17 +1,25 @@
-"""Predict with a finished run: calibrated probabilities for new pictures or texts, tokens for [MASK], answers.
+"""A finished run: its checkpoint, its model, and what these predict for new pictures and texts.
 
-Shapes: N items, C classes.
+Nothing is unpickled. Imports neither lightning nor timm: importing them takes as long as all the rest of `vitlab
+predict`.
+
+Shapes: N items, L tokens, C classes or channels, Y x X pixels, D width.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from PIL import Image
+from torch import Tensor, nn
 
-from vitlab.config import UserError
+from vitlab import models
+from vitlab.config import TrainConfig, UserError, compose, first_line, raise_all
 from vitlab.data.augment import normalize
 from vitlab.data.base import Examples, Show, Split, Texts
 from vitlab.data.images import decode
@@ -19,14 +27,129 @@ from vitlab.data.images.imagefolder import explain
 from vitlab.data.opening import hash_data, open_data
 from vitlab.data.sequences import frame_texts
 from vitlab.data.text.corpus import encode_examples
-from vitlab.data.text.tokenization import from_file
-from vitlab.files import read_json, write_json
+from vitlab.data.text.tokenization import Tokenizer, from_file
+from vitlab.files import check_regular, read_json, write_json
 from vitlab.models.base import before_head
+from vitlab.models.layers import merge_low_rank
 from vitlab.tasks.base import BATCH
 from vitlab.tasks.text_classification import find_spans, read_planes, read_spans, trim_padding
-from vitlab.training.checkpoints import load_run, place_run
-from vitlab.training.files import RunFiles
-from vitlab.training.settings import LARGE
+from vitlab.training.files import RETRAINED, RunFiles
+from vitlab.training.settings import evaluation_context
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEYS = ("state_dict", "global_step", "shape", "classes", "scale")
+
+
+def restore_shape(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments by which `vitlab.models.build` builds the checkpoint's model."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in state["shape"].items()}
+
+
+def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """Read a checkpoint without unpickling. Raises UserError for a file that is not a checkpoint."""
+    check_regular(path, str(path))
+    try:
+        state = torch.load(path, map_location=map_location or "cpu", weights_only=True)
+        missing = [key for key in KEYS if key not in state]
+        if missing:
+            raise ValueError(f"it lacks {', '.join(missing)}")
+        return state
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such checkpoint") from None
+    except Exception as error:  # torch raises many kinds for a damaged file
+        reason = first_line(error).partition(". ")[0]
+        raise UserError(f"{path}: not a readable checkpoint ({reason}); delete it to train again") from error
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """Hold a run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
+
+    `shape` holds the arguments of `vitlab.models.build` for this model, `classes` the names of its classes. `scale` is
+    (mean, std) of the training targets: the model predicts the number output * std + mean. `tokenizer`: of texts.
+    Items are texts, or pictures: paths, Pillow's images or uint8 arrays (Y, X) or (Y, X, C). The methods raise
+    UserError for items that cannot be read, and for runs of models that write texts.
+    """
+
+    folder: Path
+    config: TrainConfig
+    model: nn.Module
+    shape: dict[str, Any]
+    classes: tuple[str, ...]
+    result: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    scale: tuple[float, float] | None = None
+    tokenizer: Tokenizer | None = None
+
+    @cached_property
+    def predictor(self) -> "Predictor":
+        return Predictor(self)
+
+    def prepare(self, items: Sequence[Any]) -> tuple[Tensor | None, ...]:
+        """Make the model's inputs: normalised pictures (N, C, Y, X), or tokens, mask and segments (N, L)."""
+        errors, read = self.predictor.read(items)
+        raise_all(errors.values())
+        return self.predictor.inputs(torch.as_tensor(read(np.arange(len(items)))).to(self.predictor.device))
+
+    def predict(self, items: Sequence[Any]) -> "pd.DataFrame":
+        """Predict as `vitlab predict` does: a row an item with its prediction, probability and those of all classes.
+
+        A run of numbers gives a prediction alone, one of masked tokens a row for each [MASK].
+        """
+        import pandas as pd  # half a second that the command `vitlab predict` need not wait for
+
+        found = self.predictor.predict(items)
+        raise_all(one.error for one in found if one.error)
+        if self.predictor.is_number:
+            return pd.DataFrame({"prediction": [one.number for one in found]})
+        table = pd.DataFrame({"prediction": [one.ranked[0][0] for one in found]})
+        table["probability"] = [one.ranked[0][1] for one in found]
+        return table if self.predictor.fills else table.join(pd.DataFrame([one.probabilities for one in found]))
+
+    def embed(self, items: Sequence[Any]) -> np.ndarray:
+        """Compute vectors float32 (N, D), what the head reads; of tokens their mean."""
+        vectors, errors = self.predictor.embed(items)
+        raise_all(errors.values())
+        return vectors
+
+
+def load_run(path: str | Path) -> LoadedRun:
+    """Load a finished run's folder. Raises UserError where there is none; nothing is unpickled."""
+    files = RunFiles(path)
+    config = compose(TrainConfig, base={**files.config(), "analyses": []})  # their files may be gone
+    result = files.finished_result()
+    kinds = {"steps": int, "precision": str, "settings": dict}
+    if wrong := [key for key, kind in kinds.items() if not isinstance(result.get(key), kind)]:
+        raise UserError(f"{files.result_path}: {', '.join(wrong)}: missing or of another type; {RETRAINED}")
+    state = read_checkpoint(files.weights_path)
+    shape = restore_shape(state)
+    model = models.build(config.model, **shape)
+    try:
+        model.load_state_dict(merge_low_rank({k.removeprefix("model."): v for k, v in state["state_dict"].items()}))
+    except RuntimeError as error:
+        raise UserError(
+            f"{files.weights_path}: does not fit this run's model ({str(error).splitlines()[0]})"
+        ) from error
+    tokenizer = from_file(files.tokenizer_path) if files.tokenizer_path.is_file() else None
+    known = shape, tuple(state["classes"]), result, files.metrics(), state["scale"], tokenizer
+    return LoadedRun(files.folder, config, model.eval(), *known)
+
+
+def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:
+    """Move a run's model to a GPU if there is one; return the model and autocast in the precision of its training."""
+    device, autocast = evaluation_context(loaded.result["precision"], evaluation_accelerator(loaded.config))
+    model = loaded.model.to(device)
+    if loaded.result["settings"].get("memory_format") == "channels_last":
+        model.to(memory_format=torch.channels_last)
+    return model, autocast
+
+
+def evaluation_accelerator(config: TrainConfig) -> str:
+    """Choose the accelerator to evaluate a run on: a machine without a GPU can evaluate a run trained on a GPU."""
+    return "cpu" if config.trainer.accelerator == "cpu" else "auto"
+
 
 OPEN = ("masked_lm", "span_lm", "span_extraction")  # tasks that find tokens or answers, not classes
 KINDS = ("classification", "multilabel", "regression", "text_classification", *OPEN)
@@ -57,22 +180,20 @@ class Predictor:
     `temperature` divides the logits; if it could not be fitted, it is 1 and `not_calibrated` says why.
     """
 
-    def __init__(self, folder: str | Path):
-        self.files, self.run = RunFiles(folder), load_run(folder)
+    def __init__(self, run: LoadedRun):
+        self.files, self.run, folder = RunFiles(run.folder), run, run.folder
         self.classes = self.run.classes
         kind = self.run.config.task.kind
         if kind not in KINDS:
             raise UserError(f"{folder}: is a run of task={kind}; predict is for {', '.join(KINDS)}")
         self.model, self.autocast = place_run(self.run)
         self.device = next(self.model.parameters()).device
-        if sum(weights.numel() for weights in self.model.parameters()) < LARGE:
-            torch.set_num_threads(1)  # as in training; a second thread on a busy core makes it 3 times slower
         self.reads_text = self.run.config.data.modality == "text"
         self.several = kind == "multilabel"
         self.fills = kind in OPEN
         self.is_number = not self.fills and (kind == "regression" or not self.run.classes)
         if self.reads_text:
-            self.tokenizer = from_file(self.files.tokenizer_path)
+            self.tokenizer = run.tokenizer or from_file(self.files.tokenizer_path)
             columns, shape = vars(self.run.config.data).get("text"), self.run.shape
             both_orders = vars(self.run.config.task).get("both_orders", False)
             count = len(columns) if isinstance(columns, list) else 1 + both_orders
@@ -87,7 +208,7 @@ class Predictor:
 
     @torch.inference_mode()
     def compute(
-        self, answer: Callable[[torch.Tensor], torch.Tensor], read: Callable[[np.ndarray], np.ndarray], count: int
+        self, answer: Callable[[Tensor], Tensor], read: Callable[[np.ndarray], np.ndarray], count: int
     ) -> np.ndarray:
         """Compute rows (N, ...) of `count` items; `read` reads the items like the data or `frame`."""
         rows, size = [], self.run.config.recipe.batch_size if self.reads_text else BATCH
@@ -97,16 +218,16 @@ class Predictor:
                 rows.append(answer(items).float().cpu())
         return torch.cat(rows).numpy()
 
-    def inputs(self, items: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def inputs(self, items: Tensor) -> tuple[Tensor | None, ...]:
         if self.reads_text:
             return trim_padding(self.model, *read_planes(items, self.tokenizer.pad))
         data = self.run.config.data
         return (normalize(items, list(data.mean), list(data.std)),)
 
-    def answer(self, items: torch.Tensor) -> torch.Tensor:
+    def answer(self, items: Tensor) -> Tensor:
         return self.model(*self.inputs(items))
 
-    def features(self, items: torch.Tensor) -> torch.Tensor:
+    def features(self, items: Tensor) -> Tensor:
         """Compute what the head reads (B, D); of a model with a state for each token the mean over the tokens."""
         inputs = self.inputs(items)
         found = before_head(self.model)(*inputs)
@@ -122,7 +243,7 @@ class Predictor:
         rows, failed = [], {}
         for start in range(0, len(inputs), CHUNK):
             chunk = inputs[start : start + CHUNK]
-            errors, read = self.read_texts(chunk) if self.reads_text else self.read_pictures(chunk)
+            errors, read = self.read(chunk)
             vectors = iter(
                 self.compute(self.features, read, len(chunk) - len(errors)) if len(errors) < len(chunk) else ()
             )
@@ -161,7 +282,7 @@ class Predictor:
         found: list[Prediction] = []
         for start in range(0, len(inputs), CHUNK):
             chunk = inputs[start : start + CHUNK]
-            errors, read = self.read_texts(chunk) if self.reads_text else self.read_pictures(chunk)
+            errors, read = self.read(chunk)
             count = len(chunk) - len(errors)
             logits = iter(self.compute(self.answer, read, count) if count else ())
             for place, text in enumerate(chunk):
@@ -211,11 +332,13 @@ class Predictor:
                 shares[answer] = shares.get(answer, 0.0) + share
         return [Prediction(text, shares)]
 
-    def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], Callable[[np.ndarray], np.ndarray]]:
-        """Read pictures; return the errors by place, and a reader of the readable pictures."""
+    def read(self, items: Sequence[Any]) -> tuple[dict[int, str], Callable[[np.ndarray], np.ndarray]]:
+        """Read texts or pictures; return the errors by place, and a reader of the readable ones."""
+        if self.reads_text:
+            return self.read_texts(items)
         config, shape = self.run.config.data, self.run.shape
         form = tuple(shape["image_size"]), shape["channels"], vars(config).get("bits", decode.BITS)
-        images, errors = read_pictures(paths, *form)
+        images, errors = read_pictures(items, *form)
         return errors, images.__getitem__
 
     def read_texts(self, texts: Sequence[str]) -> tuple[dict[int, str], Callable[[np.ndarray], np.ndarray]]:
@@ -233,17 +356,22 @@ class Predictor:
         return Prediction(text, dict(zip(self.run.classes, map(float, shares), strict=True)))
 
 
-def read_pictures(paths: Sequence[str], *form: Any) -> tuple[np.ndarray, dict[int, str]]:
+def read_pictures(pictures: Sequence[Any], *form: Any) -> tuple[np.ndarray, dict[int, str]]:
     """Read pictures as uint8 (N, channels, *size); return the readable pictures, and the errors of the rest by place.
 
-    `form`: size, channels and `data.bits` of the run's training pictures.
+    They are files, Pillow's images or uint8 arrays (Y, X) or (Y, X, C). `form`: size, channels and `data.bits` of the
+    run's training pictures.
     """
     images, errors = [], {}
-    for place, path in enumerate(paths):
+    for place, picture in enumerate(pictures):
         try:
-            images.append(decode.read(path, *form))
+            if isinstance(picture, str | Path):
+                images.append(decode.read(picture, *form))
+            else:  # a copy, since it is turned upright in place
+                image = picture.copy() if isinstance(picture, Image.Image) else Image.fromarray(np.asarray(picture))
+                images.append(decode.convert(image, *form))
         except Exception as error:  # Pillow's readers raise a dozen types for broken files
-            errors[place] = explain(path, error)
+            errors[place] = explain(picture if isinstance(picture, str | Path) else f"picture {place}", error)
     return np.array(images), errors
 
 
