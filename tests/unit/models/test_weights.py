@@ -7,7 +7,7 @@ from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from vitlab.config.errors import UserError
-from vitlab.config.schema.models import timm_model
+from vitlab.config.schema.models import timm_model as describe_timm
 from vitlab.models import build_model
 from vitlab.models.export import export_weights
 from vitlab.models.weights import Weights, describe_weights, load_into
@@ -210,7 +210,7 @@ def test_the_published_dinov2_with_registers_and_timms_folder_are_timms_model(tm
     load_weights(same, tmp_path / "hub")
     torch.testing.assert_close(same.eval()(images), theirs(images))
     with pytest.raises(UserError, match=r"hub is a folder; give .*hub alone"):
-        timm_model(f"vit_tiny_patch16_224={tmp_path}/hub")
+        describe_timm(f"vit_tiny_patch16_224={tmp_path}/hub")
 
 
 def test_the_first_convolution_takes_other_channels():
