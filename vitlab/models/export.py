@@ -1,5 +1,6 @@
 """Weights and whole models for other programs: timm's names, safetensors, ONNX."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -105,15 +106,17 @@ def save_onnx(model: nn.Module, path: str | Path, *, about: Mapping[str, str] | 
     whole = ForOnnx(model)
     axes = {0: torch.export.Dim("batch")}
     axes |= {1: torch.export.Dim("sequence", max=model.vitlab_shape["length"])} if whole.reads_text else {}
-    program: Any = torch.onnx.export(
-        whole,
-        tuple(whole.draw(2, 7).values()),
-        input_names=whole.inputs,
-        output_names=["logits"],
-        dynamic_shapes=((axes,) * len(whole.inputs),),  # of *inputs
-        dynamo=True,
-        verbose=False,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that inputs share their axes
+        program: Any = torch.onnx.export(
+            whole.eval(),
+            tuple(whole.draw(2, 7).values()),
+            input_names=whole.inputs,
+            output_names=["logits"],
+            dynamic_shapes=((axes,) * len(whole.inputs),),  # of *inputs
+            dynamo=True,
+            verbose=False,
+        )
     proto = program.model_proto
     for key, value in (about or {}).items():
         proto.metadata_props.add(key=key, value=value)

@@ -87,7 +87,7 @@ class LoadedRun:
     def predictor(self) -> "Predictor":
         return Predictor(self)
 
-    def prepare(self, items: Sequence[Any]) -> tuple[Tensor | None, ...]:
+    def prepare(self, items: Sequence[Any]) -> tuple[Any, ...]:
         """Make the model's inputs: normalised pictures (N, C, Y, X), or tokens, mask and segments (N, L)."""
         errors, read = self.predictor.read(items)
         raise_all(errors.values())

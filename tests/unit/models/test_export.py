@@ -1,6 +1,7 @@
 """Models for other programs: timm's classes, safetensors, ONNX."""
 
 import json
+import warnings
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ from torch import nn
 
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
-from vitlab.models.export import compare_onnx, export_weights, save_onnx, save_safetensors, save_timm
+from vitlab.models.export import ForOnnx, compare_onnx, export_weights, save_onnx, save_safetensors, save_timm
 from vitlab.training.load import load_weights
 
 SIZE, PATCH, CLASSES = (15, 28), (5, 7), 11
@@ -74,6 +75,8 @@ def test_timm_builds_what_a_folder_holds(variant, tmp_path):
     ],
 )
 def test_what_timm_has_not_is_refused(changes, says):
+    with pytest.raises(UserError, match="timm has no models of text; give format=own"):
+        export_weights(build_model("bert_nano", vocabulary=20, length=8))
     model = vit(**changes)
     with pytest.raises(UserError, match=says):
         export_weights(model)
@@ -113,6 +116,30 @@ def test_onnx_gives_torchs_logits_at_two_batch_sizes(build, tmp_path):
     assert compare_onnx(model, tmp_path / "model.onnx") > 1e-2
     assert session.get_modelmeta().custom_metadata_map["classes"] == '["a", "b"]'
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("bert_nano", {"head": "classes", "num_classes": 3, "positions": "learned"}), ("bert_nano", {}), ("gpt_nano", {})],
+)
+def test_onnx_of_texts_reads_padded_ones_of_any_length(name, options, tmp_path):
+    model = build_model(name, vocabulary=50, length=32, width=24, depth=1, heads=2, **options).eval()
+    with warnings.catch_warnings(action="error"):
+        save_onnx(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert [(one.name, one.shape) for one in session.get_inputs()][:2] == [
+        ("input_ids", ["batch", "sequence"]),
+        ("attention_mask", ["batch", "sequence"]),
+    ]
+    assert compare_onnx(model, tmp_path / "model.onnx") < 1e-5
+    for length in (2, 32):
+        inputs = ForOnnx(model).draw(1, length)
+        (found,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        assert np.abs(found - ForOnnx(model)(*inputs.values()).detach().numpy()).max() < 1e-4
+    lstm = build_model("lstm_nano", vocabulary=50, length=32)
+    for other in (lstm, build_model("transformer_nano", vocabulary=50, length=32)):
+        with pytest.raises(UserError, match="ONNX has no"):
+            save_onnx(other, tmp_path / "other.onnx")
 
 
 def test_weights_that_are_shared_are_in_a_file_under_each_of_their_names(tmp_path):
