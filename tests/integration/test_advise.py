@@ -69,6 +69,7 @@ def test_a_folder_becomes_an_answer(photos, tmp_path):
     assert found["now"]["value"] > 0.9
     assert all(line in done.stdout for line in found["verdict"])
     assert "ms a picture" in done.stdout
+    assert "data.augment.flip=false" in done.stdout, "networks.yaml mirrors them"
     page = (out / "advice.html").read_text()
     assert found["verdict"][0] in page
     assert (out / "data.html").is_file()

@@ -323,6 +323,8 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"levels of {mode}", f"up to {highest:,}, white is {2**decode.BITS - 1:,}{advice}"
         turned = f"{plural(facts['rotated'], 'picture')}, turned upright when read" if facts["rotated"] else "none"
         yield "stored turned (EXIF orientation)", turned
+    if facts.get("flip"):
+        yield "mirrored", facts["flip"]
     for skip in facts["skipped"]:
         yield f"skipped {skip['kind']}", f"{skip['count']:,}: {cut_names(skip['names'], MOST, skip['count'])}"
 
