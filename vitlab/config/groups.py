@@ -146,7 +146,8 @@ def suggest_set(node: DictConfig, key: str, value: Any) -> str:
 
 def suggest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:
     """Suggest the nearest key beside a misspelt one, else the nearest anywhere, and list the keys that are there."""
-    part = {"learning_rate": "lr"}.get(part, part)  # as other libraries call it
+    # as other libraries call it: learning_rate, max_steps, num_train_epochs
+    part = {"learning_rate": "lr"}.get(part, re.sub("^(max|num)_(train_)?(?=epochs|steps)", "", part))
     everywhere = list(list_key_paths(root))
     if "model" in root and root.model is None:  # a model that was refused: the keys that some model has
         everywhere += [(key.name, f"model.{key.name}") for _, keys in list_kind_keys("model") for key in keys]
