@@ -127,6 +127,8 @@ def test_a_table_keeps_its_groups_and_its_split(photos, tmp_path):
     table.write_text(table.read_text().replace(",red,", ",rouge,"))
     other = ask(*keys, out=tmp_path / "whole")
     assert other["data"] != whole["data"]
+    table.write_text(f"{table.read_text()}\nred/broken.jpg,green,99,train")
+    assert ask(*keys, "data.skip_unreadable=true", out=tmp_path / "whole") == other
 
 
 def test_a_copy_of_a_copy_is_on_the_same_side(photos, tmp_path):

@@ -122,7 +122,7 @@ def show(facts: Mapping[str, Any]) -> None:
     console.print(tabulate(["class", *splits], rows, numbers=len(splits)))
     lines = ["", *(f"{what}: {text}" for what, text in describe(facts))]
     unreadable = [f"{file['path']}: {file['reason']}" for file in facts["unreadable"]]
-    lines += list_some(f"cannot be read: {len(unreadable):,}", unreadable)
+    lines += list_some(f"cannot be read: {len(unreadable):,}; data.skip_unreadable=true leaves them out", unreadable)
     pairs = [f"{pair['second']} = {pair['first']}  {describe_pair(pair)}".rstrip() for pair in facts["duplicates"]]
     lines += list_some(f"pictures that look like another one: {describe_duplicates(facts)}", pairs)
     lines += [] if pairs else ["pictures that look like another one: none"]

@@ -138,6 +138,7 @@ class WebDatasetConfig(PictureFilesConfig):
 @choice("data", "imagefolder")
 class FolderConfig(PictureFilesConfig):
     root: str = setting(MISSING, path=True)
+    skip_unreadable: bool = False  # leave out pictures that cannot be read, rather than refuse them
     test_share: float = setting(0.2, above=0, below=1, when={"split": (None,)})
     seed: int = setting(0, least=0, when={"split": (None,)})
 
