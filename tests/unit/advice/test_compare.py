@@ -199,4 +199,4 @@ def test_a_split_begins_only_if_it_ends_before_the_deadline(deadline, repeats, m
     splits = advice.make_splits(labels, np.arange(120), None)
     outcomes = advice.compare_candidates({"pixels": x}, labels, splits, deadline=deadline)
     assert [one.repeats for one in outcomes] == [repeats] * 3
-    assert clock[0] <= deadline
+    assert clock[0] <= deadline - 3, "a split less: the best is fitted once more, to time it"
