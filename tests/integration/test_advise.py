@@ -69,6 +69,7 @@ def test_a_folder_becomes_an_answer(photos, tmp_path):
     assert found["now"]["value"] > 0.9
     assert all(line in done.stdout for line in found["verdict"])
     assert "ms a picture" in done.stdout
+    assert "data.augment.flip=false" in done.stdout, "networks.yaml mirrors them"
     page = (out / "advice.html").read_text()
     assert found["verdict"][0] in page
     assert (out / "data.html").is_file()
@@ -126,6 +127,8 @@ def test_a_table_keeps_its_groups_and_its_split(photos, tmp_path):
     table.write_text(table.read_text().replace(",red,", ",rouge,"))
     other = ask(*keys, out=tmp_path / "whole")
     assert other["data"] != whole["data"]
+    table.write_text(f"{table.read_text()}\nred/broken.jpg,green,99,train")
+    assert ask(*keys, "data.skip_unreadable=true", out=tmp_path / "whole") == other
 
 
 def test_a_copy_of_a_copy_is_on_the_same_side(photos, tmp_path):

@@ -50,7 +50,7 @@ def run(pictures, tmp_path_factory):
     out = tmp_path_factory.mktemp("predict") / "run"
     words = ["data=imagefolder", f"data.root={pictures}", "data.image_size=16", "budget.steps=12", *TRAINER]
     words += ["trainer.precision=32-true"]  # as exported files are
-    succeed("train", *words, "--out", out)
+    assert "data.augment.flip=false" in succeed("train", *words, "--out", out).stderr
     return out
 
 

@@ -74,10 +74,13 @@ def list_folder_pictures(root: Path, look: "Look", bits: int) -> Pictures:
 
 
 def list_table_pictures(config: DataConfig, progress: Show) -> Pictures:
-    """List the pictures of data=imagetable. Raises UserError, also for a file that cannot be read."""
+    """List the pictures of data=imagetable. Raises UserError, also for an unreadable file that is not left out."""
     rows = tables.read_pictures(config)
     root = Path(config.root).expanduser().resolve()
     files = read_pictures(root, [row[config.file] for row in rows], progress)
+    if config.skip_unreadable:
+        rows = [row for row, file in zip(rows, files, strict=True) if not file.error]
+        files = [file for file in files if not file.error]
     raise_all([f"data.root={root}: cannot read {file.path}: {file.error}" for file in files if file.error])
     classes, labels, _ = tables.read_targets(config, rows)
     names = [row[config.group] if config.group else f"{file.digest}" for row, file in zip(rows, files, strict=True)]

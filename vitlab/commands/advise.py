@@ -97,7 +97,8 @@ def look_into(source: Path | DataConfig, out: Path | None, command: str) -> "tup
 
     with progress_bar(Console(stderr=True)) as progress:
         found = look_at(root, progress, None if source is root else tables.list_splits(source))
-    facts = summarize(found)
+    config = load("data", {"name": "imagefolder", "root": str(root)}) if source is root else source
+    facts = {**summarize(found), "flip": config.augment.describe_flip()}
     if out is None:
         return found, facts, []
     from vitlab.reports.pages.data_look import write_data_page
@@ -121,7 +122,7 @@ def show(facts: Mapping[str, Any]) -> None:
     console.print(tabulate(["class", *splits], rows, numbers=len(splits)))
     lines = ["", *(f"{what}: {text}" for what, text in describe(facts))]
     unreadable = [f"{file['path']}: {file['reason']}" for file in facts["unreadable"]]
-    lines += list_some(f"cannot be read: {len(unreadable):,}", unreadable)
+    lines += list_some(f"cannot be read: {len(unreadable):,}; data.skip_unreadable=true leaves them out", unreadable)
     pairs = [f"{pair['second']} = {pair['first']}  {describe_pair(pair)}".rstrip() for pair in facts["duplicates"]]
     lines += list_some(f"pictures that look like another one: {describe_duplicates(facts)}", pairs)
     lines += [] if pairs else ["pictures that look like another one: none"]
@@ -359,3 +360,5 @@ def write_study(
     command = shlex.join(["vitlab", "scale", str(path), *place])
     training = f"train {', '.join(models)} for {whole(steps)} steps and advise again: {command}"
     yield f"To learn whether a network trained on these pictures is better, {training}"
+    if flip := load("data", data).augment.describe_flip():
+        yield f"That {flip}."

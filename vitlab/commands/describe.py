@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import DescribeConfig, UserError, collecting, compose, load, names, raise_all
-from vitlab.config.groups import config_dir, list_keys, list_kind_keys
+from vitlab.config.groups import config_dir, list_choice_keys, list_keys, list_kind_keys
 from vitlab.config.schema import StudyConfig, TrainConfig
 from vitlab.console import Console, tabulate
 from vitlab.formatting import with_prefix
@@ -233,7 +233,9 @@ SCHEMAS = {"runs": TrainConfig, "study": StudyConfig}
 def list_names(words: Sequence[str]) -> int:
     parser = CommandParser("list", "List the choices of a group, or its keys with their types, ranges and defaults.")
     keys = [f"{what}.keys" for what in (*SCHEMAS, *(what for what in GROUPS if what != "studies"))]
-    parser.add_argument("what", choices=[*GROUPS, *keys])
+    sets = [f"{name}.keys" for name in names("data")]
+    about = f"one of {', '.join([*GROUPS, *keys])}; or a data set's, as imagefolder.keys: its own values"
+    parser.add_argument("what", choices=[*GROUPS, *keys, *sets], metavar="what", help=about)
     parser.add_json()
     args = parser.parse_args(words)
     group, sizes = GROUPS.get(args.what), []
@@ -243,7 +245,8 @@ def list_names(words: Sequence[str]) -> int:
         found += [{"name": "timm:NAME", "about": "Any model of timm, by its name there."}] if sizes else []
     else:
         what = args.what.removesuffix(".keys")
-        kinds = [("", list_keys(SCHEMAS[what]))] if what in SCHEMAS else list_kind_keys(GROUPS[what])
+        kinds = list_kind_keys(GROUPS[what]) if what in GROUPS else [list_choice_keys("data", what)]
+        kinds = [("", list_keys(SCHEMAS[what]))] if what in SCHEMAS else kinds
         found = [{"kind": kind, **asdict(key)} for kind, keys in kinds for key in keys]
     if args.json:
         print(json.dumps(found, indent=1))

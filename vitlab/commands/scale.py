@@ -178,6 +178,8 @@ def scale(
         print(f"Started {plural(number, 'worker')}; 'vitlab status {folder}' says how the runs go")
         return 0
     console.say(plan.headline(to_train))
+    if config.data.modality == "image" and (flip := config.data.augment.describe_flip()):
+        console.say(f"data={config.data.name}: {flip}")
     if question:
         console.say(question.describe())
     if added:

@@ -99,6 +99,8 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
             open_data(config.data, console)  # with its own progress, before the run's
             if ranks.size > 1:
                 console.print(f"training on {ranks.size} devices", highlight=False)
+            if config.data.modality == "image" and (flip := config.data.augment.describe_flip()):
+                console.say(f"data={config.data.name}: {flip}")
             with hold(folder) as claim, progress_bar(console) as shown, stopping:
                 said: dict[str, float] = {}
 

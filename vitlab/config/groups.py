@@ -146,7 +146,8 @@ def suggest_set(node: DictConfig, key: str, value: Any) -> str:
 
 def suggest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:
     """Suggest the nearest key beside a misspelt one, else the nearest anywhere, and list the keys that are there."""
-    part = {"learning_rate": "lr"}.get(part, part)  # as other libraries call it
+    # as other libraries call it: learning_rate, max_steps, num_train_epochs
+    part = {"learning_rate": "lr"}.get(part, re.sub("^(max|num)_(train_)?(?=epochs|steps)", "", part))
     everywhere = list(list_key_paths(root))
     if "model" in root and root.model is None:  # a model that was refused: the keys that some model has
         everywhere += [(key.name, f"model.{key.name}") for _, keys in list_kind_keys("model") for key in keys]
@@ -435,7 +436,8 @@ def list_keys(parent: type, path: str = "", values: dict[str, Any] | None = None
     about = read_comments(source + comments)
     for field in dataclasses.fields(parent):
         if dataclasses.is_dataclass(field.type):
-            yield from list_keys(field.type, f"{path}{field.name}.")
+            below = (values or {}).get(field.name)
+            yield from list_keys(field.type, f"{path}{field.name}.", below if isinstance(below, dict) else None)
         else:
             default = (values or {}).get(field.name, default_of(field))
             shown = "required" if default == MISSING else to_text(default)
@@ -455,11 +457,18 @@ def list_kind_keys(group: str) -> Iterator[tuple[str, list[Key]]]:
         if name == by_kind["kind"] or by_kind["kind"] not in chosen:
             chosen[by_kind["kind"]] = by_kind
     for kind, by_kind in sorted(chosen.items()):
-        file = config_dir() / group / f"{kind}.yaml"
-        values, comments = (by_kind, file.read_text()) if file.is_file() else ({}, "")
-        keys = list_keys(choose_class(group, kind, by_kind), values=values, comments=comments)
+        if kind in names(group):
+            keys = list_choice_keys(group, kind)[1]
+        else:
+            keys = list_keys(choose_class(group, kind, by_kind))
         if own_keys := [key for key in keys if key.name.partition(".")[0] not in common]:
             yield kind, own_keys
+
+
+def list_choice_keys(group: str, choice: str) -> tuple[str, Iterator[Key]]:
+    """List the kind and all keys of a shipped choice, with the values of its file."""
+    values, text = read(group, choice, group), (config_dir() / group / f"{choice}.yaml").read_text()
+    return values["kind"], list_keys(choose_class(group, values["kind"], values), values=values, comments=text)
 
 
 def describe_type(field: Field) -> str:

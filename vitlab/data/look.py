@@ -29,6 +29,7 @@ SIDE = 16  # pixels of a thumbnail
 FULL_SCALE = 8 * SIDE  # pixels; a JPEG is decoded at a reduced size, this or more
 ALONE = 200  # files; up to so many are read by this process, because starting others takes a second
 ORIENTATION = 0x0112  # EXIF's tag
+WHITE = 254  # the darkest level of a blank thumbnail: a thin line in a large picture leaves less
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class Picture:
 
     height, width: pixels, upright. mode, format: as Pillow names them. orientation: EXIF's, 1 if it is upright.
     digest: 64 bits, equal for files of equal bytes. thumbnail: uint8 (SIDE, SIDE, 3) for any aspect ratio.
-    largest: the highest level of a picture with more than 8 bits, else 0.
+    largest: the highest level of a picture with more than 8 bits, else 0. blank: transparent, and all white on white.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Picture:
     digest: int = 0
     thumbnail: np.ndarray | None = None
     largest: int = 0
+    blank: bool = False
     error: str = ""
 
 
@@ -76,9 +78,12 @@ def read_picture(root: str, path: str) -> Picture:
                 bits = count_bits(largest := int(np.asarray(image).max()))
             elif mode.endswith(";16"):
                 largest = 256 * int(np.asarray(image).max()) + 255
-            thumbnail = shrink(image, bits)
+            may_vanish, thumbnail = image.has_transparency_data, shrink(image, bits)
+            blank = may_vanish and bool(thumbnail.min() >= WHITE)
             digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest())
-            return Picture(path, height, width, mode, image.format or "", orientation, digest, thumbnail, largest)
+            return Picture(
+                path, height, width, mode, image.format or "", orientation, digest, thumbnail, largest, blank
+            )
     except Exception as error:  # Pillow's readers raise a dozen types for broken files
         return Picture(path, error=imagefolder.explain(full, error))
 
@@ -256,6 +261,7 @@ def summarize(look: Look) -> dict[str, Any]:
         **(summarize_sizes(look.pictures) if look.pictures else {"image_size": None}),
         "modes": dict(Counter(picture.mode for picture in look.pictures).most_common()),
         "formats": dict(Counter(picture.format for picture in look.pictures).most_common()),
+        "blank": [picture.path for picture in look.pictures if picture.blank],
         "rotated": sum(picture.orientation != 1 for picture in look.pictures),
         "unreadable": [{"path": picture.path, "reason": picture.error} for picture in look.unreadable],
         "skipped": look.skipped,
@@ -323,6 +329,11 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"levels of {mode}", f"up to {highest:,}, white is {2**decode.BITS - 1:,}{advice}"
         turned = f"{plural(facts['rotated'], 'picture')}, turned upright when read" if facts["rotated"] else "none"
         yield "stored turned (EXIF orientation)", turned
+    if count := len(facts["blank"]):
+        text = f"{plural(count, 'picture')}, as transparency is drawn on white: {cut_names(facts['blank'], NAMED)}"
+        yield "blank", f"{text}; draw them on a dark background"
+    if facts.get("flip"):
+        yield "mirrored", facts["flip"]
     for skip in facts["skipped"]:
         yield f"skipped {skip['kind']}", f"{skip['count']:,}: {cut_names(skip['names'], MOST, skip['count'])}"
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vitlab.advice.compare import FARTHEST, LEVEL, REPEATS, Advice, Curve, Mistakes, Range, Standing
+from vitlab.advice.compare import FARTHEST, FOLDS, LEVEL, REPEATS, Advice, Curve, Mistakes, Range, Standing
 from vitlab.data.images.decode import read
 from vitlab.files import write_text
 from vitlab.formatting import plural, whole
@@ -33,9 +33,10 @@ def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) ->
     if not chosen.is_floor:
         first += f", {format_points(chosen.lead)} points ahead of {floor.name}"
     sentences = [f"{first}."]
-    level = [one.name for one in advice.standings if one.is_floor and one.now.value > chosen.now.value]
-    if chosen is floor and level:
-        sentences.append(f"{' and '.join(level)} may be as good.")
+    ahead = [one for one in advice.standings if one.is_floor and one.now.value > chosen.now.value]
+    if chosen is floor and ahead:
+        leads = " and ".join(f"{one.name} ({100 * one.now.value:.1f}%)" for one in ahead)
+        sentences.append(f"The lead of {leads} may be chance: of equals the one that gains most from labels is named.")
     if chosen.is_floor and len(advice.standings) > sum(one.is_floor for one in advice.standings):
         hope = advice.hopeful
         more = f"; {hope.name} may be, by {format_points(hope.lead)} points" if hope else ""
@@ -62,7 +63,8 @@ def describe_advice(advice: Advice, mistakes: Mistakes, target: float | None) ->
     if target is not None:
         sentences.append(describe_target(advice, target))
     if (repeats := min((one.outcome.repeats for one in advice.standings if one.outcome), default=REPEATS)) < REPEATS:
-        sentences.append(f"A picture was tested {repeats:g} of {REPEATS} times on average: give more --hours for all.")
+        made = f"{plural(round(repeats * FOLDS), 'split')} of {FOLDS * REPEATS}"
+        sentences.append(f"Time was enough for {made} into training and test: give more --hours for all.")
     share = len(mistakes.suspects) / mistakes.tested
     if mistakes.suspects.size and share >= max(MANY_SUSPECTS, MOSTLY * len(mistakes.rows) / mistakes.tested):
         sentences.append(
@@ -197,7 +199,7 @@ def draw_curves(advice: Advice) -> Figure | None:
         expected = pd.DataFrame(ahead, columns=["y", "low", "high"])
         parts.append(expected.assign(label=one.name, kind="law beyond", x=grid))
     frame = pd.concat(parts).assign(panel="")
-    frame[["y", "low", "high"]] = frame[["y", "low", "high"]].clip(lower=1e-4)
-    chart = draw_laws([frame], "labels", "error on pictures that were not seen", percent=True)
+    frame[["y", "low", "high"]] = frame[["y", "low", "high"]].clip(lower=max(1e-4, frame.y.min() / 4))
+    chart = draw_laws([frame], "labels", "error on pictures that were not seen", percent=True, whole=True)
     caption = "Means over repeated splits of the pictures. Dashed: expected from the largest part on, with 90% bands."
     return Figure("labels", "Error against labels", chart, caption, "Error of each model against the number of labels")

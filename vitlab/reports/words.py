@@ -1,7 +1,7 @@
 """Say a study's findings in sentences and tables, shared by terminal, page, Markdown, LaTeX, advice and dashboards."""
 
 import math
-import textwrap
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -118,7 +118,7 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
 
 @lru_cache(1)  # page, terminal and W&B ask for the same study
 def headline(results: Results) -> tuple[str, str, str]:
-    """Return the main finding in at most WIDTH characters, the rest (numbers, crossover, limits), what was visible."""
+    """Return the main finding, `shorten`ed, the rest (numbers, crossover, limits), what was visible."""
     first, *rest = [*say_result(results), describe_compute(results), describe_undertrained(results)]
     return first, " ".join(filter(None, rest)), describe_sight(results)
 
@@ -168,7 +168,7 @@ def describe_compute(results: Results) -> str:
 
 
 def say_result(results: Results) -> list[str]:
-    """List sentences about the finished runs, by docs/rules.md; the first has at most WIDTH characters."""
+    """List sentences about the finished runs, by docs/rules.md, the first `shorten`ed."""
     if not results.rows:
         return ["No run has finished yet."]
     metric = results.metric
@@ -286,12 +286,13 @@ def describe_leads(comparisons: Sequence[Comparison]) -> str:
 
 
 def shorten(sentences: list[str], names: list[str]) -> list[str]:
-    """Shorten long names in a first sentence that is too long, and repeat that sentence in full after it."""
+    """Shorten a first sentence that is too long: its long names, then its brackets; repeat it in full after it."""
     first = sentences[0]
     for name in sorted(names, key=len, reverse=True):
         if len(first) > WIDTH and len(name) > NAME_WIDTH:
             first = first.replace(name, f"{name[: NAME_WIDTH // 2]}…{name[1 - NAME_WIDTH // 2 :]}")
-    first = textwrap.shorten(first, WIDTH, placeholder=" …")
+    if len(first) > WIDTH:  # without its intervals; a sentence that is still too long stays whole
+        first = re.sub(r" \([^()]*\)", "", first)
     return sentences if first == sentences[0] else [first, *sentences]
 
 
@@ -341,6 +342,7 @@ def format_gap(gap: Estimate, metric: Metric, seeds: str = "") -> str:
     if gap.half_width is not None:
         low, high = (max(-1.0, min(1.0, end)) if metric.percent else end for end in (gap.low, gap.high))
         ends = f"{format_difference(low, metric)} to {format_difference(high, metric)}"
+        ends = "too few seeds for an interval" if metric.percent and gap.half_width >= 1 else ends
     behind = "; ".join(filter(None, [ends, seeds]))
     return f"{text} {'' if metric.relative else metric.gap_unit}".rstrip() + (f" ({behind})" if behind else "")
 

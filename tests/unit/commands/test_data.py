@@ -41,6 +41,7 @@ def test_what_is_printed(folder, capsys):
     assert f"{EVIL} 5, " in few
     assert "dog 6; add pictures or merge classes" in few
     assert "stored turned (EXIF orientation): 1 picture, turned upright when read" in lines
+    assert any(line.startswith("mirrored: ") and "data.augment.flip=false" in line for line in lines)
     assert "  train/dog/<b>.png: the file is empty; replace or delete it" in lines
     assert "pictures that look like another one: 3 (3 across splits)" in lines
     assert "  test/dog/5.jpg = train/dog/5.jpg  another split" in lines

@@ -101,6 +101,7 @@ data.image_size=99999999999999999999 -> data.image_size & must be at most 65536
 data.augment=3 -> data.augment=3 & set one of its keys instead; choices: data.augment.flip
 'data.augment={flop: 1}' -> data.augment.flop: no key 'flop' in 'data.augment'; did you mean 'flip'?
 epochs=3 -> epochs & did you mean 'budget.epochs'?
+max_epochs=3 -> max_epochs & did you mean 'budget.epochs'?
 model=vit_nan patch_size=2 -> model=vit_nan || patch_size & did you mean 'model.patch_size'?
 model.width=-64 model.heads=5 model.patch_size=5 -> model.patch_size || model.width
 data.image_size=abc model.patch_size=5 seed=-1 -> data.image_size || seed

@@ -76,3 +76,8 @@ def test_the_list_of_keys_is_that_of_the_classes_with_their_comments(capsys):
     assert main(["list", "mixers.keys", "--json"]) == 0
     kernel = {"kind": "depthwise", "name": "kernel", "type": "whole number, from 1, to 999", "default": "3"}
     assert {**kernel, "about": "an odd number"} in json.loads(capsys.readouterr().out)
+    assert main(["list", "data.keys", "--json"]) == main(["list", "cifar10.keys", "--json"]) == 0
+    of_kinds, of_cifar10 = map(json.loads, capsys.readouterr().out.replace("]\n[", "]\n\0[").split("\0"))
+    shown = {(key["kind"], key["name"]): key["default"] for key in [*of_cifar10, *of_kinds]}
+    assert shown["imagefolder", "augment.flip"] == "True", "a file's, not its dataclass's"
+    assert {key["name"]: key["default"] for key in of_cifar10}["dataset"] == "CIFAR10"

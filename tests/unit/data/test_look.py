@@ -77,6 +77,18 @@ def test_a_picture_on_its_side_is_measured_upright_and_training_reads_it_so(tmp_
         assert pixels[:, :, :18].max() < 60 or pixels[:, :, 22:].max() < 60, "left or right half, not the upper one"
 
 
+def test_white_drawings_on_transparency_are_counted_as_blank(tmp_path):
+    for name, ink in (("white", (255, 255, 255, 255)), ("black", (0, 0, 0, 255)), ("none", (0, 0, 0, 0))):
+        image = Image.new("RGBA", (40, 30))
+        image.paste(ink, (10, 10, 14, 20))
+        (tmp_path / "a").mkdir(exist_ok=True)
+        image.save(tmp_path / "a" / f"{name}.png")
+    Image.new("RGB", (40, 30), "white").save(tmp_path / "a" / "paper.png")
+    facts = summarize(look_at(tmp_path))
+    assert facts["blank"] == ["a/none.png", "a/white.png"]
+    assert dict(describe(facts))["blank"].startswith("2 pictures, as transparency is drawn on white: a/none.png, a/wh")
+
+
 def test_transparent_pixels_are_white_and_floating_point_is_refused_as_in_training(tmp_path):
     Image.new("RGBA", (20, 20), (255, 0, 0, 0)).save(tmp_path / "clear.png")
     Image.new("F", (20, 20)).save(tmp_path / "float.tif")

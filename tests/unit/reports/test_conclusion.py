@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vitlab.reports.words import WIDTH, describe_undertrained, headline, make_size_table, say_result
+from vitlab.reports.words import WIDTH, describe_undertrained, headline, make_size_table, say_result, shorten
 from vitlab.statistics.stats import Estimate, find_visible, quantile
 from vitlab.studies.results import Results
 
@@ -193,6 +193,18 @@ def test_the_first_sentence_is_short(models, families):
     if (names := [name for name in models if LONG in name]) and len(models) < 3:
         assert names[-1] in "".join(rest), "the full names follow"
         assert f"{names[-1][:10]}…{names[-1][-9:]}" in first
+
+
+def test_a_heading_ends_its_sentence():
+    long = "With unequal trials, 12 of ViT, 3 of ResNet: ViT leads at every size to 8,000, by 2.0 points{} there."
+    full = long.format(" (1.4 to 2.6; 3 seeds)")
+    assert shorten([full, "More."], []) == [long.format(""), full, "More."]
+
+
+def test_an_interval_over_all_values_says_that_seeds_are_too_few():
+    assert both([(0.1, 0.9)], [(0.2, 0.7)]).endswith(
+        " by 5.0 points (too few seeds for an interval) with 500 examples."
+    )
 
 
 def test_undertrained_cells_are_named_with_twice_their_budget():

@@ -35,6 +35,11 @@ class AugmentConfig:
     crop_scale: Optional[list[float]] = setting(None, above=0, most=1)
     crop_aspect: list[float] = setting([0.75, 1.3333], above=0, most=100, when={"crop_scale": ON})
 
+    def describe_flip(self) -> str:
+        """Say that training mirrors pictures, and which key switches it off; empty if it mirrors none."""
+        off = "data.augment.flip=false where left and right differ, as in letters and digits"
+        return f"training mirrors half of the pictures: give {off}" if self.flip else ""
+
 
 @choice("data", "")
 class DataConfig(Choice):
@@ -133,6 +138,7 @@ class WebDatasetConfig(PictureFilesConfig):
 @choice("data", "imagefolder")
 class FolderConfig(PictureFilesConfig):
     root: str = setting(MISSING, path=True)
+    skip_unreadable: bool = False  # leave out pictures that cannot be read, rather than refuse them
     test_share: float = setting(0.2, above=0, below=1, when={"split": (None,)})
     seed: int = setting(0, least=0, when={"split": (None,)})
 

@@ -207,7 +207,8 @@ class FileImages:
             try:
                 images[row] = decode.read(path, self.size, 3, self.bits)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
-                problems.append(f"data.root={self.root}: cannot read {self.paths[index]}: {explain(path, error)}")
+                line = f"data.root={self.root}: cannot read {self.paths[index]}: {explain(path, error)}"
+                problems.append(f"{line}, or give data.skip_unreadable=true")
         raise_all(problems)
         return images
 

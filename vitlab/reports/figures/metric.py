@@ -511,14 +511,17 @@ def list_parts(
     return parts
 
 
-def draw_laws(parts: Sequence[pd.DataFrame], x: str, y: str, *, percent: bool = False) -> alt.TopLevelMixin:
+def draw_laws(
+    parts: Sequence[pd.DataFrame], x: str, y: str, *, percent: bool = False, whole: bool = False
+) -> alt.TopLevelMixin:
     """Draw lines with bands, from `low` to `high`, of kinds "law" and "law beyond"; points "fitted" and "held back".
 
-    A diamond of kind "best" has an interval from `left` to `right`.
+    A diamond of kind "best" has an interval from `left` to `right`. whole: no band is cut by the axis.
     """
     frame = pd.concat(parts)
     frame = frame.reindex(columns=[*dict.fromkeys(["panel", "label", "kind", "x", "y", "low", "high", *frame])])
-    domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=percent)
+    bands = [*frame.low, *frame.high]
+    domain = find_domain([*frame.y, *(bands if whole else [])], bands, log=True, percent=percent)
     frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
     look = by_look("label", {label: group_look(place) for place, label in enumerate(dict.fromkeys(frame.label))})
     dash = alt.StrokeDash("kind:N", scale=alt.Scale(domain=["law", "law beyond"], range=[SOLID, DASHED]), legend=None)

@@ -314,13 +314,31 @@ def test_bands_of_a_huge_picture_are_those_of_the_whole(mode, channels, monkeypa
     assert decode.convert(image, (8, 8), channels).shape == (channels, 8, 8)
 
 
+@pytest.mark.parametrize("cache", ["auto", "never"])
+def test_unreadable_pictures_are_left_out_counted_and_named_if_asked(root, tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+    for name in ("cat/broken.png", "dog/empty.jpg"):
+        (root / name).write_bytes(name.encode()[:-13])
+    for _ in range(2):  # from a warm cache, too
+        with pytest.warns(UserWarning, match="left out 2 pictures that cannot be read: .*/") as warned:
+            read = load(root, cache=cache, skip_unreadable=True)
+        assert all(name in str(warned[0].message) for name in ("cat/broken.png", "dog/empty.jpg"))
+    left = sorted(level for split in read.splits.values() for level in levels(split))
+    assert left == sorted([*range(0, 200, 20), *range(7, 140, 20)])
+    for path in root.glob("dog/*"):
+        path.write_bytes(b"")
+    (line,) = problems(root, cache=cache, skip_unreadable=True)
+    assert re.fullmatch("data.skip_unreadable=true: no .* picture of dog can be read; add some", line)
+
+
 def test_no_file_starts_a_program(root, monkeypatch):
     """Pillow gives an EPS to Ghostscript, whatever its name says; a pipe would wait for its writer."""
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_: pytest.fail("Ghostscript was started"))
     for name in ("eps.png", "eps.jpg", "eps.tif"):
         (root / "cat" / name).write_bytes(EPS)
     assert [problem.split(": ", 1)[1] for problem in problems(root, cache="always")] == [
-        f"cannot read cat/eps.{ending}: it is not an image; replace or delete it" for ending in ("jpg", "png", "tif")
+        f"cannot read cat/eps.{ending}: it is not an image; replace or delete it, or give data.skip_unreadable=true"
+        for ending in ("jpg", "png", "tif")
     ]
     os.mkfifo(root / "pipe.png")
     with pytest.raises(UserError, match="a pipe, socket or device"):
