@@ -215,8 +215,7 @@ def compare_candidates(
     left_out = ["SVM (RBF)"] if len(labels) > LARGEST_KERNEL else []
     all_of_them = [Candidate(kind, name) for name, of in kinds.items() for kind in of if kind not in left_out]
     ranked = evaluate(all_of_them, [size], "comparing classifiers", first)
-    # leave as long as a split took: `describe_costs` fits the best one again
-    deadline -= (time.monotonic() - begun) / (ranked[0].repeats * FOLDS)
+    deadline -= (time.monotonic() - begun) / (ranked[0].repeats * FOLDS)  # a split's: the best is fitted again
     ranked.sort(key=lambda one: -np.nanmean(one.hits[0]))
     chosen = [one for one in ranked if not one.candidate.is_floor][: CURVES[0]]
     chosen += [one for one in ranked if one.candidate.is_floor][: CURVES[1]]

@@ -457,10 +457,8 @@ def list_kind_keys(group: str) -> Iterator[tuple[str, list[Key]]]:
         if name == by_kind["kind"] or by_kind["kind"] not in chosen:
             chosen[by_kind["kind"]] = by_kind
     for kind, by_kind in sorted(chosen.items()):
-        if kind in names(group):
-            keys = list_choice_keys(group, kind)[1]
-        else:
-            keys = list_keys(choose_class(group, kind, by_kind))
+        shipped = kind in names(group)
+        keys = list_choice_keys(group, kind)[1] if shipped else list_keys(choose_class(group, kind, by_kind))
         if own_keys := [key for key in keys if key.name.partition(".")[0] not in common]:
             yield kind, own_keys
 

@@ -341,19 +341,18 @@ def load_images(config: DataConfig, module: Any, progress: Show) -> ImageData:
             if vars(config).get("skip_unreadable"):
                 fine = np.ones(len(split), dtype=bool)
                 for row, (_, future) in enumerate(decode_ahead(split, 1)):
-                    fine[row] = future.exception() is None
+                    fine[row] = not isinstance(future.exception(), UserError)
                     progress(f"reading {config.name}, {part}", row + 1, len(split))
                 left_out += split.names[~fine].tolist()
                 if lost := {*split.labels} - {*split.labels[fine]}:
-                    name = data.classes[min(lost)] if data.classes else "any class"
+                    name = (*data.classes, "any class")[min(lost)]
                     raise UserError(f"data.skip_unreadable=true: no {part} picture of {name} can be read; add some")
                 split = take_items(split, np.flatnonzero(fine))
             own = {"labels": np.asarray(split.labels, dtype=np.int64), **{name: vars(split)[name] for name in BESIDE}}
             arrays |= {part: split, **{f"{part}_{name}": own[name] for name in own if own[name] is not None}}
         about = {"classes": data.classes, "image_size": data.image_size, "channels": data.channels}
-        about |= {"left_out": left_out}
         size = sum(map(len, data.splits.values())) * data.channels * math.prod(data.image_size)
-        return {**about, "keep": config.cache != "auto" or size <= LIMIT}, arrays
+        return {**about, "left_out": left_out, "keep": config.cache != "auto" or size <= LIMIT}, arrays
 
     # a folder's key is the listing before its pictures are decoded; others may change by downloads
     key = (cache if isinstance(config, FolderConfig) else lambda of: of)(partial(key_of, config, module))

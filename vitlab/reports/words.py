@@ -291,8 +291,7 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
     for name in sorted(names, key=len, reverse=True):
         if len(first) > WIDTH and len(name) > NAME_WIDTH:
             first = first.replace(name, f"{name[: NAME_WIDTH // 2]}…{name[1 - NAME_WIDTH // 2 :]}")
-    if len(first) > WIDTH:  # without its intervals; a sentence that is still too long stays whole
-        first = re.sub(r" \([^()]*\)", "", first)
+    first = re.sub(r" \([^()]*\)", "", first) if len(first) > WIDTH else first  # what is still too long stays whole
     return sentences if first == sentences[0] else [first, *sentences]
 
 

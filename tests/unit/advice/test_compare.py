@@ -183,7 +183,7 @@ def test_after_the_deadline_one_split_is_finished():
     assert advice.judge(outcomes, [], labels, np.arange(60), None).standings
 
 
-@pytest.mark.parametrize(("deadline", "repeats"), [(60, 2.6), (1000, 4)])
+@pytest.mark.parametrize(("deadline", "repeats"), [(66, 2.8), (1000, 4)])
 def test_a_split_begins_only_if_it_ends_before_the_deadline(deadline, repeats, monkeypatch):
     """Each fit takes a second by this clock; the ranking has two thirds of the time, with three fits a split."""
     monkeypatch.setattr(advice, "REPEATS", 4)
