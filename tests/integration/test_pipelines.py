@@ -89,6 +89,9 @@ def test_questions_and_masked_words_are_answered(words, kind, tmp_path):
     if kind == "PreTraining":
         (first, *_) = pipeline("fill-mask", model=folder)(f"the {tokenizer.mask_token} of a text")
         assert first["score"] > 0
+    else:
+        report = load_weights(build_model(folder, head="classes", num_classes=2), folder, classes=["a", "b"])
+        assert report.new == ["head.weight", "head.bias"], "places in a text are no classes"
 
 
 def test_what_transformers_lacks_is_one_line_and_leaves_no_folder(tmp_path):
