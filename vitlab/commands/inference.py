@@ -80,7 +80,7 @@ def predict(words: Sequence[str]) -> int:
         raise UserError(f"--embed: {args.run} is a classifier of scikit-learn; give a run")
     if args.embed:
         refuse_file(args.embed, "--embed")
-    predictor = Predictor(args.run) if advised is None else AdvisedClassifier(Path(args.run), advised)
+    predictor = Predictor(args.run, not args.embed) if advised is None else AdvisedClassifier(Path(args.run), advised)
     if args.embed:
         return write_vectors(predictor, inputs, args.embed)
     if args.csv and predictor.fills:
@@ -122,7 +122,7 @@ def write_vectors(predictor: "Predictor", inputs: Sequence[str], path: Path) -> 
         return 2
     with replacing(path) as file:
         np.save(file, vectors)
-    print(f"{path}: {len(vectors):,} vectors of {vectors.shape[1]:,}")
+    print(f"{path}: {plural(len(vectors), 'vector')} of {vectors.shape[1]:,}")
     return int(bool(errors))
 
 

@@ -57,7 +57,7 @@ class Predictor:
     `temperature` divides the logits; if it could not be fitted, it is 1 and `not_calibrated` says why.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, calibrated: bool = True):
         self.files, self.run = RunFiles(folder), load_run(folder)
         self.classes = self.run.classes
         kind = self.run.config.task.kind
@@ -82,7 +82,7 @@ class Predictor:
             if tags or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
                 raise UserError(f"{folder}: gives no class of a whole text, so predict is not for it")
         self.temperature, self.not_calibrated = 1.0, ""
-        if not (self.is_number or self.several or self.fills):
+        if calibrated and not (self.is_number or self.several or self.fills):
             self.calibrate()
 
     @torch.inference_mode()
@@ -119,6 +119,8 @@ class Predictor:
     @torch.inference_mode()
     def embed(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> tuple[np.ndarray, dict[int, str]]:
         """Compute vectors (N, D) of picture files or texts, NaN for unreadable; return them and errors by place."""
+        if self.fills and (marked := next((text for text in inputs if MASK in text or SEPARATOR in text), None)):
+            raise UserError(f"--embed: '{marked}': reads whole texts; leave out {MASK} and {SEPARATOR}")
         rows, failed = [], {}
         for start in range(0, len(inputs), CHUNK):
             chunk = inputs[start : start + CHUNK]
