@@ -36,13 +36,14 @@ def test_a_classifier_of_texts_answers_in_a_pipeline_as_predict_does(tmp_path):
     rows = [f"{text},{'animal' if 'cat' in text else 'other'}" for text in TEXTS]
     (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
     run, folder = train(tmp_path, "task=text_classification", "data=csv", f"data.path={tmp_path}/texts.csv")
+    succeed("predict", tmp_path / "run", *TEXTS[:9], "--embed", tmp_path / "vectors.npy")
+    assert not (tmp_path / "run" / "calibration.json").exists(), "vectors need no temperature"
     mine = json.loads(succeed("predict", tmp_path / "run", *TEXTS[:100], "--json").stdout)
     found = pipeline("text-classification", model=folder, top_k=None, function_to_apply="none")(TEXTS[:100])
     logits = np.array([[{row["label"]: row["score"] for row in rows}[name] for name in run.classes] for rows in found])
     shares = torch.tensor(logits / mine["temperature"]).softmax(dim=1).numpy()
     wanted = np.array([[*item["probabilities"].values()] for item in mine["items"]])
     np.testing.assert_allclose(shares, wanted, atol=1e-6)
-    succeed("predict", tmp_path / "run", *TEXTS[:9], "--embed", tmp_path / "vectors.npy")
     frame = [run.tokenizer.start, *run.tokenizer.encode(TEXTS[8])[0], run.tokenizer.end]
     vector = extract_features(run.model, torch.tensor([frame])).detach().numpy()
     np.testing.assert_allclose(run.embed(TEXTS[:9]), np.load(tmp_path / "vectors.npy"), atol=1e-6)
@@ -96,9 +97,14 @@ def test_questions_and_masked_words_are_answered(words, kind, tmp_path):
         *(*run.tokenizer.encode("a text")[0], run.tokenizer.end),
     ]
     assert (pair["token_type_ids"][0], pair["token_type_ids"][-1]) == (0, 1)
+    done = vitlab("predict", tmp_path / "run", "a [MASK] [SEP] b", "--embed", tmp_path / "vectors.npy")
+    assert (done.returncode, "leave out [MASK]" in done.stderr) == (2, True), "it would read the marks as letters"
     if kind == "PreTraining":
         (first, *_) = pipeline("fill-mask", model=folder)(f"the {tokenizer.mask_token} of a text")
         assert first["score"] > 0
+    else:
+        report = load_weights(build_model(folder, head="classes", num_classes=2), folder, classes=["a", "b"])
+        assert report.new == ["head.weight", "head.bias"], "places in a text are no classes"
 
 
 def test_what_transformers_lacks_is_one_line_and_leaves_no_folder(tmp_path):

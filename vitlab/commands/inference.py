@@ -127,7 +127,7 @@ def write_vectors(predictor: "Predictor", inputs: Sequence[str], path: Path) -> 
         return 2
     with replacing(path) as file:
         np.save(file, vectors)
-    print(f"{path}: {len(vectors):,} vectors of {vectors.shape[1]:,}")
+    print(f"{path}: {plural(len(vectors), 'vector')} of {vectors.shape[1]:,}")
     return int(bool(errors))
 
 

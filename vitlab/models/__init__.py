@@ -73,15 +73,16 @@ def build_model(
     is_text = "image_size" not in shape
     if is_text and head is not None:
         shape |= {"head": head} | ({"num_classes": num_classes} if head in LABELLED else {})
-    taken = {*shape, "length"} if "target_length" in shape else shape
+    taken = dict.fromkeys("length" if key == "target_length" else key for key in shape if is_text or key != "head")
+    is_one_text = is_text and "target_length" not in shape
     problems = [] if head in (None, *HEADS) else [f"head={head}: unknown; {choices_text(head, HEADS)}"]
     problems += [
-        f"{key}={value}: no argument of {name}, which takes {', '.join(shape)}"
-        f"{'; give head=classes or head=tags, too' if is_text and key == 'num_classes' else ''}"
+        f"{key}={value}: no argument of {name}, which takes {', '.join(taken)}"
+        f"{'; give head=classes or head=tags, too' if is_one_text and key == 'num_classes' else ''}"
         for key, value in {**given, "head": head}.items()
         if value is not None and key not in taken and not problems
     ]
-    if is_text and head in LABELLED and num_classes is None:
+    if is_text and head in LABELLED and not num_classes:
         problems.append(f"head={head}: needs num_classes")
     raise_all(problems)
     return build(config.model, **shape)

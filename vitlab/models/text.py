@@ -152,14 +152,14 @@ class TextModel(Model):
         super().__init__()
         self.text = text
 
-    def __call__(
-        self, *inputs: Any, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, **named: Any
-    ) -> Any:
-        """Call `forward`; tokens and mask may have transformers' names, the mask 0 at padding."""
+    def __call__(self, *inputs: Any, input_ids: Tensor | None = None, **named: Any) -> Any:
+        """Call `forward`; tokens, mask and segments may have transformers' names, the mask 0 at padding."""
         inputs = inputs if input_ids is None else (input_ids, *inputs)
-        return super().__call__(
-            *inputs, **named if attention_mask is None else {**named, "mask": attention_mask.bool()}
-        )
+        if (mask := named.pop("attention_mask", None)) is not None:
+            named["mask"] = mask.bool()
+        if (segments := named.pop("token_type_ids", None)) is not None:
+            named["segments"] = segments
+        return super().__call__(*inputs, **named)
 
     @property
     def width(self) -> int:

@@ -12,7 +12,7 @@ from vitlab.config.groups import affecting, select
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.formatting import TIMES, count, cut_names, finite, plural, whole, with_prefix
-from vitlab.studies.grid import describe_value, name_models, read_axes
+from vitlab.studies.grid import describe_value, list_varied_keys, name_models, read_axes
 from vitlab.studies.results import Results, Rows, RunResults
 from vitlab.tasks.metrics import main_metric
 
@@ -89,11 +89,12 @@ def list_choices(config: dict[str, Any]) -> Facts:
     data, models = config["data"], config.get("models")
     extent, tokenizer, seeds = data.get("image_size"), data.get("tokenizer"), config.get("seeds") or []
     sides = extent if isinstance(extent, list) else [extent] * 2
+    own = ", unless a model has its own" if "data.image_size" in list_varied_keys(config) else ""
     if tokenizer and not str(tokenizer).endswith(".json"):  # trained here, not read from a file
         tokenizer = f"{tokenizer}, {whole(data.get('vocabulary'))} tokens at most"
     choices = {
         "data": data["name"],
-        "image size": f"{f' {TIMES} '.join(map(str, sides))} pixels" if extent else None,
+        "image size": f"{f' {TIMES} '.join(map(str, sides))} pixels{own}" if extent else None,
         "sequences": f"{whole(data['length'])} tokens" if data.get("length") else None,
         "tokenizer": tokenizer,
         "task": config["task"]["name"],

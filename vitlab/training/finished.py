@@ -202,9 +202,6 @@ class Predictor:
             tags = shape["head"] == "tags" and not self.fills
             if tags or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
                 raise UserError(f"{folder}: gives no class of a whole text, so predict is not for it")
-        self.temperature, self.not_calibrated = 1.0, ""
-        if not (self.is_number or self.several or self.fills):
-            self.calibrate()
 
     @torch.inference_mode()
     def compute(
@@ -240,6 +237,8 @@ class Predictor:
     @torch.inference_mode()
     def embed(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> tuple[np.ndarray, dict[int, str]]:
         """Compute vectors (N, D) of picture files or texts, NaN for unreadable; return them and errors by place."""
+        if self.fills and (marked := next((text for text in inputs if MASK in text or SEPARATOR in text), None)):
+            raise UserError(f"--embed: '{marked}': reads whole texts; leave out {MASK} and {SEPARATOR}")
         rows, failed = [], {}
         for start in range(0, len(inputs), CHUNK):
             chunk = inputs[start : start + CHUNK]
@@ -256,8 +255,22 @@ class Predictor:
     def frame(self, texts: Texts) -> Split:
         return frame_texts(texts, self.tokenizer, self.run.config.data.length)
 
-    def calibrate(self) -> None:
-        """Take the temperature from RUN/calibration.json, or fit it on the validation data and write it there."""
+    @property
+    def temperature(self) -> float:
+        return self.calibration[0]
+
+    @property
+    def not_calibrated(self) -> str:
+        return self.calibration[1]
+
+    @cached_property
+    def calibration(self) -> tuple[float, str]:
+        """The temperature and, where it could not be fitted, why: of RUN/calibration.json, or fitted and written there.
+
+        It is fitted on the validation data; independent classes, numbers and open tokens have none.
+        """
+        if self.is_number or self.several or self.fills:
+            return 1.0, ""
         path = self.files.folder / FILE
         found = read_json(path, lambda document: float(document["temperature"]))
         if found is None:
@@ -265,14 +278,13 @@ class Predictor:
                 data = open_data(self.run.config.data)
                 self.files.refuse_other_data(data.name, hash_data(self.run.config.data, data))
             except UserError as error:
-                self.not_calibrated = error.problems[0]
-                return
+                return 1.0, error.problems[0]
             split = self.frame(data.validation) if self.reads_text else data.validation
             logits, labels = self.compute(self.answer, split.read, len(split)), split.labels
             found = fit_temperature(logits, labels)
             before, after = (measure(soften(logits, by), labels) for by in (1.0, found))
             write_json(path, {"temperature": found, "validation_items": len(labels), "before": before, "after": after})
-        self.temperature = found
+        return found, ""
 
     def predict(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> list[Prediction]:
         """Predict for picture files, or for texts, in their order; an unreadable input gets an error."""

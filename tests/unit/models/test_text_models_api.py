@@ -24,6 +24,9 @@ def test_a_model_of_texts_has_the_head_that_it_is_asked_for(name, head, shape):
         ({"name": "vit_nano", "length": 9}, "length=9: no argument of vit_nano, which takes num_classes, image_size"),
         ({"name": "vit_nano", "head": "classes"}, "head=classes: no argument of vit_nano"),
         ({"name": "bert_nano", "head": "classes"}, "head=classes: needs num_classes"),
+        ({"name": "bert_nano", "head": "classes", "num_classes": 0}, "head=classes: needs num_classes"),
+        ({"name": "t5_nano", "num_classes": 3}, "no argument of t5_nano, which takes length, vocabulary, head$"),
+        ({"name": "vit_caption_nano", "image_size": 48, "head": "masked"}, "takes image_size, channels, length, voc"),
         ({"name": "bert_nano", "head": "clases", "num_classes": 2}, "head=clases: unknown; did you mean 'classes'"),
     ],
 )
@@ -41,6 +44,8 @@ def test_features_of_a_padded_text_are_those_of_the_text(name):
     alone = vitlab.extract_features(model, tokens[:, :5])
     torch.testing.assert_close(vitlab.extract_features(model, tokens, mask=attention_mask), alone)
     torch.testing.assert_close(model(input_ids=tokens, attention_mask=attention_mask), model(tokens[:, :5]))
+    read = {"input_ids": tokens, "token_type_ids": torch.ones_like(tokens)}  # as transformers' tokenizers give them
+    torch.testing.assert_close(model(**read), model(tokens, segments=read["token_type_ids"]))
     with pytest.raises(vitlab.UserError, match="mask: ViT reads no texts"):
         vitlab.extract_features(vitlab.build_model("vit_nano"), torch.rand(1, 3, 224, 224), mask=attention_mask)
 

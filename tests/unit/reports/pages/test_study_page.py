@@ -6,9 +6,11 @@ import pytest
 from tests.unit.reports.figures.charts import read_points
 from tests.unit.reports.html_page import EVIL, Page
 from tests.unit.reports.written_study import change_results, make_study
+from vitlab.config import resolved
 from vitlab.reports.figures import metric
 from vitlab.reports.pages.study import write_report
-from vitlab.reports.provenance import describe_passes
+from vitlab.reports.provenance import describe_passes, list_choices
+from vitlab.studies.grid import compose_study
 from vitlab.studies.results import load_results
 
 
@@ -131,3 +133,10 @@ def test_a_study_of_many_seeds_has_a_page_of_bounded_length(tmp_path):
     rings = read_points(list(metric.draw(load_results(tmp_path)))[1], "runs")
     assert len({one["link"] for one in rings}) == 30
     assert {min(accuracies), max(accuracies)} <= {one["y"] for one in rings}
+
+
+def test_a_size_of_pictures_that_models_override_is_not_called_fixed():
+    study = resolved(compose_study("quick", ["data=digits", "models={a: vit_nano, b: {model: vit_nano}}"]))
+    assert dict(list_choices(study))["image size"].endswith("16 pixels")
+    study["models"]["b"]["data.image_size"] = 24
+    assert dict(list_choices(study))["image size"].endswith("pixels, unless a model has its own")
