@@ -195,7 +195,7 @@ def make_tutorial() -> None:
     pictures.mkdir(exist_ok=True)
     study = Path("runs/digits")
     screenshot(study / "report.html", pictures / "report.png", height=1110)
-    screenshot(study / "report.html", pictures / "tables.png", parts="#sizes, #laws")
+    screenshot(study / "report.html", pictures / "tables.png", parts="#laws")
     screenshot(study / "attention/vit_nano-n1294-s0.html", pictures / "attention.png", height=910)
     screenshot(Path("runs/patches/compare.html"), pictures / "compare.png", height=1180)
 
