@@ -2,9 +2,9 @@
 
     python scripts/debian_texts.py FOLDER --languages it fr de
 
-FOLDER/pairs-en-it.tsv has paragraphs of 3 to 40 words in two languages (columns en, it), english.txt a description a
-line, sections.csv text, section and source package: texts of one source are near copies and belong on one side. Needs
-Debian's or Ubuntu's apt, which downloads 25 to 35 MB of lists into FOLDER/lists and installs nothing.
+FOLDER/pairs-en-it.tsv has paragraphs of 3 to 40 words in two languages (columns en, it, source), english.txt a
+description a line, sections.csv text, section and source: texts of one source package are near copies and belong on one
+side. Needs Debian's or Ubuntu's apt, which downloads 25 to 35 MB of lists into FOLDER/lists and installs nothing.
 """
 
 import argparse
@@ -60,22 +60,27 @@ def main() -> None:
 
     stanzas = read_stanzas(lists, "*_Translation-en*")
     english = {one["Description-md5"]: one["Description-en"] for one in stanzas if "Description-en" in one}
+    packages = [one for one in read_stanzas(lists, "*_Packages*") if one.get("Description-md5") in english]
+    sources = {one["Description-md5"]: one.get("Source", one["Package"]).partition(" ")[0] for one in packages}
     for language in args.languages:
-        pairs = {}
+        pairs: dict[tuple[str, str], str] = {}
         for one in read_stanzas(lists, f"*_Translation-{language}*"):
-            ours = split_paragraphs(english.get(one.get("Description-md5", ""), ""))
+            key = one.get("Description-md5", "")
+            ours = split_paragraphs(english.get(key, ""))
             theirs = split_paragraphs(one.get(f"Description-{language}", ""))
             if len(ours) == len(theirs):
-                pairs |= dict.fromkeys(pair for pair in zip(ours, theirs, strict=True) if all(map(fits, pair)))
-        write_rows(args.folder / f"pairs-en-{language}.tsv", [("en", language), *pairs], "\t")
+                for pair in zip(ours, theirs, strict=True):
+                    if all(map(fits, pair)):
+                        pairs.setdefault(pair, sources.get(key, one["Package"]))
+        rows = [(*pair, source) for pair, source in pairs.items()]
+        write_rows(args.folder / f"pairs-en-{language}.tsv", [("en", language, "source"), *rows], "\t")
 
     texts = {key: " ".join(split_paragraphs(text)) for key, text in english.items()}
     (args.folder / "english.txt").write_text("\n".join(dict.fromkeys(texts.values())) + "\n", encoding="utf-8")
-    labeled = {}
-    for one in read_stanzas(lists, "*_Packages*"):
-        if text := texts.get(one.get("Description-md5", "")):
-            source = one.get("Source", one["Package"]).partition(" ")[0]
-            labeled.setdefault(text, (text, one["Section"].rpartition("/")[2], source))
+    labeled: dict[str, tuple[str, str, str]] = {}
+    for one in packages:
+        key, section = one["Description-md5"], one["Section"].rpartition("/")[2]
+        labeled.setdefault(texts[key], (texts[key], section, sources[key]))
     write_rows(args.folder / "sections.csv", [("text", "section", "source"), *labeled.values()])
 
 
