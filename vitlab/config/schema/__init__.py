@@ -112,7 +112,7 @@ class WritingConfig(TaskConfig):
 
 @choice("task", "translation", "summarization")
 class TranslationConfig(WritingConfig):
-    long: Literal["refuse", "cut", "leave_out"] = "refuse"
+    long: Literal["cut", "leave_out", "refuse"] = "cut"
     one_sequence: Optional[bool] = None
 
 
