@@ -127,6 +127,7 @@ def evaluate(words: Sequence[str]) -> int:
         refuse_output(args.out, "eval", args.run)
     with status_line("loading torch, lightning and timm", quiet=args.json):
         from vitlab.analysis import probes
+        from vitlab.tasks.base import by_length
         from vitlab.tasks.base import evaluate as measure
         from vitlab.training.load import load_subject
 
@@ -152,7 +153,7 @@ def evaluate(words: Sequence[str]) -> int:
         task.scale = scale
     with progress_bar(console) as progress:
         if not subject.mismatch:
-            options = {"detailed": True, "progress": progress}
+            options = {"detailed": True, "indices": by_length(task.test), "progress": progress}
             metrics = measure(model, task, task.test, subject.autocast, workers, **options).compute()
             results = {name: float(value) for name, value in metrics.items() if not value.ndim}
             for name, value in results.items():

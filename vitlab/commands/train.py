@@ -105,7 +105,7 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
                 said: dict[str, float] = {}
 
                 def progress(far: "Progress") -> None:
-                    if far.validation != said:
+                    if far.validation not in ({}, said):
                         said.update(far.validation)
                         console.say(f"validation by step {far.step:,}: {', '.join(list_metrics(said))}")
                     shown(f"{folder.name} {far.note}".rstrip(), far.step, far.steps)

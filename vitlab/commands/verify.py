@@ -111,7 +111,7 @@ def train_again(
         with progress_bar(console) as shown, stopping:
 
             def report(far: Progress) -> None:
-                shown(files.folder.name, far.step, far.steps)
+                shown(f"{files.folder.name} {far.note}".rstrip(), far.step, far.steps)
 
             last = [0]  # the steps with rows
 

@@ -24,7 +24,7 @@ MODULES = {  # kinds that share a module; any other kind's module has the kind's
     **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers", "facts"), "corpora"),
 }
 Show = Callable[[str, int, int | None], None]  # progress(task, done, total); total is None if unknown
-BESIDE = ("targets", "groups", "blocks", "names", "together")  # optional per-item fields of a Split
+BESIDE = ("targets", "groups", "blocks", "names", "together", "lengths")  # optional per-item fields of a Split
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,7 @@ class Split:
     blocks: (N,), number of the file that holds an item and many others; an epoch reads a few files at a time.
     names: str (N,), each item's file below the set's root, if it has one.
     together: int64 (N,), group id (patient, camera); a group never straddles a split.
+    lengths: int64 (N,), tokens of each source: a task writes texts of similar ones together.
     decoded: True if reading is only a copy.
     """
 
@@ -53,6 +54,7 @@ class Split:
     blocks: np.ndarray | None = None
     names: np.ndarray | None = None
     together: np.ndarray | None = None
+    lengths: np.ndarray | None = None
     decoded: bool = False
 
     def __len__(self) -> int:

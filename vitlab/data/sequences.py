@@ -207,7 +207,7 @@ def join_pairs(
     lengths = source_length, target_length + 1
     read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, *lengths, texts.written)
     short_enough = np.flatnonzero((sources.lengths < source_length) & (targets.lengths < target_length))
-    split = Split(texts.labels, read, unit="pair")
+    split = Split(texts.labels, read, unit="pair", lengths=np.minimum(sources.lengths, source_length))
     return take_items(split, short_enough) if whole and len(short_enough) < len(texts) else split
 
 

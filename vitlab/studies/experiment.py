@@ -213,8 +213,13 @@ def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
     hooks.analyze(0)
     trained = train(run, hooks)
     run.ranks.leave()
-    tested = test(run)
-    compared = compare_splits(run, trained.validation)
+
+    def show(what: str, done: int, total: int) -> None:
+        if hooks.progress:
+            hooks.progress(Progress(done, total, note=what))
+
+    tested = test(run, show)
+    compared = compare_splits(run, trained.validation, lambda what, *far: show(f"again on validation, {what}", *far))
     hooks.analyze(run.last_step)
     beside = measure_probes(run, [*config.probes, *config.eval_on], hooks)
     result = make_result(run, {**tested.columns, **trained.columns, **compared, **beside})

@@ -285,7 +285,7 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
     if model.head:
         devices, evaluated = 1, len(task.validation) + plan.count_items(spec)
     trained = plan.trained_steps(spec) * times.step + evaluated * times.validation
-    tested = (len(task.test) + task.writes_texts * len(task.validation)) * times.test
+    tested = (len(task.test) + task.writes_texts * min(task.test_items, len(task.validation))) * times.test
     return times.start + trained / devices + tested + count_finetuning_steps(model.config) * times.step
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import TaskConfig
-from vitlab.data.split import long_tail
+from vitlab.data.base import take_items
+from vitlab.data.split import long_tail, subset
 from vitlab.registry import implementation
 from vitlab.tasks.metrics import IMAGES, METRICS, PROBES, TEXTS
 
@@ -38,6 +39,9 @@ def build(config: TaskConfig, **parts: Any) -> Any:
     if data.imbalance > 1:
         task.train = long_tail(task.train, data.imbalance)
         task.train_on(np.arange(len(task.train)))
+    if count := vars(config).get("test_items"):
+        task.test_items, count = count, min(count, len(task.test))
+        task.test = take_items(task.test, subset(task.test.labels, count, seed=0))
     found = task.metrics(detailed=config.metric is not None)
     measured = {metric.key: metric for metric in METRICS if metric.key in found}
     key = config.metric or next(iter(measured))

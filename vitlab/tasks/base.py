@@ -1,5 +1,6 @@
 """The interface of tasks to the training loop, their shared parts, and a model's metrics on a split of its data."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -36,6 +37,7 @@ class Task(Protocol):
     test: Split  # items that a run reads once, at the end
     classes: Sequence[str] = ()  # empty if there are none
     writes_texts: bool = False  # for the detailed metrics to compare; writing takes long
+    test_items: int = sys.maxsize  # the most items, of test and of validation, that texts are written for
     metric: "Metric | None" = None  # decides choices on validation; `vitlab.tasks.build` sets it
     strata: Sequence[str] = ()  # classes by which training sets are stratified; or none
     eval_batch_size: int | None = None  # items evaluated at a time, if memory holds fewer than usual
@@ -232,6 +234,12 @@ class TargetTask(Task):
 BATCH = 256
 
 
+def by_length(split: Split, rows: np.ndarray | None = None) -> np.ndarray:
+    """Order items, by default all, by the lengths of their sources, if they have them: the longest need most memory."""
+    rows = np.arange(len(split)) if rows is None else rows
+    return rows if split.lengths is None else rows[np.argsort(-split.lengths[rows], kind="stable")]
+
+
 def evaluate(
     model: nn.Module,
     task: Task,
@@ -252,11 +260,12 @@ def evaluate(
     metrics = task.metrics(detailed).to(device)
     with torch.inference_mode():
         size = task.eval_batch_size or BATCH
+        total = len(split) if indices is None else len(indices)
         for batch in eval_loader(split, batch_size=size, workers=workers, indices=indices, device=device):
             with autocast:
                 prepared = task.prepare([part.to(device, non_blocking=True) for part in batch])
                 fill(metrics, task.measure(model, prepared, detailed))
             done += len(batch[0])
             if progress:
-                progress(f"test {task.item}s", done, len(split))
+                progress(f"test {task.item}s", done, total)
     return metrics

@@ -3,9 +3,10 @@
 Shapes: B batch, S tokens of a source, N of a target, V vocabulary; C channels, Y x X pixels, K captions of a picture.
 """
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError
-from vitlab.config.errors import raise_all
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import BREAK, CaptionData, Split, TextData, Texts
@@ -72,7 +72,7 @@ class SequenceToSequence(Task):
                 f"data={data.name}: has {plural(len(data.train.parts), 'text')} an item; task={config.name} needs a "
                 "source and a target, such as data=numbers, or data=tsv with data.text=[SOURCE,TARGET]"
             )
-        raise_all(list_long_texts(data, config.long))
+        treat_long_pairs(data, config.long)
         self.set_options(config, recipe, data)
         self.ends, self.decoder_only = (data.length, data.length + data.target_length + 1), bool(config.one_sequence)
         if self.decoder_only:
@@ -222,26 +222,33 @@ def join_sequences(batch: SourceTargetBatch, tokenizer: Any) -> SourceTargetBatc
     return batch._replace(inputs=inputs, given=given, following=tokens.where(of_target, IGNORE_INDEX)[:, 1:])
 
 
-def list_long_texts(data: TextData, long: str) -> Iterator[str]:
-    """Yield a line for sources and for targets that are too long for the data's lengths and may not be.
+@cache  # a study builds the task of its data many times
+def say(line: str) -> None:
+    warnings.warn(line, stacklevel=1)
 
-    References are never cut and never left out: scores would be better than they are.
+
+def treat_long_pairs(data: TextData, long: str) -> None:
+    """Say how many pairs of each split have a text beyond the data's lengths, and what `task.long` does with them.
+
+    Raises UserError where it refuses them, or would leave none of a split.
     """
-    for side, key in enumerate(("length", "target_length")):
-        room, counts, needed = vars(data)[key], {}, 0
-        for split in SPLITS:
-            reference = split == "test" and side == 1
-            if (long == "cut" and not reference) or (long == "leave_out" and split != "test"):
-                continue
-            lengths = data.splits[split].parts[side].lengths + 1  # with the end
-            if count := int((lengths > room).sum()):
-                counts[split], needed = count, max(needed, int(lengths.max()))
-        if counts:
-            instead = f", or task.long={'cut' if 'test' in counts else 'cut|leave_out'}"
-            which = ", ".join(f"{count:,} {SPLITS[split]}" for split, count in counts.items())
-            which += f" {('source', 'target')[side]}{' is' if sum(counts.values()) == 1 else 's are'} longer"
-            need = f"give data.{key}={needed}{'' if side == 1 and 'test' in counts else instead}"
-            yield f"data.{key}={room}: {which}, the longest {needed} tokens with its end; {need}"
+    room, needed = np.array([data.length, data.target_length]), np.zeros(2, dtype=int)
+    counts, empty = [], False
+    for split, texts in data.splits.items():
+        lengths = np.stack([part.lengths for part in texts.parts], axis=1) + 1  # with the end
+        needed = np.maximum(needed, lengths.max(axis=0))
+        if count := int((lengths > room).any(axis=1).sum()):
+            counts.append(f"{count:,} of {len(texts):,} {SPLITS[split]} pairs")
+            empty |= count == len(texts)
+    if not counts:
+        return
+    short = [(f"data.{key}=", *both) for key, *both in zip(("length", "target_length"), room, needed, strict=True)]
+    keys = " or ".join(f"{key}{have}" for key, have, most in short if most > have)
+    enough = " ".join(f"{key}{most}" for key, have, most in short if most > have)
+    line = f"data={data.name}: {', '.join(counts)} are longer in tokens than {keys}"
+    if long == "refuse" or (long == "leave_out" and empty):
+        raise UserError(f"{line}; give {enough}, or task.long=cut{'' if empty else '|leave_out'}")
+    say(f"{line}: left out" if long == "leave_out" else f"{line}: cut there; task.long=leave_out leaves them out")
 
 
 def trim(tokens: Tensor) -> Tensor:

@@ -18,10 +18,12 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader
 
+from vitlab.data.base import Show
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.split import subset
 from vitlab.files import replacing
 from vitlab.models.counting import checkpointed
+from vitlab.tasks.base import by_length
 from vitlab.training.distributed import PATIENCE
 from vitlab.training.loop import NO_HOOKS, Hooks, Loop, refuse_not_finite
 from vitlab.training.module import TrainingModule
@@ -193,34 +195,38 @@ def build_loaders(run: Run) -> tuple[Generator[Any], DataLoader]:
     return iter(batches), eval_loader(run.trained.validation, batch_size=together, **shared)
 
 
-def test(run: Run) -> Tested:
+def test(run: Run, progress: Show | None) -> Tested:
     """Test the weights in the run's model for results.csv. No earlier step reads the test data.
 
     Raises Diverged for a metric that is not finite.
     """
-    collected = run.evaluate(run.trained.test, detailed=True)
+    order = by_length(run.trained.test)
+    collected, place = run.evaluate(run.trained.test, detailed=True, indices=order, progress=progress), order.argsort()
     values, texts = collected.compute(), dict(collected).get("texts")
     metrics = {name: float(value) for name, value in values.items() if not value.ndim}
     for name, value in metrics.items():
         refuse_not_finite(f"test {name}", value, run.last_step, run.config.recipe)
     return Tested(
         {"accuracy": None, **metrics, "test_items": len(run.task.test)},
-        values["outcomes"].cpu().numpy(),
-        texts.list_texts() if texts is not None else None,
+        values["outcomes"].cpu().numpy()[:, place],
+        [*map(texts.list_texts().__getitem__, place)] if texts is not None else None,
     )
 
 
-def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
+def compare_splits(run: Run, validation: dict[str, float], progress: Show | None) -> dict[str, float]:
     """Compute columns of results.csv that tell whether a run is undertrained; reads no test data.
 
     Measures the kept weights without augmentation: `validation_NAME` on the validation items (also metrics of texts
-    that the model writes), `train_sample_NAME` on a fixed, stratified sample of the run's own training items.
+    that the model writes, for `task.test_items` of them), `train_sample_NAME` on a fixed, stratified sample of the
+    run's own training items.
     """
     task, split, indices = run.trained, run.trained.train, run.indices
     sample = indices[subset(split.labels[indices], min(SAMPLE, len(task.validation)), seed=0)]
     fitted = run.evaluate(split, indices=sample).compute()
     if task.writes_texts:  # only at the end: writing takes longer than training
-        found = run.evaluate(task.validation, detailed=True).compute()
+        count = min(task.test_items, len(task.validation))
+        chosen = by_length(task.validation, subset(task.validation.labels, count, seed=0))
+        found = run.evaluate(task.validation, detailed=True, indices=chosen, progress=progress).compute()
         validation = {name: float(value) for name, value in found.items() if not value.ndim} | validation
     columns = {f"validation_{name}": value for name, value in validation.items()}
     return columns | {f"train_sample_{name}": float(value) for name, value in fitted.items()}

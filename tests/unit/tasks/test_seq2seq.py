@@ -1,5 +1,6 @@
 """Targets that are generated from a source: what a batch is, the loss, what is decoded."""
 
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -60,28 +61,28 @@ def test_a_batch_is_what_a_decoder_reads_and_predicts_without_needless_padding()
     assert batch.following.tolist() == [[7, END]]
 
 
-def test_texts_beyond_the_length_are_refused_or_cut_or_left_out_but_never_a_reference():
+def test_pairs_beyond_the_length_are_said_and_cut_or_left_out_or_refused_held_out_ones_too():
     rows = [list(range(6, 36)), [7]]
     long = replace(texts(rows), parts=(ragged(rows), ragged(rows)))
     whole = ragged([[7] * (S - 1)]), ragged([[7] * (T - 1)])  # with its end each fills the length
-    build(shown=replace(data(), train=replace(texts([[7]]), parts=whole)))
-    shown = replace(data(), train=long)
-    with pytest.raises(UserError) as caught:
-        build(shown=shown)
-    longest = "longer, the longest 31 tokens with its end; give"
-    assert caught.value.problems == [
-        f"data.length={S}: 1 training source is {longest} data.length=31, or task.long=cut|leave_out",
-        f"data.target_length={T}: 1 training target is {longest} data.target_length=31, or task.long=cut|leave_out",
-    ]
-    batch = batch_of(build("task.long=cut", shown=shown)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(shown=replace(data(), train=replace(texts([[7]]), parts=whole)))
+    shown = replace(data(), train=long, test=replace(pairs_of(rows, [[8], [8]])))
+    line = rf"1 of 2 training pairs, 1 of 2 held-out pairs are longer in tokens than data.length={S} or data.target_le"
+    with pytest.warns(UserWarning, match=f"{line}.*: cut there; task.long=leave_out leaves them out"):
+        cut, _ = build(shown=shown)
+    batch = batch_of(cut)
     assert batch.inputs[0].tolist() == [*range(6, 16), END]
     assert batch.following[0].tolist() == [*range(6, 12), END]
-    left = build("task.long=leave_out", shown=shown)[0]
-    assert batch_of(left).inputs.tolist() == [[7, END]]
-    shown = replace(shown, test=replace(long, parts=(ragged([[7], [7]]), ragged(rows))))
-    for option in ("cut", "leave_out"):
-        with pytest.raises(UserError, match=r"1 held-out target is longer, the longest 31 .*=31$"):
-            build(f"task.long={option}", shown=shown)
+    assert cut.read(batch_of(cut, "test"))[1][0] == " ".join(map(str, rows[0]))  # scores read it whole
+    with pytest.warns(UserWarning, match=f"{line}.*: left out"):
+        left, _ = build("task.long=leave_out", shown=shown)
+    assert [batch_of(left, split).inputs.tolist() for split in ("train", "test")] == [[[7, END]], [[7, END]]]
+    with pytest.raises(UserError, match=f"{line}.*; give data.length=31 data.target_length=31, or task.long=cut|leave"):
+        build("task.long=refuse", shown=shown)
+    with pytest.raises(UserError, match=r"1 of 1 held-out pairs .*=31, or task.long=cut$"):
+        build("task.long=leave_out", shown=replace(shown, test=replace(pairs_of(rows[:1], [[8]]))))
 
 
 @pytest.mark.parametrize("model", ["transformer_nano", "gpt_nano"])  # the latter reads one sequence

@@ -108,11 +108,13 @@ class SpanCorruptionConfig(TaskConfig):
 class WritingConfig(TaskConfig):
     beams: int = setting(1, least=1, most=100)
     length_penalty: float = setting(0.6, least=0, most=10, when={"beams": range(2, 101)})
+    # of the test set, a random part that all runs share; none: all. As many validation items have texts written
+    test_items: Optional[int] = setting(None, least=1)
 
 
 @choice("task", "translation", "summarization")
 class TranslationConfig(WritingConfig):
-    long: Literal["refuse", "cut", "leave_out"] = "refuse"
+    long: Literal["cut", "leave_out", "refuse"] = "cut"
     one_sequence: Optional[bool] = None
 
 
