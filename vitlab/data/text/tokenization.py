@@ -24,8 +24,8 @@ from vitlab.files import check_regular, reading, write_text
 
 KINDS = ("bpe", "wordpiece", "characters")
 FILE = "tokenizer.json"
-CHUNK = 2_000_000  # characters encoded at a time
-LONG = 100_000  # characters; longer texts are encoded in pieces, with less memory and on all cores
+CHUNK = 200_000  # characters encoded at a time: their encodings take up to 60 times as many bytes
+LONG = 10_000  # characters; longer texts are encoded in pieces, with less memory and on all cores
 WORD = 256  # characters; trainers get longer words in pieces, because their time grows with a word's square
 LONG_WORD = re.compile(rf"(\S{{{WORD + 1},}}|\s{{{WORD + 1},}})")  # or white space
 ALPHABET = 1000  # characters that WordPiece keeps at most, as BERT's trainer does
