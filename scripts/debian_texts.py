@@ -3,8 +3,9 @@
     python scripts/debian_texts.py FOLDER --languages it fr de
 
 FOLDER/pairs-en-it.tsv has paragraphs of 3 to 40 words in two languages (columns en, it), english.txt a description a
-line, sections.csv text, section and source package: texts of one source are near copies and belong on one side. Needs
-Debian's or Ubuntu's apt, which downloads 25 to 35 MB of lists into FOLDER/lists and installs nothing.
+line with blank lines between (data.split_on=blank_line), sections.csv text, section and source package: texts of one
+source are near copies and belong on one side. Needs Debian's or Ubuntu's apt, which downloads 25 to 35 MB of lists into
+FOLDER/lists and installs nothing.
 """
 
 import argparse
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--languages", nargs="+", default=["it", "fr", "de"])
     args = parser.parse_args()
     if not shutil.which("apt-get"):
-        parser.error("needs apt-get of Debian or Ubuntu")
+        parser.exit(2, "debian_texts: needs apt-get of Debian or Ubuntu\n")
     lists = args.folder.resolve() / "lists"
     (lists / "partial").mkdir(parents=True, exist_ok=True)
     languages = ",".join(["en", *args.languages])
@@ -70,7 +71,7 @@ def main() -> None:
         write_rows(args.folder / f"pairs-en-{language}.tsv", [("en", language), *pairs], "\t")
 
     texts = {key: " ".join(split_paragraphs(text)) for key, text in english.items()}
-    (args.folder / "english.txt").write_text("\n".join(dict.fromkeys(texts.values())) + "\n", encoding="utf-8")
+    (args.folder / "english.txt").write_text("\n\n".join(dict.fromkeys(texts.values())) + "\n", encoding="utf-8")
     labeled = {}
     for one in read_stanzas(lists, "*_Packages*"):
         if text := texts.get(one.get("Description-md5", "")):
