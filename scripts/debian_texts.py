@@ -3,8 +3,9 @@
     python scripts/debian_texts.py FOLDER --languages it fr de
 
 FOLDER/pairs-en-it.tsv has paragraphs of 3 to 40 words in two languages (columns en, it, source), english.txt a
-description a line, sections.csv text, section and source: texts of one source package are near copies and belong on one
-side. Needs Debian's or Ubuntu's apt, which downloads 25 to 35 MB of lists into FOLDER/lists and installs nothing.
+description a line with blank lines between (data.split_on=blank_line), sections.csv text, section and source: texts of
+one source package are near copies and belong on one side. Needs Debian's or Ubuntu's apt, which downloads 25 to 35 MB
+of lists into FOLDER/lists and installs nothing.
 """
 
 import argparse
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--languages", nargs="+", default=["it", "fr", "de"])
     args = parser.parse_args()
     if not shutil.which("apt-get"):
-        parser.error("needs apt-get of Debian or Ubuntu")
+        parser.exit(2, "debian_texts: needs apt-get of Debian or Ubuntu\n")
     lists = args.folder.resolve() / "lists"
     (lists / "partial").mkdir(parents=True, exist_ok=True)
     languages = ",".join(["en", *args.languages])
@@ -76,7 +77,7 @@ def main() -> None:
         write_rows(args.folder / f"pairs-en-{language}.tsv", [("en", language, "source"), *rows], "\t")
 
     texts = {key: " ".join(split_paragraphs(text)) for key, text in english.items()}
-    (args.folder / "english.txt").write_text("\n".join(dict.fromkeys(texts.values())) + "\n", encoding="utf-8")
+    (args.folder / "english.txt").write_text("\n\n".join(dict.fromkeys(texts.values())) + "\n", encoding="utf-8")
     labeled: dict[str, tuple[str, str, str]] = {}
     for one in packages:
         key, section = one["Description-md5"], one["Section"].rpartition("/")[2]

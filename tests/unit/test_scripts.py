@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scripts import make, public_curves, verdicts
+from scripts import debian_texts, make, public_curves, verdicts
 from vitlab.data.cache import write_kept
 
 ROOT = Path(__file__).resolve().parents[2] / "scripts"
@@ -67,6 +67,36 @@ def test_a_study_survives_kills(tmp_path):
     done = subprocess.run([sys.executable, ROOT / "kill_runs.py", *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same results, each run trained once" in done.stdout
+
+
+LISTS = {
+    "Translation-en": 'Description-md5: 1\nDescription-en: lists all files\n and "more" of\n  them\n .\n short',
+    "Translation-it": "Description-md5: 1\nDescription-it: elenca i file\n e altro\n .\n breve",
+    "Packages": "Package: ls\nSource: core (1.2)\nSection: non-free/utils\nDescription-md5: 1",
+}
+
+
+def test_texts_of_packages_are_paired_and_labeled(monkeypatch, tmp_path, capsys):
+    def run(command, **options):
+        return subprocess.CompletedProcess(command, 0, LISTS.get(Path(command[-1]).name[1:], "").encode())
+
+    (tmp_path / "lists").mkdir()
+    for name in LISTS:
+        (tmp_path / "lists" / f"_{name}").touch()
+    monkeypatch.setattr(debian_texts.subprocess, "run", run)
+    monkeypatch.setattr(debian_texts.shutil, "which", lambda name: name)
+    monkeypatch.setattr(sys, "argv", ["debian_texts.py", str(tmp_path), "--languages", "it"])
+    debian_texts.main()
+    # paragraphs of fewer than three words are left out
+    assert (tmp_path / "pairs-en-it.tsv").read_text() == "en\tit\nlists all files\telenca i file\n"
+    assert (tmp_path / "english.txt").read_text() == 'lists all files and "more" of them short\n'
+    sections = pd.read_csv(tmp_path / "sections.csv")
+    assert sections.to_numpy().tolist() == [['lists all files and "more" of them short', "utils", "core"]]
+    monkeypatch.setattr(debian_texts.shutil, "which", lambda name: None)
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        debian_texts.main()
+    assert capsys.readouterr().err == "debian_texts: needs apt-get of Debian or Ubuntu\n"
 
 
 def test_the_project_is_within_its_weight():

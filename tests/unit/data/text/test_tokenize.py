@@ -89,6 +89,20 @@ def test_the_same_texts_give_the_same_tokenizer_on_one_core_and_on_several(kind,
 
 
 @pytest.mark.parametrize("kind", tokenization.KINDS)
+def test_pieces_and_batches_of_texts_change_no_token(kind, monkeypatch):
+    texts = ["\n".join(TEXTS) * 3, *TEXTS, *ODD]
+
+    def encode():
+        tokenizer = tokenization.train(texts, kind, 331)
+        return tokenizer.inner.to_str(), tokenizer.encode(texts)
+
+    whole = encode()
+    monkeypatch.setattr(tokenization, "LONG", 20)
+    monkeypatch.setattr(tokenization, "CHUNK", 70)
+    assert encode() == whole
+
+
+@pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_words_are_encoded_as_the_text_they_make(kind):
     tokenizer = trained(kind)
     words = ["The", "dog", "sat", "on", "naïve", "cafés", "."]
