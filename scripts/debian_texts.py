@@ -72,7 +72,7 @@ def main() -> None:
             if len(ours) == len(theirs):
                 for pair in zip(ours, theirs, strict=True):
                     if all(map(fits, pair)):
-                        pairs.setdefault(pair, sources.get(key, one["Package"]))
+                        pairs.setdefault(pair, sources.get(key, one.get("Package", "")))
         rows = [(*pair, source) for pair, source in pairs.items()]
         write_rows(args.folder / f"pairs-en-{language}.tsv", [("en", language, "source"), *rows], "\t")
 

@@ -88,7 +88,7 @@ def test_texts_of_packages_are_paired_and_labeled(monkeypatch, tmp_path, capsys)
     monkeypatch.setattr(sys, "argv", ["debian_texts.py", str(tmp_path), "--languages", "it"])
     debian_texts.main()
     # paragraphs of fewer than three words are left out
-    assert (tmp_path / "pairs-en-it.tsv").read_text() == "en\tit\nlists all files\telenca i file\n"
+    assert (tmp_path / "pairs-en-it.tsv").read_text() == "en\tit\tsource\nlists all files\telenca i file\tcore\n"
     assert (tmp_path / "english.txt").read_text() == 'lists all files and "more" of them short\n'
     sections = pd.read_csv(tmp_path / "sections.csv")
     assert sections.to_numpy().tolist() == [['lists all files and "more" of them short', "utils", "core"]]
