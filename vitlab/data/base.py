@@ -167,6 +167,7 @@ class Examples:
     targets: a number to predict for each text.
     tags: class number of each word.
     spans: characters of the answer in the last part, (first, behind the last); (0, 0) without an answer.
+    groups: name of each text's source or author; a group never straddles a split.
     """
 
     parts: tuple[Sequence[str] | Sequence[Sequence[str]], ...]
@@ -174,6 +175,7 @@ class Examples:
     targets: Sequence[float] | None = None
     tags: Sequence[Sequence[int]] | None = None
     spans: Sequence[tuple[int, int]] | None = None
+    groups: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.parts[0])

@@ -296,13 +296,13 @@ def shorten(split: Split, count: int, seed: int) -> Split:
 
 
 def carve_texts(corpus: Corpus, name: str) -> Corpus:
-    """Carve validation texts out of a corpus's training texts; the groups of `name_groups` stay together.
+    """Carve validation texts out of a corpus's training texts; groups, else those of `name_groups`, stay together.
 
     A single document gives its end, from the start of a line. Raises UserError, with the data's `name`, for too few.
     """
     train = corpus.train
     items = [*zip(*(train.parts if train.spans is None else train.parts[-1:]), strict=True)]
-    names = name_groups(items, by_source=train.are_pairs)
+    names = train.groups or name_groups(items, by_source=train.are_pairs)
     labels = np.zeros(len(train), dtype=np.int64) if train.labels is None else train.labels
     left, held = divide(labels, count_validation(len(train)), names)
     if len(held):

@@ -15,7 +15,7 @@ from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
-from vitlab.tasks.base import evaluate
+from vitlab.tasks.base import by_length, evaluate
 from vitlab.tasks.measures import score_translation
 from vitlab.training.writer import TextGenerator, write_lines
 
@@ -83,6 +83,22 @@ def test_pairs_beyond_the_length_are_said_and_cut_or_left_out_or_refused_held_ou
         build("task.long=refuse", shown=shown)
     with pytest.raises(UserError, match=r"1 of 1 held-out pairs .*=31, or task.long=cut$"):
         build("task.long=leave_out", shown=replace(shown, test=replace(pairs_of(rows[:1], [[8]]))))
+
+
+def test_a_test_takes_a_fixed_random_part_in_batches_by_length():
+    shown = replace(data(), test=pairs(200, seed=1))
+    whole, part, again = (
+        build(*keys, shown=shown)[0] for keys in ((), ("task.test_items=50",), ("task.test_items=50", "seed=3"))
+    )
+    rows = [row.tolist() for row in part.test.read(np.arange(50))]
+    assert rows == again.test.read(np.arange(50)).tolist()
+    of_all = [row.tolist() for row in whole.test.read(np.arange(200))]
+    places = [of_all.index(row) for row in rows]
+    assert max(places) > 100  # not the first ones
+    assert len(build("task.test_items=500", shown=shown)[0].test) == 200
+    lengths = (part.test.read(by_length(part.test))[:, :S] >= 0).sum(axis=1)
+    assert lengths.tolist() == sorted(lengths, reverse=True)
+    assert len({*lengths}) > 2
 
 
 @pytest.mark.parametrize("model", ["transformer_nano", "gpt_nano"])  # the latter reads one sequence

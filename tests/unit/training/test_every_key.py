@@ -70,6 +70,7 @@ SAME = ("captioning", "summarization", "pooling")  # kinds with the dataclass of
 # these are shown by test_selection.py, test_averaging.py, test_seq2seq.py; timm_name and pretrained choose the weights
 ELSEWHERE = {*(f"recipe.{key}" for key in ("patience", "keep", "ema", "average"))}
 ELSEWHERE |= {"model.timm.timm_name", "model.timm.pretrained", "task.translation.long", "task.translation.one_sequence"}
+ELSEWHERE |= {"task.captioning.test_items", "task.translation.test_items"}
 IDLE = """
 recipe.betas=[.1,.2] recipe.optimizer=sgd | recipe.eps=1 recipe.optimizer=sgd
 recipe.momentum=.1 recipe.optimizer=adamw | recipe.nesterov=true recipe.optimizer=adamw

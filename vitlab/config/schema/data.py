@@ -219,6 +219,7 @@ class ColumnsConfig(HeldOutTextsConfig):
     text: Any = setting(None)  # the column 'text' when not given; [a,b] for pairs; more for a text and its choices
     label: Any = setting(None)  # column of the class, number, tags or right choice; of classes the column 'label'
     target: Literal["class", "number", "tags"] = "class"  # tags: one for each word, both lists or with spaces between
+    group: Optional[str] = None  # the column of sources, authors, ...: rows of one are never on two sides of a split
     skip: list[Any] = setting([])  # labels whose rows are left out, such as SNLI's '-'
 
 

@@ -116,28 +116,29 @@ class Table:
 
 
 class Wanted(NamedTuple):
-    """Columns to read: texts and label, the label's meaning (`target`), and labels to skip."""
+    """Columns to read: texts and label, the label's meaning (`target`), labels to skip; the column of groups."""
 
     text: list[str]
     label: str | None
     target: str
     skip: set[str]
+    group: str | None = None
 
 
-Record = tuple[tuple, Any]  # a row's parts and label: a class's name, a number, or names of tags
+Record = tuple[tuple, Any, str]  # a row's parts, label (a class's name, a number, or names of tags) and group
 
 
 def read_tables(config: TextDataConfig) -> Corpus:
     """Read the columns `text` as texts, and the column `label` as `target` says.
 
-    Without a test table a share of the rows is held out, of each class if there are classes; rows with the same texts
-    stay together.
+    Without a test table a share of the rows is held out, of each class if there are classes; rows of a `group`, else
+    those with the same texts, stay together.
     """
     wanted = Wanted(["words"], "tags", "tags", set())
     if config.kind != "conll":
         text = config.text if isinstance(config.text, list) else ["text" if config.text is None else config.text]
         label = None if config.label is None else str(config.label)
-        wanted = Wanted(list(map(str, text)), label, config.target, {*map(str, config.skip)})
+        wanted = Wanted(list(map(str, text)), label, config.target, {*map(str, config.skip)}, config.group)
     if config.kind == "huggingface":
         train, test = read_huggingface(config, wanted)
     else:
@@ -146,11 +147,13 @@ def read_tables(config: TextDataConfig) -> Corpus:
         test = read_table(config, "test_path", wanted) if config.test_path else None
     raise_all(line for table in (train, test) if table for line in check_columns(wanted, table))
     rows, held = read_records(wanted, train), read_records(wanted, test) if test else []
+    if both := {group for *_, group in rows if group} & {group for *_, group in held}:
+        where = f"is in {train.source} and in {test.source}"
+        raise UserError(f"data.group={wanted.group}: '{min(both)}' {where}; move it to one")
     if not test:
-        named = [str(label) if wanted.target == "class" else "" for _, label in rows]
-        names = name_groups(
-            [texts for texts, _ in rows], by_source=wanted.label is None and {len(texts) for texts, _ in rows} == {2}
-        )
+        named = [str(label) if wanted.target == "class" else "" for _, label, _ in rows]
+        by_source = wanted.label is None and {len(texts) for texts, *_ in rows} == {2}
+        names = [group for *_, group in rows] if wanted.group else name_groups([row[0] for row in rows], by_source)
         labels = np.unique(named, return_inverse=True)[1]
         rows, held = divide_texts(rows, config.test_share, names, labels)
     classes = () if wanted.label is None or wanted.target == "number" else train.classes or collect_names(wanted, rows)
@@ -167,7 +170,7 @@ def read_tables(config: TextDataConfig) -> Corpus:
 
 def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
     """Read the columns of a file, named by its first row, or without a header numbered from 0."""
-    path, used = Path(vars(config)[key]).expanduser(), (*wanted.text, wanted.label)
+    path, used = Path(vars(config)[key]).expanduser(), (*wanted.text, wanted.label, wanted.group)
     advice = "quote a cell that holds the delimiter; for a file without quotes give data.quoting=false"
     return read_cells(path, f"data.{key}", used, config.delimiter, config.quoting, config.header, advice)
 
@@ -265,7 +268,7 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
         if builder.name in UNPICKLING:
             raise UserError(f"{source}: would be unpickled, which can run any program; save it as Parquet, CSV or JSON")
         if builder.name == "csv":  # keep cells as written: pandas would read NA as missing, and 007 as 7
-            converters = {name: str for name in (*wanted.text, wanted.label) if name}
+            converters = {name: str for name in (*wanted.text, wanted.label, wanted.group) if name}
             builder = datasets.load_dataset_builder(path, **options, converters=converters, na_filter=False)
         builder.download_and_prepare()
         splits = builder.as_dataset()
@@ -289,7 +292,8 @@ def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Tab
         rows = splits[split]
         if "__index_level_0__" in rows.column_names:  # pandas took all first cells for an index
             raise UserError(f"{source} ({split}): its rows have more cells than the first line has columns; correct it")
-        cells = {name: rows[name][:] if name in (*wanted.text, wanted.label) else () for name in rows.column_names}
+        used = *wanted.text, wanted.label, wanted.group
+        cells = {name: rows[name][:] if name in used else () for name in rows.column_names}
         feature = rows.features.get(wanted.label)
         classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # tags have them one level down
         return Table(f"{source} ({split})", cells, range(len(rows)), tuple(classes))
@@ -301,7 +305,7 @@ def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
     """Yield a line for each missing column, and for options that do not fit each other."""
     if not wanted.text:
         yield "data.text=[]: give at least one column"
-    for key, names in (("text", wanted.text), ("label", [wanted.label])):
+    for key, names in (("text", wanted.text), ("label", [wanted.label]), ("group", [wanted.group])):
         for name in names:
             yield from check_column(table, key, name)
     if wanted.target != "class" and wanted.label is None:
@@ -314,13 +318,13 @@ def check_column(table: Table, key: str, name: str | None) -> Iterator[str]:
 
 
 def read_records(wanted: Wanted, table: Table) -> list[Record]:
-    """Read (texts, label) of each row, except rows with a label in `skip`.
+    """Read (texts, label, group) of each row, except rows with a label in `skip`.
 
     A cell with a list of texts gives several parts; with tags the words are the only part. Without a column of labels
     the label is None.
     """
     columns = [table.columns[name] for name in wanted.text]
-    labels = None if wanted.label is None else table.columns[wanted.label]
+    labels, groups = (None if name is None else table.columns[name] for name in (wanted.label, wanted.group))
     records: list[Record] = []
     for row, number in enumerate(table.numbers):
         if labels is not None and wanted.skip and read_name(labels[row], table) in wanted.skip:
@@ -336,9 +340,12 @@ def read_records(wanted: Wanted, table: Table) -> list[Record]:
             if labels is None and len(columns) > 1 and not all(text.strip() for text in texts):
                 raise ValueError(f"a text of {', '.join(wanted.text)} is empty; each needs the other")
             label = None if labels is None else read_label(wanted.target, labels[row], len(texts[0]), table)
+            group = "" if groups is None or groups[row] is None else str(groups[row]).strip()
+            if groups is not None and not group:
+                raise ValueError(f"no data.group={wanted.group}; name the row's group")
         except ValueError as error:
             raise UserError(f"{table.source}: row {number}: {error}") from None
-        records.append((texts, label))
+        records.append((texts, label, group))
     return records
 
 
@@ -386,20 +393,20 @@ def split_words(cell: Any) -> list[Any]:
 
 def collect_names(wanted: Wanted, rows: list[Record]) -> list[str]:
     """Collect the distinct names of labels, sorted by value if all are whole numbers, else by the alphabet."""
-    names = {name for _, label in rows for name in (label if wanted.target == "tags" else [label])}
+    names = {name for _, label, _ in rows for name in (label if wanted.target == "tags" else [label])}
     whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in names)
     return sorted(names, key=lambda name: (int(name) if whole else 0, name))
 
 
 def make_examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) -> Examples:
-    parts = tuple(map(list, zip(*(texts for texts, _ in rows), strict=True)))
-    labels = [label for _, label in rows]
+    parts = tuple(map(list, zip(*(texts for texts, *_ in rows), strict=True)))
+    labels, groups = [label for _, label, _ in rows], [group for *_, group in rows] if wanted.group else None
     number = {name: index for index, name in enumerate(classes)}
     if wanted.label is None or wanted.target == "number":
-        return Examples(parts, targets=None if wanted.label is None else labels)
+        return Examples(parts, targets=None if wanted.label is None else labels, groups=groups)
     if wanted.target == "tags":
-        return Examples(parts, tags=[[number[tag] for tag in tags] for tags in labels])
-    return Examples(parts, labels=[number[label] for label in labels])
+        return Examples(parts, tags=[[number[tag] for tag in tags] for tags in labels], groups=groups)
+    return Examples(parts, labels=[number[label] for label in labels], groups=groups)
 
 
 # -- two files: line n of one is a translation of line n of the other

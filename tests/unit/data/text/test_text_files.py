@@ -207,6 +207,23 @@ def test_csv_with_quotes_and_a_held_out_share(tmp_path):
     assert texts(load("csv", path=path, label="kind", test_share=0.2, cache="never"), "test") == texts(found, "test")
 
 
+def test_rows_of_a_group_are_never_on_two_sides_of_a_split(tmp_path):
+    rows = [f"row {n},Zeile {n},{'yes' if n % 3 else 'no'},source {n % 31}" for n in range(310)]
+    path = write(tmp_path / "a.csv", "text,de,kind,source", *rows)
+    for options in ({"label": "kind"}, {"text": ["text", "de"]}):
+        found = load("csv", path=path, group="source", **options)
+        homes = [{int(text.split()[1]) % 31 for text in texts(found, split)} for split in found.splits]
+        assert list(map(len, homes)) == [26, 2, 3]  # whole groups
+        assert len(set.union(*homes)) == 31
+    assert problems("csv", path=path, group="sorce", label="kind")[0].startswith("data.group=sorce: ")
+    test = write(tmp_path / "b.csv", "text,de,kind,source", "row,Zeile,no,source 3")
+    (line,) = problems("csv", path=path, test_path=test, group="source", label="kind")
+    assert line == f"data.group=source: 'source 3' is in data.path={path} and in data.test_path={test}; move it to one"
+    path = write(tmp_path / "c.csv", "text,source", "one,a", "two,")
+    (line,) = problems("csv", path=path, group="source")
+    assert line == f"data.path={path}: row 3: no data.group=source; name the row's group"
+
+
 def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):
     rows = [f"The sky{n};is blue;is round;is late;{n % 3 + 1}" for n in range(30)]
     path = write(tmp_path / "a.csv", "stem;x;y;z;right", *rows)
