@@ -51,6 +51,7 @@ def test_a_classifier_of_texts_answers_in_a_pipeline_as_predict_does(tmp_path):
     np.testing.assert_allclose(table[[*run.classes]], wanted, atol=1e-6)
     assert [*table["prediction"]] == [item["prediction"] for item in mine["items"]]
     np.testing.assert_allclose(run.model(*run.prepare(TEXTS[:100])).detach().numpy(), logits, atol=1e-5)
+    assert [*run.predict(TEXTS[0])["prediction"]] == [table["prediction"][0]]
     with pytest.raises(UserError, match="it has no tokens"):
         run.predict(["a text", ""])
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy")[8:], vector, atol=1e-5)

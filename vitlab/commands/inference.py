@@ -367,7 +367,7 @@ def export(words: Sequence[str]) -> int:
     path, run, hub = args.file, args.run, args.format == "hub"
     RunFiles(run).finished_result()
     if path.is_dir() and (path.suffix or any(path.iterdir())):
-        raise UserError(f"{path}: is a folder, and not an empty one for transformers; give another name")
+        raise UserError(f"{path}: is a folder that holds something; give another name")
     if (hub or path.suffix not in (".safetensors", ".onnx")) and (path.suffix or path.is_file()):
         wanted = "a file that ends in .safetensors or .onnx, or a folder for transformers"
         raise UserError(f"{path}: give {'a folder without a dot in its name' if hub else wanted}")

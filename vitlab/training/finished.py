@@ -69,8 +69,8 @@ class LoadedRun:
 
     `shape` holds the arguments of `vitlab.models.build` for this model, `classes` the names of its classes. `scale` is
     (mean, std) of the training targets: the model predicts the number output * std + mean. `tokenizer`: of texts.
-    Items are texts, or pictures: paths, Pillow's images or uint8 arrays (Y, X) or (Y, X, C). The methods raise
-    UserError for items that cannot be read, and for runs of models that write texts.
+    Items are texts, or pictures: paths, Pillow's images or uint8 arrays (Y, X) or (Y, X, C); one text, path or image
+    is one item. The methods raise UserError for items that cannot be read, and for runs of models that write texts.
     """
 
     folder: Path
@@ -89,6 +89,7 @@ class LoadedRun:
 
     def prepare(self, items: Sequence[Any]) -> tuple[Any, ...]:
         """Make the model's inputs: normalised pictures (N, C, Y, X), or tokens, mask and segments (N, L)."""
+        items = list_items(items)
         errors, read = self.predictor.read(items)
         raise_all(errors.values())
         return self.predictor.inputs(torch.as_tensor(read(np.arange(len(items)))).to(self.predictor.device))
@@ -100,7 +101,7 @@ class LoadedRun:
         """
         import pandas as pd  # half a second that the command `vitlab predict` need not wait for
 
-        found = self.predictor.predict(items)
+        found = self.predictor.predict(list_items(items))
         raise_all(one.error for one in found if one.error)
         if self.predictor.is_number:
             return pd.DataFrame({"prediction": [one.number for one in found]})
@@ -110,9 +111,13 @@ class LoadedRun:
 
     def embed(self, items: Sequence[Any]) -> np.ndarray:
         """Compute vectors float32 (N, D), what the head reads; of tokens their mean."""
-        vectors, errors = self.predictor.embed(items)
+        vectors, errors = self.predictor.embed(list_items(items))
         raise_all(errors.values())
         return vectors
+
+
+def list_items(items: Any) -> Sequence[Any]:
+    return [items] if isinstance(items, str | Path | Image.Image) else items
 
 
 def load_run(path: str | Path) -> LoadedRun:
