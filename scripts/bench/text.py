@@ -18,7 +18,14 @@ import torch
 import torch.nn.functional as F
 from rounds import Row, compare, main
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PretrainedConfig,
+    PreTrainedModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 from transformers.utils import logging
 
 from vitlab.models.decoding import generate
@@ -31,11 +38,16 @@ PAD = 0
 Work = Callable[[], Tensor]  # gives logits, or the tokens (B, NEW) that it writes
 
 
-def make_models() -> tuple[nn.Module, nn.Module]:
+SHAPE = {"vocab_size": VOCABULARY, "n_positions": LENGTH, "n_embd": WIDTH, "n_layer": DEPTH, "n_head": HEADS}
+SHAPE |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+GPT2 = GPT2Config(**SHAPE, bos_token_id=PAD, eos_token_id=None, pad_token_id=PAD)
+
+
+def make_models(
+    kind: type[PreTrainedModel] = GPT2LMHeadModel, config: PretrainedConfig = GPT2
+) -> tuple[nn.Module, nn.Module]:
     """Ours and theirs, of the same weights, by which they write ever other words."""
-    shape = {"vocab_size": VOCABULARY, "n_positions": LENGTH, "n_embd": WIDTH, "n_layer": DEPTH, "n_head": HEADS}
-    shape |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    theirs = GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=PAD, eos_token_id=None, pad_token_id=PAD))
+    theirs = kind(config)
     for parameter in theirs.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.1)
@@ -112,12 +124,49 @@ def compare_writing(quick: bool) -> Iterator[Row]:
             yield compare(f"{name}, batch {batch}, default of a test (bf16)", *sides, rounds, unit="tokens/s")
 
 
+def compare_translation(quick: bool) -> Iterator[Row]:
+    """Greedy writing from sources of 3 to 60 tokens in batches of 64, by length, as a test of translation writes."""
+    shape = {
+        "vocab_size": VOCABULARY,
+        "d_model": WIDTH,
+        "d_kv": WIDTH // HEADS,
+        "d_ff": 4 * WIDTH,
+        "num_layers": 3,
+        "num_heads": HEADS,
+        "decoder_start_token_id": PAD,
+    }
+    own, theirs = make_models(T5ForConditionalGeneration, T5Config(**shape))
+    own, theirs, batches = own.eval(), theirs.eval(), []
+    lengths = torch.randint(3, 61, (128 if quick else 1024,)).sort(descending=True)[0]
+    for part in lengths.split(64):
+        mask = torch.arange(int(part[0])) < part[:, None]
+        batches.append((torch.randint(2, VOCABULARY, mask.shape).where(mask, PAD), mask))
+
+    def write(end: int | None = None) -> list[Tensor]:
+        given = torch.full((64, 1), PAD)
+        return [row for each in batches for row in generate(own.decoding(*each), given, NEW // 2, end=end)]
+
+    end = int(torch.cat(write()).mode()[0])  # texts that end at any length, some never
+    options = {"max_new_tokens": NEW // 2, "do_sample": False, "eos_token_id": end}
+
+    def write_theirs() -> list[Tensor]:
+        pairs = ((theirs.generate(tokens, attention_mask=mask.long(), **options)) for tokens, mask in batches)
+        return [row[1:] for rows in pairs for row in rows]
+
+    found, wanted = write(end), write_theirs()
+    same = [torch.equal(ours, row[: len(ours)]) for ours, row in zip(found, wanted, strict=True)]
+    assert sum(same) > 0.9 * len(same), f"{sum(same)} of {len(same)} texts are the same"
+    sides = [rate(work, len(found)) for work in (lambda: write(end), write_theirs)]
+    yield compare("translate, T5's shape, batches of 64", *sides, 2 if quick else 5, floor=1.2, unit="texts/s")
+
+
 def measure(quick: bool) -> Iterator[Row]:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     yield from compare_training(quick)
     yield from compare_writing(quick)
+    yield from compare_translation(quick)
 
 
 if __name__ == "__main__":
