@@ -209,7 +209,7 @@ def compare_huggingface(
         pixels = (inputs[0].sigmoid() * 255).byte()
         inputs = [normalize(pixels, list(mean), list(std))]
         read = transformers.AutoImageProcessor.from_pretrained(folder)
-        given = read(pixels.permute(0, 2, 3, 1).squeeze(-1).numpy(), return_tensors="pt")
+        given = read(list(pixels.numpy()), input_data_format="channels_first", return_tensors="pt")
     elif "image_size" in model.vitlab_shape:
         given = {"pixel_values": inputs[0]}
     elif model_class.startswith("Bert") and (Path(folder) / "tokenizer_config.json").is_file():
