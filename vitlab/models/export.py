@@ -77,7 +77,7 @@ class ForOnnx(nn.Module):
         return self.model.masked_logits(found) if isinstance(self.model, MaskedModel) else found
 
     def draw(self, batch: int, tokens: int) -> dict[str, Tensor]:
-        """Draw inputs by name: images (B, C, Y, X), or tokens (B, N), of which the first text has padding."""
+        """Draw inputs by name: images (B, C, Y, X), or tokens (B, N); the first text is padded."""
         generator, shape = torch.Generator().manual_seed(0), self.model.vitlab_shape
         if not self.reads_text:
             size = batch, shape["channels"], *shape["image_size"]
@@ -139,7 +139,7 @@ def compare_onnx(model: nn.Module, path: str | Path) -> float | None:
         wanted = whole(*inputs.values()).float().numpy()
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
-    if found.ndim == 3 and "attention_mask" in inputs:  # at padding there is no answer
+    if found.ndim == 3 and "attention_mask" in inputs:  # outputs at padding do not count
         shown = inputs["attention_mask"].numpy().astype(bool)
         found, wanted = found[shown], wanted[shown]
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-6))

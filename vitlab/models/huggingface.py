@@ -215,8 +215,8 @@ def compare_huggingface(
     elif model_class.startswith("Bert") and (Path(folder) / "tokenizer_config.json").is_file():
         roles = from_file(folder)
         text = roles.decode(inputs[0][0, :5].tolist())
-        given = transformers.AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
-        inputs = [torch.tensor([[roles.start, *roles.ids(text), roles.end]])]
+        given = transformers.AutoTokenizer.from_pretrained(folder)(text, truncation=True, return_tensors="pt")
+        inputs = [torch.tensor([[roles.start, *roles.ids(text)[: model.sequence_length - 2], roles.end]])]
     with torch.inference_mode():
         wanted = model.eval().cpu()(*inputs)
         wanted = model.masked_logits(wanted) if isinstance(model, Bert) else wanted
