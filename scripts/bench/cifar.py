@@ -4,8 +4,9 @@
 
 FOLDER has CIFAR-10 as train/CLASS and test/CLASS. Both sides train on 45,000 of its pictures, in batches of 128 that
 they flip and shift, and test on 10,000. `users`: the script has torchvision's folder and transforms, a DataLoader, SGD
-in float32. `equal`: it keeps the pictures in memory, augments whole batches, and has vitlab's precision and memory
-format. Seconds of the processor, with imports and reading; one thread.
+in float32; vitlab has its own recipe. `equal`: the script keeps the pictures in memory, augments whole batches, and has
+vitlab's precision and memory format; vitlab has the script's SGD. vitlab validates once, as the study does. Seconds of
+the processor, with imports and reading; one thread.
 """
 
 import argparse
@@ -31,6 +32,9 @@ from vitlab.training.settings import cpu_has_bf16
 MEAN, STD, BATCH, ITEMS = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616], 128, 45_000
 KEYS = ["model=resnet_nano", "model.widths=[32,64,128]", "data=imagefolder", "data.image_size=32", "analyses=[]"]
 KEYS += [f"data.mean={MEAN}", f"data.std={STD}", f"recipe.batch_size={BATCH}", "wandb.mode=off", "trainer.threads=1"]
+KEYS += ["trainer.evaluations=1"]
+SGD = ["recipe.optimizer=sgd", "recipe.lr=0.1", "recipe.momentum=0.9", "recipe.weight_decay=5e-4"]
+SGD += ["recipe.nesterov=true", "recipe.clip_norm=null"]
 
 
 def train_plainly(folder: str, steps: int, equal: bool) -> float:
@@ -45,7 +49,10 @@ def train_plainly(folder: str, steps: int, equal: bool) -> float:
     model = vitlab.build_model("resnet_nano", num_classes=10, image_size=32, widths=[32, 64, 128])
     model = model.to(memory_format=torch.channels_last if equal else torch.contiguous_format)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
+    warmup = steps // 10
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warmup, (steps - step) / (steps - warmup))
+    )
     autocast = torch.autocast("cpu", torch.bfloat16, enabled=equal and cpu_has_bf16())
     sampler = RandomSampler(subset, num_samples=steps * BATCH)
     for images, labels in draw_in_memory(subset, steps) if equal else DataLoader(subset, BATCH, sampler=sampler):
@@ -90,7 +97,14 @@ if __name__ == "__main__":
         sys.exit()
     for side, floor in (("users", 1.0), ("equal", 1.0)):
         with tempfile.TemporaryDirectory() as out:
-            keys = [*KEYS, f"data.root={args.folder}", f"budget.steps={args.steps}", "--out", out]
+            keys = [
+                *KEYS,
+                *(SGD if side == "equal" else []),
+                f"data.root={args.folder}",
+                f"budget.steps={args.steps}",
+                "--out",
+                out,
+            ]
             ours, _ = measure("-m", "vitlab.cli", "train", *keys)
             accuracy = json.loads(Path(out, "result.json").read_text())["accuracy"]
         peer, said = measure(__file__, args.folder, "--steps", str(args.steps), "--plain", side)

@@ -19,6 +19,7 @@ from vitlab.data.opening import open_data
 from vitlab.files import read_json, write_json
 from vitlab.studies.outcomes import read_outcomes
 from vitlab.training.files import RunFiles
+from vitlab.training.finished import load_run
 
 TRAINER = ["trainer.evaluations=2", "wandb.mode=off", "analyses=[]"]
 
@@ -156,6 +157,8 @@ def test_texts_are_decided_as_in_eval(tmp_path):
         row = tested[item["input"]]
         assert (item["prediction"] == found["classes"][task_data.test.labels[row]]) == bool(right[row])
     assert found["items"][-1] == {"input": "", "error": "it has no tokens"}
+    assert f"{tmp_path}/none.txt: no such file" in vitlab("predict", out, tmp_path / "none.txt").stderr
+    assert list(load_run(out).predict([]).columns) == ["prediction", "probability", "bad", "good"]
 
 
 def test_several_labels(tmp_path):

@@ -19,7 +19,7 @@ from vitlab.analysis.capture import (
     track_progress,
     watch_outputs,
 )
-from vitlab.config import UserError
+from vitlab.config import UserError, collecting, raise_all
 from vitlab.config.schema import AnalysisConfig
 from vitlab.config.schema.models import timm_model
 from vitlab.models import build_model
@@ -112,7 +112,10 @@ def load_other(source: str, images: Tensor, prepared: Any = None) -> nn.Module:
             mean, std, its_mean, its_std = (images.new_tensor(values).view(-1, 1, 1) for values in numbers)
             other.register_forward_pre_hook(lambda _, given: ((given[0] * std + mean - its_mean) / its_std,))
     else:
-        loaded = load_run(source)
+        problems: list[str] = []
+        with collecting(problems, "cka.other: "):
+            loaded = load_run(source)
+        raise_all(problems)
         other, shape = loaded.model, loaded.shape
         theirs, ours = (shape.get("image_size"), shape.get("channels")), (size, channels)
         if theirs != ours:

@@ -153,7 +153,9 @@ def list_texts(names: Sequence[str]) -> Iterator[str]:
     for name in names:
         if name == "-":
             yield from sys.stdin.read().splitlines()
-        elif name.endswith(".txt") and Path(name).is_file():
+        elif name.endswith(".txt"):
+            if not Path(name).is_file():
+                raise UserError(f"{name}: no such file; give a file of texts, a text a line, or texts")
             yield from read_utf8(Path(name), "TEXT").splitlines()
         else:
             yield name

@@ -147,7 +147,7 @@ def suggest_set(node: DictConfig, key: str, value: Any) -> str:
 def suggest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:
     """Suggest the nearest key beside a misspelt one, else the nearest anywhere, and list the keys that are there."""
     # as other libraries call it: learning_rate, max_steps, num_train_epochs
-    part = {"learning_rate": "lr"}.get(part, re.sub("^(max|num)_(train_)?(?=epochs|steps)", "", part))
+    part = re.sub("^learning_?rate$", "lr", re.sub("^(max|num|n)_(train_)?(?=epochs|steps)", "", part))
     everywhere = list(list_key_paths(root))
     if "model" in root and root.model is None:  # a model that was refused: the keys that some model has
         everywhere += [(key.name, f"model.{key.name}") for _, keys in list_kind_keys("model") for key in keys]

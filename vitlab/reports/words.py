@@ -432,8 +432,8 @@ def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
     return f"{metric.number(cell.mean)}{spread}{'%' if metric.percent else ''}{f' ({more})' if more else ''}"
 
 
-def describe_numbers(results: Results, compared: list[Comparison]) -> str:
-    """Explain how means and differences were computed, the chance level, and the number of held-out examples."""
+def describe_numbers(results: Results, compared: list[Comparison], what: str = "Last column: difference") -> str:
+    """Explain how means and differences (`what`) were computed, the chance level, the number of held-out examples."""
     metric, rows = results.metric, results.rows
     cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
     fewest, most = (choose((len(cell.rows) for cell in cells), default=1) for choose in (min, max))
@@ -456,7 +456,7 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
         at_once = f", for {join_names(at)} at once" if at else ""
         at_once += ", at all looks of a study that stops when satisfied" if results.alpha < 1 else ""
         of = f"in percent of the higher {metric.name} " if metric.relative else ""
-        texts.append(f"Last column: difference {of}(95% interval over {join_names(over)}{at_once}{alone}).")
+        texts.append(f"{what} {of}(95% interval over {join_names(over)}{at_once}{alone}).")
     if (chance := max((cell.chance for cell in cells if cell.chance is not None), default=None)) is not None:
         share = metric.text(chance)
         always = f"Always choosing the largest class gives {share} on {items:,} held-out examples."
@@ -493,8 +493,13 @@ def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[l
     """Build the table, (header and a row per size, caption), with all texts escaped."""
     table = make_size_table(results)
     data = ", ".join(sorted({str(row["data"]) for row in results.rows}))
-    lines = [[escape(cell, characters) for cell in line] for line in (table.header, *table.body)]
-    return lines, escape(f"Held-out {results.metric.name} on {data}. {table.note}", characters)
+    lines, note = [table.header, *table.body], table.note
+    if results.config.get("plain_tables"):
+        models = len(table.header) - (table.header[-1] == AGAINST)
+        lines = [[re.sub(r" \(.*\)", "", cell) for cell in line[:models]] for line in lines]
+        note = describe_numbers(results, [])
+    lines = [[escape(cell, characters) for cell in line] for line in lines]
+    return lines, escape(f"Held-out {results.metric.name} on {data}. {note}", characters)
 
 
 def escape(text: str, characters: Mapping[str, str]) -> str:

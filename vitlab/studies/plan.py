@@ -157,7 +157,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Pl
     problems = size_problems(given_sizes, task.train, task.strata, data.name)
     by_variant, counted = {}, {}
     for name, run_config in first.items():
-        with collecting(problems):
+        with collecting(problems, "" if run_config.data == config.data else f"models.{name}: "):
             settled = config.settled.get(name, {})
             machine = place(config.executor, run_config.trainer, jobs, settled)
             alike = describe_costs(resolved(run_config)), str(run_config.init), str(machine), run_config.subset

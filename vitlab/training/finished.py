@@ -107,7 +107,11 @@ class LoadedRun:
             return pd.DataFrame({"prediction": [one.number for one in found]})
         table = pd.DataFrame({"prediction": [one.ranked[0][0] for one in found]})
         table["probability"] = [one.ranked[0][1] for one in found]
-        return table if self.predictor.fills else table.join(pd.DataFrame([one.probabilities for one in found]))
+        return (
+            table
+            if self.predictor.fills
+            else table.join(pd.DataFrame([one.probabilities for one in found], columns=[*self.classes]))
+        )
 
     def embed(self, items: Sequence[Any]) -> np.ndarray:
         """Compute vectors float32 (N, D), what the head reads; of tokens their mean."""

@@ -111,6 +111,11 @@ def test_a_runs_layers_are_compared_with_another_runs(few_runs, tmp_path):
     assert f"layer of {RESNET}" in (tmp_path / "one" / "cka.svg").read_text()
 
 
+def test_the_key_of_another_run_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"cka\.other: .*none"):
+        load_other(str(tmp_path / "none"), images())
+
+
 @pytest.mark.parametrize(("channels", "side"), [(1, 0), (0, 1)])
 def test_another_run_was_trained_for_such_images(channels, side, few_runs):
     folder, shape = few_runs.run(FOUR).folder, load_run(few_runs.run(FOUR).folder).shape

@@ -40,6 +40,13 @@ def test_an_undertrained_cell_is_marked():
     assert r"14.1\% (n=2, more steps) & --" in format_latex(results_of(rows))
 
 
+def test_plain_tables_have_no_brackets():
+    rows = [{**one, "undertrained": True} for one in ROWS]
+    text = format_latex(Results(rows, config={"plain_tables": True}, outcomes={}))
+    assert r"1,009 & 60.0 $\pm$ 14.1\% & -- \\" in text
+    assert "more steps" not in text
+
+
 def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_chance_is():
     rows = [row(model, 53, seed, share + 0.01 * seed) for model, share in (("a", 0.5), ("b", 0.7)) for seed in (0, 1)]
     rows = [{**one, "run": f"{one['model']}-{one['seed']}", "chance": 0.25, "test_items": 400} for one in rows]

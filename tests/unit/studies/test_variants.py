@@ -145,3 +145,5 @@ def test_variants_see_the_same_items_at_sizes_and_normalisations_of_their_own(tm
     assert {name: of["data"]["image_size"] for name, of in configs.items()} == {"whole": 16, "seen-": 12}
     hashes = {RunFiles(run).data_hash() for run in (tmp_path / "study").glob("*-n60-s0")}
     assert len(hashes) == 1
+    wrong = commands.vitlab("scale", "quick", *words, models.replace("[0.2]", "[0.2,0.3]"), "--dry-run").stderr
+    assert wrong.startswith("vitlab: models.seen: data.mean")

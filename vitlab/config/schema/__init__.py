@@ -335,6 +335,7 @@ class StudyConfig:
     eval_on: list[str] = setting([])  # other test data with the same classes: digits, glyphs@rotate=30
     # points (of perplexity percent): models whose difference surely is within it are level
     margin: float = setting(1.0, above=0, most=100)
+    plain_tables: bool = False  # tables/results.md and .tex without brackets and the column of differences
     until: Optional[float] = setting(None, above=0, most=100)  # as `--until`, whose looks widen the intervals
 
 

@@ -153,7 +153,7 @@ def write_compare_page(results: Results, path: Path, compared: Sequence[str] = (
         "distance": "attention distance (pixels)",
     }
     differences = compare_sizes(results, {model: dict.fromkeys(of, model) for model, of in results.by_model.items()})
-    note = describe_numbers(results, list(differences.values()))
+    note = describe_numbers(results, list(differences.values()), "Difference")
     if any(sum(size in of for of in results.by_model.values()) > MOST_MODELS for size in results.sizes):
         note += f" Differences are those of the best {MOST_MODELS} models at each size."
     text = render(
