@@ -17,6 +17,7 @@ from vitlab.models.base import Model, Patches
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms
 from vitlab.models.layers import PatchEmbed, hybrid_embed, rotary2d, sincos1d, sincos2d
 from vitlab.models.mixers import MixerSpec, refuse_lacking
+from vitlab.models.resnet import ResNet
 
 
 class ViT(Model):
@@ -121,8 +122,13 @@ class ViT(Model):
         return {"pos_embed", "cls_token", "dist_token", "reg_token"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        stem = r"^(?:patch_embed|cls_token|reg_token|dist_token|pos_embed|norm_pre)"
-        return {"stem": stem, "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^encoder\.norm", (99999,))]}
+        stem = r"^(?:patch_embed\.(?!backbone\.1\.)|cls_token|reg_token|dist_token|pos_embed|norm_pre)"
+        stages = r"^patch_embed\.backbone\.1\.(\d+)\.(\d+)"
+        return {
+            "stem": stem,
+            "stages": stages,
+            "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^encoder\.norm", (99999,))],
+        }
 
     def embed(self, images: Tensor) -> Tensor:
         """Compute the encoder's input: (B, C, Y, X) -> (B, prefix + N, D)."""
@@ -178,7 +184,16 @@ class ViT(Model):
 
 def build(config: ViTConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ViT:
     width, patch_size = config.width, extent(config.patch_size)
-    if config.stem:
+    if config.stem_widths:
+        layers, widths = list(config.stem), list(config.stem_widths)
+        if len(layers) != len(widths):
+            raise ValueError(f"model.stem={layers} and model.stem_widths={widths}: give one of each per stage")
+        resnet = ResNet(channels=channels, num_classes=0, layers=layers, widths=widths)
+        stride = 2 ** (len(widths) - 1)
+        patch_embed = PatchEmbed(
+            image_size, patch_size, widths[-1], width, backbone=nn.Sequential(resnet.stem, resnet.stages), stride=stride
+        )
+    elif config.stem:
         patch_embed = hybrid_embed(image_size, patch_size, channels, width, tuple(config.stem))
     else:
         patch_embed = PatchEmbed(image_size, patch_size, channels, width, bias=not config.norm_pre)

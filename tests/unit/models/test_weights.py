@@ -44,9 +44,10 @@ def same(one, other):
 @pytest.mark.parametrize("format", ["own", "timm"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"mlp": "swiglu", "norm": "rmsnorm"}, {"pre_logits": True}, {"stem": [1], "patch_size": 4}],
+    [{}, {"mlp": "swiglu", "norm": "rmsnorm"}, {"pre_logits": True}, {"stem": [1], "patch_size": 4},
+     {"stem": [1, 2], "stem_widths": [5, 8], "patch_size": 4}],
     ids=str,
-)
+)  # fmt: skip
 def test_a_state_dict_in_own_or_timms_names_loads_whole(format, changes):
     source, target = vit(**changes), vit(seed=2, **changes)
     report = load_weights(target, export_weights(source, format))

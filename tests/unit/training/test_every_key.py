@@ -42,6 +42,7 @@ recipe | VIT recipe.rand_augment.layers=2 recipe.rand_augment.magnitude=2 | rand
 data.augment | VIT | flip=true shift=2 crop_scale=[.3,.5]
 data.augment | VIT data.augment.crop_scale=[.3,.5] | crop_aspect=[2,3]
 model.vit | VIT | BLOCKS patch_size=2 stem=[1] pool=token registers=1 class_token=true fc_norm=true
+model.vit | VIT model.stem=[1] | stem_widths=[5]
 model.vit | VIT model.pool=token | distillation=true prefix_positions=false layer_scale=.1 norm_pre=true pre_logits=true
 mixer.attention | VIT | qkv_bias=false qk_norm=true
 mixer.depthwise | ALL data=digits model=vit_nano SMALL model.mixer=depthwise | kernel=1

@@ -9,7 +9,7 @@ import torch
 from timm.optim import muon as timm_muon
 from torch import nn
 
-from vitlab.config import DescribeConfig, TrainConfig, compose, load, names
+from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.models import build as build_text
 from vitlab.models import build_model
 from vitlab.models.resnet import ResNet
@@ -118,6 +118,18 @@ def test_muon_takes_the_matrices_of_all_blocks_of_every_model(name):
     matrices = {name for name, p in model.named_parameters() if p.ndim > 1 and block.fullmatch(name)}
     assert find_hidden_matrices(model) == matrices
     assert bool(matrices) != (config.family in ("lstm", "gru", "rnn", "histogram"))  # torch's own layers, or none
+
+
+def test_muon_takes_the_stages_before_the_patches_too():
+    stem = {"stem": [1, 2], "stem_widths": [6, 10], "patch_size": 4}
+    model = build_model("vit_nano", image_size=(16, 24), num_classes=3, **stem)
+    assert model.patch_embed(torch.zeros(2, 3, 16, 24)).shape == (2, 24, 64)
+    convolutions = {name for name in find_hidden_matrices(model) if name.startswith("patch_embed")}
+    stages = "patch_embed.backbone.1.{}.weight"  # a layer of two convolutions, then two; halved once
+    blocks = [f"{block}.conv{n}" for block in ("0.0", "1.0", "1.1") for n in (1, 2)]
+    assert convolutions == {stages.format(name) for name in [*blocks, "1.0.downsample.0"]}
+    with pytest.raises(UserError, match=r"model.stem=\[1\] and model.stem_widths=\[6, 10\]"):
+        build_model("vit_nano", stem=[1], stem_widths=[6, 10])
 
 
 @pytest.mark.parametrize("nesterov", [True, False])

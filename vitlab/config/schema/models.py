@@ -72,6 +72,8 @@ class ViTConfig(TransformerConfig):
     patch_size: Union[int, list[int], Literal["auto"]] = setting(16, least=1)  # auto: see `checks.choose_patch`
     # blocks per stage of a ResNet before the patches; none: the image's own
     stem: list[int] = setting([], least=1, most=1000)
+    # channels of these stages, of a ResNet for small images (configs/model/resnet_nano.yaml); none: a BiT ResNet's
+    stem_widths: list[int] = setting([], least=1, most=LARGEST_LAYER)
     mixer: Any = setting("attention", group="mixer")
     positions: Literal["learned", "sincos1d", "sincos2d", "rotary", "none"] = "learned"
     pool: Literal["token", "mean", "none"] = "token"
