@@ -178,6 +178,8 @@ def read_progress(files: RunFiles) -> Progress | None:
         step = min(far.step + done, far.steps)  # earlier probes may have been others
         left = far.seconds_left * (far.steps - step) / (far.steps - far.step)
         return replace(far, step=step, seconds_left=left, note="fine-tuning")
+    if far and far.step == far.steps and not files.result_path.is_file():
+        return replace(far, note="testing")
     return far
 
 
@@ -273,7 +275,7 @@ class Display:
             self.print(f"{run.run}: {took}; {status.describe()}")
         if time.monotonic() - self.last >= PLAIN_EVERY:
             far = [(run.run, run.progress or Progress(0, 1)) for run in status.of_state("running")]
-            running = ", ".join(f"{name} {progress.step / progress.steps:.0%}" for name, progress in far)
+            running = ", ".join(f"{name} {one.note or f'{one.step / one.steps:.0%}'}" for name, one in far)
             self.print("; ".join(filter(None, (running, status.describe()))))
         return bool(new)
 

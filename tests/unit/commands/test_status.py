@@ -71,6 +71,9 @@ def test_the_state_of_each_run(study, capsys):
     assert stopped == f"stopped, to be continued: {LOST} at step 20"
     assert f"{FAILED}  Diverged" in shown
     assert "node7, process 1" in next(line for line in rest if line.startswith(ELSEWHERE))
+    write_progress(study.run(ELSEWHERE), 100, 36.0)
+    assert main(["status", str(study.folder)]) == 0
+    assert "100 of 100 testing" in capsys.readouterr().out
 
 
 def test_all_studies_of_a_folder_and_the_study_of_a_run(study, capsys):
