@@ -307,11 +307,13 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
     left, held = divide(labels, count_validation(len(train)), names)
     if len(held):
         return replace(corpus, train=take(train, left), validation=take(train, held))
-    plain = len(train.parts) == 1 and (train.labels, train.targets, train.tags) == (None, None, None)
+    plain = len(train.parts) == 1 and (train.labels, train.targets, train.tags, train.groups) == (None,) * 4
     cut = cut_text(train.parts[0][0], VAL_FRACTION) if plain and len({*names}) == 1 else None
     if cut is None:
-        problem = f"{len(train)} training text{'s' * (len(train) > 1)}, none to spare for validation"
-        raise UserError(f"data={name}: {problem}; give more")
+        of = "" if train.groups is None else f" of {plural(len({*names}), 'group')}"
+        raise UserError(
+            f"data={name}: {plural(len(train), 'training text')}{of}, none to spare for validation; give more"
+        )
     return replace(corpus, train=Examples(([cut[0]],)), validation=Examples(([cut[1]],)))
 
 

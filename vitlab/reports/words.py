@@ -446,7 +446,8 @@ def describe_numbers(results: Results, compared: list[Comparison], what: str = "
     of_other_data = "@" in metric.key  # `fewshot_5@digits` tests items of other data
     items = 0 if of_other_data else max((int(finite(row.get("test_items")) or 0) for row in rows), default=0)
     if gaps:
-        over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
+        over_items = any(gap.items for gap in gaps)
+        over_seeds = any(gap.seeds > 1 for gap in gaps) or not over_items  # a lone seed has the spread of other cells
         over = [*["seeds"] * over_seeds, *["held-out examples"] * over_items, *["trials"] * bool(results.luck)]
         how = f"equal seeds paired by their correlation, {results.correlation:.2f}"
         how = how if results.correlation else "seeds not paired"
@@ -497,7 +498,7 @@ def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[l
     if results.config.get("plain_tables"):
         models = len(table.header) - (table.header[-1] == AGAINST)
         lines = [[re.sub(r" \(.*\)", "", cell) for cell in line[:models]] for line in lines]
-        note = describe_numbers(results, [])
+        note = re.sub(r" \(n\)| Last column:.*?\.(?= |$)| \(more steps\): undertrained\.", "", note)
     lines = [[escape(cell, characters) for cell in line] for line in lines]
     return lines, escape(f"Held-out {results.metric.name} on {data}. {note}", characters)
 

@@ -219,7 +219,7 @@ def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
             hooks.progress(Progress(done, total, note=what))
 
     tested = test(run, show)
-    compared = compare_splits(run, trained.validation, lambda what, *far: show(f"again on validation, {what}", *far))
+    compared = compare_splits(run, trained.validation, lambda _, *far: show("again on validation", *far))
     hooks.analyze(run.last_step)
     beside = measure_probes(run, [*config.probes, *config.eval_on], hooks)
     result = make_result(run, {**tested.columns, **trained.columns, **compared, **beside})

@@ -180,7 +180,11 @@ def describe_tested(runs: Sequence[Logged]) -> str:
     several = len({run.source for run in runs}) > 1
     for run in runs:
         if (own := main_metric([run.row])).value(run.row) is not None:
-            items = own.key, RunFiles(run.path).data_hash(), run.row.get("holdout"), run.row.get("test_items")
+            files, of = RunFiles(run.path), run.row.get
+            config, room = files.config() if files.config_path.is_file() else {}, None
+            if config and config["task"].get("long") == "leave_out":  # by length: as many items may be other ones
+                room = [config["data"].get(key) for key in ("length", "target_length")]
+            items = own.key, files.data_hash(), of("holdout"), of("test_items"), str(room)
             tested.setdefault(items, {})[run.source if several else run.run] = run
     if len(tested) > 1:
         names = " and ".join(cut_names([*of], 3) for of in tested.values())

@@ -275,7 +275,7 @@ class Display:
             self.print(f"{run.run}: {took}; {status.describe()}")
         if time.monotonic() - self.last >= PLAIN_EVERY:
             far = [(run.run, run.progress or Progress(0, 1)) for run in status.of_state("running")]
-            running = ", ".join(f"{name} {one.note or f'{one.step / one.steps:.0%}'}" for name, one in far)
+            running = ", ".join(f"{name} {one.step / one.steps:.0%} {one.note}".strip() for name, one in far)
             self.print("; ".join(filter(None, (running, status.describe()))))
         return bool(new)
 

@@ -248,7 +248,8 @@ def treat_long_pairs(data: TextData, long: str) -> None:
     line = f"data={data.name}: {', '.join(counts)} are longer in tokens than {keys}"
     if long == "refuse" or (long == "leave_out" and empty):
         raise UserError(f"{line}; give {enough}, or task.long=cut{'' if empty else '|leave_out'}")
-    say(f"{line}: left out" if long == "leave_out" else f"{line}: cut there; task.long=leave_out leaves them out")
+    advice = "" if empty else "; task.long=leave_out leaves them out"
+    say(f"{line}: {'left out' if long == 'leave_out' else f'cut there{advice}'}")
 
 
 def trim(tokens: Tensor) -> Tensor:

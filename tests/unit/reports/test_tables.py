@@ -45,6 +45,13 @@ def test_plain_tables_have_no_brackets():
     text = format_latex(Results(rows, config={"plain_tables": True}, outcomes={}))
     assert r"1,009 & 60.0 $\pm$ 14.1\% & -- \\" in text
     assert "more steps" not in text
+    assert r"digits. Mean $\pm$ standard deviation over 1 to 2 seeds.}" in text
+
+
+def test_a_lone_seed_beside_three_has_the_spread_of_other_cells():
+    rows = [row(model, 53, seed, 0.5 + 0.01 * seed) for model, seed in (("a", 0), ("a", 1), ("a", 2), ("b", 0))]
+    rows = [{**one, "run": f"{one['model']}-{one['seed']}"} for one in rows]
+    assert "(95% interval over seeds; seeds not paired)" in format_markdown(results_of(rows))
 
 
 def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_chance_is():

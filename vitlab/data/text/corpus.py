@@ -62,7 +62,7 @@ def read_texts(config: TextDataConfig, module: Any, progress: Show) -> Entry:
     progress(f"reading {config.name}", 1, 1)
     check_texts(config, corpus)
     corpus = carve_texts(corpus, config.name) if corpus.validation is None else corpus
-    if corpus.train.are_pairs and (shared := ", ".join(count_shared(corpus))):
+    if (corpus.train.are_pairs or corpus.train.groups) and (shared := ", ".join(count_shared(corpus))):
         warnings.warn(f"data={config.name}: {shared}", stacklevel=1)
     if tokenizer is None:
         texts = (join_words(text) for part in corpus.train.parts for text in part)
@@ -97,8 +97,8 @@ def read_texts(config: TextDataConfig, module: Any, progress: Show) -> Entry:
 
 
 def count_shared(corpus: Corpus) -> Iterator[str]:
-    """Yield how many held-out sources and targets are training texts, if any are."""
-    for place, what in enumerate(("sources", "targets")):
+    """Yield how many held-out sources and targets, or texts, are training texts, if any are."""
+    for place, what in enumerate(("sources", "targets") if corpus.train.are_pairs else ("texts",)):
         for split in ("validation", "test"):
             texts, known = corpus.splits[split].parts[place], {*corpus.train.parts[place]}
             if count := sum(text in known for text in texts):

@@ -156,6 +156,9 @@ def read_tables(config: TextDataConfig) -> Corpus:
         names = [group for *_, group in rows] if wanted.group else name_groups([row[0] for row in rows], by_source)
         labels = np.unique(named, return_inverse=True)[1]
         rows, held = divide_texts(rows, config.test_share, names, labels)
+        if wanted.group and not held:
+            groups = plural(len({*names}), "group")
+            raise UserError(f"data.group={wanted.group}: {groups}, none to spare for a test; give data.test_path")
     classes = () if wanted.label is None or wanted.target == "number" else train.classes or collect_names(wanted, rows)
     unseen = sorted(set(collect_names(wanted, held)) - set(classes)) if classes else ()
     if unseen:

@@ -222,6 +222,17 @@ def test_rows_of_a_group_are_never_on_two_sides_of_a_split(tmp_path):
     path = write(tmp_path / "c.csv", "text,source", "one,a", "two,")
     (line,) = problems("csv", path=path, group="source")
     assert line == f"data.path={path}: row 3: no data.group=source; name the row's group"
+    lines = [f'"line {n}\n{n} more\nand {n}",{"b" if n > 6 else "a"}' for n in range(10)]
+    (line,) = problems("csv", path=write(tmp_path / "d.csv", "text,source", *lines), group="source")
+    assert line == "data=csv: 6 training texts of 1 group, none to spare for validation; give more", "no text is lost"
+    (line,) = problems("csv", path=write(tmp_path / "e.csv", "text,source", *lines[:6]), group="source")
+    assert line == "data.group=source: 1 group, none to spare for a test; give data.test_path"
+
+
+def test_a_text_in_two_groups_is_told(tmp_path):
+    path = write(tmp_path / "a.csv", "text,kind,who", *(f"text {n % 20},{'ab'[n % 2]},{n % 7}" for n in range(140)))
+    with pytest.warns(UserWarning, match=r"\d+ of \d+ held-out texts are training texts too"):
+        load("csv", path=path, group="who", label="kind")
 
 
 def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):

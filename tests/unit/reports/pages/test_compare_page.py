@@ -171,6 +171,15 @@ def test_models_of_studies_on_other_data_are_not_compared(study, tmp_path, capsy
     assert main([*command, "--metric", "test_accuracy"]) == 0
 
 
+def test_models_of_studies_that_left_other_pairs_out_are_not_compared(study, tmp_path, capsys):
+    parts = split_study(study, tmp_path)
+    for part, length in zip(parts, (60, 80), strict=True):
+        for run in part.glob("*-s?"):
+            write_json(run / "config.yaml", {"task": {"long": "leave_out"}, "data": {"length": length}})
+    assert main(["report", *map(str, parts), "--out", str(tmp_path / "out")]) == 2
+    assert "vit and res: not the same metric, data and test items" in capsys.readouterr().err
+
+
 def test_of_trials_the_best_are_compared(tmp_path):
     study = make_study(tmp_path / "quick", sizes=(500,), failed=0)
     change_results(study, lambda row: {"trial": 1 + row["seed"], "seed": 0, "validation_accuracy": row["accuracy"]})
