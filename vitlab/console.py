@@ -58,11 +58,6 @@ def shown_controls() -> Iterator[None]:
         yield
 
 
-def erase_line() -> None:
-    """Erase the last line of the terminal, on stderr."""
-    print("\r\x1b[2K", end="", file=unwrap(sys.stderr), flush=True)
-
-
 UNLIMITED = 1000  # characters of a line
 
 

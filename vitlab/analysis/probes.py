@@ -132,8 +132,7 @@ def open_task(name: str, like: Task) -> Task:
     if data.shape["channels"] != like.shape["channels"]:
         wanted = like.shape["channels"]
         raise UserError(f"probes=[...@{name}]: has {data.shape['channels']} channels, but the model takes {wanted}")
-    parts = {"recipe": RecipeConfig(), "data": data, "data_config": config}
-    return build(load("task", "classification"), **parts)
+    return build(load("task", "classification"), recipe=RecipeConfig(), data=data, data_config=config)
 
 
 def rotate(v2: Any, images: Tensor, degrees: float) -> Tensor:

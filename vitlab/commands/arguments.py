@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from vitlab.config import UserError, choices_text
 from vitlab.config.groups import GROUPS
-from vitlab.console import erase_line
+from vitlab.console import unwrap
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -99,4 +99,4 @@ def status_line(text: str, *, quiet: bool = False) -> Iterator[None]:
         gc.enable()
         atexit.register(gc.unfreeze)  # else libraries report it as leaked
         if shown:
-            erase_line()
+            print("\r\x1b[2K", end="", file=unwrap(sys.stderr), flush=True)  # erases the line

@@ -13,7 +13,7 @@ import yaml
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import DescribeConfig, UserError, collecting, compose, load, names, raise_all
+from vitlab.config import DescribeConfig, UserError, collecting, compose, groups, load, names, raise_all
 from vitlab.config.groups import config_dir, list_choice_keys, list_keys, list_kind_keys
 from vitlab.config.schema import StudyConfig, TrainConfig
 from vitlab.console import Console, tabulate
@@ -217,16 +217,8 @@ def show_stacks(console: Console, counts: dict[str, Any]) -> None:
 # ---- list
 
 
-GROUPS = {
-    "models": "model",
-    "data": "data",
-    "tasks": "task",
-    "recipes": "recipe",
-    "analyses": "analysis",
-    "probes": "probe",
-    "studies": "study",
-    "mixers": "mixer",
-}
+PLURALS = {"data": "data", "analysis": "analyses", "study": "studies"}
+GROUPS = {PLURALS.get(group, f"{group}s"): group for group in groups.GROUPS}
 SCHEMAS = {"runs": TrainConfig, "study": StudyConfig}
 
 

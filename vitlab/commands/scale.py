@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import AbstractContextManager, redirect_stdout, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -310,7 +310,7 @@ def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Any:
     return find_start(config.kind)(files.folder, number, replace(config, cpus=plan.cores))
 
 
-class LiveReport:
+class LiveReport(AbstractContextManager):
     """Rewrites report.html as runs end, between two events: meanwhile no worker is started.
 
     A study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself.
@@ -320,9 +320,6 @@ class LiveReport:
 
     def __init__(self, files: StudyFiles):
         self.files = files
-
-    def __enter__(self) -> "LiveReport":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if kind and self.started:

@@ -146,8 +146,7 @@ def list_changes(files: RunFiles, then: Mapping[str, Any], run: "Run") -> list[s
     before, now = ({*each.packages()} for each in (files, run.files))
     if before and before != now:
         differ = sorted({package.partition("==")[0] for package in before ^ now})
-        more = f" and {len(differ) - 5} more" if len(differ) > 5 else ""
-        changes.append(f"{plural(len(differ), 'installed package')}: {', '.join(differ[:5])}{more}")
+        changes.append(f"{plural(len(differ), 'installed package')}: {cut_names(differ, 5)}")
     return changes
 
 
@@ -160,24 +159,13 @@ def compare(
     *,
     same: bool = True,
 ) -> dict[str, Any]:
-    """Compare a run with another training of it.
+    """Compare a run and its result with another training; `now` is None where that ended after `steps`: compare rows.
 
-    Rounding shows in the rows first: where all rows are equal, everything else must be equal to the last bit.
-
-    Args:
-        files: the folder of the run.
-        again: the folder of the other training.
-        then: the result of the run.
-        now: the result of the other training; None where it ended after `steps`, of which only rows are compared.
-        steps: the last step to compare; None for all.
-        same: whether both have the same identity. Only then may a difference be rounding.
-
-    Returns:
-        `verdict`: a key of EXIT_CODES. `compared`: the parts that were compared. `missing`: files that are gone or
-        damaged. `left_out`: numbers that this training does not give again. `from_step`: the step of the first
-        difference, else None. `largest`: the largest relative difference, None if it cannot be rounding. If anything
-        differs: `differs`, `then`, `now` and `began` are name, values and size of the first difference, and
-        `largest_of` is the name of the largest.
+    Rounding shows in the rows first: where all rows are equal, everything else must be equal to the last bit. Only with
+    the `same` identity may a difference be rounding. Returns `verdict`, a key of EXIT_CODES; the parts `compared`;
+    files `missing`, gone or damaged; `left_out`, numbers that this training does not give again; `from_step` of the
+    first difference; the `largest` relative one, None if it cannot be rounding. If anything differs: `differs`, `then`,
+    `now` and `began` are name, values and size of the first difference, `largest_of` the name of the largest.
     """
     found: dict[str, Any] = {"from_step": None, "largest": 0.0, "compared": ["rows"], "missing": [], "left_out": []}
     shared = then.get("shared_steps") or 0  # trained by another run, whose evaluations were at other steps
@@ -246,7 +234,7 @@ def compare_part(part: str, then: Path, now: Path, step: int) -> Iterator[Differ
     """Yield the difference of a part of a run, read from its file. Raises UserError for a damaged file."""
     import numpy as np
 
-    from vitlab.studies.outcomes import read_outcomes, same_outcomes
+    from vitlab.studies.outcomes import read_outcomes
     from vitlab.training.finished import read_checkpoint
 
     if part == "weights":
@@ -256,9 +244,9 @@ def compare_part(part: str, then: Path, now: Path, step: int) -> Iterator[Differ
             yield Difference(step, f"{plural(count, 'tensor')} of the weights")
     elif part == "test outcomes":
         old, new = (read_outcomes(path) for path in (then, now))
-        if not same_outcomes(old, new):
-            moved = None
-            if old.key == new.key and np.array_equal(old.counts, new.counts) and old.means.shape == new.means.shape:
+        alike, moved = old.key == new.key and np.array_equal(old.counts, new.counts), None
+        if not (alike and np.array_equal(old.means, new.means)):
+            if alike and old.means.shape == new.means.shape:
                 moved = float(np.abs(old.means - new.means).sum() / max(np.abs(x.means).sum() for x in (old, new)))
             yield Difference(step, "outcomes on the test items", size=moved)
     else:

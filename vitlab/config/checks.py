@@ -153,12 +153,8 @@ def check_modalities(config: DictConfig) -> Iterator[str]:
 
 def check_probe(name: str, other: str, config: DictConfig) -> Iterator[str]:
     """Yield a problem of a probe that finds no one class of each item, in the run's own data or in `other` data."""
-    of, task, data, modality = (
-        {*groups.load_node("probe", name).of},
-        config.get("task"),
-        config.data,
-        config.data.modality,
-    )
+    of, task = {*groups.load_node("probe", name).of}, config.get("task")
+    data, modality = config.data, config.data.modality
     if other:
         data = groups.load_node("data", other)
         task = groups.load_node("task", data.task)

@@ -126,10 +126,8 @@ def named_files(config: DataConfig) -> dict[str, str]:
     paths = {}
     for field in fields(config):
         value = vars(config)[field.name]
-        is_guessed = ("." in config.kind and not field.metadata) or (config.kind, field.name) == (
-            "huggingface",
-            "dataset",
-        )
+        of_hub = (config.kind, field.name) == ("huggingface", "dataset")
+        is_guessed = of_hub or ("." in config.kind and not field.metadata)
         if isinstance(value, str) and "://" not in value:
             path = os.path.expanduser(value)
             if field.metadata.get("path") or (is_guessed and os.path.exists(path)):

@@ -7,13 +7,8 @@ from vitlab.config import DescribeConfig, UserError, choices_text, compose, exte
 from vitlab.config.schema.models import ModelConfig
 from vitlab.registry import implementation
 
-FAMILIES = {  # of timm's modules
-    "vision_transformer": "vit",
-    "vision_transformer_hybrid": "vit",
-    "deit": "vit",
-    "resnetv2": "resnet",
-    "mlp_mixer": "mixer",
-}
+FAMILIES = dict.fromkeys(("vision_transformer", "vision_transformer_hybrid", "deit"), "vit")  # of timm's modules
+FAMILIES |= {"resnetv2": "resnet", "mlp_mixer": "mixer"}
 
 if TYPE_CHECKING:
     from torch import nn

@@ -111,25 +111,15 @@ def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str,
 def load_into(
     model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None
 ) -> LoadReport:
-    """Load weights into a model, in place.
+    """Load weights into a model, in place; report what was resized, new, missing or unused.
 
     Position and patch embeddings of another size are resampled as in timm, and the first convolution is adapted to the
     model's channels. A model with fewer learned token positions takes the first ones; rows of token embeddings beyond
     the source's tokenizer are dropped. A new head starts at zero (Dosovitskiy et al., 2021, section 3.2), or normal in
     a text model, as in BERT and GPT. Heads and prefix tokens may be missing in the source or in the model.
-
-    Args:
-        model: the model to change.
-        weights: tensors in this project's names or timm's.
-        head: "keep", "new" or "auto", which makes a new head if the classes differ in number or in their known names.
-        classes: the names of the model's classes.
-
-    Returns:
-        A report of what was resized, new, missing or unused.
-
-    Raises:
-        UserError: another tensor is missing or does not fit, or options such as the number of attention heads differ.
-            The model is unchanged.
+    `head` is "keep", "new" or "auto", which makes a new head if the model's `classes` differ from the source's, in
+    number or in their known names. Raises UserError, and leaves the model unchanged, if another tensor is missing or
+    does not fit, or options such as the number of attention heads differ.
     """
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")

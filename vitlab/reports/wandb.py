@@ -201,8 +201,7 @@ class RunReporter:
     tracker: Tracker | None = None
 
     def on_start(self, run: "Run") -> Callable[[dict[str, Any]], None]:
-        of_model = {"family": run.plan.family, "params": run.plan.params}
-        self.tracker = Tracker(run.config, run.files, **of_model)
+        self.tracker = Tracker(run.config, run.files, family=run.plan.family, params=run.plan.params)
         self.tracker.replay(run.files.metrics(), min(run.resumed_step, run.last_step - 1))  # the last step runs again
         return self.tracker.log
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vitlab.files import write_text
 from vitlab.formatting import DASH, amount, finite, plural, whole, with_prefix
 from vitlab.statistics.fit import SCATTER
 from vitlab.statistics.stats import Estimate, find_visible
@@ -335,15 +334,14 @@ def join_names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def format_gap(gap: Estimate, metric: Metric, seeds: str = "") -> str:
-    """Format a difference with its 95% interval and `seeds`, if given: `8.1 points (6.8 to 9.4; 3 seeds)`."""
+def format_gap(gap: Estimate, metric: Metric) -> str:
+    """Format a difference with its 95% interval: `8.1 points (6.8 to 9.4)`."""
     text, ends = format_difference(gap.mean, metric), ""
     if gap.half_width is not None:
         low, high = (max(-1.0, min(1.0, end)) if metric.percent else end for end in (gap.low, gap.high))
         ends = f"{format_difference(low, metric)} to {format_difference(high, metric)}"
         ends = "too few seeds for an interval" if metric.percent and gap.half_width >= 1 else ends
-    behind = "; ".join(filter(None, [ends, seeds]))
-    return f"{text} {'' if metric.relative else metric.gap_unit}".rstrip() + (f" ({behind})" if behind else "")
+    return f"{text} {'' if metric.relative else metric.gap_unit}".rstrip() + (f" ({ends})" if ends else "")
 
 
 def format_difference(value: float, metric: Metric) -> str:
@@ -465,13 +463,6 @@ def describe_numbers(results: Results, compared: list[Comparison], what: str = "
     elif items:
         texts.append(f"{plural(items, 'held-out item')}.")
     return " ".join(texts)
-
-
-def write_tables(results: Results) -> None:
-    """Write tables/results.md and tables/results.tex of a study, if there is a finished run. Raises UserError."""
-    if results.rows:
-        for name, text in zip(TABLES, (format_markdown, format_latex), strict=True):
-            write_text(results.files.folder / name, text(results))
 
 
 def format_markdown(results: Results) -> str:

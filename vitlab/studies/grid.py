@@ -137,9 +137,7 @@ def find_variants(
         for key, values in axes.items():
             before, grown = grown, []
             for label, one in before:
-                if one != settings and any(
-                    isinstance(look_up(config, name), Choice) for name in one if name not in settings
-                ):
+                if any(isinstance(look_up(config, key), Choice) for key in one.keys() - settings.keys()):
                     with collecting(problems):
                         config = compose_variant(study, "", one)
                 used |= {key} if key in settings else set()
@@ -330,11 +328,9 @@ def match_timm(models: Any) -> Any:
 
             names, stem = [f"timm:{name}" for name in timm.list_models(model[5:])], re.sub(r"\W", "", model[5:])
             near = sorted(timm.list_models(), key=lambda name: SequenceMatcher(None, stem, name[: len(stem)]).ratio())
-            problem = (
-                f"{len(names)} models of timm, more than {MOST}" if names else f"none; near: {', '.join(near[-6:])}"
-            )
             if not 0 < len(names) <= MOST:
-                raise UserError(f"models={model}: {problem}; give another pattern")
+                many, none = f"{len(names)} models of timm, more than {MOST}", f"none; near: {', '.join(near[-6:])}"
+                raise UserError(f"models={model}: {many if names else none}; give another pattern")
         found += [name for name in names if name == model or name not in found]
     return found if isinstance(models, list) else models
 

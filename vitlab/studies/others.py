@@ -180,11 +180,10 @@ def describe_tested(runs: Sequence[Logged]) -> str:
     several = len({run.source for run in runs}) > 1
     for run in runs:
         if (own := main_metric([run.row])).value(run.row) is not None:
-            files, of = RunFiles(run.path), run.row.get
-            config, room = files.config() if files.config_path.is_file() else {}, None
-            if config and config["task"].get("long") == "leave_out":  # by length: as many items may be other ones
-                room = [config["data"].get(key) for key in ("length", "target_length")]
-            items = own.key, files.data_hash(), of("holdout"), of("test_items"), str(room)
+            left = run.settings.get("task.long") == "leave_out"  # by length: as many items may be other ones
+            room = str([run.settings.get(f"data.{key}") for key in ("length", "target_length")] if left else None)
+            sha = RunFiles(run.path).data_hash()
+            items = own.key, sha, run.row.get("holdout"), run.row.get("test_items"), room
             tested.setdefault(items, {})[run.source if several else run.run] = run
     if len(tested) > 1:
         names = " and ".join(cut_names([*of], 3) for of in tested.values())
@@ -298,11 +297,8 @@ def count_runs(
             of_cell.append(run)
     for number, run in enumerate(run for of_cell in kept.values() for run in of_cell if not seeds and of_cell[1:]):
         run.row["seed"] = number  # of no other run: the order of a file pairs nothing
-    return (
-        [run for run in runs if run not in copies],
-        again,
-        [describe_runs(copies, "left out as copies")] * bool(copies),
-    )
+    notes = [describe_runs(copies, "left out as copies")] * bool(copies)
+    return [run for run in runs if run not in copies], again, notes
 
 
 def agree(one: Logged, other: Logged) -> bool:

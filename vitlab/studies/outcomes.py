@@ -63,12 +63,6 @@ def read_outcomes(path: Path) -> Outcomes | None:
         return Outcomes(str(arrays["key"]), arrays["means"], arrays["counts"])
 
 
-def same_outcomes(first: Outcomes, second: Outcomes) -> bool:
-    """Tell whether two runs gave the same on each test item, to the last bit."""
-    pairs = ((first.means, second.means), (first.counts, second.counts))
-    return first.key == second.key and all(np.array_equal(*pair) for pair in pairs)
-
-
 # ---- trials
 
 

@@ -77,12 +77,9 @@ class Plan:
         """The resolved configuration of each variant."""
         return {name: resolved(model.config) for name, model in self.by_variant.items()}
 
-    def model_of(self, spec: Spec) -> RunPlan:
-        return self.by_variant[spec.variant]
-
     def steps(self, spec: Spec) -> int:
         """Count the optimizer steps of a run. Raises UserError for too few."""
-        return self.model_of(spec).count_steps(self.count_items(spec))
+        return self.by_variant[spec.variant].count_steps(self.count_items(spec))
 
     @cached_property
     def shorter(self) -> dict[str, list[str]]:
@@ -91,13 +88,13 @@ class Plan:
     def trained_steps(self, spec: Spec) -> int:
         """Count the steps that a run trains itself: smaller budgets share their steps before their cooldown."""
         runs = [spec, *(spec._replace(variant=variant) for variant in self.shorter.get(spec.variant, ()))]
-        most, *shared = (find_branch(self.model_of(run).config.recipe, self.steps(run)) for run in runs)
+        most, *shared = (find_branch(self.by_variant[run.variant].config.recipe, self.steps(run)) for run in runs)
         return self.steps(spec) - max((step for step in shared if step <= most), default=0)
 
     def evaluations(self, spec: Spec) -> int:
         """Count a run's evaluations on validation data: evenly spaced, the last at the end of training."""
-        steps = self.steps(spec)
-        return math.ceil(steps / math.ceil(steps / self.model_of(spec).config.trainer.evaluations))
+        steps, trainer = self.steps(spec), self.by_variant[spec.variant].config.trainer
+        return math.ceil(steps / math.ceil(steps / trainer.evaluations))
 
     def count_items(self, spec: Spec) -> int:
         """Count the items in the training set of a run."""
@@ -114,7 +111,7 @@ class Plan:
         size, seen, needed = max(self.sizes), {}, 0
         for spec in self.specs:
             if spec.size == size and (name := spec.config["variant"]) not in seen:
-                items, batch = self.count_items(spec), self.model_of(spec).config.recipe.batch_size
+                items, batch = self.count_items(spec), self.by_variant[spec.variant].config.recipe.batch_size
                 if (times := self.steps(spec) * batch / items) < ENOUGH:
                     seen[name] = f"{math.floor(100 * times) / 100:g}"
                     needed = max(needed, math.ceil(ENOUGH * items / batch))
@@ -209,8 +206,7 @@ def place(executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, se
             f"trainer.devices={trainer.devices}: executor.{kind}s={has} is what a run has on executor={executor.kind}; "
             f"give executor.{kind}s={trainer.devices}"
         )
-    device = {"accelerator": kind}
-    return Machine(executor.cpus, {**device, **settled}, here=False)
+    return Machine(executor.cpus, {"accelerator": kind, **settled}, here=False)
 
 
 def plan_model(config: TrainConfig, data: Any, machine: Machine) -> RunPlan:
@@ -250,7 +246,7 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     header = ["run", "steps", "examples seen", "parameters", "train FLOPs", *(["time"] if times else [])]
     rows, flops, seconds = [], 0, [estimate_run(plan, spec, times[spec.variant]) for spec in plan.specs if times]
     for place, spec in enumerate(plan.specs):
-        model = plan.model_of(spec)
+        model = plan.by_variant[spec.variant]
         steps = plan.steps(spec)
         examples, trained = steps * model.config.recipe.batch_size, plan.trained_steps(spec)
         spent = model.count_flops(trained * model.config.recipe.batch_size, plan.count_items(spec))
@@ -279,7 +275,7 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> float:
 
     Assume that several devices share steps and evaluations, and that runs on kept features must compute them all.
     """
-    model, task = plan.model_of(spec), plan.task
+    model, task = plan.by_variant[spec.variant], plan.task
     devices = model.config.trainer.devices * model.config.trainer.nodes
     evaluated = plan.evaluations(spec) * len(task.validation)
     if model.head:
@@ -319,7 +315,7 @@ def time_run(plan: Plan, spec: Spec, stop: Callable[[], bool] = lambda: False) -
             config = compose(TrainConfig, base=spec.config)
             trainer = replace(config.trainer, devices=1, nodes=1, evaluations=1)
             config = replace(config, trainer=trainer, budget=BudgetConfig(steps=LENGTH))
-            machine = Machine(plan.cores, plan.model_of(spec).settled)
+            machine = Machine(plan.cores, plan.by_variant[spec.variant].settled)
             run = start_run(plan_run(config, open_data(config.data), machine), folder)
             start = time.perf_counter() - began
             step = time_training(run, stop)

@@ -151,23 +151,16 @@ def read_columns(path: Path) -> Table:
             if line.strip():
                 rows[number] = dict(flatten(json.loads(line), choices=True))
     names = dict.fromkeys(key for row in rows.values() for key in row)
-    return Table(
-        str(path),
-        {key: ["" if row.get(key) is None else str(row[key]) for row in rows.values()] for key in names},
-        [*rows],
-    )
+    cells = {key: ["" if row.get(key) is None else str(row[key]) for row in rows.values()] for key in names}
+    return Table(str(path), cells, [*rows])
 
 
 def parse(value: Any) -> Any:
     """Parse a setting: a finite number, whole if it can be, or else its text."""
     text, number = str(value).strip(), as_number(str(value))  # of which a float holds 15 digits
-    return (
-        text
-        if math.isnan(number)
-        else int(text if text.lstrip("+-").isdecimal() else number)
-        if number % 1 == 0
-        else number
-    )
+    if number % 1 != 0:  # NaN too
+        return text if math.isnan(number) else number
+    return int(text if text.lstrip("+-").isdecimal() else number)
 
 
 def read_table(path: Path, keys: Collection[str] = ()) -> list[Logged]:

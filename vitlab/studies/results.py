@@ -52,19 +52,8 @@ if TYPE_CHECKING:
 
 FEW_DEGREES = 2  # of freedom: a spread known with fewer may be small by chance
 MARGIN = 1.0  # points (percent of a relative metric): models that surely differ by less are level
-FAMILY_NAMES = {
-    "vit": "ViT",
-    "resnet": "ResNet",
-    "mixer": "Mixer",
-    "fnet": "FNet",
-    "bit": "BiT",
-    "lstm": "LSTM",
-    "gpt": "GPT",
-    "bert": "BERT",
-    "transformer": "Transformer",
-    "rnn": "RNN",
-    "histogram": "Color histogram",
-}
+SPELLINGS = ("ViT", "ResNet", "Mixer", "FNet", "BiT", "LSTM", "GPT", "BERT", "Transformer", "RNN")
+FAMILY_NAMES = {name.lower(): name for name in SPELLINGS} | {"histogram": "Color histogram"}
 
 COMPUTE = ("train_flops", "finetune_flops")  # columns
 EFFORTS = (1, 4, 16)  # trials of a model

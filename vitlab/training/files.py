@@ -110,11 +110,8 @@ def refuse_unwritable(folder: Path, key: str = "--out") -> None:
 def refuse_changes(folder: Path, changes: Sequence[str], other: str = "another --out") -> None:
     """Raise UserError for settings (`key old -> new`) that differ from the settings of a folder's results."""
     if changes:
-        more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
-        raise UserError(
-            f"{folder}: holds results of another configuration ({', '.join(changes[:4])}{more}); "
-            f"give {other}, or delete that folder"
-        )
+        differ = f"holds results of another configuration ({cut_names(changes, 4)})"
+        raise UserError(f"{folder}: {differ}; give {other}, or delete that folder")
 
 
 def source_of(init: InitConfig) -> str | None:
@@ -303,9 +300,8 @@ class RunFiles:
             except (ValueError, TypeError, KeyError, RecursionError):
                 if finished or number < len(lines):  # else a crash has cut the last one
                     damaged.append(number)
-        diverged = (self.read_result()[0] or {}).get(
-            "status"
-        ) == "diverged"  # a diverged trial may end before its first row
+        # a diverged trial may end before its first row
+        diverged = (self.read_result()[0] or {}).get("status") == "diverged"
         if damaged or (finished and not rows and not diverged):
             what = f"line {damaged[0]} is damaged and was skipped" if damaged else "is empty"
             more = f", like {len(damaged) - 1:,} more" if damaged[1:] else ""

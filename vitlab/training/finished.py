@@ -107,11 +107,9 @@ class LoadedRun:
             return pd.DataFrame({"prediction": [one.number for one in found]})
         table = pd.DataFrame({"prediction": [one.ranked[0][0] for one in found]})
         table["probability"] = [one.ranked[0][1] for one in found]
-        return (
-            table
-            if self.predictor.fills
-            else table.join(pd.DataFrame([one.probabilities for one in found], columns=[*self.classes]))
-        )
+        if self.predictor.fills:
+            return table
+        return table.join(pd.DataFrame([one.probabilities for one in found], columns=[*self.classes]))
 
     def embed(self, items: Sequence[Any]) -> np.ndarray:
         """Compute vectors float32 (N, D), what the head reads; of tokens their mean."""
@@ -237,11 +235,9 @@ class Predictor:
         """Compute what the head reads (B, D); of a model with a state for each token the mean over the tokens."""
         inputs = self.inputs(items)
         found = before_head(self.model)(*inputs)
-        if found.dim() < 3:
-            return found
-        return (
-            found.mean(dim=1) if inputs[1] is None else (found * inputs[1][..., None]).sum(1) / inputs[1].sum(1, True)
-        )
+        if found.dim() < 3 or inputs[1] is None:
+            return found if found.dim() < 3 else found.mean(dim=1)
+        return (found * inputs[1][..., None]).sum(1) / inputs[1].sum(1, True)
 
     @torch.inference_mode()
     def embed(self, inputs: Sequence[str], progress: Show = lambda *_: None) -> tuple[np.ndarray, dict[int, str]]:

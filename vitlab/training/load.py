@@ -168,14 +168,8 @@ def read_weights(source: str) -> Weights:
     if path.is_dir():
         config = compose(TrainConfig, base={**RunFiles(source).config(), "analyses": []})  # their files may be gone
         state = read_checkpoint(RunFiles(source).weights_path)
-        model = counting.meta(config.model, **restore_shape(state))
-        return describe_weights(
-            model,
-            merge_low_rank(unwrap(state["state_dict"])[0]),
-            source,
-            classes=tuple(state["classes"]),
-            config=config.model,
-        )
+        model, own = counting.meta(config.model, **restore_shape(state)), merge_low_rank(unwrap(state["state_dict"])[0])
+        return describe_weights(model, own, source, classes=tuple(state["classes"]), config=config.model)
     check_regular(path, f"init={path}")
     try:
         content = load_state_dict(str(path), weights_only=True)  # timm's: the averaged weights where there are any

@@ -177,15 +177,10 @@ def plan_run(config: TrainConfig, data: Any, machine: Machine = HERE) -> RunPlan
 def start_run(plan: RunPlan, folder: str | Path, ranks: Ranks = ALONE, trunks: Sequence[str] | None = None) -> "Run":
     """Start a run in a folder, or go on with the run there. Writes nothing before `Run.write_start`.
 
-    Sets the threads, precision and random numbers of this process; `keep_process_settings` restores them.
-
-    Args:
-        ranks: the processes that train the run.
-        trunks: folders of runs that differ only by a smaller budget and kept the checkpoint where their cooldown
-            began; this run starts from the latest that its schedule passes through. None: keep no such checkpoint.
-
-    Raises:
-        UserError: the parts, the data or the folder do not fit.
+    Sets the threads, precision and random numbers of this process; `keep_process_settings` restores them. `trunks` are
+    folders of runs that differ only by a smaller budget and kept the checkpoint where their cooldown began; this run
+    starts from the latest that its schedule passes through. None: keep no such checkpoint. Raises UserError if the
+    parts, the data or the folder do not fit.
     """
     torch.set_num_threads(plan.settings.threads)
     keep_freed_memory()

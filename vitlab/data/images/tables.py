@@ -82,8 +82,7 @@ def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> lis
     parts = {each: {cell.strip(' "') for cell in first.split(each)} for each in ",\t;"}  # Excel writes ; in Europe
     delimiter = max(parts, key=lambda each: (len(parts[each] & {*columns.values()}), len(parts[each])))
     table = read_cells(path, "data.path", [*columns.values()], delimiter, quoting=True, header=True, advice=advice)
-    problems = [line for key, name in columns.items() for line in check_column(table, key, name)]
-    raise_all(problems)
+    raise_all(line for key, name in columns.items() for line in check_column(table, key, name))
     rows = zip(*table.columns.values(), strict=True)
     cells = [dict(zip(table.columns, (normalize("NFC", cell.strip()) for cell in row), strict=True)) for row in rows]
     return list(zip(table.numbers, cells, strict=True))

@@ -66,12 +66,8 @@ Point = tuple[float, float | None, float | None, float | None]  # step, mean ove
 
 
 def draw(results: Results) -> Iterator[Figure]:
-    yield from draw_measured(results)
-    yield from draw_reach(results)
-    yield from draw_training(results)
-    yield from draw_classes(results)
-    yield from draw_lengths(results)
-    yield from draw_token_reach(results)
+    for drawing in (draw_measured, draw_reach, draw_training, draw_classes, draw_lengths, draw_token_reach):
+        yield from drawing(results)
 
 
 # ---- heads

@@ -109,12 +109,8 @@ def find_points(
         rows = results.by_model[cell.model][cell.train_size].rows
         places.append(fmean(map(x, rows)))
         spread = f" ± {metric.number(cell.std)} over {cell.n} seeds" if cell.n > 1 else ""
-        heading = f"{cell.model}, {amount(cell.train_size)} {metric.sizes}"
-        texts.append(
-            describe(
-                heading, f"{metric.text(cell.mean)}{spread}", price(places[-1]), cell.undertrained and "undertrained"
-            )
-        )
+        facts = f"{metric.text(cell.mean)}{spread}", price(places[-1]), cell.undertrained and "undertrained"
+        texts.append(describe(f"{cell.model}, {amount(cell.train_size)} {metric.sizes}", *facts))
         links.append(folder_link(rows[0]["run"]) if cell.n == 1 else "")
         ordered = sorted(rows, key=metric.value) if cell.model in several else []
         # of many runs some in even steps of their order, with the lowest and the highest

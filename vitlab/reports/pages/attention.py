@@ -33,11 +33,8 @@ if TYPE_CHECKING:  # pages of pictures do without torch, which takes 2 s to impo
     from vitlab.data.text.tokenization import Tokenizer
     from vitlab.tasks.base import Task
 
-MEASURES = {  # analyses with a number per head -> the title of their column
-    "attention_distance": "distance",
-    "attention_entropy": "entropy",
-    "head_types": "type",
-}
+# analyses with a number per head -> the title of their column
+MEASURES = {"attention_distance": "distance", "attention_entropy": "entropy", "head_types": "type"}
 SCRIPTS = ("table.js", "maps.js", "attention.js")
 MOST = 1_000_000  # bytes of maps in a page of pictures; further images are left out
 LETTERS = 60  # of a text's name

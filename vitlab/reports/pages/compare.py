@@ -199,11 +199,9 @@ def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Itera
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         text = column.text(float(np.mean(values)) if values else None)
         text = f"{text} ± {column.text(spread)}".replace("% ±", " ±") if spread else text
-        yield (
-            cell_text(cell._replace(undertrained=False), results.metric, False)
-            if column.key == results.metric.key and cell
-            else text
-        )
+        if column.key == results.metric.key and cell:
+            text = cell_text(cell._replace(undertrained=False), results.metric, False)
+        yield text
 
 
 def list_gaps(results: Results) -> Iterator[tuple[str, str, int, str]]:

@@ -19,7 +19,7 @@ from vitlab.reports.pages import render
 from vitlab.reports.pages.attention import write_attention_pages
 from vitlab.reports.pages.compare import list_columns, make_runs_table, write_compare_page
 from vitlab.reports.wandb import WAITING, list_uploads
-from vitlab.reports.words import TABLES, headline, make_size_table, write_tables
+from vitlab.reports.words import TABLES, format_latex, format_markdown, headline, make_size_table
 from vitlab.studies.grid import TRIAL
 from vitlab.studies.laws import list_params
 from vitlab.studies.results import Results
@@ -48,7 +48,8 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
             else:
                 figures.append([figure])
         figures[1:] = sorted(figures[1:], key=lambda views: views[0].detail)  # the page folds them
-        write_tables(results)
+        for name, text in zip(TABLES, (format_markdown, format_latex), strict=True) if results.rows else ():
+            write_text(results.files.folder / name, text(results))
         if results.fits.by_model:
             tables = {"laws": list_params(results.fits.by_model), "crossovers": results.fits.list_crossovers()}
             for name, rows in tables.items():
@@ -75,11 +76,8 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         failed.append({**failure, "href": folder_link(run) if folder.is_dir() else None, "log": log})
     conclusion, *details = headline(results)
     if results.is_foreign:
-        fixed, facts, commands = (
-            [f"{note[0].upper()}{note[1:]}." for note in config["notes"]],
-            list(config["read_as"].items()),
-            config["commands"],
-        )
+        fixed = [f"{note[0].upper()}{note[1:]}." for note in config["notes"]]
+        facts, commands = list(config["read_as"].items()), config["commands"]
     else:
         fixed = [provenance.describe_budget(config, rows), provenance.describe_tuning(config)]
         fixed.append(provenance.advise_tuning(results))

@@ -224,7 +224,7 @@ def test_rows_of_a_group_are_never_on_two_sides_of_a_split(tmp_path):
     assert line == f"data.path={path}: row 3: no data.group=source; name the row's group"
     lines = [f'"line {n}\n{n} more\nand {n}",{"b" if n > 6 else "a"}' for n in range(10)]
     (line,) = problems("csv", path=write(tmp_path / "d.csv", "text,source", *lines), group="source")
-    assert line == "data=csv: 6 training texts of 1 group, none to spare for validation; give more", "no text is lost"
+    assert line == "data=csv: 7 training texts of 1 group, none to spare for validation; give more", "no text is lost"
     (line,) = problems("csv", path=write(tmp_path / "e.csv", "text,source", *lines[:6]), group="source")
     assert line == "data.group=source: 1 group, none to spare for a test; give data.test_path"
 

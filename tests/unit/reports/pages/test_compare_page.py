@@ -175,7 +175,9 @@ def test_models_of_studies_that_left_other_pairs_out_are_not_compared(study, tmp
     parts = split_study(study, tmp_path)
     for part, length in zip(parts, (60, 80), strict=True):
         for run in part.glob("*-s?"):
-            write_json(run / "config.yaml", {"task": {"long": "leave_out"}, "data": {"length": length}})
+            task = {"long": "leave_out"}
+            config = {"model": {}, "recipe": {}, "seed": 0, "task": task, "data": {"length": length}}
+            write_json(run / "config.yaml", config)
     assert main(["report", *map(str, parts), "--out", str(tmp_path / "out")]) == 2
     assert "vit and res: not the same metric, data and test items" in capsys.readouterr().err
 
