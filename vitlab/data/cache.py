@@ -15,7 +15,7 @@ import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
@@ -328,24 +328,34 @@ def decode_ahead(split: Split, chunk: int = CHUNK) -> Iterator[tuple[int, Future
         yield from ahead
 
 
+def find_unreadable(name: str, splits: Mapping[str, Split], progress: Show) -> Entry:
+    """Find the rows of each split's images that cannot be decoded."""
+    found: dict[str, list[int]] = {part: [] for part in splits}
+    for part, split in splits.items():
+        for row, (_, future) in enumerate(decode_ahead(split, 1)):
+            found[part] += [row] * isinstance(future.exception(), UserError)
+            progress(f"reading {name}, {part}", row + 1, len(split))
+    return found, {}
+
+
 def load_images(config: DataConfig, module: Any, progress: Show) -> ImageData:
     """Load images through the cache, which decodes each split once into a .npy file, unless `auto` finds too many."""
     takes_progress = "progress" in inspect.signature(module.load).parameters
 
     def build() -> Entry:
         data, arrays = module.load(config, **({"progress": progress} if takes_progress else {})), {}
-        left_out: list[str] = []
+        left_out, unreadable = list[str](), dict[str, Any]()
+        if vars(config).get("skip_unreadable"):  # an entry of its own: pixels beyond LIMIT are decoded at every step
+            find = partial(find_unreadable, config.name, data.splits, progress)
+            unreadable, _ = find() if config.cache == "never" else cached(f"{config.name}-unreadable", key, find)
         for part, split in data.splits.items():
-            if vars(config).get("skip_unreadable"):
-                fine = np.ones(len(split), dtype=bool)
-                for row, (_, future) in enumerate(decode_ahead(split, 1)):
-                    fine[row] = not isinstance(future.exception(), UserError)
-                    progress(f"reading {config.name}, {part}", row + 1, len(split))
-                left_out += split.names[~fine].tolist()
+            if gone := unreadable.get(part):
+                fine = np.setdiff1d(np.arange(len(split)), gone)
+                left_out += split.names[gone].tolist()
                 if lost := {*split.labels} - {*split.labels[fine]}:
                     name = (*data.classes, "any class")[min(lost)]
                     raise UserError(f"data.skip_unreadable=true: no {part} picture of {name} can be read; add some")
-                split = take_items(split, np.flatnonzero(fine))
+                split = take_items(split, fine)
             own = {"labels": np.asarray(split.labels, dtype=np.int64), **{name: vars(split)[name] for name in BESIDE}}
             arrays |= {part: split, **{f"{part}_{name}": own[name] for name in own if own[name] is not None}}
         about = {"classes": data.classes, "image_size": data.image_size, "channels": data.channels}

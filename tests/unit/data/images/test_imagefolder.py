@@ -14,6 +14,7 @@ import vitlab
 from tests.unit.data.drawn import png, put
 from vitlab import config, data
 from vitlab.config import UserError
+from vitlab.data import cache as cached
 from vitlab.data.images import decode, imagefolder
 from vitlab.data.look import read_picture
 from vitlab.data.opening import hash_data
@@ -325,6 +326,14 @@ def test_unreadable_pictures_are_left_out_counted_and_named_if_asked(root, tmp_p
         assert all(name in str(warned[0].message) for name in ("cat/broken.png", "dog/empty.jpg"))
     left = sorted(level for split in read.splits.values() for level in levels(split))
     assert left == sorted([*range(0, 200, 20), *range(7, 140, 20)])
+    if cache == "auto":  # pixels that are not kept, of a large folder
+        monkeypatch.setattr(cached, "LIMIT", -1)
+        (tmp_path / "cache").rename(tmp_path / "other")
+        with pytest.warns(UserWarning, match="left out 2 pictures"):
+            load(root, skip_unreadable=True)
+        monkeypatch.setattr(cached, "decode_ahead", None)
+        with pytest.warns(UserWarning, match="left out 2 pictures"):
+            assert not load(root, skip_unreadable=True).cached, "found once"
     for path in root.glob("dog/*"):
         path.write_bytes(b"")
     (line,) = problems(root, cache=cache, skip_unreadable=True)
