@@ -331,8 +331,8 @@ def test_unreadable_pictures_are_left_out_counted_and_named_if_asked(root, tmp_p
         (tmp_path / "cache").rename(tmp_path / "other")
         with pytest.warns(UserWarning, match="left out 2 pictures"):
             load(root, skip_unreadable=True)
-        monkeypatch.setattr(cached, "decode_ahead", None)
-        with pytest.warns(UserWarning, match="left out 2 pictures"):
+        with monkeypatch.context() as patch, pytest.warns(UserWarning, match="left out 2 pictures"):
+            patch.setattr(cached, "decode_ahead", None)
             assert not load(root, skip_unreadable=True).cached, "found once"
     for path in root.glob("dog/*"):
         path.write_bytes(b"")
