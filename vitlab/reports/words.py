@@ -488,7 +488,10 @@ def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[l
     lines, note = [table.header, *table.body], table.note
     if results.config.get("plain_tables"):
         models = len(table.header) - (table.header[-1] == AGAINST)
-        lines = [[re.sub(r" \(.*\)", "", cell) for cell in line[:models]] for line in lines]
+        lines = [
+            table.header[:models],
+            *([re.sub(r" \(.*\)", "", cell) for cell in line[:models]] for line in table.body),
+        ]
         note = re.sub(r" \(n\)| Last column:.*?\.(?= |$)| \(more steps\): undertrained\.", "", note)
     lines = [[escape(cell, characters) for cell in line] for line in lines]
     return lines, escape(f"Held-out {results.metric.name} on {data}. {note}", characters)

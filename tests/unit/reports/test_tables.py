@@ -41,10 +41,11 @@ def test_an_undertrained_cell_is_marked():
 
 
 def test_plain_tables_have_no_brackets():
-    rows = [{**one, "undertrained": True} for one in ROWS]
+    rows = [{**one, "model": f"{one['model']} (big)", "undertrained": True} for one in ROWS]
     text = format_latex(Results(rows, config={"plain_tables": True}, outcomes={}))
     assert r"1,009 & 60.0 $\pm$ 14.1\% & -- \\" in text
     assert "more steps" not in text
+    assert r"vit\_a (big) &" in text, "a model's name"
     assert r"digits. Mean $\pm$ standard deviation over 1 to 2 seeds.}" in text
 
 
