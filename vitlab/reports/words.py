@@ -488,10 +488,8 @@ def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[l
     lines, note = [table.header, *table.body], table.note
     if results.config.get("plain_tables"):
         models = len(table.header) - (table.header[-1] == AGAINST)
-        lines = [
-            table.header[:models],
-            *([re.sub(r" \(.*\)", "", cell) for cell in line[:models]] for line in table.body),
-        ]
+        lines[1:] = [[re.sub(r" \(.*\)", "", cell) for cell in line] for line in table.body]
+        lines = [line[:models] for line in lines]
         note = re.sub(r" \(n\)| Last column:.*?\.(?= |$)| \(more steps\): undertrained\.", "", note)
     lines = [[escape(cell, characters) for cell in line] for line in lines]
     return lines, escape(f"Held-out {results.metric.name} on {data}. {note}", characters)
